@@ -1,0 +1,102 @@
+//! Where the time of an attempt comes from: the date that the log keeps.
+//!
+//! Only dates come from here. Timeouts and timers run on the runtime's own time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The clock that dates a client's grants, in milliseconds since the Unix epoch.
+///
+/// Redisson dates each grant by the clock of the machine that asks, and so does this crate by
+/// default. Where clocks of machines differ, the one ahead drops the others' grants too early;
+/// [`Clock::server`] takes that choice away from the machines.
+#[derive(Clone, Default)]
+pub struct Clock(Source);
+
+#[derive(Clone, Default)]
+enum Source {
+    #[default]
+    System,
+    Server,
+    Manual(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// This machine's clock, as Redisson uses it. The default.
+    pub fn system() -> Self {
+        Clock(Source::System)
+    }
+
+    /// The server's clock, read by the script that decides: one clock for every client that
+    /// chooses it.
+    pub fn server() -> Self {
+        Clock(Source::Server)
+    }
+
+    /// A clock that stands still until it is set, for tests; the handle sets it.
+    pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
+        let now = Arc::new(AtomicI64::new(epoch_ms));
+        (Clock(Source::Manual(now.clone())), ManualClock(now))
+    }
+
+    /// The time to send with an attempt.
+    pub(crate) fn now(&self) -> Now {
+        match &self.0 {
+            Source::System => Now::At(system_ms()),
+            Source::Server => Now::Server,
+            Source::Manual(now) => Now::At(now.load(Ordering::SeqCst)),
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::System => f.write_str("Clock::system"),
+            Source::Server => f.write_str("Clock::server"),
+            Source::Manual(now) => write!(f, "Clock::manual({})", now.load(Ordering::SeqCst)),
+        }
+    }
+}
+
+/// Sets a [`Clock::manual`]. Clones set the same clock.
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<AtomicI64>);
+
+impl ManualClock {
+    /// Sets the time, in milliseconds since the Unix epoch. It may go backwards.
+    ///
+    /// Calls that wait ask again within a second of real time; to make them ask at once use
+    /// [`Client::ask_again`](crate::Client::ask_again).
+    pub fn set(&self, epoch_ms: i64) {
+        self.0.store(epoch_ms, Ordering::SeqCst);
+    }
+
+    /// Moves the time by so many milliseconds and answers the new time.
+    pub fn advance(&self, ms: i64) -> i64 {
+        self.0.fetch_add(ms, Ordering::SeqCst) + ms
+    }
+
+    /// The time it stands at.
+    pub fn now(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The time of an attempt, or whose clock is to give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Now {
+    /// Milliseconds since the Unix epoch, by the client's clock.
+    At(i64),
+    /// The store reads its own clock when it decides.
+    Server,
+}
+
+/// This machine's clock; a clock before 1970 reads as 1970.
+pub(crate) fn system_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

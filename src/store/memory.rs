@@ -1,0 +1,1 @@
+//! The in-process store: the rules as plain Rust, the executable model.

@@ -1,0 +1,1 @@
+//! The store that asks a server, by the scripts in `lua/`.
