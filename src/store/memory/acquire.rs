@@ -15,7 +15,7 @@ use crate::store::memory::rules::{
 };
 use crate::store::memory::walk::Walk;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Wait};
-use crate::wire::entry::{EntryId, pack};
+use crate::wire::entry::{EntryId, ID_LEN, pack};
 use crate::wire::keys::Keys;
 
 /// The largest value that counts as one: above it Lua's numbers are not exact.
@@ -210,7 +210,6 @@ impl<'a> Attempt<'a> {
             _ => false,
         });
         for part in &found {
-            log.remove(&part.member);
             log.add(self.date, part.member.clone());
         }
         !found.is_empty()
@@ -277,7 +276,7 @@ impl<'a> Attempt<'a> {
 
 /// Takes permits out of a grant's parts, from the last one on.
 pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
-    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..])));
+    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..=ID_LEN])));
     let mut left = permits;
     for part in parts {
         let taken = part.permits.min(left);

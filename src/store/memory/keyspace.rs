@@ -164,6 +164,12 @@ impl Keyspace {
         self.slots.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
     }
 
+    /// How many keys it holds, ended ones included.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The keys that have not ended.
     pub(crate) fn live(&self) -> impl Iterator<Item = (&Arc<str>, &Slot)> {
         self.slots.iter().filter(|(_, slot)| !slot.has_ended(self.now))
