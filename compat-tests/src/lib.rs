@@ -17,5 +17,7 @@
 //! test there is nobody to hand an error to.
 
 mod port;
+pub mod proxy;
+mod resp;
 pub mod server;
 mod tied;
