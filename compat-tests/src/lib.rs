@@ -16,8 +16,12 @@
 //! A support function that cannot do its work panics with the reason: in a
 //! test there is nobody to hand an error to.
 
+pub mod entry;
+pub mod ledger;
+pub mod monitor;
 mod port;
 pub mod proxy;
 mod resp;
 pub mod server;
 mod tied;
+pub mod watch;
