@@ -16,7 +16,9 @@
 //! A support function that cannot do its work panics with the reason: in a
 //! test there is nobody to hand an error to.
 
+pub mod dump;
 pub mod entry;
+pub mod keys;
 pub mod ledger;
 pub mod monitor;
 mod port;
