@@ -51,16 +51,13 @@ pub struct Balance {
     pub span_ms: i64,
     /// What the rate allows in that time: rate × span / interval + rate.
     pub budget: f64,
+    /// The part that was used: the interval by the mean time from the grant of
+    /// a permit to that of the permit that came a whole rate later. A permit
+    /// that is taken again as soon as it is free makes 1.
+    pub used: f64,
     /// The start of the fullest window that is shorter than the interval by
     /// the tolerance, and the permits that were certainly granted in it.
     pub fullest: (i64, u64),
-}
-
-impl Balance {
-    /// The part of the budget that was used.
-    pub fn utilisation(&self) -> f64 {
-        self.total as f64 / self.budget
-    }
 }
 
 impl Ledger {
@@ -90,7 +87,20 @@ impl Ledger {
             total: self.grants.iter().map(|grant| grant.permits).sum(),
             span_ms,
             budget: rate * span_ms as f64 / self.interval_ms as f64 + rate,
+            used: self.used(),
             fullest: self.fullest(),
+        }
+    }
+
+    fn used(&self) -> f64 {
+        let times = |grant: &Grant| vec![grant.latest_ms; grant.permits as usize];
+        let permits: Vec<_> = self.grants.iter().flat_map(times).collect();
+        let later = permits.iter().skip(self.rate as usize);
+        let gaps: Vec<_> = permits.iter().zip(later).map(|(a, b)| b - a).collect();
+        let sum: i64 = gaps.iter().sum();
+        match sum {
+            0 => 0.0,
+            sum => (self.interval_ms * gaps.len() as i64) as f64 / sum as f64,
         }
     }
 
@@ -133,7 +143,7 @@ impl Ledger {
 
     /// Panics where less than this part of the budget was used.
     pub fn assert_used(&self, part: f64) {
-        let used = self.balance().utilisation();
+        let used = self.balance().used;
         assert!(used >= part, "only {used:.4} was used: {self}");
     }
 }
@@ -151,7 +161,7 @@ impl fmt::Display for Ledger {
             b.total,
             b.span_ms,
             b.budget,
-            100.0 * b.utilisation(),
+            100.0 * b.used,
             self.interval_ms - TOLERANCE_MS,
             b.fullest.1,
             b.fullest.0,
@@ -222,6 +232,17 @@ mod tests {
                 .over_issue()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn an_end_amidst_an_interval_wastes_nothing() {
+        ledger([at(1000, 10), at(1100, 10), at(1200, 10), at(1299, 1)]).assert_used(0.99);
+    }
+
+    #[test]
+    fn permits_that_come_late_each_time_are_missed() {
+        let late = ledger((0..10).map(|i| at(1000 + i * 110, 10))).balance();
+        assert!((0.9..0.92).contains(&late.used), "{late:?}");
     }
 
     #[test]
