@@ -62,17 +62,13 @@ fn saturate(mode: Mode, permits: u64) -> Vec<Seen> {
             }
         }
         warm(&fleet).await;
-        fleet[0]
-            .set_rate(Rate::new(mode, RATE, INTERVAL))
-            .await
-            .unwrap();
+        fleet[0].set_rate(Rate::new(mode, RATE, INTERVAL)).await.unwrap();
         let keys = Keys::new(&name);
         let logs = match mode {
             Mode::Overall => vec![keys.log(None)],
-            Mode::PerClient => fleet
-                .iter()
-                .map(|limiter| keys.log(Some(limiter.peer().client_id())))
-                .collect(),
+            Mode::PerClient => {
+                fleet.iter().map(|limiter| keys.log(Some(limiter.peer().client_id()))).collect()
+            }
         };
         let watch = Watch::start(&world.server, logs, Duration::from_millis(50)).await;
         let loads = load(&fleet, permits, 4_200).await;
@@ -85,10 +81,7 @@ fn saturate(mode: Mode, permits: u64) -> Vec<Seen> {
         assert_eq!(granted, logged, "grants told, permits logged");
         if mode == Mode::Overall {
             let shares: Vec<_> = loads.iter().map(|load| load.granted).collect();
-            assert!(
-                shares.iter().filter(|share| **share > 0).count() > 1,
-                "{shares:?}"
-            );
+            assert!(shares.iter().filter(|share| **share > 0).count() > 1, "{shares:?}");
         }
         seen
     })
@@ -100,18 +93,11 @@ async fn warm(fleet: &[Limiter]) {
         .iter()
         .map(|limiter| limiter.peer().limiter(format!("{}.warm", limiter.name())))
         .collect();
-    fleet[0]
-        .set_rate(Rate::overall(1_000_000, 1_000))
-        .await
-        .unwrap();
+    fleet[0].set_rate(Rate::overall(1_000_000, 1_000)).await.unwrap();
     load(&fleet, 1, 400).await;
 }
 
 async fn load(fleet: &[Limiter], permits: u64, ms: u64) -> Vec<Load> {
     let loads = fleet.iter().map(|limiter| limiter.load(permits, 3, ms));
-    join_all(loads)
-        .await
-        .into_iter()
-        .map(Result::unwrap)
-        .collect()
+    join_all(loads).await.into_iter().map(Result::unwrap).collect()
 }

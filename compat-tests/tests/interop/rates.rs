@@ -15,10 +15,7 @@ fn a_rate_set_anew_holds_from_then_on() {
     each_pair_alone(async |case| {
         for rate in [40, 160] {
             let (seen, changed) = under_traffic(case, async || {
-                case.one
-                    .set_rate(Rate::overall(rate, INTERVAL))
-                    .await
-                    .unwrap();
+                case.one.set_rate(Rate::overall(rate, INTERVAL)).await.unwrap();
             })
             .await;
             judge(&seen, RATE, |at| at < changed.start).assert_sound();
@@ -78,18 +75,12 @@ async fn under_traffic(
     case: &Case<'_>,
     change: impl AsyncFn(),
 ) -> (Vec<Seen>, std::ops::Range<i64>) {
-    case.one
-        .set_rate(Rate::overall(RATE, INTERVAL))
-        .await
-        .unwrap();
+    case.one.set_rate(Rate::overall(RATE, INTERVAL)).await.unwrap();
     let logs = vec![case.keys.log(None)];
     let watch = Watch::start(&case.world.server, logs, Duration::from_millis(10)).await;
     let loads = async { tokio::join!(case.one.load(1, 2, 2_000), case.other.load(1, 2, 1_600)) };
     let changing = async {
-        until("the rate is used up", async || {
-            case.overall().await.left() == Some(0)
-        })
-        .await;
+        until("the rate is used up", async || case.overall().await.left() == Some(0)).await;
         tokio::time::sleep(Duration::from_millis(2 * INTERVAL as u64)).await;
         let start = now_ms();
         change().await;

@@ -84,10 +84,7 @@ fn a_limiter_without_a_mode_is_not_initialized() {
 fn a_foreign_entry_is_named_while_it_lives_and_harmless_after() {
     let whole = Entry::encode(&[7; 16], 1);
     let older: [(&[u8], &str); 4] = [
-        (
-            &[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0],
-            "3.16",
-        ),
+        (&[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0], "3.16"),
         (&[0x12, 0x34, 0x56, 0x78, 1, 0, 0, 0], "3.13"),
         (&whole[..20], ""),
         (b"x", ""),
@@ -136,10 +133,7 @@ fn what_cannot_be_asked_for_is_refused_before_it_is_sent() {
             assert_kind(case.one.update_rate(rate, true).await, case, invalid);
         }
         assert!(!case.other.exists().await.unwrap());
-        case.other
-            .set_rate(Rate::overall(1 << 53, LONG))
-            .await
-            .unwrap();
+        case.other.set_rate(Rate::overall(1 << 53, LONG)).await.unwrap();
         for permits in [0, -1, 1 << 32] {
             assert_kind(case.one.try_acquire(permits).await, case, invalid);
             assert_kind(case.one.acquire(permits).await, case, invalid);
