@@ -28,7 +28,7 @@ local function find_score(needed)
   local all = view and view.all or count - dropped - trimmed
   local reach = math.min(all, SHORT_LOG)
   local sum, k = 0, 0
-  while k < reach and (sum < needed or k == 0) do
+  while k < reach and sum < needed do
     k = k + 1
     local p = permits_at(k)
     if not p then
@@ -36,7 +36,7 @@ local function find_score(needed)
     end
     sum = sum + p
   end
-  if k > 0 and sum >= needed and (granted == 0 or score_at(k) < granted_score) then
+  if sum >= needed and (granted == 0 or score_at(k) < granted_score) then
     return score_at(k), false
   end
   if granted > 0 then
@@ -73,6 +73,9 @@ end
 -- The wait for so many permits, in ms, and whether it is only a lower bound; nil where a foreign
 -- entry is live.
 local function wait_for(needed)
+  if needed <= 0 then
+    return 1, false
+  end
   local score, more = find_score(needed)
   if score == nil then
     return nil
@@ -82,7 +85,7 @@ local function wait_for(needed)
     ms = score + interval - now
   else
     -- More than the log holds: so many full rates must come back first.
-    local rounds = math.max(0, math.ceil((needed - more) / rate))
+    local rounds = math.ceil((needed - more) / rate)
     local rest = needed - rounds * rate
     ms, more = rounds * interval, true
     if rest > 0 then
