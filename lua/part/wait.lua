@@ -7,12 +7,10 @@ local view, scores = nil, {}
 
 local function permits_at(k)
   if view then
-    return view.permits[k]
+    return looked_at(view.permits[k])
   end
-  if not permits[trimmed + k] and not read_entries(trimmed + k) then
-    return nil
-  end
-  return permits[trimmed + k]
+  read_entries(trimmed + k)
+  return looked_at(permits[trimmed + k])
 end
 
 local function score_at(k)
@@ -31,8 +29,10 @@ local function find_score(needed)
   while k < reach and sum < needed do
     k = k + 1
     local p = permits_at(k)
-    if not p then
+    if not p and granted == 0 then
       return nil
+    elseif not p then
+      break
     end
     sum = sum + p
   end
@@ -41,18 +41,21 @@ local function find_score(needed)
   end
   if granted > 0 then
     -- The granted permits stand before the first entry that is not older.
-    sum, k = 0, 0
     local waiting = true
+    sum, k = 0, 0
     while k < reach do
       k = k + 1
-      local score = score_at(k)
+      local p, score = permits_at(k), score_at(k)
+      if not p then
+        return nil
+      end
       if waiting and granted_score <= score then
         waiting, sum = false, sum + granted
         if sum >= needed then
           return granted_score, false
         end
       end
-      sum = sum + permits_at(k)
+      sum = sum + p
       if sum >= needed then
         return score, false
       end
@@ -92,5 +95,6 @@ local function wait_for(needed)
       ms = ms + find_score(rest) + interval - now
     end
   end
-  return math.max(1, math.ceil(ms)), more
+  -- Beyond 2^53 sums are not exact any more.
+  return math.max(1, math.min(math.ceil(ms), LARGEST)), more
 end

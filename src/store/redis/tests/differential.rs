@@ -31,25 +31,66 @@ const CLIENTS: [&str; 2] = ["a", "b"];
 enum Op {
     /// The time goes on, or back.
     Pass(i64),
-    Acquire { who: Who, runs: Vec<Run>, seen: Seen, audit: bool, create: Option<Rate>, hold: u64 },
+    Acquire {
+        who: Who,
+        runs: Vec<Run>,
+        seen: Seen,
+        audit: bool,
+        create: Option<Rate>,
+        hold: u64,
+    },
     /// The last acquire of this client once more, its answer being lost.
-    Again { who: Who, since: bool, seen: Seen },
+    Again {
+        who: Who,
+        since: bool,
+        seen: Seen,
+    },
     /// The last acquire of this client's first attempt arrives only now.
-    Late { who: Who, since: bool },
-    Refund { who: Who, grant: usize, share: u64 },
-    Release { who: Who, permits: u64, seen: Seen },
-    Peek { who: Who, permits: u64, seen: Seen },
-    TrySetRate { who: Who, rate: Rate },
-    SetRate { who: Who, rate: Rate, only_existing: bool, state: StateRule },
+    Late {
+        who: Who,
+        since: bool,
+    },
+    Refund {
+        who: Who,
+        grant: usize,
+        share: u64,
+    },
+    Release {
+        who: Who,
+        permits: u64,
+        seen: Seen,
+    },
+    Peek {
+        who: Who,
+        permits: u64,
+        seen: Seen,
+    },
+    TrySetRate {
+        who: Who,
+        rate: Rate,
+    },
+    SetRate {
+        who: Who,
+        rate: Rate,
+        only_existing: bool,
+        state: StateRule,
+    },
     Config(Who),
-    Expire { who: Who, lifetime: Lifetime, condition: Option<ExpireCondition> },
+    Expire {
+        who: Who,
+        lifetime: Lifetime,
+        condition: Option<ExpireCondition>,
+    },
     ClearExpire(Who),
     TimeToLive(Who),
     Exists(Who),
     Delete(Who),
     Rename(Who),
     Touch(Who),
-    Damage { who: Who, damage: Damage },
+    Damage {
+        who: Who,
+        damage: Damage,
+    },
 }
 
 /// A limiter and a client.
@@ -73,24 +114,36 @@ enum Damage {
     /// Members with scores relative to now.
     Log(bool, Vec<(i64, Vec<u8>)>),
     /// So many entries of so many permits, from so long ago, so far apart.
-    Fill { own: bool, count: u32, permits: u32, ago: i64, step: i64 },
+    Fill {
+        own: bool,
+        count: u32,
+        permits: u32,
+        ago: i64,
+        step: i64,
+    },
     NoEntry(bool, usize),
     Ttl(usize, Option<i64>),
     Text(usize),
 }
 
 fn who() -> impl Strategy<Value = Who> {
-    (prop_oneof![9 => Just(0usize), 1 => Just(1usize)], prop_oneof![3 => Just(0usize), 1 => Just(1)])
+    (
+        prop_oneof![9 => Just(0usize), 1 => Just(1usize)],
+        prop_oneof![3 => Just(0usize), 1 => Just(1)],
+    )
         .prop_map(|(limiter, client)| Who(limiter, client))
 }
 
 fn rate() -> impl Strategy<Value = Rate> {
     let permits =
         prop_oneof![8 => 1u64..30, 2 => Just(100u64), 1 => Just(1u64 << 40), 1 => Just(1u64 << 53)];
-    let keep_alive =
-        prop_oneof![4 => Just(0u64), 1 => Just(200_000), 1 => Just(2_000_000)];
-    (prop_oneof![3 => Just(Mode::Overall), 1 => Just(Mode::PerClient)], permits,
-        prop_oneof![4 => Just(1000u64), 1 => Just(1), 1 => Just(60_000)], keep_alive)
+    let keep_alive = prop_oneof![4 => Just(0u64), 1 => Just(200_000), 1 => Just(2_000_000)];
+    (
+        prop_oneof![3 => Just(Mode::Overall), 1 => Just(Mode::PerClient)],
+        permits,
+        prop_oneof![4 => Just(1000u64), 1 => Just(1), 1 => Just(60_000)],
+        keep_alive,
+    )
         .prop_map(|(mode, permits, interval, keep)| Rate::from_wire(mode, permits, interval, keep))
 }
 
@@ -102,8 +155,11 @@ fn runs() -> impl Strategy<Value = Vec<Run>> {
     let patience = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
     let permits = prop_oneof![4 => Just(1u64), 4 => 1u64..12, 1 => 20u64..200, 1 => Just(u64::from(u32::MAX))];
     let count = prop_oneof![6 => Just(1u64), 3 => 1u64..8, 1 => 10u64..200];
-    let run = (permits, patience, count)
-        .prop_map(|(permits, patience_ms, count)| Run { permits, patience_ms, count });
+    let run = (permits, patience, count).prop_map(|(permits, patience_ms, count)| Run {
+        permits,
+        patience_ms,
+        count,
+    });
     prop_oneof![4 => prop::collection::vec(run.clone(), 1), 2 => prop::collection::vec(run, 1..8)]
 }
 
@@ -129,13 +185,33 @@ fn damage() -> impl Strategy<Value = Damage> {
             .prop_map(str::to_owned),
     ];
     let field = prop::sample::select(vec!["rate", "interval", "type", "keepAliveTime"]);
-    let text = prop::sample::select(vec!["0", "1", "2", "10", "1000", "-1", "abc", "", "1e3",
-        "9007199254740993", "0x10", "007", "5.0", "300000"]);
-    let score = prop_oneof![4 => -3000i64..100, 1 => 0i64..3000, 1 => Just(-1000), 1 => Just(-T0 - 5)];
+    let text = prop::sample::select(vec![
+        "0",
+        "1",
+        "2",
+        "10",
+        "1000",
+        "-1",
+        "abc",
+        "",
+        "1e3",
+        "9007199254740993",
+        "0x10",
+        "007",
+        "5.0",
+        "300000",
+    ]);
+    let score =
+        prop_oneof![4 => -3000i64..100, 1 => 0i64..3000, 1 => Just(-1000), 1 => Just(-T0 - 5)];
     prop_oneof![
         3 => (0usize..5).prop_map(Damage::Del),
         4 => (any::<bool>(), value).prop_map(|(own, text)| Damage::Value(own, text)),
-        2 => (field.clone(), text).prop_map(|(field, text)| Damage::Field(field, text.to_owned())),
+        2 => (field.clone(), text)
+            // Keys that live for a few ms end at another moment in each store.
+            .prop_filter("a short life", |(field, text)| {
+                *field != "keepAliveTime" || !matches!(*text, "1" | "2" | "10" | "1000" | "007")
+            })
+            .prop_map(|(field, text)| Damage::Field(field, text.to_owned())),
         1 => field.prop_map(Damage::NoField),
         4 => (any::<bool>(), prop::collection::vec((score, member()), 1..6))
             .prop_map(|(own, entries)| Damage::Log(own, entries)),
@@ -154,8 +230,13 @@ fn op() -> impl Strategy<Value = Op> {
     let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
     let create = prop::option::weighted(0.2, rate());
     let acquire = (who(), runs(), seen(), prop::bool::weighted(0.1), create, hold).prop_map(
-        |(who, runs, seen, audit, create, hold)| {
-            Op::Acquire { who, runs, seen, audit, create, hold }
+        |(who, runs, seen, audit, create, hold)| Op::Acquire {
+            who,
+            runs,
+            seen,
+            audit,
+            create,
+            hold,
         },
     );
     let lifetime = prop_oneof![
@@ -165,10 +246,13 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Lifetime::At(4_000_000_000_000)),
     ];
     let condition = prop::option::of(prop::sample::select(vec![
-        ExpireCondition::IfNotSet, ExpireCondition::IfSet, ExpireCondition::IfGreater,
+        ExpireCondition::IfNotSet,
+        ExpireCondition::IfSet,
+        ExpireCondition::IfGreater,
         ExpireCondition::IfLess,
     ]));
-    let state = prop::sample::select(vec![StateRule::DropNewMode, StateRule::Drop, StateRule::Keep]);
+    let state =
+        prop::sample::select(vec![StateRule::DropNewMode, StateRule::Drop, StateRule::Keep]);
     prop_oneof![
         20 => pass.prop_map(Op::Pass),
         40 => acquire,
@@ -378,7 +462,8 @@ impl World<'_> {
                 self.both(|store| {
                     let reply = store.time_to_live(&keys);
                     // The two are asked a moment apart.
-                    async move { Ok(format!("{:?}", reply.await?).get(..2).map(str::to_owned)) }.boxed()
+                    async move { Ok(format!("{:?}", reply.await?).get(..2).map(str::to_owned)) }
+                        .boxed()
                 })?;
             }
             Op::Exists(who) => {
@@ -410,7 +495,8 @@ impl World<'_> {
             snapshot.get(key).is_none_or(|key| content(&key.content))
         };
         let is_hash = is(all[0], |content| matches!(content, Content::Hash(_)));
-        let (value, log) = (|own: bool| all[1 + 2 * usize::from(own)], |own: bool| all[2 + 2 * usize::from(own)]);
+        let (value, log) =
+            (|own: bool| all[1 + 2 * usize::from(own)], |own: bool| all[2 + 2 * usize::from(own)]);
         let is_log = |own: bool| is(log(own), |content| matches!(content, Content::Log(_)));
         let raw = &mut *self.raw;
         let send = |raw: &mut redis::Connection, cmd: &mut redis::Cmd| {
