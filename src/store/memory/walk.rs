@@ -3,6 +3,9 @@
 use crate::error::Failure;
 use crate::store::{SHORT_LOG, Wait};
 
+/// No wait is longer: the servers' Lua numbers are not exact above it.
+const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
+
 /// Reads the log once, as far as the waits of one call need it.
 pub(super) struct Walk<I> {
     entries: I,
@@ -45,7 +48,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
     fn until(&self, score: i64, intervals: i64, at_least: bool) -> Wait {
         let ms = score.saturating_add(self.interval).saturating_sub(self.t);
         let ms = ms.saturating_add(intervals.saturating_mul(self.interval));
-        Wait { ms: ms.max(1) as u64, at_least }
+        Wait { ms: ms.clamp(1, LONGEST) as u64, at_least }
     }
 
     /// The entry with which the sum of the oldest reaches `permits`.
