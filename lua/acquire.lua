@@ -154,14 +154,17 @@ end
 
 if demand == 0 then
   read_log(oldest or call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
-  if other_rate and value then
+  -- The answer tells the rate, which then counts as seen: what is new about it is applied here.
+  if value and (other_rate or not seen and count <= SHORT_LOG) then
     if now >= interval then
       expired = call('ZCOUNT', log_key, '0', int(now - interval))
     end
     if not sum_log() then
       return foreign
     end
-    value = rate - log_total
+    if other_rate or value > rate - log_total then
+      value = rate - log_total
+    end
   end
   create()
   if value ~= value_before then

@@ -182,11 +182,15 @@ impl<'a> Attempt<'a> {
     /// seen, so that a new one must be applied here.
     fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Failure> {
         let outcomes = decide::all(&self.call.runs, Outcome::ExceedsRate);
-        if let Some(old) = value.filter(|_| self.is_another()) {
-            let v = self.config.rate - Rest::of(log, self.edge).sum()?;
-            if v != old {
-                let value = Some(Value { v, set: true, unsure: false });
-                return Ok(Decided { value, left: v, outcomes, overtaken: false });
+        if let Some(old) = value {
+            let rest = Rest::of(log, self.edge);
+            let first_look = self.call.seen_rate.is_none() && rest.is_short();
+            if self.is_another() || first_look && old + rest.sum()? > self.config.rate {
+                let v = self.config.rate - rest.sum()?;
+                if v != old {
+                    let value = Some(Value { v, set: true, unsure: false });
+                    return Ok(Decided { value, left: v, outcomes, overtaken: false });
+                }
             }
         }
         Ok(self.unwritten(log, value, outcomes))
