@@ -20,13 +20,13 @@ if exact == nil then
 end
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
 local left = count - dropped
-if not exact and (left == 0 or asked > value and left <= SHORT_LOG) then
+if not exact and (left == 0 or asked > math.max(0, value) and left <= SHORT_LOG) then
   if not heal() then
     return foreign
   end
   granted_score, granted = now, math.min(debt, MOST_DEBT)
 end
-if asked > value then
+if asked > math.max(0, value) then
   wait, at_least = wait_for(asked - value)
   if not wait then
     return foreign

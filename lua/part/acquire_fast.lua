@@ -18,7 +18,7 @@ if fields[1] == seen_text and (ARGV[7] or '') == '' then
     raw = call('GET', value_key)
     oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
     local v, R, first = tonumber(raw), tonumber(seen_text), tonumber(oldest[2])
-    if v and v >= total_text - 0 and v <= R and #raw < 16 and find(raw, '^[1-9]%d*$') and
+    if v and R and v >= total_text - 0 and v <= R and #raw < 16 and find(raw, '^[1-9]%d*$') and
         (first and first >= 0 and first > now_text - I or not first and v == R) and
         #ARGV[2] == 21 then
       local overtaken = false

@@ -46,10 +46,11 @@ local function read_expired(enough, limit)
   end
 end
 
--- The entries after the drop, oldest first, read in growing steps and kept.
+-- The entries after the drop, oldest first, read in growing steps and kept. A live foreign one
+-- has -1 - its bytes for permits, and is an error only when it is looked at.
 local members, permits = {}, {}
 
--- Reads on until there are `n` of them, or all. Answers false where a foreign one is live.
+-- Reads on until there are `n` of them, or all.
 local function read_entries(n)
   local left = count - dropped
   while #members < n and #members < left do
@@ -65,27 +66,31 @@ local function read_entries(n)
     for i = 1, #step do
       local p = permits_of(step[i])
       if not p then
-        local rank = first + i - 1
-        if rank < below or rank >= below + expired then
-          foreign = {-3, #step[i]}
-          return false
-        end
-        p = 0
+        p = first + i - 1 < below + expired and 0 or -1 - #step[i]
       end
       members[at + i], permits[at + i] = step[i], p
     end
   end
-  return true
+end
+
+-- So many permits; nil where they stand for a live foreign entry.
+local function looked_at(p)
+  if p < 0 then
+    foreign = {-3, -1 - p}
+    return nil
+  end
+  return p
 end
 
 -- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.
 local function sum_log()
   if not log_total then
-    if not read_entries(count - dropped) then
-      return false
-    end
+    read_entries(count - dropped)
     local sum = 0
     for i = 1, #permits do
+      if not looked_at(permits[i]) then
+        return false
+      end
       sum = sum + permits[i]
     end
     log_total = sum
