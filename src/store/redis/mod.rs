@@ -53,6 +53,12 @@ impl RedisStore {
         Ok(store)
     }
 
+    /// The same server, over the same connection, with another deadline.
+    #[cfg(test)]
+    pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
+        RedisStore { link: self.link.clone(), deadline }
+    }
+
     /// Calls a script and reads its reply.
     fn run<T: 'static>(
         &self,
