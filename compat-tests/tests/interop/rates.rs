@@ -8,12 +8,12 @@ use compat_tests::scenario::{Case, each_pair_alone, now_ms, until};
 use compat_tests::watch::{Seen, Watch};
 
 const INTERVAL: i64 = 300;
-const RATE: i64 = 100;
+const RATE: i64 = 50;
 
 #[test]
 fn a_rate_set_anew_holds_from_then_on() {
     each_pair_alone(async |case| {
-        for rate in [40, 160] {
+        for rate in [20, 80] {
             let (seen, changed) = under_traffic(case, async || {
                 case.one.set_rate(Rate::overall(rate, INTERVAL)).await.unwrap();
             })
@@ -29,13 +29,13 @@ fn a_rate_set_anew_holds_from_then_on() {
 fn a_raised_rate_that_keeps_its_state_holds() {
     each_pair_alone(async |case| {
         let (seen, changed) = under_traffic(case, async || {
-            let rate = Rate::overall(160, INTERVAL);
+            let rate = Rate::overall(80, INTERVAL);
             assert!(case.one.update_rate(rate, true).await.unwrap());
         })
         .await;
         judge(&seen, RATE, |at| at < changed.start).assert_sound();
-        judge(&seen, 160, |_| true).assert_sound();
-        assert_drawn(&seen, 160, changed.start + INTERVAL);
+        judge(&seen, 80, |_| true).assert_sound();
+        assert_drawn(&seen, 80, changed.start + INTERVAL);
     });
 }
 
@@ -43,16 +43,16 @@ fn a_raised_rate_that_keeps_its_state_holds() {
 fn a_lowered_rate_that_keeps_its_state_holds_once_the_old_permits_expired() {
     each_pair_alone(async |case| {
         let (seen, changed) = under_traffic(case, async || {
-            let rate = Rate::overall(40, INTERVAL);
+            let rate = Rate::overall(20, INTERVAL);
             assert!(case.one.update_rate(rate, true).await.unwrap());
         })
         .await;
         judge(&seen, RATE, |_| true).assert_sound();
         if case.kinds() != (Kind::Java, Kind::Java) {
             // Redisson alone goes on at the old rate: divergence 6.
-            judge(&seen, 40, |at| at > changed.end + INTERVAL).assert_sound();
+            judge(&seen, 20, |at| at > changed.end + INTERVAL).assert_sound();
         }
-        assert_drawn(&seen, 40, changed.start + INTERVAL);
+        assert_drawn(&seen, 20, changed.start + INTERVAL);
     });
 }
 
