@@ -53,7 +53,11 @@ impl Server {
         for _ in 0..20 {
             let port = port::candidate();
             let child = spawn(&options, port);
-            let server = Server { options: options.clone(), port, child: Mutex::new(child) };
+            let server = Server {
+                options: options.clone(),
+                port,
+                child: Mutex::new(child),
+            };
             if server.answers().await {
                 return server;
             }
@@ -155,8 +159,10 @@ impl Server {
                 child.id()
             };
             if let Ok(mut connection) = connect(&self.url()).await
-                && let Ok(info) =
-                    redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await
+                && let Ok(info) = redis::cmd("INFO")
+                    .arg("server")
+                    .query_async::<String>(&mut connection)
+                    .await
                 && info.lines().any(|l| l == format!("process_id:{id}"))
             {
                 return true;
@@ -179,7 +185,9 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(deadline)
         .set_response_timeout(deadline);
-    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
+    Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 fn spawn(options: &Options, port: u16) -> Child {
