@@ -1,7 +1,7 @@
 package compat.peer;
 
 import java.io.IOException;
-import java.util.Locale;
+import java.util.StringJoiner;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
@@ -14,47 +14,76 @@ import org.redisson.client.RedisTimeoutException;
 record Failure(String kind, String message) {
     private static final Pattern EXCEEDS = Pattern.compile("Requested permits amount (cannot|could not) exceed");
     private static final Pattern AUTH = Pattern.compile("NOAUTH|WRONGPASS|NOPERM|invalid password|AUTH failed|ERR AUTH");
+    private static final Pattern COMMAND = Pattern.compile("channel: \\[|[Cc]ommand: \\(|params: |CommandData \\[");
     private static final Pattern AWAY = Pattern.compile("LOADING |MASTERDOWN|CLUSTERDOWN");
 
+    /** The outermost exception that has a kind decides, for some are wrapped in others that say nothing; but Auth explains the rest. */
     static Failure of(Throwable error) {
-        Throwable cause = error;
-        while (cause.getCause() != null && (cause instanceof CompletionException || cause instanceof ExecutionException)) {
-            cause = cause.getCause();
+        Failure decided = null;
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            String kind = isWrapper(cause) ? "Other" : kind(cause);
+            if (kind.equals("Auth") || decided == null && !kind.equals("Other")) {
+                decided = new Failure(kind, message(cause));
+            }
         }
-        String message = cause.getMessage() == null ? cause.toString() : cause.getMessage();
-        return new Failure(kind(cause, message), message);
+        return decided != null ? decided : new Failure("Other", chain(error));
     }
 
-    private static String kind(Throwable error, String message) {
+    /** Each message from the outermost exception inwards, on one line. */
+    static String chain(Throwable error) {
+        StringJoiner messages = new StringJoiner(": ");
+        String last = "";
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            String message = message(cause).replace('\n', ' ');
+            if (!isWrapper(cause) && !last.contains(message)) {
+                messages.add(message);
+                last = message;
+            }
+        }
+        return messages.toString();
+    }
+
+    private static boolean isWrapper(Throwable error) {
+        return error.getCause() != null
+            && (error instanceof CompletionException || error instanceof ExecutionException);
+    }
+
+    private static String message(Throwable error) {
+        return error.getMessage() == null ? error.toString() : error.getMessage();
+    }
+
+    private static String kind(Throwable error) {
         if (error instanceof CancellationException) {
             return "Cancelled";
         }
-        if (message.contains("RateLimiter is not initialized")) {
+        String said = said(error);
+        if (AUTH.matcher(said).find()) {
+            return "Auth";
+        }
+        if (error instanceof RedisTimeoutException) {
+            return "Timeout";
+        }
+        if (error instanceof RedisConnectionException || error instanceof IOException || AWAY.matcher(said).find()) {
+            return "Unavailable";
+        }
+        if (said.contains("RateLimiter is not initialized")) {
             return "NotInitialized";
         }
-        if (EXCEEDS.matcher(message).find()) {
+        if (EXCEEDS.matcher(said).find()) {
             return "ExceedsRate";
         }
-        if (message.contains("WRONGTYPE")) {
+        if (said.contains("WRONGTYPE")) {
             return "WrongType";
-        }
-        if (AUTH.matcher(message).find()) {
-            return "Auth";
         }
         // What the decoders of replies throw: a field that is no number, a type that is neither mode.
         if (error instanceof NumberFormatException || error instanceof IndexOutOfBoundsException) {
             return "CorruptState";
         }
-        if (error instanceof IllegalArgumentException) {
-            return "InvalidArgument";
-        }
-        if (error instanceof RedisConnectionException || error instanceof IOException || AWAY.matcher(message).find()
-            || message.toLowerCase(Locale.ROOT).contains("connection refused")) {
-            return "Unavailable";
-        }
-        if (error instanceof RedisTimeoutException) {
-            return "Timeout";
-        }
-        return "Other";
+        return error instanceof IllegalArgumentException ? "InvalidArgument" : "Other";
+    }
+
+    /** The message without the command that Redisson may add to it, since that holds the whole script with its errors' texts. */
+    private static String said(Throwable error) {
+        return COMMAND.split(message(error), 2)[0];
     }
 }

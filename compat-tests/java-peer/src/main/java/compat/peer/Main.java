@@ -38,7 +38,7 @@ public final class Main {
         try {
             client = Client.connect(options);
         } catch (RuntimeException e) {
-            System.err.println("java-peer: cannot connect: " + e);
+            System.err.println("java-peer: cannot connect: " + Failure.chain(e));
             System.exit(1);
             return;
         }
