@@ -106,6 +106,7 @@ fn a_server_that_is_down_is_unavailable_until_it_is_back() {
         let case = world.case((Kind::Rust, Kind::Rust), "api").await;
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         world.server.kill();
+        // Each call within its deadline, which is 3 s where nothing is said.
         let start = Instant::now();
         let error = case.one.try_acquire(1).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
