@@ -90,10 +90,26 @@ impl ManualClock {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }
 
+    /// Moves the time by so many milliseconds.
+    pub fn advance(&self, ms: i64) {
+        let moved = |now| Some(standing(now).saturating_add(ms));
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
+    }
+
+    /// The time, in milliseconds since the Unix epoch.
+    pub fn now(&self) -> i64 {
+        standing(self.0.load(Ordering::SeqCst))
+    }
+
     /// Lets it go with the system's clock, until it is set again.
     pub fn follow_system(&self) {
         self.0.store(FOLLOW_SYSTEM, Ordering::SeqCst);
     }
+}
+
+/// What a manual clock that holds this shows.
+fn standing(held: i64) -> i64 {
+    if held == FOLLOW_SYSTEM { system_ms() } else { held }
 }
 
 /// The time of an attempt, or whose clock is to give it.
