@@ -52,7 +52,10 @@ impl Clock {
                 }
             }
             Source::Server => Reading { now: Now::Server, into_ms: 0 },
-            Source::Manual(now) => Reading { now: Now::At(now.load(Ordering::SeqCst)), into_ms: 0 },
+            Source::Manual(now) => match now.load(Ordering::SeqCst) {
+                FOLLOW_SYSTEM => Clock::system().read(),
+                now => Reading { now: Now::At(now), into_ms: 0 },
+            },
         }
     }
 }
@@ -129,4 +132,21 @@ fn system_time() -> Duration {
 /// The same in whole milliseconds.
 pub(crate) fn system_ms() -> i64 {
     i64::try_from(system_time().as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_stands_moves_and_follows() {
+        let (clock, manual) = Clock::manual(5);
+        assert_eq!(clock.read().now, Now::At(5));
+        manual.advance(-3);
+        assert_eq!((clock.read().now, manual.now()), (Now::At(2), 2));
+        let before = system_ms();
+        manual.follow_system();
+        let Now::At(now) = clock.read().now else { panic!("not a time") };
+        assert!((before..=system_ms()).contains(&now));
+    }
 }
