@@ -35,7 +35,7 @@ struct Granted {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let (url, _server) = server()?;
+    let (url, server) = server()?;
     let client = connect(&url).await?;
     let mut java = Java::start(&url).await?;
     println!("Java: Redisson {}, client {}", java.version, java.client_id);
@@ -57,6 +57,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     )?;
     limiter.delete().await?;
     client.close().await;
+    java.end().await?;
+    if let Some(mut server) = server {
+        server.kill().await?;
+    }
 
     let busiest = busiest(&granted);
     println!("\nIn the busiest second {busiest} permits were granted; the rate is {PERMITS}.");
@@ -108,11 +112,10 @@ async fn watch(mut receiver: UnboundedReceiver<Granted>) -> Step<Vec<Granted>> {
         }
         let of = |to| all[printed..].iter().filter(|granted: &&Granted| granted.to == to).count();
         let (java, rust) = (of("Java"), of("Rust"));
-        println!(
-            "{second} s  Java {java:2}  Rust {rust:2}  {}{}",
-            "J".repeat(java),
-            "r".repeat(rust)
-        );
+        if java + rust > 0 {
+            let (j, r) = ("J".repeat(java), "r".repeat(rust));
+            println!("{second} s  Java {java:2}  Rust {rust:2}  {j}{r}");
+        }
         printed = all.len();
         if !open {
             break;
@@ -164,7 +167,7 @@ async fn connect(url: &str) -> Step<Client> {
 
 /// The Java service. It ends when it is dropped.
 struct Java {
-    _process: Child,
+    process: Child,
     calls: ChildStdin,
     replies: Lines<BufReader<ChildStdout>>,
     client_id: String,
@@ -188,7 +191,7 @@ impl Java {
         let ready: Value = serde_json::from_str(&ready)?;
         let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
         let (client_id, version) = (text("clientId"), text("version"));
-        Ok(Java { _process: process, calls, replies, client_id, version })
+        Ok(Java { process, calls, replies, client_id, version })
     }
 
     /// Makes one call, and answers its result.
@@ -201,5 +204,13 @@ impl Java {
             Some(error) => Err(error.to_string().into()),
             None => Ok(reply["result"].take()),
         }
+    }
+
+    /// It ends when it has nothing more to read.
+    async fn end(self) -> Step<()> {
+        let Java { mut process, calls, .. } = self;
+        drop(calls);
+        process.wait().await?;
+        Ok(())
     }
 }
