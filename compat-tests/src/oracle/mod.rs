@@ -1,0 +1,24 @@
+//! Real Redisson releases as oracles, in virtual time.
+//!
+//! A Redisson of a given release runs each of its operations once, through the
+//! Java peer, while a server records its commands ([`record`]). What it sent is
+//! taken apart into templates ([`layout`]): this word is the hash's name, that
+//! one the rate, that one the time. [`replay`] sends the templates again with
+//! names, numbers, times and entry ids that a test chooses. Recordings live in
+//! memory only: nothing of Redisson is stored here.
+//!
+//! An oracle is a [`subject`]: something that carries out [`ops`] at a virtual
+//! time. So is this crate, over each of its stores. What the subjects leave
+//! behind is compared as [`state`]; [`vtime`] keeps the lifetimes of keys in
+//! virtual time. Random [`program`]s are run
+//!
+//! - in [`lockstep`]: two subjects on separate databases must answer and write
+//!   the same, but for the list of [`divergence`]s;
+//! - [`mixed`]: several subjects on one limiter, judged by a [`judge`];
+//! - with [`damage`]: the state is spoiled at a random point, and must heal.
+//!
+//! A [`campaign`] spends a budget of operations on one of these, from a seed.
+
+pub mod layout;
+pub mod ops;
+pub mod record;
