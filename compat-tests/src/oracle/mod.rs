@@ -22,3 +22,7 @@
 pub mod layout;
 pub mod ops;
 pub mod record;
+pub mod replay;
+pub mod state;
+pub mod subject;
+pub mod vtime;
