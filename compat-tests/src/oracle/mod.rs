@@ -19,10 +19,15 @@
 //!
 //! A [`campaign`] spends a budget of operations on one of these, from a seed.
 
+pub mod campaign;
+pub mod divergence;
 pub mod layout;
+pub mod lockstep;
 pub mod ops;
+pub mod program;
 pub mod record;
 pub mod replay;
 pub mod state;
 pub mod subject;
 pub mod vtime;
+pub mod world;
