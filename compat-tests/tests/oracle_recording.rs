@@ -2,16 +2,9 @@
 
 use compat_tests::oracle::campaign::releases;
 use compat_tests::oracle::layout::{Role, Word};
+use compat_tests::oracle::lockstep::number;
 use compat_tests::oracle::ops::{ErrorKind, Mode, Shape};
 use compat_tests::oracle::record::{Answered, Edge, Recording, recording};
-
-/// The order of releases, as in `[3, 46, 0]`.
-fn number(release: &str) -> Vec<u32> {
-    let parts = release.split('.');
-    parts
-        .map(|part| part.parse().expect("a release is numbers"))
-        .collect()
-}
 
 fn since(recording: &Recording, release: &str) -> bool {
     number(&recording.release) >= number(release)

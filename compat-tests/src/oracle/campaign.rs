@@ -6,6 +6,7 @@
 //! | `ORACLE_RELEASES` | releases, separated by spaces, or `all` |
 //! | `ORACLE_SEED` | the seed that a failure printed |
 
+use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, OnceLock};
@@ -15,8 +16,6 @@ use proptest::strategy::BoxedStrategy;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestRng, TestRunner,
 };
-
-use super::program::Program;
 
 /// The releases that share a format with today's, as far as they are tested.
 pub const RELEASES: [&str; 12] = [
@@ -60,15 +59,15 @@ pub struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs programs until the budget is spent, each worker with a context of
-    /// its own. `check` answers how many operations it ran.
+    /// Runs programs (or what else there is to run) until the budget is spent,
+    /// each worker with a context of its own. `check` answers how many operations it ran.
     ///
     /// Panics with the seed and the smallest failing program.
-    pub fn run<C>(
+    pub fn run<C, T: Debug>(
         &self,
-        programs: impl Fn() -> BoxedStrategy<Program> + Sync,
+        programs: impl Fn() -> BoxedStrategy<T> + Sync,
         setup: impl AsyncFn(usize) -> C + Sync,
-        check: impl AsyncFn(&C, &Program) -> Result<usize, String> + Sync,
+        check: impl AsyncFn(&C, &T) -> Result<usize, String> + Sync,
     ) {
         let seed = std::env::var("ORACLE_SEED")
             .ok()
@@ -139,12 +138,12 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn run<C>(
+    fn run<C, T: Debug>(
         &self,
         campaign: &Campaign<'_>,
-        programs: BoxedStrategy<Program>,
+        programs: BoxedStrategy<T>,
         setup: &impl AsyncFn(usize) -> C,
-        check: &impl AsyncFn(&C, &Program) -> Result<usize, String>,
+        check: &impl AsyncFn(&C, &T) -> Result<usize, String>,
         begin: impl FnOnce(),
     ) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread()

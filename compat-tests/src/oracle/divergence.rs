@@ -22,6 +22,9 @@ pub struct Difference<'a> {
     pub lines: &'a [String],
 }
 
+/// Whether a divergence explains a difference.
+type Rule = fn(&Difference<'_>) -> bool;
+
 /// The difference of two releases: none is allowed.
 pub fn none(_: &Difference<'_>) -> Option<u8> {
     None
@@ -30,7 +33,7 @@ pub fn none(_: &Difference<'_>) -> Option<u8> {
 /// The divergence that explains how this crate (second) differs from Redisson
 /// (first), if there is one. The numbers are those of the list in the docs.
 pub fn of_this_crate(difference: &Difference<'_>) -> Option<u8> {
-    let rules: [(u8, fn(&Difference<'_>) -> bool); 12] = [
+    let rules: [(u8, Rule); 12] = [
         (5, released),
         (6, kept_state_of_a_lower_rate),
         (7, available_wrote),

@@ -21,8 +21,10 @@
 
 pub mod campaign;
 pub mod divergence;
+pub mod judge;
 pub mod layout;
 pub mod lockstep;
+pub mod mixed;
 pub mod ops;
 pub mod program;
 pub mod record;

@@ -8,9 +8,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::layout::{Role, Template, Word, key_facts};
+use super::lockstep::Side;
 use super::ops::{Condition, Failure, Op, Outcome, Rate, Shape};
-use super::record::{Answered, Edge, Recording, arguments, now_ms};
+use super::record::{Answered, Edge, Recording, arguments, now_ms, recording};
+use super::state::Database;
 use super::subject::{Call, Subject};
+use crate::server::{Server, connect};
+
+/// Counts oracles, so that no two of them make the same ids: a second entry
+/// with the id and the permits of a first would be the first.
+static ORACLES: AtomicU64 = AtomicU64::new(1);
 
 /// A Redisson release on one database of one server, with several clients.
 #[derive(Clone, Debug)]
@@ -47,7 +54,25 @@ impl Oracle {
             clients: clients.into(),
             connection,
             digests: Arc::new(digests),
-            ids: Arc::new(AtomicU64::new(1)),
+            ids: Arc::new(AtomicU64::new(
+                ORACLES.fetch_add(1, Ordering::Relaxed) << 28,
+            )),
+        }
+    }
+
+    /// A release on one database of a server, and that database.
+    pub async fn on(
+        server: &Server,
+        database: usize,
+        release: &str,
+        clients: &[String],
+    ) -> Side<Oracle, Database> {
+        let url = format!("{}/{database}", server.url());
+        let connection = connect(&url).await.expect("the server takes connections");
+        let recording = recording(release).await;
+        Side {
+            subject: Oracle::new(recording, clients, connection.clone()).await,
+            site: Database::new(connection).await,
         }
     }
 

@@ -68,8 +68,13 @@ impl<'a> World<'a> {
         self.now = to;
         let fates = self.lifetimes.advance(to);
         for (name, fate) in &fates {
-            if *fate == Fate::Gone {
-                self.state.0.remove(name);
+            match *fate {
+                Fate::Gone => drop(self.state.0.remove(name)),
+                Fate::Left(ms) => {
+                    if let Some(key) = self.state.0.get_mut(name) {
+                        key.ttl = Some(ms);
+                    }
+                }
             }
         }
         fates
