@@ -20,6 +20,7 @@
 //! A [`campaign`] spends a budget of operations on one of these, from a seed.
 
 pub mod campaign;
+pub mod damage;
 pub mod divergence;
 pub mod judge;
 pub mod layout;
