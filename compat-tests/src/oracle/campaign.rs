@@ -159,7 +159,7 @@ impl Work<'_> {
         );
         let config = Config {
             // The budget decides when it is enough; this is how often it is asked.
-            cases: 20,
+            cases: 5,
             failure_persistence: Some(Box::new(FileFailurePersistence::Direct(String::leak(file)))),
             max_shrink_iters: 2_000,
             ..Config::default()

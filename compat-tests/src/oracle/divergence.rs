@@ -1,7 +1,9 @@
 //! Where two subjects may differ: the numbered list of divergences, each with
 //! the situation it stands for.
 
-use super::ops::{ErrorKind, Op, Outcome};
+use super::lockstep::number;
+use super::ops::{ErrorKind, Mode, Op, Outcome};
+use super::record::Edge;
 use super::state::{Budget, State};
 use super::subject::Call;
 
@@ -26,26 +28,47 @@ pub struct Difference<'a> {
 type Rule = fn(&Difference<'_>) -> bool;
 
 /// The difference of two releases: none is allowed.
-pub fn none(_: &Difference<'_>) -> Option<u8> {
+pub fn none(_: &Difference<'_>) -> Option<&'static str> {
     None
+}
+
+/// What changed between two releases, as far as it explains a difference.
+pub fn of_releases(a: &str, b: &str) -> impl Fn(&Difference<'_>) -> Option<&'static str> {
+    let changes: [(&str, Rule); 3] = [
+        ("3.22.1", clears_own_keys),
+        ("3.35.0", recounts_permits),
+        ("3.46.0", refuses_short_keep_alive),
+    ];
+    let releases = [number(a), number(b)];
+    let lies_between = |change: &str| {
+        let change = number(change);
+        releases.iter().any(|r| *r < change) && releases.iter().any(|r| *r >= change)
+    };
+    let changes = changes.map(|(since, applies)| (since, lies_between(since), applies));
+    move |difference| {
+        let change = changes
+            .iter()
+            .find(|(_, between, applies)| *between && applies(difference));
+        change.map(|(since, ..)| *since)
+    }
 }
 
 /// The divergence that explains how this crate (second) differs from Redisson
 /// (first), if there is one. The numbers are those of the list in the docs.
-pub fn of_this_crate(difference: &Difference<'_>) -> Option<u8> {
-    let rules: [(u8, Rule); 12] = [
-        (5, released),
-        (6, kept_state_of_a_lower_rate),
-        (7, available_wrote),
-        (8, keep_alive_removed),
-        (9, refused_rate_wrote),
-        (10, key_operation),
-        (11, no_permits),
-        (17, cleared_expiry),
-        (18, incomplete_hash),
-        (21, unreadable_hash),
-        (2, value_missing),
-        (1, unsound_budget),
+pub fn of_this_crate(difference: &Difference<'_>) -> Option<&'static str> {
+    let rules: [(&str, Rule); 12] = [
+        ("5", released),
+        ("6", kept_state_of_a_lower_rate),
+        ("7", available_wrote),
+        ("8", keep_alive_removed),
+        ("9", refused_rate_wrote),
+        ("10", key_operation),
+        ("11", no_permits),
+        ("17", cleared_expiry),
+        ("18", incomplete_hash),
+        ("21", unreadable_hash),
+        ("2", value_missing),
+        ("1, 3", unsound_budget),
     ];
     let rule = rules.iter().find(|(_, applies)| applies(difference));
     rule.map(|(number, _)| *number)
@@ -174,4 +197,34 @@ fn matters(d: &Difference<'_>) -> bool {
 
 fn only_lifetimes(d: &Difference<'_>) -> bool {
     d.outcomes[0] == d.outcomes[1] && d.lines.iter().all(|line| line.contains(": ttl "))
+}
+
+/// Since 3.22.1 `setRate` for PER_CLIENT clears the caller's keys, and not
+/// those of OVERALL.
+fn clears_own_keys(d: &Difference<'_>) -> bool {
+    matches!(d.call.op, Op::SetRate(rate) if rate.mode == Mode::PerClient)
+        && d.outcomes[0] == d.outcomes[1]
+}
+
+/// Since 3.35.0 a value that would exceed the rate becomes the rate less the
+/// permits in the log, and not less the number of entries.
+fn recounts_permits(d: &Difference<'_>) -> bool {
+    let budget = d.budget();
+    let number = |field| d.before.number(d.name(), field);
+    let (Op::TryAcquire(_), Some(rate), Some(interval), Some(value)) =
+        (d.call.op, number("rate"), number("interval"), budget.value)
+    else {
+        return false;
+    };
+    let edge = d.call.now as i64 - interval;
+    let expired = budget.entries.iter().filter(|(at, _)| *at <= edge);
+    let released: i64 = expired
+        .filter_map(|(_, permits)| permits.map(i64::from))
+        .sum();
+    released > 0 && value + released > rate
+}
+
+/// Since 3.46.0 `setRate` refuses a keep-alive shorter than the interval.
+fn refuses_short_keep_alive(d: &Difference<'_>) -> bool {
+    matches!(d.call.op, Op::SetRate(_)) && Edge::of(d.call.op) == Some(Edge::ShortKeepAlive)
 }

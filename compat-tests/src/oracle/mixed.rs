@@ -108,6 +108,9 @@ pub async fn run<A: Subject, B: Subject>(
         note(&mut trace, step, &op, world.now - start, [&outcome; 2]);
         let judged = judge.judge(call, clients, (&world.state, &after), &outcome);
         if let Err(objection) = judged {
+            if world.real_time_showed([&after; 2]) {
+                return Ok(done);
+            }
             let who: Vec<_> = (0..clients.len()).map(|c| crew.label(c)).collect();
             let _ = write!(
                 trace,

@@ -1,6 +1,8 @@
 //! The virtual world in which a program runs: its clock, its clients, and the
 //! lifetimes of its keys.
 
+use std::time::Instant;
+
 use super::ops::{Condition, Op, Outcome};
 use super::program::{Clock, Program, Step};
 use super::record::now_ms;
@@ -29,6 +31,8 @@ pub struct World<'a> {
     pub state: State,
     /// The times of grants, for each name.
     grants: [Vec<u64>; 2],
+    /// When the step began, in real time.
+    began: Instant,
 }
 
 impl<'a> World<'a> {
@@ -41,11 +45,13 @@ impl<'a> World<'a> {
             lifetimes: Lifetimes::default(),
             state: State::default(),
             grants: Default::default(),
+            began: Instant::now(),
         }
     }
 
     /// Lets the time go on before a step: what becomes of the keys.
     pub fn tick(&mut self, step: &Step) -> Vec<(String, Fate)> {
+        self.began = Instant::now();
         let interval = self.interval(step);
         let to = match step.clock {
             Clock::Stays => self.now,
@@ -126,6 +132,19 @@ impl<'a> World<'a> {
         }
         self.lifetimes.observe(self.now, &state);
         self.state = state;
+    }
+
+    /// True where the step took so long in real time, and keys have so little
+    /// left, that it says nothing about virtual time: the machine was busy.
+    pub fn real_time_showed(&self, after: [&State; 2]) -> bool {
+        let took = self.began.elapsed().as_millis() as u64;
+        let expire = |state: &State| state.0.values().any(|key| key.ttl.is_some());
+        let showed =
+            took > TTL_TOLERANCE_MS / 2 && (expire(&self.state) || after.into_iter().any(expire));
+        if showed {
+            eprintln!("a step took {took} ms of real time; its program ends there");
+        }
+        showed
     }
 
     fn interval(&self, step: &Step) -> u64 {
