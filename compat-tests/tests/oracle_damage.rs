@@ -2,7 +2,8 @@
 //! The numbers are those of the list of divergences.
 
 use compat_tests::oracle::campaign::{NEWEST, releases};
-use compat_tests::oracle::damage::{Damage, Harm, Trial, run};
+use compat_tests::oracle::damage::{Damage, Trial};
+use compat_tests::oracle::healing::{Harm, run};
 use compat_tests::oracle::ops::{Mode, Rate};
 use compat_tests::oracle::replay::Oracle;
 use compat_tests::oracle::world::client_ids;

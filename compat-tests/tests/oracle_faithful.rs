@@ -2,11 +2,12 @@
 //! is what a live Redisson answers and writes, call by call, in real time.
 
 use compat_tests::oracle::campaign::releases;
+use compat_tests::oracle::database::Database;
 use compat_tests::oracle::ops::{Condition, Op, Outcome, Rate};
 use compat_tests::oracle::program::{Profile, Program};
 use compat_tests::oracle::record::{now_ms, recording, request};
 use compat_tests::oracle::replay::Oracle;
-use compat_tests::oracle::state::{Compare, Content, Database, State, keys_of};
+use compat_tests::oracle::state::{Compare, Content, State, keys_of};
 use compat_tests::oracle::subject::{Call, Site, Subject};
 use compat_tests::peer::{Answer, Kind, Options, Peer};
 use compat_tests::server::{Server, connect};

@@ -4,10 +4,11 @@
 use compat_tests::entry::Entry;
 use compat_tests::keys::Keys;
 use compat_tests::oracle::campaign::releases;
+use compat_tests::oracle::database::Database;
 use compat_tests::oracle::lockstep::{Side, number};
 use compat_tests::oracle::ops::{Condition, ErrorKind, Mode, Op, Outcome, Rate};
 use compat_tests::oracle::replay::{At, Oracle};
-use compat_tests::oracle::state::{Content, Database, Key, State, keys_of, ttl_equal};
+use compat_tests::oracle::state::{Content, Key, State, keys_of, ttl_equal};
 use compat_tests::oracle::subject::{Site, Subject};
 use compat_tests::oracle::world::client_ids;
 use compat_tests::server::Server;

@@ -1,8 +1,9 @@
 //! The runners find what is wrong: each is given a subject with a flaw.
 
 use compat_tests::oracle::campaign::NEWEST;
-use compat_tests::oracle::damage::{self, Damage, Harm, Trial};
+use compat_tests::oracle::damage::{Damage, Trial};
 use compat_tests::oracle::divergence;
+use compat_tests::oracle::healing::{self, Harm};
 use compat_tests::oracle::lockstep::{self, Rules, Side};
 use compat_tests::oracle::mixed::{self, Crew};
 use compat_tests::oracle::ops::{Mode, Op, Outcome, Rate, Shape};
@@ -123,7 +124,7 @@ async fn damage_finds_each_harm() {
     ];
     for (answer, trial, harm) in cases {
         let subject = Always(side.subject.clone(), answer);
-        let verdict = damage::run(&trial, &clients, &subject, &side.site).await;
+        let verdict = healing::run(&trial, &clients, &subject, &side.site).await;
         assert_eq!(verdict.unwrap_err().harm, harm);
     }
 }

@@ -15,13 +15,16 @@
 //! - in [`lockstep`]: two subjects on separate databases must answer and write
 //!   the same, but for the list of [`divergence`]s;
 //! - [`mixed`]: several subjects on one limiter, judged by a [`judge`];
-//! - with [`damage`]: the state is spoiled at a random point, and must heal.
+//! - with [`damage`]: the state is spoiled at a random point, and [`healing`] is
+//!   what must follow.
 //!
 //! A [`campaign`] spends a budget of operations on one of these, from a seed.
 
 pub mod campaign;
 pub mod damage;
+pub mod database;
 pub mod divergence;
+pub mod healing;
 pub mod judge;
 pub mod layout;
 pub mod lockstep;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
+use super::database::Database;
 use super::layout::{Role, Template, Word, key_facts};
 use super::lockstep::Side;
 use super::ops::{Condition, Failure, Op, Outcome, Rate, Shape};
 use super::record::{Answered, Edge, Recording, arguments, now_ms, recording};
-use super::state::Database;
 use super::subject::{Call, Subject};
 use crate::server::{Server, connect};
 
