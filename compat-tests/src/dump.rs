@@ -13,6 +13,9 @@ use crate::watch::{self, Seen};
 /// By how much times to live may differ and still count as equal, in ms.
 const TTL_TOLERANCE_MS: i64 = 2_000;
 
+/// How many entries of a log are shown; the alternate form shows all.
+const SHOWN: usize = 20;
+
 /// A limiter's state.
 #[derive(Clone, Debug)]
 pub struct Dump {
@@ -225,8 +228,15 @@ impl fmt::Display for Dump {
             writeln!(f, "{}", keys.log(client.as_deref()))?;
             let entries = |log: &Vec<Seen>| format!("{} entries", log.len());
             writeln!(f, "    {}", budget.log.line(entries))?;
-            for entry in budget.entries() {
+            let shown = match f.alternate() {
+                true => usize::MAX,
+                false => SHOWN,
+            };
+            for entry in budget.entries().iter().take(shown) {
                 writeln!(f, "    {}  {}", entry.at_ms, entry.entry)?;
+            }
+            if budget.entries().len() > shown {
+                writeln!(f, "    ...")?;
             }
             let logged = budget.logged() as i64;
             match (budget.left(), rate) {

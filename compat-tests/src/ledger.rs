@@ -7,7 +7,7 @@ use crate::watch::Seen;
 
 /// By how much a window may be shorter than the interval and still hold more
 /// than the rate, in ms: calls stamped by their clients overtake each other on
-/// the way to the server.
+/// the way to the server. On a machine that stalls, see [`Ledger::tolerate`].
 pub const TOLERANCE_MS: i64 = 20;
 
 /// Permits that were granted, at a moment within a span.
@@ -39,6 +39,7 @@ impl From<&Seen> for Grant {
 pub struct Ledger {
     rate: u64,
     interval_ms: i64,
+    tolerance_ms: i64,
     grants: Vec<Grant>,
 }
 
@@ -51,16 +52,13 @@ pub struct Balance {
     pub span_ms: i64,
     /// What the rate allows in that time: rate × span / interval + rate.
     pub budget: f64,
+    /// The part that was used: the interval by the mean time from the grant of
+    /// a permit to that of the permit that came a whole rate later. A permit
+    /// that is taken again as soon as it is free makes 1.
+    pub used: f64,
     /// The start of the fullest window that is shorter than the interval by
     /// the tolerance, and the permits that were certainly granted in it.
     pub fullest: (i64, u64),
-}
-
-impl Balance {
-    /// The part of the budget that was used.
-    pub fn utilisation(&self) -> f64 {
-        self.total as f64 / self.budget
-    }
 }
 
 impl Ledger {
@@ -69,8 +67,16 @@ impl Ledger {
         Ledger {
             rate,
             interval_ms: interval_ms as i64,
+            tolerance_ms: TOLERANCE_MS,
             grants: Vec::new(),
         }
+    }
+
+    /// Tolerates as much as the longest call took, where that is more: a call
+    /// cannot be overtaken for longer.
+    pub fn tolerate(mut self, longest_call_ms: f64) -> Ledger {
+        self.tolerance_ms = self.tolerance_ms.max(longest_call_ms.ceil() as i64);
+        self
     }
 
     /// Adds grants.
@@ -90,12 +96,25 @@ impl Ledger {
             total: self.grants.iter().map(|grant| grant.permits).sum(),
             span_ms,
             budget: rate * span_ms as f64 / self.interval_ms as f64 + rate,
+            used: self.used(),
             fullest: self.fullest(),
         }
     }
 
+    fn used(&self) -> f64 {
+        let times = |grant: &Grant| vec![grant.latest_ms; grant.permits as usize];
+        let permits: Vec<_> = self.grants.iter().flat_map(times).collect();
+        let later = permits.iter().skip(self.rate as usize);
+        let gaps: Vec<_> = permits.iter().zip(later).map(|(a, b)| b - a).collect();
+        let sum: i64 = gaps.iter().sum();
+        match sum {
+            0 => 0.0,
+            sum => (self.interval_ms * gaps.len() as i64) as f64 / sum as f64,
+        }
+    }
+
     fn fullest(&self) -> (i64, u64) {
-        let length = self.interval_ms - TOLERANCE_MS;
+        let length = self.interval_ms - self.tolerance_ms;
         let within = |start: usize| {
             let from = self.grants[start].earliest_ms;
             let permits = self.grants[start..]
@@ -133,7 +152,7 @@ impl Ledger {
 
     /// Panics where less than this part of the budget was used.
     pub fn assert_used(&self, part: f64) {
-        let used = self.balance().utilisation();
+        let used = self.balance().used;
         assert!(used >= part, "only {used:.4} was used: {self}");
     }
 }
@@ -151,8 +170,8 @@ impl fmt::Display for Ledger {
             b.total,
             b.span_ms,
             b.budget,
-            100.0 * b.utilisation(),
-            self.interval_ms - TOLERANCE_MS,
+            100.0 * b.used,
+            self.interval_ms - self.tolerance_ms,
             b.fullest.1,
             b.fullest.0,
         )
@@ -207,6 +226,14 @@ mod tests {
     }
 
     #[test]
+    fn a_stalled_call_is_tolerated_for_as_long_as_it_took() {
+        let grants = [at(1000, 10), at(1060, 1), at(1200, 9)];
+        assert!(ledger(grants.clone()).tolerate(5.0).over_issue().is_some());
+        assert!(ledger(grants.clone()).tolerate(39.5).over_issue().is_some());
+        ledger(grants).tolerate(41.0).assert_sound();
+    }
+
+    #[test]
     fn creeping_over_issue_is_seen_by_its_sum() {
         // Each window is sound within the tolerance, the whole is not.
         let grants = (0..50).map(|i| at(1000 + i * 85, 10));
@@ -222,6 +249,17 @@ mod tests {
                 .over_issue()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn an_end_amidst_an_interval_wastes_nothing() {
+        ledger([at(1000, 10), at(1100, 10), at(1200, 10), at(1299, 1)]).assert_used(0.99);
+    }
+
+    #[test]
+    fn permits_that_come_late_each_time_are_missed() {
+        let late = ledger((0..10).map(|i| at(1000 + i * 110, 10))).balance();
+        assert!((0.9..0.92).contains(&late.used), "{late:?}");
     }
 
     #[test]

@@ -127,7 +127,8 @@ struct Pending {
 
 #[derive(Deserialize)]
 struct Reply {
-    id: Option<u64>,
+    #[serde(default)]
+    id: Value,
     #[serde(default)]
     result: Value,
     error: Option<CallError>,
@@ -141,6 +142,17 @@ impl Peer {
 
     /// Starts a peer and waits until it is ready.
     pub async fn start_with(options: Options) -> Peer {
+        let started = Self::launch(&options).await;
+        started.unwrap_or_else(|said| panic!("no peer for {options:?}: {said}"))
+    }
+
+    /// Tries to start a peer on a server that may not let it in; fails with
+    /// what it said before it ended.
+    pub async fn try_start(kind: Kind, url: impl Into<String>) -> Result<Peer, String> {
+        Self::launch(&Options::new(kind, url)).await
+    }
+
+    async fn launch(options: &Options) -> Result<Peer, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peer");
         let mut command = Command::new(&script);
         match options.kind {
@@ -163,19 +175,19 @@ impl Peer {
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let pending = Arc::new(Pending::default());
         *pending.calls.lock().expect("the calls") = Some(HashMap::new());
-        tokio::spawn(keep_log(
-            child.stderr.take().expect("a pipe"),
-            pending.clone(),
-        ));
+        let errors = child.stderr.take().expect("a pipe");
+        let log = tokio::spawn(keep_log(errors, pending.clone()));
 
         let mut first = String::new();
         let read = tokio::time::timeout(START, output.read_line(&mut first)).await;
         let ready = match (read, serde_json::from_str(&first)) {
             (Ok(Ok(_)), Ok(ready)) => ready,
-            _ => panic!(
-                "no ready line but {first:?} from {options:?}{}",
-                pending.tail()
-            ),
+            _ => {
+                // Once it has ended, all it said is there.
+                let _ = child.kill().await;
+                let _ = log.await;
+                return Err(format!("no ready line but {first:?}{}", pending.tail()));
+            }
         };
         tokio::spawn(read_replies(output, pending.clone()));
         let (lines, mut outbox) = mpsc::unbounded_channel::<String>();
@@ -186,14 +198,14 @@ impl Peer {
                 }
             }
         });
-        Peer {
+        Ok(Peer {
             kind: options.kind,
             ready,
             next_id: AtomicU64::new(1),
             pending,
             lines,
             child,
-        }
+        })
     }
 
     /// Which implementation it runs.
@@ -327,7 +339,7 @@ async fn read_replies(output: BufReader<ChildStdout>, pending: Arc<Pending>) {
         let reply: Reply =
             serde_json::from_str(&line).unwrap_or_else(|e| panic!("a peer writes {line:?}: {e}"));
         let mut calls = pending.calls.lock().expect("the calls");
-        let waiting = reply.id.and_then(|id| calls.as_mut()?.remove(&id));
+        let waiting = reply.id.as_u64().and_then(|id| calls.as_mut()?.remove(&id));
         if let Some(waiting) = waiting {
             let _ = waiting.send(match reply.error {
                 Some(error) => Err(error),

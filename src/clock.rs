@@ -1,0 +1,152 @@
+//! Where the time of an attempt comes from: the date that the log keeps.
+//!
+//! Only dates come from here. Timeouts and timers run on the runtime's own time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The clock that dates a client's grants, in milliseconds since the Unix epoch.
+///
+/// Redisson dates each grant by the clock of the machine that asks, and so does this crate by
+/// default. Where clocks of machines differ, the one ahead drops the others' grants too early;
+/// [`Clock::server`] takes that choice away from the machines.
+#[derive(Clone, Default)]
+pub struct Clock(Source);
+
+#[derive(Clone, Default)]
+enum Source {
+    #[default]
+    System,
+    Server,
+    Manual(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// This machine's clock, as Redisson uses it. The default.
+    pub fn system() -> Self {
+        Clock(Source::System)
+    }
+
+    /// The server's clock, read by the script that decides: one clock for every client that
+    /// chooses it.
+    pub fn server() -> Self {
+        Clock(Source::Server)
+    }
+
+    /// A clock that stands where it is set, for tests; the handle sets it.
+    pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
+        let now = Arc::new(AtomicI64::new(epoch_ms));
+        (Clock(Source::Manual(now.clone())), ManualClock(now))
+    }
+
+    /// The time to send with an attempt.
+    pub(crate) fn read(&self) -> Reading {
+        match &self.0 {
+            Source::System => {
+                let since = system_time();
+                Reading {
+                    now: Now::At(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
+                    into_ms: since.subsec_micros() % 1000,
+                }
+            }
+            Source::Server => Reading { now: Now::Server, into_ms: 0 },
+            Source::Manual(now) => match now.load(Ordering::SeqCst) {
+                FOLLOW_SYSTEM => Clock::system().read(),
+                now => Reading { now: Now::At(now), into_ms: 0 },
+            },
+        }
+    }
+}
+
+/// What a clock shows.
+pub(crate) struct Reading {
+    pub(crate) now: Now,
+    /// The microseconds since that millisecond began, where they are known.
+    pub(crate) into_ms: u32,
+}
+
+/// A manual clock's mark for going with the system's.
+const FOLLOW_SYSTEM: i64 = i64::MIN;
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::System => f.write_str("Clock::system"),
+            Source::Server => f.write_str("Clock::server"),
+            Source::Manual(_) => f.write_str("Clock::manual"),
+        }
+    }
+}
+
+/// Sets a [`Clock::manual`]. Clones set the same clock.
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<AtomicI64>);
+
+impl ManualClock {
+    /// Sets the time, in milliseconds since the Unix epoch. It may go backwards.
+    ///
+    /// Calls that wait ask again within a second of real time; to make them ask at once use
+    /// [`Client::ask_again`](crate::Client::ask_again).
+    pub fn set(&self, epoch_ms: i64) {
+        self.0.store(epoch_ms, Ordering::SeqCst);
+    }
+
+    /// Moves the time by so many milliseconds.
+    pub fn advance(&self, ms: i64) {
+        let moved = |now| Some(standing(now).saturating_add(ms));
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
+    }
+
+    /// The time, in milliseconds since the Unix epoch.
+    pub fn now(&self) -> i64 {
+        standing(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Lets it go with the system's clock, until it is set again.
+    pub fn follow_system(&self) {
+        self.0.store(FOLLOW_SYSTEM, Ordering::SeqCst);
+    }
+}
+
+/// What a manual clock that holds this shows.
+fn standing(held: i64) -> i64 {
+    if held == FOLLOW_SYSTEM { system_ms() } else { held }
+}
+
+/// The time of an attempt, or whose clock is to give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Now {
+    /// Milliseconds since the Unix epoch, by the client's clock.
+    At(i64),
+    /// The store reads its own clock when it decides.
+    Server,
+}
+
+/// This machine's clock; a clock before 1970 reads as 1970.
+fn system_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same in whole milliseconds.
+pub(crate) fn system_ms() -> i64 {
+    i64::try_from(system_time().as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_stands_moves_and_follows() {
+        let (clock, manual) = Clock::manual(5);
+        assert_eq!(clock.read().now, Now::At(5));
+        manual.advance(-3);
+        assert_eq!((clock.read().now, manual.now()), (Now::At(2), 2));
+        let before = system_ms();
+        manual.follow_system();
+        let Now::At(now) = clock.read().now else { panic!("not a time") };
+        assert!((before..=system_ms()).contains(&now));
+    }
+}

@@ -1,0 +1,275 @@
+//! One trait, two stores: "decide these requests, in order, at this time".
+//!
+//! [`redis`] asks a server by the scripts in `lua/`; [`memory`] is the same rules as plain Rust,
+//! the executable model. Both hold one limiter's state as Redisson lays it out: a hash with the
+//! rate, a value (permits left), a log of grants. `docs/semantics.md` has the rules.
+
+use futures::future::BoxFuture;
+
+use crate::clock::Now;
+use crate::error::Failure;
+use crate::rate::Rate;
+use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
+
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+/// What a store answers. The future owns all that it needs, so that it can outlive its caller.
+pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Failure>>;
+
+/// A log no longer than this is *short*: it is summed and walked whenever that helps.
+pub(crate) const SHORT_LOG: usize = 64;
+
+/// The most expired entries that one call drops; a call that needs more says so and is repeated
+/// (see [`Outcome::Undecided`]).
+pub(crate) const DROP_LIMIT: usize = 2000;
+
+/// A place where limiters live.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// Decides the requests of `call`, one after the other, as one step.
+    fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply>;
+
+    /// Gives permits of one grant back, exactly.
+    fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply>;
+
+    /// Takes permits out of the log, oldest grant first, and answers how many there were.
+    fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply>;
+
+    /// What an acquire would see. Writes nothing.
+    fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply>;
+
+    /// Sets the rate where there is none; answers whether it did.
+    fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool>;
+
+    /// Sets the rate; answers whether it did (only [`SetRate::only_existing`] can say no).
+    fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool>;
+
+    /// The rate; `None` where there is no limiter.
+    fn config(&self, keys: &Keys) -> Reply<Option<Rate>>;
+
+    /// Sets the time to live of all keys; true where any key's changed.
+    fn expire(
+        &self,
+        keys: &Keys,
+        lifetime: Lifetime,
+        condition: Option<ExpireCondition>,
+    ) -> Reply<bool>;
+
+    /// Takes the time to live away; true where any key had one. For a PER_CLIENT limiter a far
+    /// time to live takes its place.
+    fn clear_expire(&self, keys: &Keys) -> Reply<bool>;
+
+    /// The remaining time to live of the hash.
+    fn time_to_live(&self, keys: &Keys) -> Reply<TimeToLive>;
+
+    /// Whether the limiter's hash exists.
+    fn exists(&self, keys: &Keys) -> Reply<bool>;
+
+    /// Removes all keys; true where there was any.
+    fn delete(&self, keys: &Keys) -> Reply<bool>;
+
+    /// Renames all keys, replacing a limiter that stands there.
+    fn rename(&self, from: &Keys, to: &Keys) -> Reply<()>;
+
+    /// Marks all keys as used now, for the server's eviction; true where there was any.
+    fn touch(&self, keys: &Keys) -> Reply<bool>;
+
+    /// The bytes that all keys take in the server's memory.
+    fn size_in_memory(&self, keys: &Keys) -> Reply<u64>;
+
+    /// The store's own clock, in milliseconds since the Unix epoch.
+    fn server_time(&self) -> Reply<i64>;
+}
+
+/// Some requests of one limiter, to be decided in this order.
+#[derive(Clone, Debug)]
+pub(crate) struct AcquireCall {
+    /// The date of what is granted.
+    pub(crate) now: Now,
+    /// The id of what is granted; the same one when the call is attempted again.
+    pub(crate) id: EntryId,
+    /// The rate this client last saw in this limiter's hash.
+    pub(crate) seen_rate: Option<u64>,
+    /// Sum the log whatever its length.
+    pub(crate) audit: bool,
+    /// The rate to create the limiter with where there is none.
+    pub(crate) create: Option<Rate>,
+    /// How far ahead of `now` the grant is dated: a lease's hold, in ms; else 0.
+    pub(crate) hold_ms: u64,
+    /// Where in the log an earlier attempt of this very call may have left its grant.
+    pub(crate) earlier: Earlier,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// Requests that are alike, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// 1..=2^32-1 each.
+    pub(crate) permits: u64,
+    /// How long each can wait, in ms; 0: it does not.
+    pub(crate) patience_ms: u64,
+    pub(crate) count: u64,
+}
+
+/// Whether, and with what dates, a call has been attempted before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Earlier {
+    /// A first attempt by the client's clock. It still finds out that its own retry has overtaken
+    /// it: by an entry of its id dated no earlier than itself.
+    #[default]
+    None,
+    /// A first attempt by the server's clock: the last server time seen before it. An entry of
+    /// its id dated after this means that its own retry has overtaken it.
+    FirstSince(i64),
+    /// Attempted before, with the outcome unknown, its grants dated so (holds included).
+    Dated(Vec<i64>),
+    /// Attempted before by the server's clock, after this server time; the new grant must be
+    /// dated later than it.
+    Since(i64),
+}
+
+/// The answer to an [`AcquireCall`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AcquireReply {
+    /// The time at which it was decided, epoch ms.
+    pub(crate) now: i64,
+    /// The rate in force.
+    pub(crate) rate: Rate,
+    /// The date of the grant's entry: `now` + hold. Meaningless where nothing was granted.
+    pub(crate) entry_date: i64,
+    /// What is left after the call; negative after a rate was lowered.
+    pub(crate) left: i64,
+    /// The outcomes in the order of the requests; their counts add up to the requests'.
+    pub(crate) outcomes: Vec<OutcomeRun>,
+}
+
+/// So many requests, one after the other, with one outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutcomeRun {
+    pub(crate) count: u64,
+    pub(crate) outcome: Outcome,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Granted,
+    /// It did not fit and does not wait so long.
+    Refused(Wait),
+    /// It does not fit and can wait: it stands in the queue, and all behind it with it.
+    Waiting(Wait),
+    /// It asks for more than the rate. It blocks nobody.
+    ExceedsRate,
+    /// More expired entries stand in the log than one call drops: ask again at once. All requests
+    /// behind an undecided one are undecided.
+    Undecided,
+}
+
+/// After how long a request can be granted, counting what stands before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) ms: u64,
+    /// The true wait may be longer than `ms`; it is not shorter unless permits come back.
+    pub(crate) at_least: bool,
+}
+
+/// Gives back permits of the grant with this id. Repeating a call changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefundCall {
+    pub(crate) id: EntryId,
+    /// The date of the grant's entry.
+    pub(crate) entry_date: i64,
+    /// The permits that the entry was written with.
+    pub(crate) granted: u64,
+    /// The permits given back so far, this call's included.
+    pub(crate) returned: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RefundReply {
+    /// The permits that were still in the entry and are free again: the size by which this call
+    /// lowered the entry.
+    pub(crate) credited: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReleaseCall {
+    pub(crate) now: Now,
+    pub(crate) permits: u64,
+    pub(crate) seen_rate: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseReply {
+    /// The permits taken out of the log.
+    pub(crate) taken: u64,
+    /// The rate in force.
+    pub(crate) rate: Rate,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeekCall {
+    pub(crate) now: Now,
+    /// The permits whose wait is asked for; 0 for none.
+    pub(crate) permits: u64,
+    pub(crate) seen_rate: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeekReply {
+    pub(crate) rate: Rate,
+    /// Within 0..=rate.
+    pub(crate) available: u64,
+    /// After how long `PeekCall::permits` can be had; 0 ms where they can be had now.
+    pub(crate) wait: Wait,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetRate {
+    pub(crate) now: Now,
+    pub(crate) rate: Rate,
+    /// Do nothing where the hash does not exist.
+    pub(crate) only_existing: bool,
+    pub(crate) state: StateRule,
+}
+
+/// What becomes of the value and the log when a rate is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateRule {
+    /// Redisson's `setRate(mode, rate, interval)`: those of the new mode are deleted.
+    DropNewMode,
+    /// `setRate(args)`: deleted; all four where the mode changes.
+    Drop,
+    /// With keep-state: kept and fitted to the new rate; all four deleted where the mode changes.
+    Keep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// From now, in ms.
+    In(u64),
+    /// Until this time, epoch ms by the server's clock.
+    At(i64),
+}
+
+/// When `expire` is to have an effect; a key without time to live counts as endless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExpireCondition {
+    /// Only where there is no time to live yet (`NX`).
+    IfNotSet,
+    /// Only where there is one (`XX`).
+    IfSet,
+    /// Only where the new one is longer (`GT`).
+    IfGreater,
+    /// Only where the new one is shorter (`LT`).
+    IfLess,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeToLive {
+    NoLimiter,
+    /// None, or one of over five years.
+    Endless,
+    Ms(u64),
+}

@@ -1,0 +1,139 @@
+//! The members of the log: Redisson's `struct` format `Bc0I`.
+//!
+//! One byte *L*, *L* random bytes, the permits as an unsigned 32-bit little-endian integer. *L* is
+//! 16 since Redisson 3.21.0 and 8 before it; both are read, 16 is written.
+
+use byteorder::{ByteOrder, LittleEndian};
+
+/// The bytes of an id that this crate writes.
+pub(crate) const ID_LEN: usize = 16;
+
+/// The most permits that one entry can hold: the format has 32 bits for them.
+pub(crate) const MAX_ENTRY_PERMITS: u64 = u32::MAX as u64;
+
+/// The largest number of parts, or of debts, that can be derived from one id.
+pub(crate) const MAX_PARTS: u16 = 0x7fff;
+
+/// The random id of one attempt: what makes an entry unique, and a repeated attempt known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct EntryId(pub(crate) [u8; ID_LEN]);
+
+/// What a log member turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member<'a> {
+    /// An entry of Redisson 3.17.0 or later, or of this crate.
+    Entry { id: &'a [u8], permits: u64 },
+    /// 20 bytes, `Lc0I`: Redisson 3.16.4 to 3.16.8.
+    Redisson3_16,
+    /// 8 bytes, `fI`: Redisson 3.13.3 to 3.16.3.
+    Redisson3_13,
+    /// Nothing that any release has written.
+    Unknown,
+}
+
+impl EntryId {
+    /// The id of part `part` of an entry whose permits do not fit one member; part 0 is the id
+    /// itself. Two members of equal id and permits would be one member.
+    pub(crate) fn part(self, part: u16) -> EntryId {
+        debug_assert!(part <= MAX_PARTS);
+        self.with_tail_xor(part)
+    }
+
+    /// The id of debt `number` that the attempt with this id found and wrote down. Debts are not
+    /// parts: an attempt made again does not take them for its own grant.
+    pub(crate) fn debt(self, number: u16) -> EntryId {
+        debug_assert!(number <= MAX_PARTS);
+        self.with_tail_xor(0x8000 | number)
+    }
+
+    /// Whether `id` is this id or one of its parts.
+    pub(crate) fn owns(self, id: &[u8]) -> bool {
+        id.len() == ID_LEN
+            && id[..ID_LEN - 2] == self.0[..ID_LEN - 2]
+            && (tail(id) ^ tail(&self.0)) & 0x8000 == 0
+    }
+
+    /// Which part of this id `id` is, where this id owns it.
+    pub(crate) fn part_number(self, id: &[u8]) -> Option<u16> {
+        self.owns(id).then(|| tail(id) ^ tail(&self.0))
+    }
+
+    /// The last two bytes as one little-endian number, combined with `mask`.
+    fn with_tail_xor(mut self, mask: u16) -> EntryId {
+        let tail = tail(&self.0) ^ mask;
+        LittleEndian::write_u16(&mut self.0[ID_LEN - 2..], tail);
+        self
+    }
+}
+
+fn tail(id: &[u8]) -> u16 {
+    LittleEndian::read_u16(&id[ID_LEN - 2..])
+}
+
+/// Packs an entry: 21 bytes.
+pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
+    let mut member = Vec::with_capacity(1 + ID_LEN + 4);
+    member.push(ID_LEN as u8);
+    member.extend_from_slice(&id.0);
+    member.extend_from_slice(&permits.to_le_bytes());
+    member
+}
+
+/// Reads a member. A foreign one is told by its length, as each old format has its own.
+pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
+    match member.split_first() {
+        Some((&len, rest)) if matches!(len, 8 | 16) && rest.len() == usize::from(len) + 4 => {
+            let (id, permits) = rest.split_at(usize::from(len));
+            Member::Entry { id, permits: u64::from(LittleEndian::read_u32(permits)) }
+        }
+        _ if member.len() == 20 => Member::Redisson3_16,
+        _ if member.len() == 8 => Member::Redisson3_13,
+        _ => Member::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: EntryId = EntryId([7; 16]);
+
+    #[test]
+    fn an_entry_is_length_id_and_little_endian_permits() {
+        let member = pack(ID, 0x0102_0304);
+        assert_eq!(member.len(), 21);
+        assert_eq!(member[0], 16);
+        assert_eq!(member[17..], [4, 3, 2, 1]);
+        assert_eq!(unpack(&member), Member::Entry { id: &[7; 16], permits: 0x0102_0304 });
+    }
+
+    #[test]
+    fn eight_byte_ids_are_read() {
+        let mut member = vec![8];
+        member.extend([1; 8]);
+        member.extend(5u32.to_le_bytes());
+        assert_eq!(unpack(&member), Member::Entry { id: &[1; 8], permits: 5 });
+    }
+
+    #[test]
+    fn older_and_broken_members_are_told_apart() {
+        assert_eq!(unpack(&[8; 20]), Member::Redisson3_16);
+        assert_eq!(unpack(&[0; 8]), Member::Redisson3_13);
+        assert_eq!(unpack(&pack(ID, 1)[..20]), Member::Redisson3_16);
+        assert_eq!(unpack(b""), Member::Unknown);
+        assert_eq!(unpack(b"abc"), Member::Unknown);
+    }
+
+    #[test]
+    fn parts_are_owned_and_debts_are_not() {
+        assert_eq!(ID.part(0), ID);
+        for n in [0, 1, 255, 256, MAX_PARTS] {
+            assert!(ID.owns(&ID.part(n).0));
+            assert_eq!(ID.part_number(&ID.part(n).0), Some(n));
+            assert_eq!(ID.part_number(&ID.debt(n).0), None);
+            assert!(!ID.owns(&ID.debt(n).0));
+        }
+        assert!(!ID.owns(&[8; 16]));
+        assert!(!ID.owns(&[7; 8]));
+    }
+}
