@@ -131,11 +131,7 @@ impl Dump {
                 budgets.insert(client, found);
             }
         }
-        Ok(Dump {
-            name: name.to_owned(),
-            hash,
-            budgets,
-        })
+        Ok(Dump { name: name.to_owned(), hash, budgets })
     }
 
     /// A field of the hash.
@@ -162,52 +158,26 @@ impl Dump {
                 lines.push(format!("{what}: {a} | {b}"));
             }
         };
-        compare(
-            "hash",
-            plain(&self.hash, show_hash),
-            plain(&other.hash, show_hash),
-        );
-        compare(
-            "hash ttl",
-            ttls(&self.hash, &other.hash),
-            ttls(&other.hash, &self.hash),
-        );
-        let (a, b): (Vec<_>, Vec<_>) = (
-            self.budgets.iter().collect(),
-            other.budgets.iter().collect(),
-        );
-        compare(
-            "clients",
-            (a.len() - 1).to_string(),
-            (b.len() - 1).to_string(),
-        );
+        compare("hash", plain(&self.hash, show_hash), plain(&other.hash, show_hash));
+        compare("hash ttl", ttls(&self.hash, &other.hash), ttls(&other.hash, &self.hash));
+        let (a, b): (Vec<_>, Vec<_>) =
+            (self.budgets.iter().collect(), other.budgets.iter().collect());
+        compare("clients", (a.len() - 1).to_string(), (b.len() - 1).to_string());
         for (i, ((_, a), (_, b))) in a.iter().zip(&b).enumerate() {
             let whose = match i {
                 0 => "OVERALL".to_owned(),
                 n => format!("client {n}"),
             };
             let value = format!("{whose} value");
-            compare(
-                &value,
-                plain(&a.value, String::clone),
-                plain(&b.value, String::clone),
-            );
-            compare(
-                &format!("{value} ttl"),
-                ttls(&a.value, &b.value),
-                ttls(&b.value, &a.value),
-            );
+            compare(&value, plain(&a.value, String::clone), plain(&b.value, String::clone));
+            compare(&format!("{value} ttl"), ttls(&a.value, &b.value), ttls(&b.value, &a.value));
             let log = format!("{whose} log");
             compare(
                 &log,
                 plain(&a.log, |log| show_shape(log)),
                 plain(&b.log, |log| show_shape(log)),
             );
-            compare(
-                &format!("{log} ttl"),
-                ttls(&a.log, &b.log),
-                ttls(&b.log, &a.log),
-            );
+            compare(&format!("{log} ttl"), ttls(&a.log, &b.log), ttls(&b.log, &a.log));
         }
         lines
     }

@@ -125,10 +125,7 @@ impl Ledger {
                 .sum();
             (from, permits)
         };
-        (0..self.grants.len())
-            .map(within)
-            .max_by_key(|(_, permits)| *permits)
-            .unwrap_or((0, 0))
+        (0..self.grants.len()).map(within).max_by_key(|(_, permits)| *permits).unwrap_or((0, 0))
     }
 
     /// The verdict on over-issue: an explanation where there is one.
@@ -187,12 +184,7 @@ mod tests {
     }
 
     fn within(earliest_ms: i64, latest_ms: i64, permits: u64) -> Grant {
-        Grant {
-            who: "x".into(),
-            permits,
-            earliest_ms,
-            latest_ms,
-        }
+        Grant { who: "x".into(), permits, earliest_ms, latest_ms }
     }
 
     fn ledger(grants: impl IntoIterator<Item = Grant>) -> Ledger {
@@ -218,11 +210,7 @@ mod tests {
     #[test]
     fn a_grant_just_before_the_edge_is_tolerated() {
         ledger([at(1000, 10), at(1081, 1), at(1200, 9)]).assert_sound();
-        assert!(
-            ledger([at(1000, 10), at(1080, 1), at(1200, 9)])
-                .over_issue()
-                .is_some()
-        );
+        assert!(ledger([at(1000, 10), at(1080, 1), at(1200, 9)]).over_issue().is_some());
     }
 
     #[test]
@@ -244,11 +232,7 @@ mod tests {
     #[test]
     fn a_grant_that_may_lie_outside_the_window_convicts_nobody() {
         ledger([at(1000, 10), within(1070, 1120, 1)]).assert_sound();
-        assert!(
-            ledger([at(1000, 10), within(1010, 1060, 1)])
-                .over_issue()
-                .is_some()
-        );
+        assert!(ledger([at(1000, 10), within(1010, 1060, 1)]).over_issue().is_some());
     }
 
     #[test]

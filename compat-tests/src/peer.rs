@@ -73,11 +73,7 @@ pub struct Options {
 impl Options {
     /// A peer on the server at `url`.
     pub fn new(kind: Kind, url: impl Into<String>) -> Self {
-        Options {
-            kind,
-            release: None,
-            arguments: vec!["--redis".into(), url.into()],
-        }
+        Options { kind, release: None, arguments: vec!["--redis".into(), url.into()] }
     }
 
     /// This Redisson release, whatever `COMPAT_REDISSON` says (Java only).
@@ -88,8 +84,7 @@ impl Options {
 
     /// A prefix for all keys.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
-        self.arguments
-            .extend(["--key-prefix".into(), prefix.into()]);
+        self.arguments.extend(["--key-prefix".into(), prefix.into()]);
         self
     }
 
@@ -198,14 +193,7 @@ impl Peer {
                 }
             }
         });
-        Ok(Peer {
-            kind: options.kind,
-            ready,
-            next_id: AtomicU64::new(1),
-            pending,
-            lines,
-            child,
-        })
+        Ok(Peer { kind: options.kind, ready, next_id: AtomicU64::new(1), pending, lines, child })
     }
 
     /// Which implementation it runs.
@@ -233,12 +221,7 @@ impl Peer {
             calls.insert(id, reply);
         }
         let _ = self.lines.send(request.clone() + "\n");
-        Call {
-            peer: self,
-            id,
-            request,
-            answer,
-        }
+        Call { peer: self, id, request, answer }
     }
 
     /// Makes a call and waits for its answer.
@@ -265,9 +248,7 @@ impl Peer {
 
     /// Closes the peer's input and waits for it to end: its exit status.
     pub async fn finish(self) -> Option<i32> {
-        let Peer {
-            lines, mut child, ..
-        } = self;
+        let Peer { lines, mut child, .. } = self;
         drop(lines);
         let end = tokio::time::timeout(CALL, child.wait()).await;
         end.expect("the peer ends").expect("a status").code()
@@ -297,11 +278,7 @@ impl Call<'_> {
             Err(_) => "does not answer",
         };
         let Peer { kind, pending, .. } = self.peer;
-        panic!(
-            "the {kind:?} peer {why}: {}{}",
-            self.request,
-            pending.tail()
-        );
+        panic!("the {kind:?} peer {why}: {}{}", self.request, pending.tail());
     }
 
     /// Cancels the call; true where it was still running.
@@ -315,10 +292,7 @@ impl Pending {
     fn tail(&self) -> String {
         let log = self.log.lock().expect("the log");
         let start = log.len().saturating_sub(30);
-        log[start..]
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect()
+        log[start..].iter().map(|line| format!("\n    {line}")).collect()
     }
 }
 

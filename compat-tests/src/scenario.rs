@@ -33,10 +33,7 @@ pub fn kinds() -> Vec<Kind> {
 /// Every ordered pair of them.
 pub fn pairs() -> Vec<(Kind, Kind)> {
     let kinds = kinds();
-    kinds
-        .iter()
-        .flat_map(|one| kinds.iter().map(|other| (*one, *other)))
-        .collect()
+    kinds.iter().flat_map(|one| kinds.iter().map(|other| (*one, *other))).collect()
 }
 
 /// A server and the peers on it, started when they are first asked for.
@@ -58,10 +55,7 @@ impl World {
 
     /// The same with a server of some kind.
     pub async fn start_with(options: Options) -> World {
-        World {
-            server: Server::start_with(options).await,
-            peers: Mutex::default(),
-        }
+        World { server: Server::start_with(options).await, peers: Mutex::default() }
     }
 
     /// The peer number `nth` of a kind; each is a client of its own.

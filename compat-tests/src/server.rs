@@ -53,11 +53,7 @@ impl Server {
         for _ in 0..20 {
             let port = port::candidate();
             let child = spawn(&options, port);
-            let server = Server {
-                options: options.clone(),
-                port,
-                child: Mutex::new(child),
-            };
+            let server = Server { options: options.clone(), port, child: Mutex::new(child) };
             if server.answers().await {
                 return server;
             }
@@ -159,10 +155,8 @@ impl Server {
                 child.id()
             };
             if let Ok(mut connection) = connect(&self.url()).await
-                && let Ok(info) = redis::cmd("INFO")
-                    .arg("server")
-                    .query_async::<String>(&mut connection)
-                    .await
+                && let Ok(info) =
+                    redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await
                 && info.lines().any(|l| l == format!("process_id:{id}"))
             {
                 return true;
@@ -185,9 +179,7 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(deadline)
         .set_response_timeout(deadline);
-    Client::open(url)?
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 fn spawn(options: &Options, port: u16) -> Child {

@@ -29,20 +29,10 @@ async fn redisson_is_seen_to_fail() {
     let clients = client_ids(2);
     let cases: &[Case] = &[
         (1, &[Damage::LogRemoved], &[], Harm::PermanentError),
-        (
-            1,
-            &[Damage::LogRemoved, Damage::ValueLowered(4)],
-            &[(2_000, 1)],
-            Harm::PermanentError,
-        ),
+        (1, &[Damage::LogRemoved, Damage::ValueLowered(4)], &[(2_000, 1)], Harm::PermanentError),
         (2, &[Damage::ValueRemoved], &[(1, 4)], Harm::OverIssue),
         (3, &[Damage::ValueLowered(2)], &[], Harm::PermanentError),
-        (
-            3,
-            &[Damage::ValueLowered(2)],
-            &[(1_400, 1)],
-            Harm::PermanentError,
-        ),
+        (3, &[Damage::ValueLowered(2)], &[(1_400, 1)], Harm::PermanentError),
         (1, &[Damage::HashRemade(15)], &[], Harm::PermanentError),
     ];
     for release in releases() {
@@ -67,11 +57,7 @@ async fn what_is_not_spoiled_is_in_order() {
     let server = Server::start().await;
     let clients = client_ids(2);
     let side = Oracle::on(&server, 0, NEWEST, &clients).await;
-    for damage in [
-        &[][..],
-        &[Damage::HashRemade(10)],
-        &[Damage::ValueRaised(0)],
-    ] {
+    for damage in [&[][..], &[Damage::HashRemade(10)], &[Damage::ValueRaised(0)]] {
         let trial = trial(Mode::Overall, damage, &[(600, 4), (900, 3), (1, 5)]);
         let verdict = run(&trial, &clients, &side.subject, &side.site).await;
         assert!(verdict.is_ok(), "{}", verdict.unwrap_err());

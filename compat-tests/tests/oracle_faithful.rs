@@ -74,9 +74,7 @@ async fn check(release: &str, programs: &[Program]) {
     let peer = Peer::start_with(options).await;
     let clients = [peer.client_id().to_owned()];
     let live = Database::new(server.connect().await).await;
-    let other = connect(&format!("{}/1", server.url()))
-        .await
-        .expect("a connection");
+    let other = connect(&format!("{}/1", server.url())).await.expect("a connection");
     let replayed = Database::new(other.clone()).await;
     let oracle = Oracle::new(recording(release).await, &clients, other).await;
     for program in programs {
@@ -94,12 +92,7 @@ async fn check(release: &str, programs: &[Program]) {
             };
             let (theirs, ours) = futures::join!(
                 peer.call(request(&op, name, epoch)),
-                oracle.apply(Call {
-                    client: 0,
-                    name,
-                    op: &op,
-                    now: now_ms()
-                })
+                oracle.apply(Call { client: 0, name, op: &op, now: now_ms() })
             );
             let (there, here) = futures::join!(live.capture(&keys), replayed.capture(&keys));
             let lines = Compare::ALL.diff(&timeless(there), &timeless(here));
@@ -114,19 +107,9 @@ async fn check(release: &str, programs: &[Program]) {
 
 #[tokio::test]
 async fn replayed_calls_are_live_calls() {
-    let profile = Profile {
-        clients: 1,
-        skew: false,
-        ..Profile::EVERYTHING
-    };
+    let profile = Profile { clients: 1, skew: false, ..Profile::EVERYTHING };
     let mut runner = TestRunner::deterministic();
-    let mut program = || {
-        profile
-            .programs()
-            .new_tree(&mut runner)
-            .expect("a program")
-            .current()
-    };
+    let mut program = || profile.programs().new_tree(&mut runner).expect("a program").current();
     let programs: Vec<_> = (0..12).map(|_| program()).collect();
     for release in releases() {
         check(&release, &programs).await;

@@ -50,11 +50,7 @@ fn kind_of(difference: &Difference<'_>) -> String {
         let plain = text
             .replace(difference.call.name, "N")
             .replace("10000000-0000-4000-8000-000000000000", "ID");
-        plain
-            .chars()
-            .filter(|c| !c.is_ascii_digit())
-            .take(160)
-            .collect::<String>()
+        plain.chars().filter(|c| !c.is_ascii_digit()).take(160).collect::<String>()
     };
     let outcomes = difference.outcomes.map(|o| letters(&format!("{o:?}")));
     let lines: Vec<_> = difference.lines.iter().map(|line| letters(line)).collect();
@@ -72,16 +68,11 @@ fn kind_of(difference: &Difference<'_>) -> String {
 #[test]
 #[ignore = "a survey to be read"]
 fn how_releases_differ() {
-    let server = tokio::runtime::Runtime::new()
-        .unwrap()
-        .block_on(Server::start());
+    let server = tokio::runtime::Runtime::new().unwrap().block_on(Server::start());
     let clients = client_ids(3);
     for release in RELEASES {
         let found: Mutex<BTreeMap<String, (usize, String)>> = Mutex::default();
-        let campaign = Campaign {
-            name: release,
-            budget: budget(0.1),
-        };
+        let campaign = Campaign { name: release, budget: budget(0.1) };
         campaign.run(
             || Profile::EVERYTHING.programs(),
             async |worker| {
@@ -103,14 +94,8 @@ fn how_releases_differ() {
                     entry.0 += 1;
                     Some("collected")
                 };
-                run(
-                    program,
-                    &clients,
-                    (first, second),
-                    Rules::between(release, NEWEST),
-                    &excuse,
-                )
-                .await
+                run(program, &clients, (first, second), Rules::between(release, NEWEST), &excuse)
+                    .await
             },
         );
         println!("\n## {release}");

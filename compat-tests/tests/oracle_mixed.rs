@@ -14,26 +14,17 @@ fn releases_share_a_limiter() {
     let clients = client_ids(3);
     let profiles = Profile::sound();
     for (i, profile) in profiles.iter().enumerate() {
-        let campaign = Campaign {
-            name: &format!("mixed {i}"),
-            budget: budget(0.2 / profiles.len() as f64),
-        };
+        let campaign =
+            Campaign { name: &format!("mixed {i}"), budget: budget(0.2 / profiles.len() as f64) };
         campaign.run(
             || profile.programs(),
             async |worker| {
                 let newest = Oracle::on(&server, worker, NEWEST, &clients).await;
                 let mut others = Vec::new();
                 for release in releases() {
-                    others.push(
-                        Oracle::on(&server, worker, &release, &clients)
-                            .await
-                            .subject,
-                    );
+                    others.push(Oracle::on(&server, worker, &release, &clients).await.subject);
                 }
-                let crew = Crew {
-                    first: others,
-                    second: vec![newest.subject],
-                };
+                let crew = Crew { first: others, second: vec![newest.subject] };
                 (crew, newest.site)
             },
             async |(crew, site), program| run(program, &clients, crew, site).await,

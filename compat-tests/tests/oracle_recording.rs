@@ -12,9 +12,7 @@ fn since(recording: &Recording, release: &str) -> bool {
 
 /// The length of the ids in the log.
 fn id_length(recording: &Recording) -> Option<usize> {
-    let words = recording.templates[&Shape::TryAcquire]
-        .iter()
-        .flat_map(|t| &t.words);
+    let words = recording.templates[&Shape::TryAcquire].iter().flat_map(|t| &t.words);
     words.clone().find_map(|word| match word {
         Word::Slot(Role::EntryId(length)) => Some(*length),
         _ => None,
@@ -26,11 +24,7 @@ async fn every_release_is_explained() {
     for release in releases() {
         let recording = recording(&release).await;
         let has = |shape| recording.templates.contains_key(&shape);
-        assert_eq!(
-            has(Shape::Release),
-            since(&recording, "3.52.0"),
-            "{release}"
-        );
+        assert_eq!(has(Shape::Release), since(&recording, "3.52.0"), "{release}");
         let update = Shape::UpdateRate(Mode::PerClient, true, true);
         assert_eq!(has(update), since(&recording, "4.4.0"), "{release}");
         let keep_alive = Shape::TrySetRate(Mode::Overall, true);
@@ -46,11 +40,7 @@ async fn every_release_is_explained() {
         if has(keep_alive) {
             assert_eq!(short(keep_alive), refused, "{release}");
             let set_rate = short(Shape::SetRate(Mode::Overall, true));
-            assert_eq!(
-                set_rate == refused,
-                since(&recording, "3.46.0"),
-                "{release}"
-            );
+            assert_eq!(set_rate == refused, since(&recording, "3.46.0"), "{release}");
         }
         if has(Shape::Release) {
             let edge = |edge| recording.edges.get(&(Shape::Release, edge));

@@ -51,12 +51,7 @@ impl Stage {
     async fn budget(&self) -> (Option<i64>, Vec<(i64, u32)>) {
         let budget = self.state().await.budget(NAME, &self.clients[0]);
         let entries = budget.entries.into_iter();
-        (
-            budget.value,
-            entries
-                .map(|(at, p)| (at - T as i64, p.expect("a grant")))
-                .collect(),
-        )
+        (budget.value, entries.map(|(at, p)| (at - T as i64, p.expect("a grant"))).collect())
     }
 
     fn own(&self) -> Option<&str> {
@@ -118,14 +113,8 @@ async fn an_acquire_takes_refuses_and_counts_the_edge_as_expired() {
         assert_eq!(s.at(T + 100).try_acquire_once(5).await, Outcome::Granted);
         assert_eq!(s.budget().await, (Some(1), vec![(0, 4), (100, 5)]));
         let wait = 3 + I as i64 - 200;
-        assert_eq!(
-            s.at(T + 200).try_acquire_once(2).await,
-            Outcome::Denied(wait)
-        );
-        assert_eq!(
-            s.at(T + I - 1).try_acquire_once(2).await,
-            Outcome::Denied(4)
-        );
+        assert_eq!(s.at(T + 200).try_acquire_once(2).await, Outcome::Denied(wait));
+        assert_eq!(s.at(T + I - 1).try_acquire_once(2).await, Outcome::Denied(4));
         assert_eq!(s.budget().await.1.len(), 2);
         // At the edge the first entry goes, though this request is refused.
         assert_eq!(s.at(T + I).try_acquire_once(6).await, Outcome::Denied(103));
@@ -160,12 +149,8 @@ async fn the_hash_s_lifetime_is_handed_on_even_by_refusals() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(2)).await;
         s.at(T).try_acquire_once(2).await;
-        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000))
-            .await;
-        assert!(matches!(
-            s.at(T + 1).try_acquire_once(1).await,
-            Outcome::Denied(_)
-        ));
+        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000)).await;
+        assert!(matches!(s.at(T + 1).try_acquire_once(1).await, Outcome::Denied(_)));
         assert!(close(s.ttl(&s.value()).await, 500_000));
         assert!(close(s.ttl(&s.log()).await, 500_000));
     })
@@ -181,8 +166,7 @@ async fn a_keep_alive_starts_again_with_every_acquire() {
         }
         assert_eq!(s.at(T).try_set_rate(rate).await, Outcome::Flag(true));
         assert!(close(s.ttl(NAME).await, 900_000));
-        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000))
-            .await;
+        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000)).await;
         assert_eq!(s.at(T).try_set_rate(rate).await, Outcome::Flag(false));
         assert!(close(s.ttl(NAME).await, 500_000));
         for granted in [true, false] {
@@ -190,8 +174,7 @@ async fn a_keep_alive_starts_again_with_every_acquire() {
             assert_eq!(outcome == Outcome::Granted, granted);
             for key in [NAME.into(), s.value(), s.log()] {
                 assert!(close(s.ttl(&key).await, 900_000), "{key}");
-                s.edit(|state| state.0.get_mut(&key).unwrap().ttl = None)
-                    .await;
+                s.edit(|state| state.0.get_mut(&key).unwrap().ttl = None).await;
             }
         }
     })
@@ -204,8 +187,7 @@ async fn available_permits_writes_what_it_answers() {
         let none = s.at(T).available_permits().await;
         assert_eq!(none.failure(), Some(ErrorKind::NotInitialized));
         s.at(T).try_set_rate(s.rate(10)).await;
-        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000))
-            .await;
+        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000)).await;
         assert_eq!(s.at(T).available_permits().await, Outcome::Count(10));
         assert_eq!(s.budget().await, (Some(10), vec![]));
         assert_eq!(s.ttl(&s.value()).await, None);
@@ -243,8 +225,7 @@ async fn set_rate_clears_the_new_mode() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(4).await;
-        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000))
-            .await;
+        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000)).await;
         assert_eq!(s.at(T).set_rate(s.rate(7)).await, Outcome::Done);
         let cleared = s.mode == Mode::Overall || s.since("3.22.1");
         assert_eq!(s.budget().await.0.is_none(), cleared);
@@ -261,47 +242,24 @@ async fn rate_args_keep_or_clear() {
         if !s.has(&update(s.rate(1), true)) {
             return;
         }
-        assert_eq!(
-            s.at(T).update_rate(s.rate(10), true).await,
-            Outcome::Flag(false)
-        );
+        assert_eq!(s.at(T).update_rate(s.rate(10), true).await, Outcome::Flag(false));
         assert!(s.state().await.0.is_empty());
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(4).await;
         s.at(T + 100).try_acquire_once(5).await;
         // Entries as old as the new interval go.
-        let shorter = Rate {
-            interval_ms: 50,
-            ..s.rate(12)
-        };
+        let shorter = Rate { interval_ms: 50, ..s.rate(12) };
         assert_eq!(
-            s.at(T + 150)
-                .update_rate(
-                    Rate {
-                        interval_ms: 51,
-                        ..shorter
-                    },
-                    true
-                )
-                .await,
+            s.at(T + 150).update_rate(Rate { interval_ms: 51, ..shorter }, true).await,
             Outcome::Flag(true)
         );
         assert_eq!(s.budget().await, (Some(7), vec![(100, 5)]));
-        assert_eq!(
-            s.at(T + 150).update_rate(shorter, true).await,
-            Outcome::Flag(true)
-        );
+        assert_eq!(s.at(T + 150).update_rate(shorter, true).await, Outcome::Flag(true));
         assert_eq!(s.budget().await, (Some(12), vec![]));
         s.at(T + 150).try_acquire_once(12).await;
-        assert_eq!(
-            s.at(T + 151).set_rate_args(s.rate(3), true).await,
-            Outcome::Done
-        );
+        assert_eq!(s.at(T + 151).set_rate_args(s.rate(3), true).await, Outcome::Done);
         assert_eq!(s.budget().await, (Some(0), vec![(150, 12)]));
-        assert_eq!(
-            s.at(T + 151).set_rate_args(s.rate(3), false).await,
-            Outcome::Done
-        );
+        assert_eq!(s.at(T + 151).set_rate_args(s.rate(3), false).await, Outcome::Done);
         assert_eq!(s.budget().await, (None, vec![]));
         // Another mode: all four keys go, whatever is to be kept.
         s.at(T + 151).try_acquire_once(1).await;
@@ -309,27 +267,15 @@ async fn rate_args_keep_or_clear() {
             Mode::Overall => Mode::PerClient,
             Mode::PerClient => Mode::Overall,
         };
-        let rate = Rate {
-            mode: other,
-            ..s.rate(3)
-        };
-        assert_eq!(
-            s.at(T + 152).update_rate(rate, true).await,
-            Outcome::Flag(true)
-        );
+        let rate = Rate { mode: other, ..s.rate(3) };
+        assert_eq!(s.at(T + 152).update_rate(rate, true).await, Outcome::Flag(true));
         assert_eq!(s.state().await.0.len(), 1);
         // Nothing used, something kept.
-        let rate = Rate {
-            mode: other,
-            ..s.rate(4)
-        };
+        let rate = Rate { mode: other, ..s.rate(4) };
         s.at(T + 153).update_rate(rate, true).await;
         let own = (other == Mode::PerClient).then_some(s.clients[0].as_str());
         let state = s.state().await;
-        assert_eq!(
-            state.0[&Keys::new(NAME).value(own)].content,
-            Content::Text("4".into())
-        );
+        assert_eq!(state.0[&Keys::new(NAME).value(own)].content, Content::Text("4".into()));
     })
     .await;
 }
@@ -346,8 +292,7 @@ async fn release_leaves_the_log() {
         let negative = s.at(T).release(-1).await;
         assert_eq!(negative.failure(), Some(ErrorKind::InvalidArgument));
         s.at(T).try_set_rate(s.rate(10)).await;
-        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000))
-            .await;
+        s.edit(|state| state.0.get_mut(NAME).unwrap().ttl = Some(500_000)).await;
         s.at(T).release(3).await;
         assert_eq!(s.budget().await, (Some(10), vec![]));
         assert!(close(s.ttl(&s.value()).await, 500_000));
@@ -364,10 +309,7 @@ async fn few_permits_and_many() {
         s.at(T).try_set_rate(s.rate(10)).await;
         assert_eq!(s.at(T).try_acquire_once(0).await, Outcome::Granted);
         assert_eq!(s.at(T + 1).try_acquire_once(-2).await, Outcome::Granted);
-        assert_eq!(
-            s.budget().await,
-            (Some(12), vec![(0, 0), (1, u32::MAX - 1)])
-        );
+        assert_eq!(s.budget().await, (Some(12), vec![(0, 0), (1, u32::MAX - 1)]));
         s.at(T).delete().await;
         let many = 9_000_000_000;
         s.at(T).try_set_rate(s.rate(many)).await;
@@ -406,34 +348,18 @@ async fn lifetimes_act_on_all_keys_and_rename_on_one() {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(4).await;
         let keys = [NAME.to_owned(), s.value(), s.log()];
-        assert_eq!(
-            s.at(T).expire(500_000, Some(Condition::Xx)).await,
-            Outcome::Flag(false)
-        );
-        assert_eq!(
-            s.at(T).expire(500_000, Some(Condition::Nx)).await,
-            Outcome::Flag(true)
-        );
+        assert_eq!(s.at(T).expire(500_000, Some(Condition::Xx)).await, Outcome::Flag(false));
+        assert_eq!(s.at(T).expire(500_000, Some(Condition::Nx)).await, Outcome::Flag(true));
         for key in &keys {
             assert!(close(s.ttl(key).await, 500_000), "{key}");
         }
         // True where any of them changes.
-        s.edit(|state| state.0.get_mut(&s.value()).unwrap().ttl = None)
-            .await;
-        assert_eq!(
-            s.at(T).expire(700_000, Some(Condition::Nx)).await,
-            Outcome::Flag(true)
-        );
+        s.edit(|state| state.0.get_mut(&s.value()).unwrap().ttl = None).await;
+        assert_eq!(s.at(T).expire(700_000, Some(Condition::Nx)).await, Outcome::Flag(true));
         assert!(close(s.ttl(NAME).await, 500_000));
         assert!(close(s.ttl(&s.value()).await, 700_000));
-        assert_eq!(
-            s.at(T).expire_at(600_000, Some(Condition::Gt)).await,
-            Outcome::Flag(true)
-        );
-        assert_eq!(
-            s.at(T).expire_at(650_000, Some(Condition::Lt)).await,
-            Outcome::Flag(true)
-        );
+        assert_eq!(s.at(T).expire_at(600_000, Some(Condition::Gt)).await, Outcome::Flag(true));
+        assert_eq!(s.at(T).expire_at(650_000, Some(Condition::Lt)).await, Outcome::Flag(true));
         assert!(close(s.ttl(&s.value()).await, 650_000));
         assert_eq!(s.at(T).clear_expire().await, Outcome::Flag(true));
         assert_eq!(s.at(T).clear_expire().await, Outcome::Flag(false));
@@ -475,9 +401,7 @@ async fn a_foreign_entry_is_an_error_as_soon_as_it_is_read() {
         let whole = Entry::encode(&[7; 16], 1);
         s.edit(|state| {
             let log = state.0.get_mut(&s.log()).unwrap();
-            let Content::Log(entries) = &mut log.content else {
-                panic!("a log")
-            };
+            let Content::Log(entries) = &mut log.content else { panic!("a log") };
             entries.push(((T + 5) as f64, whole[..20].to_vec()));
         })
         .await;
@@ -496,15 +420,10 @@ async fn the_config_is_the_hash() {
     everywhere(async |s| {
         assert_eq!(s.at(T).get_config().await, Outcome::Config(None));
         s.at(T).try_set_rate(s.rate(10)).await;
-        let Outcome::Config(Some(hash)) = s.at(T).get_config().await else {
-            panic!("no config")
-        };
+        let Outcome::Config(Some(hash)) = s.at(T).get_config().await else { panic!("no config") };
         assert_eq!(hash["rate"], "10");
         assert_eq!(hash["interval"], I.to_string());
-        assert_eq!(
-            hash["type"],
-            if s.mode == Mode::Overall { "0" } else { "1" }
-        );
+        assert_eq!(hash["type"], if s.mode == Mode::Overall { "0" } else { "1" });
     })
     .await;
 }

@@ -59,13 +59,7 @@ impl Subject for Always {
 
 fn programs(profile: Profile) -> Vec<Program> {
     let mut runner = TestRunner::deterministic();
-    let mut next = || {
-        profile
-            .programs()
-            .new_tree(&mut runner)
-            .expect("a program")
-            .current()
-    };
+    let mut next = || profile.programs().new_tree(&mut runner).expect("a program").current();
     (0..20).map(|_| next()).collect()
 }
 
@@ -75,10 +69,7 @@ async fn lockstep_finds_a_wrong_edge() {
     let clients = client_ids(3);
     let first = Oracle::on(&server, 0, NEWEST, &clients).await;
     let second = Oracle::on(&server, 1, NEWEST, &clients).await;
-    let second = Side {
-        subject: Hasty(second.subject),
-        site: second.site,
-    };
+    let second = Side { subject: Hasty(second.subject), site: second.site };
     let mut found = 0;
     for program in programs(Profile::EVERYTHING) {
         let sides = (&first, &second);
@@ -93,10 +84,7 @@ async fn the_judge_finds_a_wrong_edge() {
     let server = Server::start().await;
     let clients = client_ids(3);
     let side = Oracle::on(&server, 0, NEWEST, &clients).await;
-    let crew = Crew {
-        first: vec![side.subject.clone()],
-        second: vec![Hasty(side.subject)],
-    };
+    let crew = Crew { first: vec![side.subject.clone()], second: vec![Hasty(side.subject)] };
     let mut over_issues = 0;
     for program in programs(Profile::sound()[0]) {
         let run = mixed::run(&program, &clients, &crew, &side.site).await;

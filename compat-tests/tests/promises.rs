@@ -18,11 +18,7 @@ fn of_many_who_set_the_rate_one_succeeds() {
             let limiter = [&case.one, &case.other][i % 2];
             limiter.try_set_rate(Rate::overall(1 + i as i64, LONG))
         });
-        let answers: Vec<_> = join_all(calls)
-            .await
-            .into_iter()
-            .map(Result::unwrap)
-            .collect();
+        let answers: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
         let winner = answers.iter().position(|set| *set).unwrap();
         assert_eq!(answers.iter().filter(|set| **set).count(), 1);
         let config = case.other.config().await.unwrap().unwrap();
@@ -170,10 +166,7 @@ fn released_permits_can_be_acquired_again() {
 #[test]
 fn the_configuration_is_that_which_was_set() {
     each_pair(async |case| {
-        case.one
-            .set_rate(Rate::per_client(7, 12_345))
-            .await
-            .unwrap();
+        case.one.set_rate(Rate::per_client(7, 12_345)).await.unwrap();
         let config = case.other.config().await.unwrap().unwrap();
         assert_eq!(config.mode, Mode::PerClient);
         assert_eq!((config.rate, config.interval_ms), (7, 12_345));

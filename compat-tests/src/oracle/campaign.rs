@@ -40,9 +40,7 @@ pub fn releases() -> Vec<String> {
 /// The operations that a test may spend: its share of the whole.
 pub fn budget(share: f64) -> u64 {
     let all = std::env::var("ORACLE_OPS").ok();
-    let all = all.map_or(50_000.0, |n| {
-        n.replace('_', "").parse().expect("ORACLE_OPS is a number")
-    });
+    let all = all.map_or(50_000.0, |n| n.replace('_', "").parse().expect("ORACLE_OPS is a number"));
     (all * share) as u64
 }
 
@@ -71,9 +69,7 @@ impl Campaign<'_> {
     ) {
         let seed = std::env::var("ORACLE_SEED")
             .ok()
-            .map_or_else(fresh_seed, |text| {
-                text.parse().expect("ORACLE_SEED is a number")
-            });
+            .map_or_else(fresh_seed, |text| text.parse().expect("ORACLE_SEED is a number"));
         let done = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None);
@@ -86,12 +82,7 @@ impl Campaign<'_> {
                 let (done, stop, failure) = (&done, &stop, &failure);
                 let (start, ready) = (&start, &ready);
                 scope.spawn(move || {
-                    let work = Work {
-                        seed,
-                        worker,
-                        done,
-                        stop,
-                    };
+                    let work = Work { seed, worker, done, stop };
                     let begin = || {
                         ready.wait();
                         start.get_or_init(Instant::now);
@@ -122,10 +113,7 @@ impl Campaign<'_> {
         let Some(start) = start else { return };
         let done = done.load(Ordering::Relaxed);
         let rate = done as f64 / start.elapsed().as_secs_f64();
-        eprintln!(
-            "{}: {done} of {} operations, {rate:.0}/s",
-            self.name, self.budget
-        );
+        eprintln!("{}: {done} of {} operations, {rate:.0}/s", self.name, self.budget);
     }
 }
 
@@ -146,10 +134,8 @@ impl Work<'_> {
         check: &impl AsyncFn(&C, &T) -> Result<usize, String>,
         begin: impl FnOnce(),
     ) -> Result<(), String> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let context = runtime.block_on(setup(self.worker));
         begin();
         let file = format!(

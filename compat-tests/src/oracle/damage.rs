@@ -63,11 +63,7 @@ pub struct Trial {
 /// Random trials.
 pub fn trials() -> BoxedStrategy<Trial> {
     let rate = (any::<bool>(), 2i64..=10).prop_map(|(own, rate)| {
-        Rate::new(
-            if own { Mode::PerClient } else { Mode::Overall },
-            rate,
-            2_000,
-        )
+        Rate::new(if own { Mode::PerClient } else { Mode::Overall }, rate, 2_000)
     });
     let damage = prop_oneof![
         Just(Damage::ValueRemoved),
@@ -99,10 +95,7 @@ pub fn spoil(state: &mut State, name: &str, damage: Damage, client: Option<&str>
     let keys = Keys::new(name);
     let (value, log) = (keys.value(client), keys.log(client));
     let mut add = |by: i64| {
-        if let Some(Key {
-            content: Content::Text(text),
-            ..
-        }) = state.0.get_mut(&value)
+        if let Some(Key { content: Content::Text(text), .. }) = state.0.get_mut(&value)
             && let Ok(number) = text.parse::<i64>()
         {
             *text = (number + by).to_string();
@@ -123,10 +116,7 @@ pub fn spoil(state: &mut State, name: &str, damage: Damage, client: Option<&str>
 }
 
 fn inject(state: &mut State, log: String, at: u64, member: Vec<u8>) {
-    let key = state.0.entry(log).or_insert(Key {
-        content: Content::Log(Vec::new()),
-        ttl: None,
-    });
+    let key = state.0.entry(log).or_insert(Key { content: Content::Log(Vec::new()), ttl: None });
     if let Content::Log(entries) = &mut key.content {
         entries.push((at as f64, member));
     }

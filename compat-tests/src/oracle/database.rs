@@ -31,10 +31,7 @@ impl Database {
     pub async fn new(mut connection: MultiplexedConnection) -> Database {
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(CAPTURE).take();
         Database {
-            capture: load
-                .query_async(&mut connection)
-                .await
-                .expect("a script is loaded"),
+            capture: load.query_async(&mut connection).await.expect("a script is loaded"),
             connection,
         }
     }
@@ -59,17 +56,11 @@ impl Site for Database {
             .query_async(&mut self.connection.clone())
             .await
             .expect("the server shows the keys");
-        let there = keys
-            .iter()
-            .zip(found)
-            .filter(|(_, (kind, ..))| kind != "none");
+        let there = keys.iter().zip(found).filter(|(_, (kind, ..))| kind != "none");
         State(
             there
                 .map(|(name, (kind, ttl, content))| {
-                    let key = Key {
-                        content: decode(kind, content),
-                        ttl: u64::try_from(ttl).ok(),
-                    };
+                    let key = Key { content: decode(kind, content), ttl: u64::try_from(ttl).ok() };
                     (name.clone(), key)
                 })
                 .collect(),
@@ -132,11 +123,7 @@ fn decode(kind: String, content: Value) -> Content {
         }
         "zset" => {
             let flat: Vec<(Vec<u8>, f64)> = redis::from_redis_value(content).expect(read);
-            Content::Log(
-                flat.into_iter()
-                    .map(|(member, score)| (score, member))
-                    .collect(),
-            )
+            Content::Log(flat.into_iter().map(|(member, score)| (score, member)).collect())
         }
         _ => Content::Other(kind),
     }

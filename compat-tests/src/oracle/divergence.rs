@@ -46,9 +46,7 @@ pub fn of_releases(a: &str, b: &str) -> impl Fn(&Difference<'_>) -> Option<&'sta
     };
     let changes = changes.map(|(since, applies)| (since, lies_between(since), applies));
     move |difference| {
-        let change = changes
-            .iter()
-            .find(|(_, between, applies)| *between && applies(difference));
+        let change = changes.iter().find(|(_, between, applies)| *between && applies(difference));
         change.map(|(since, ..)| *since)
     }
 }
@@ -88,9 +86,7 @@ impl Difference<'_> {
     }
 
     fn initialized(&self) -> bool {
-        ["rate", "interval", "type"]
-            .iter()
-            .all(|f| self.field(f).is_some())
+        ["rate", "interval", "type"].iter().all(|f| self.field(f).is_some())
     }
 }
 
@@ -124,19 +120,9 @@ fn available_wrote(d: &Difference<'_>) -> bool {
 }
 
 fn keep_alive_removed(d: &Difference<'_>) -> bool {
-    let had = d
-        .before
-        .number(d.name(), "keepAliveTime")
-        .is_some_and(|ms| ms > 0);
-    let sets = matches!(
-        d.call.op,
-        Op::SetRate(_) | Op::SetRateArgs(..) | Op::UpdateRate(..)
-    );
-    let removes = d
-        .call
-        .op
-        .rate()
-        .is_some_and(|rate| rate.keep_alive_ms.is_none());
+    let had = d.before.number(d.name(), "keepAliveTime").is_some_and(|ms| ms > 0);
+    let sets = matches!(d.call.op, Op::SetRate(_) | Op::SetRateArgs(..) | Op::UpdateRate(..));
+    let removes = d.call.op.rate().is_some_and(|rate| rate.keep_alive_ms.is_none());
     had && sets && removes && only_lifetimes(d)
 }
 
@@ -185,10 +171,7 @@ fn value_missing(d: &Difference<'_>) -> bool {
 fn unsound_budget(d: &Difference<'_>) -> bool {
     let budget = d.budget();
     let rate = d.before.number(d.name(), "rate");
-    matters(d)
-        && budget
-            .value
-            .is_some_and(|value| Some(value + budget.used()) != rate)
+    matters(d) && budget.value.is_some_and(|value| Some(value + budget.used()) != rate)
 }
 
 fn matters(d: &Difference<'_>) -> bool {
@@ -218,9 +201,7 @@ fn recounts_permits(d: &Difference<'_>) -> bool {
     };
     let edge = d.call.now as i64 - interval;
     let expired = budget.entries.iter().filter(|(at, _)| *at <= edge);
-    let released: i64 = expired
-        .filter_map(|(_, permits)| permits.map(i64::from))
-        .sum();
+    let released: i64 = expired.filter_map(|(_, permits)| permits.map(i64::from)).sum();
     released > 0 && value + released > rate
 }
 

@@ -51,10 +51,7 @@ pub async fn run(
 ) -> Result<usize, Verdict> {
     site.clear().await;
     subject.forget().await;
-    let program = Program {
-        names: [NAME.into(), "unused".into()],
-        steps: Vec::new(),
-    };
+    let program = Program { names: [NAME.into(), "unused".into()], steps: Vec::new() };
     let mut run = Run {
         clients,
         subject,
@@ -124,8 +121,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
         let mut outcome = self.take(0, rate, 0).await;
         self.judge(&outcome, foreign_until, Harm::PermanentError)?;
         if outcome.failure().is_some() {
-            self.pass(foreign_until.saturating_sub(self.world.now))
-                .await;
+            self.pass(foreign_until.saturating_sub(self.world.now)).await;
             outcome = self.take(0, rate, 0).await;
             self.judge(&outcome, 0, Harm::PermanentError)?;
         }
@@ -162,10 +158,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
 
     /// No more than the rate in the interval that ends now.
     fn within(&self, rate: i64) -> Result<(), Verdict> {
-        let recent = self
-            .grants
-            .iter()
-            .filter(|(at, _)| at + 2_000 > self.world.now);
+        let recent = self.grants.iter().filter(|(at, _)| at + 2_000 > self.world.now);
         let used: i64 = recent.map(|(_, permits)| permits).sum();
         match used <= rate {
             true => Ok(()),
@@ -191,28 +184,11 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
     async fn call(&mut self, client: usize, op: &Op, ahead: u64) -> Outcome {
         let now = self.world.now + ahead;
         let name = NAME;
-        let outcome = self
-            .subject
-            .apply(Call {
-                client,
-                name,
-                op,
-                now,
-            })
-            .await;
+        let outcome = self.subject.apply(Call { client, name, op, now }).await;
         self.done += 1;
         let at = now - self.start;
-        let _ = writeln!(
-            self.trace,
-            "  {at:>6} ms: client {client}: {op:?} -> {outcome:?}"
-        );
-        let step = Step {
-            clock: Clock::Stays,
-            skew: 0,
-            client,
-            name: 0,
-            op: op.clone(),
-        };
+        let _ = writeln!(self.trace, "  {at:>6} ms: client {client}: {op:?} -> {outcome:?}");
+        let step = Step { clock: Clock::Stays, skew: 0, client, name: 0, op: op.clone() };
         let state = self.site.capture(&self.world.keys).await;
         self.world.learn(&step, &outcome, state);
         outcome
@@ -244,10 +220,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
     async fn edit(&mut self, change: impl FnOnce(&mut State, &str)) {
         let mut state = self.site.capture(&self.world.keys).await;
         change(&mut state, &self.clients[0]);
-        assert!(
-            self.site.restore(&self.world.keys, &state).await,
-            "a site that can be spoiled"
-        );
+        assert!(self.site.restore(&self.world.keys, &state).await, "a site that can be spoiled");
         self.world.state = state;
     }
 

@@ -63,7 +63,10 @@ impl Judge {
             (_, _) if outcome.failure().is_some() => {
                 return Err(format!("{:?} failed: {outcome:?}", call.op));
             }
-            (Op::SetRate(_) | Op::Delete, _) => self.removed(clients, after),
+            // A time that is past removes the keys at once.
+            (Op::SetRate(_) | Op::Delete | Op::ExpireAt(..=0, _), _) => {
+                self.removed(clients, after);
+            }
             _ => {}
         }
         self.balanced(call, clients, after)
@@ -74,9 +77,7 @@ impl Judge {
         self.grants.retain(|(name, client), _| {
             let keys = Keys::new(name.as_str());
             let own = client.map(|client| clients[client].as_str());
-            [keys.value(own), keys.log(own)]
-                .iter()
-                .any(|key| state.0.contains_key(key))
+            [keys.value(own), keys.log(own)].iter().any(|key| state.0.contains_key(key))
         });
     }
 
@@ -98,10 +99,7 @@ impl Judge {
         match outcome {
             Outcome::Granted if fits => {
                 let scope = scope(call, rate);
-                self.grants
-                    .entry(scope)
-                    .or_default()
-                    .push((call.now, permits));
+                self.grants.entry(scope).or_default().push((call.now, permits));
                 Ok(())
             }
             Outcome::Denied(_) if !fits => Ok(()),
@@ -109,10 +107,9 @@ impl Judge {
                 "over-issue: {used} + {permits} of {} within {} ms",
                 rate.rate, rate.interval
             )),
-            Outcome::Denied(_) => Err(format!(
-                "lost permits: {permits} refused with {used} of {} in use",
-                rate.rate
-            )),
+            Outcome::Denied(_) => {
+                Err(format!("lost permits: {permits} refused with {used} of {} in use", rate.rate))
+            }
             other => Err(format!("an acquire answered {other:?}")),
         }
     }
@@ -158,11 +155,8 @@ mod tests {
     use crate::oracle::state::{Content, Key};
 
     fn limiter(rate: i64) -> State {
-        let fields = [
-            ("rate", rate.to_string()),
-            ("interval", "1000".into()),
-            ("type", "0".into()),
-        ];
+        let fields =
+            [("rate", rate.to_string()), ("interval", "1000".into()), ("type", "0".into())];
         let fields: BTreeMap<_, _> = fields.map(|(f, v)| (f.to_owned(), v)).into();
         let content = Content::Hash(fields);
         State([("api".to_owned(), Key { content, ttl: None })].into())
@@ -171,12 +165,7 @@ mod tests {
     fn acquire(judge: &mut Judge, now: u64, permits: i64, outcome: Outcome) -> Result<(), String> {
         let op = Op::TryAcquire(permits);
         let (client, name) = (0, "api");
-        let call = Call {
-            client,
-            name,
-            op: &op,
-            now,
-        };
+        let call = Call { client, name, op: &op, now };
         let state = limiter(5);
         judge.judge(call, &["id".into()], (&state, &state), &outcome)
     }

@@ -135,10 +135,8 @@ pub fn deduce(first: &Sample, second: &Sample) -> Result<Vec<Template>, Unexplai
                     Unexplained(format!("command {i}, word {w} (\"{text}\"): {reason}"))
                 })
             });
-            let template = Template {
-                script: a.script.clone(),
-                words: words.collect::<Result<_, _>>()?,
-            };
+            let template =
+                Template { script: a.script.clone(), words: words.collect::<Result<_, _>>()? };
             check_keys(&template).map_err(|e| Unexplained(format!("command {i}: {e}")))?;
             Ok(template)
         })
@@ -190,9 +188,7 @@ fn check_keys(template: &Template) -> Result<(), String> {
         return Ok(());
     };
     let count = match count {
-        Word::Literal(digits) => std::str::from_utf8(digits)
-            .ok()
-            .and_then(|d| d.parse().ok()),
+        Word::Literal(digits) => std::str::from_utf8(digits).ok().and_then(|d| d.parse().ok()),
         Word::Slot(_) => None,
     };
     let Some(count) = count else {
@@ -228,16 +224,8 @@ mod tests {
 
     #[test]
     fn each_word_gets_its_role() {
-        let a = sample(
-            "17",
-            1000,
-            &[b"1", b"lim", b"17", b"1003", b"", b"\x0012345 7"],
-        );
-        let b = sample(
-            "19",
-            2000,
-            &[b"1", b"lim", b"19", b"2000", b"", b"abc\xff1234"],
-        );
+        let a = sample("17", 1000, &[b"1", b"lim", b"17", b"1003", b"", b"\x0012345 7"]);
+        let b = sample("19", 2000, &[b"1", b"lim", b"19", b"2000", b"", b"abc\xff1234"]);
         let templates = deduce(&a, &b).unwrap();
         assert_eq!(
             templates[0].words,

@@ -50,10 +50,7 @@ pub async fn run<A: Subject, B: Subject>(
     let mut done = 0;
     for step in &program.steps {
         let fates = world.tick(step);
-        futures::join!(
-            a.site.advance(world.now, &fates),
-            b.site.advance(world.now, &fates)
-        );
+        futures::join!(a.site.advance(world.now, &fates), b.site.advance(world.now, &fates));
         let op = world.resolve(step);
         if !a.subject.supports(op.shape()) || !b.subject.supports(op.shape()) {
             continue;
@@ -84,10 +81,7 @@ pub async fn run<A: Subject, B: Subject>(
             let labels = [a.subject.label(), b.subject.label()];
             return Err(report(&trace, &labels, &difference));
         };
-        let _ = writeln!(
-            trace,
-            "      divergence {divergence}; goes on from the second state"
-        );
+        let _ = writeln!(trace, "      divergence {divergence}; goes on from the second state");
         if !a.site.restore(&world.keys, &right).await {
             return Ok(done);
         }
@@ -98,10 +92,7 @@ pub async fn run<A: Subject, B: Subject>(
 
 impl Rules {
     /// Everything.
-    pub const ALL: Rules = Rules {
-        compare: Compare::ALL,
-        waits: true,
-    };
+    pub const ALL: Rules = Rules { compare: Compare::ALL, waits: true };
 
     /// What two releases have in common: ids have 16 bytes since 3.21.0, the
     /// hash has a keep-alive since 3.38.0.
@@ -121,9 +112,7 @@ impl Rules {
         match (a, b) {
             (Outcome::Denied(_), Outcome::Denied(_)) if !self.waits => true,
             (Outcome::Config(Some(a)), Outcome::Config(Some(b))) if !self.compare.keep_alive => {
-                ["rate", "interval", "type"]
-                    .iter()
-                    .all(|f| a.get(*f) == b.get(*f))
+                ["rate", "interval", "type"].iter().all(|f| a.get(*f) == b.get(*f))
             }
             (Outcome::Count(a), Outcome::Count(b)) if *op == Op::RemainTimeToLive => {
                 a == b || *a >= 0 && *b >= 0 && ttl_equal(Some(*a as u64), Some(*b as u64))
@@ -135,9 +124,7 @@ impl Rules {
 
 /// A release as numbers, to be compared.
 pub fn number(release: &str) -> [u32; 3] {
-    let mut parts = release
-        .split('.')
-        .map(|part| part.parse().expect("a release is numbers"));
+    let mut parts = release.split('.').map(|part| part.parse().expect("a release is numbers"));
     [(); 3].map(|()| parts.next().expect("a release has three parts"))
 }
 

@@ -41,16 +41,8 @@ impl<A: Subject, B: Subject> Crew<A, B> {
 
     async fn apply(&self, call: Call<'_>) -> Outcome {
         match call.client % 2 {
-            0 => {
-                self.first[call.client / 2 % self.first.len()]
-                    .apply(call)
-                    .await
-            }
-            _ => {
-                self.second[call.client / 2 % self.second.len()]
-                    .apply(call)
-                    .await
-            }
+            0 => self.first[call.client / 2 % self.first.len()].apply(call).await,
+            _ => self.second[call.client / 2 % self.second.len()].apply(call).await,
         }
     }
 
@@ -112,11 +104,7 @@ pub async fn run<A: Subject, B: Subject>(
                 return Ok(done);
             }
             let who: Vec<_> = (0..clients.len()).map(|c| crew.label(c)).collect();
-            let _ = write!(
-                trace,
-                "{objection}\n  before:\n{}  after:\n{after}",
-                world.state
-            );
+            let _ = write!(trace, "{objection}\n  before:\n{}  after:\n{after}", world.state);
             return Err(format!("clients: {}\n{trace}", who.join(", ")));
         }
         world.learn(step, &outcome, after);

@@ -139,10 +139,7 @@ impl Failure {
 
     /// A refusal before anything is sent.
     pub fn invalid_argument(message: impl Into<String>) -> Failure {
-        Failure {
-            kind: ErrorKind::InvalidArgument,
-            message: message.into(),
-        }
+        Failure { kind: ErrorKind::InvalidArgument, message: message.into() }
     }
 }
 

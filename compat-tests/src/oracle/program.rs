@@ -120,20 +120,11 @@ impl Profile {
     pub fn sound() -> Vec<Profile> {
         let mut profiles = Vec::new();
         for mode in [Mode::Overall, Mode::PerClient] {
-            let base = Profile {
-                mode: Some(mode),
-                one_rate: mode == Mode::PerClient,
-                ..Profile::PLAIN
-            };
+            let base =
+                Profile { mode: Some(mode), one_rate: mode == Mode::PerClient, ..Profile::PLAIN };
             profiles.extend([
-                Profile {
-                    available: true,
-                    ..base
-                },
-                Profile {
-                    lifetimes: true,
-                    ..base
-                },
+                Profile { available: true, ..base },
+                Profile { lifetimes: true, ..base },
                 Profile { skew: true, ..base },
             ]);
         }
@@ -206,20 +197,12 @@ impl Profile {
             (24, acquire),
             (3, rates.clone().prop_map(Op::TrySetRate).boxed()),
             (1, rates.clone().prop_map(Op::SetRate).boxed()),
-            (
-                1,
-                select(vec![Op::GetConfig, Op::IsExists, Op::Touch]).boxed(),
-            ),
+            (1, select(vec![Op::GetConfig, Op::IsExists, Op::Touch]).boxed()),
             (1, Just(Op::Delete).boxed()),
         ];
         if self.rate_args {
             let args = (rates.clone(), keep);
-            choices.push((
-                2,
-                args.clone()
-                    .prop_map(|(r, k)| Op::SetRateArgs(r, k))
-                    .boxed(),
-            ));
+            choices.push((2, args.clone().prop_map(|(r, k)| Op::SetRateArgs(r, k)).boxed()));
             choices.push((2, args.prop_map(|(r, k)| Op::UpdateRate(r, k)).boxed()));
         }
         if self.available {
@@ -235,18 +218,8 @@ impl Profile {
             let ttl = select(vec![1_000i64, 1_700, 4_400, 9_000, 30_000]);
             let when = prop_oneof![9 => ttl.clone(), 1 => Just(-1_000i64)];
             choices.extend([
-                (
-                    2,
-                    (ttl, condition())
-                        .prop_map(|(t, c)| Op::Expire(t, c))
-                        .boxed(),
-                ),
-                (
-                    1,
-                    (when, condition())
-                        .prop_map(|(t, c)| Op::ExpireAt(t, c))
-                        .boxed(),
-                ),
+                (2, (ttl, condition()).prop_map(|(t, c)| Op::Expire(t, c)).boxed()),
+                (1, (when, condition()).prop_map(|(t, c)| Op::ExpireAt(t, c)).boxed()),
                 (1, Just(Op::ClearExpire).boxed()),
                 (1, Just(Op::RemainTimeToLive).boxed()),
             ]);
@@ -277,12 +250,7 @@ impl Profile {
 }
 
 fn names() -> impl Strategy<Value = [String; 2]> {
-    let pairs = [
-        ["api", "other"],
-        ["a{p}i", "a{p}j"],
-        ["{api", "b}"],
-        ["z\u{e4}hler 1", "{}x"],
-    ];
+    let pairs = [["api", "other"], ["a{p}i", "a{p}j"], ["{api", "b}"], ["z\u{e4}hler 1", "{}x"]];
     select(pairs.map(|pair| pair.map(String::from)).to_vec())
 }
 

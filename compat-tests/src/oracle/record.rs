@@ -97,10 +97,7 @@ async fn record(release: &str) -> Recording {
         let second = session.sample(second).await.expect("it was there just now");
         let deduced = deduce(&first, &second)
             .unwrap_or_else(|why| panic!("Redisson {release}, {shape:?}: {why}"));
-        assert!(
-            !deduced.is_empty(),
-            "Redisson {release}, {shape:?}: nothing was sent"
-        );
+        assert!(!deduced.is_empty(), "Redisson {release}, {shape:?}: nothing was sent");
         templates.insert(shape, deduced);
         for edge in [Edge::Zero, Edge::Negative, Edge::ShortKeepAlive] {
             if let Some(op) = at_edge(shape, edge) {
@@ -108,11 +105,7 @@ async fn record(release: &str) -> Recording {
             }
         }
     }
-    Recording {
-        release: release.into(),
-        templates,
-        edges,
-    }
+    Recording { release: release.into(), templates, edges }
 }
 
 struct Session {
@@ -155,10 +148,7 @@ fn example(shape: Shape, round: usize) -> Example {
         Shape::Rename => Op::Rename(["new1", "new{2}"][round].into()),
         Shape::Touch => Op::Touch,
     };
-    Example {
-        name: ["limiter", "limiter {of} two"][round],
-        op,
-    }
+    Example { name: ["limiter", "limiter {of} two"][round], op }
 }
 
 fn at_edge(shape: Shape, edge: Edge) -> Option<Op> {
@@ -197,11 +187,7 @@ impl Session {
         }
         let mut facts = key_facts(example.name, self.peer.client_id());
         facts.extend(arguments(&example.op, epoch));
-        Some(Sample {
-            facts,
-            now: start - 1..=now_ms() + 1,
-            sent,
-        })
+        Some(Sample { facts, now: start - 1..=now_ms() + 1, sent })
     }
 
     /// What comes of an argument that may be refused.
@@ -247,9 +233,7 @@ impl Session {
             }
             sent.push(command);
         }
-        sent.into_iter()
-            .map(|command| self.resolve(command))
-            .collect()
+        sent.into_iter().map(|command| self.resolve(command)).collect()
     }
 
     fn resolve(&self, command: Command) -> Sent {
@@ -257,19 +241,13 @@ impl Session {
         let script = if command.is("EVALSHA") {
             let digest = words.nth(1).expect("a digest");
             let text = self.scripts.get(&digest);
-            Some(
-                text.unwrap_or_else(|| panic!("{command:?}: unknown script"))
-                    .clone(),
-            )
+            Some(text.unwrap_or_else(|| panic!("{command:?}: unknown script")).clone())
         } else if command.is("EVAL") {
             words.nth(1)
         } else {
             None
         };
-        Sent {
-            script,
-            words: words.collect(),
-        }
+        Sent { script, words: words.collect() }
     }
 }
 
@@ -320,13 +298,10 @@ pub fn arguments(op: &Op, epoch: u64) -> Vec<(Role, Vec<u8>)> {
         Op::Rename(to) => vec![(Role::NewName, to.clone().into_bytes())],
         _ => op.rate().map_or(Vec::new(), |rate| {
             let keep_alive = rate.keep_alive_ms.map(|ms| number(Role::KeepAlive, ms));
-            [
-                number(Role::Rate, rate.rate),
-                number(Role::Interval, rate.interval_ms),
-            ]
-            .into_iter()
-            .chain(keep_alive)
-            .collect()
+            [number(Role::Rate, rate.rate), number(Role::Interval, rate.interval_ms)]
+                .into_iter()
+                .chain(keep_alive)
+                .collect()
         }),
     }
 }

@@ -54,9 +54,7 @@ impl Oracle {
             clients: clients.into(),
             connection,
             digests: Arc::new(digests),
-            ids: Arc::new(AtomicU64::new(
-                ORACLES.fetch_add(1, Ordering::Relaxed) << 28,
-            )),
+            ids: Arc::new(AtomicU64::new(ORACLES.fetch_add(1, Ordering::Relaxed) << 28)),
         }
     }
 
@@ -83,12 +81,7 @@ impl Oracle {
 
     /// One limiter of one client at a time.
     pub fn at<'a>(&'a self, client: usize, name: &'a str, now: u64) -> At<'a> {
-        At {
-            oracle: self,
-            client,
-            name,
-            now,
-        }
+        At { oracle: self, client, name, now }
     }
 
     async fn run(&self, call: Call<'_>, id: Option<&[u8]>) -> Outcome {
@@ -101,10 +94,7 @@ impl Oracle {
             Some(Answered::Ignored) => return Outcome::Done,
             Some(Answered::Refused(kind)) => {
                 let message = format!("{} refuses {:?}", self.recording.release, call.op);
-                return Outcome::Failed(Failure {
-                    kind: *kind,
-                    message,
-                });
+                return Outcome::Failed(Failure { kind: *kind, message });
             }
             Some(Answered::Sent) | None => {}
         }
@@ -293,11 +283,6 @@ impl At<'_> {
     }
 
     fn call<'a>(&'a self, op: &'a Op) -> Call<'a> {
-        Call {
-            client: self.client,
-            name: self.name,
-            op,
-            now: self.now,
-        }
+        Call { client: self.client, name: self.name, op, now: self.now }
     }
 }

@@ -62,11 +62,7 @@ pub struct Budget {
 impl Budget {
     /// The permits in the log.
     pub fn used(&self) -> i64 {
-        self.entries
-            .iter()
-            .filter_map(|(_, permits)| *permits)
-            .map(i64::from)
-            .sum()
+        self.entries.iter().filter_map(|(_, permits)| *permits).map(i64::from).sum()
     }
 
     /// True where an entry is of another format.
@@ -101,10 +97,9 @@ impl State {
                 _ => None,
             },
             entries: match log {
-                Some(Content::Log(entries)) => entries
-                    .iter()
-                    .map(|(score, member)| (*score as i64, permits(member)))
-                    .collect(),
+                Some(Content::Log(entries)) => {
+                    entries.iter().map(|(score, member)| (*score as i64, permits(member))).collect()
+                }
                 _ => Vec::new(),
             },
         }
@@ -129,10 +124,7 @@ pub struct Compare {
 
 impl Compare {
     /// Everything.
-    pub const ALL: Compare = Compare {
-        id_lengths: true,
-        keep_alive: true,
-    };
+    pub const ALL: Compare = Compare { id_lengths: true, keep_alive: true };
 
     /// How two states differ, a line each; nothing where they do not. Ids may
     /// differ, scores, permits and lengths of members may not.
@@ -221,12 +213,10 @@ impl fmt::Display for Content {
             Content::Text(text) => write!(f, "{text}"),
             Content::Other(kind) => write!(f, "a {kind}"),
             Content::Log(entries) => {
-                let shown = entries
-                    .iter()
-                    .map(|(score, member)| match Entry::decode(member) {
-                        Entry::Grant { id, permits } => format!("{score}={permits}/{}", id.len()),
-                        foreign => format!("{score}={foreign}"),
-                    });
+                let shown = entries.iter().map(|(score, member)| match Entry::decode(member) {
+                    Entry::Grant { id, permits } => format!("{score}={permits}/{}", id.len()),
+                    foreign => format!("{score}={foreign}"),
+                });
                 write!(f, "[{}]", shown.collect::<Vec<_>>().join(" "))
             }
         }

@@ -35,8 +35,7 @@ impl Lifetimes {
     /// Learns from what the keys look like at `now`. A key whose time to live
     /// has only gone on in real time keeps its deadline.
     pub fn observe(&mut self, now: u64, state: &State) {
-        self.deadlines
-            .retain(|name, _| state.0.get(name).is_some_and(|key| key.ttl.is_some()));
+        self.deadlines.retain(|name, _| state.0.get(name).is_some_and(|key| key.ttl.is_some()));
         for (name, key) in &state.0 {
             let Some(ttl) = key.ttl else { continue };
             let unchanged = self.deadlines.get(name).is_some_and(|known| {
@@ -52,11 +51,8 @@ impl Lifetimes {
                     .deadlines
                     .values()
                     .find(|d| d.at.abs_diff(at) <= TTL_TOLERANCE_MS / 2 && d.told.elapsed() < SOON);
-                let deadline = Deadline {
-                    at: twin.map_or(at, |twin| twin.at),
-                    told: Instant::now(),
-                    ttl,
-                };
+                let deadline =
+                    Deadline { at: twin.map_or(at, |twin| twin.at), told: Instant::now(), ttl };
                 self.deadlines.insert(name.clone(), deadline);
             }
         }

@@ -12,9 +12,7 @@ use super::vtime::Lifetimes;
 
 /// The ids of the clients in random programs.
 pub fn client_ids(count: usize) -> Vec<String> {
-    (1..=count)
-        .map(|n| format!("{n}0000000-0000-4000-8000-000000000000"))
-        .collect()
+    (1..=count).map(|n| format!("{n}0000000-0000-4000-8000-000000000000")).collect()
 }
 
 /// The world of one run of one program.
@@ -95,12 +93,8 @@ impl<'a> World<'a> {
         };
         if matches!(condition, Some(Condition::Gt | Condition::Lt)) {
             let close = |ttl: i64| {
-                let left = self
-                    .keys
-                    .iter()
-                    .filter_map(|k| self.lifetimes.left(k, self.now));
-                left.into_iter()
-                    .any(|ms| ttl.abs_diff(ms as i64) <= 2 * TTL_TOLERANCE_MS)
+                let left = self.keys.iter().filter_map(|k| self.lifetimes.left(k, self.now));
+                left.into_iter().any(|ms| ttl.abs_diff(ms as i64) <= 2 * TTL_TOLERANCE_MS)
             };
             while close(ttl) {
                 ttl += 3 * TTL_TOLERANCE_MS as i64;

@@ -190,10 +190,7 @@ fn divergence_14_many_entries_expire_at_once() {
             pipe.zadd(case.keys.log(None), member, 1_000 + n).ignore();
         }
         pipe.set(case.keys.value(None), 0).ignore();
-        let () = pipe
-            .query_async(&mut case.connection.clone())
-            .await
-            .unwrap();
+        let () = pipe.query_async(&mut case.connection.clone()).await.unwrap();
         assert!(case.one.try_acquire(1).await.unwrap());
         let left: u64 = case.redis("ZCARD @l").await;
         if case.is_rust() {

@@ -50,13 +50,9 @@ impl Run {
     /// call that is on its way.
     fn judge(&self, whose: impl Fn(&str) -> bool) {
         let seen = self.seen.iter().filter(|seen| whose(&seen.key));
-        let ledger = Ledger::new(RATE as u64, INTERVAL as u64)
-            .tolerate(self.longest_ms)
-            .record(seen);
-        println!(
-            "longest call {} ms, p99 {} ms; {ledger}",
-            self.longest_ms, self.p99_ms
-        );
+        let ledger =
+            Ledger::new(RATE as u64, INTERVAL as u64).tolerate(self.longest_ms).record(seen);
+        println!("longest call {} ms, p99 {} ms; {ledger}", self.longest_ms, self.p99_ms);
         ledger.assert_sound();
         let interval = INTERVAL as f64;
         ledger.assert_used(0.99 * interval / (interval + self.p99_ms));
@@ -75,17 +71,13 @@ fn saturate(mode: Mode, permits: u64) -> Run {
             }
         }
         warm(&fleet).await;
-        fleet[0]
-            .set_rate(Rate::new(mode, RATE, INTERVAL))
-            .await
-            .unwrap();
+        fleet[0].set_rate(Rate::new(mode, RATE, INTERVAL)).await.unwrap();
         let keys = Keys::new(&name);
         let logs = match mode {
             Mode::Overall => vec![keys.log(None)],
-            Mode::PerClient => fleet
-                .iter()
-                .map(|limiter| keys.log(Some(limiter.peer().client_id())))
-                .collect(),
+            Mode::PerClient => {
+                fleet.iter().map(|limiter| keys.log(Some(limiter.peer().client_id()))).collect()
+            }
         };
         let watch = Watch::start(&world.server, logs, Duration::from_millis(50)).await;
         let loads = load(&fleet, permits, 4_200).await;
@@ -98,18 +90,11 @@ fn saturate(mode: Mode, permits: u64) -> Run {
         assert_eq!(granted, logged, "grants told, permits logged");
         if mode == Mode::Overall {
             let shares: Vec<_> = loads.iter().map(|load| load.granted).collect();
-            assert!(
-                shares.iter().filter(|share| **share > 0).count() > 1,
-                "{shares:?}"
-            );
+            assert!(shares.iter().filter(|share| **share > 0).count() > 1, "{shares:?}");
         }
         let longest_us = loads.iter().map(|load| load.max_us).fold(0.0, f64::max);
         let p99_us = loads.iter().map(|load| load.p99_us).fold(0.0, f64::max);
-        Run {
-            seen,
-            longest_ms: longest_us / 1_000.0,
-            p99_ms: p99_us / 1_000.0,
-        }
+        Run { seen, longest_ms: longest_us / 1_000.0, p99_ms: p99_us / 1_000.0 }
     })
 }
 
@@ -119,18 +104,11 @@ async fn warm(fleet: &[Limiter]) {
         .iter()
         .map(|limiter| limiter.peer().limiter(format!("{}.warm", limiter.name())))
         .collect();
-    fleet[0]
-        .set_rate(Rate::overall(1_000_000, 1_000))
-        .await
-        .unwrap();
+    fleet[0].set_rate(Rate::overall(1_000_000, 1_000)).await.unwrap();
     load(&fleet, 1, 400).await;
 }
 
 async fn load(fleet: &[Limiter], permits: u64, ms: u64) -> Vec<Load> {
     let loads = fleet.iter().map(|limiter| limiter.load(permits, 3, ms));
-    join_all(loads)
-        .await
-        .into_iter()
-        .map(Result::unwrap)
-        .collect()
+    join_all(loads).await.into_iter().map(Result::unwrap).collect()
 }

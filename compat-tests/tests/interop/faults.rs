@@ -88,12 +88,7 @@ fn a_server_that_restarts_between_calls_is_found_again() {
                 })
                 .await;
             }
-            assert!(
-                case.other
-                    .try_set_rate(Rate::overall(5, LONG))
-                    .await
-                    .unwrap()
-            );
+            assert!(case.other.try_set_rate(Rate::overall(5, LONG)).await.unwrap());
             assert!(case.one.try_acquire(5).await.unwrap());
             assert!(!case.other.try_acquire(1).await.unwrap());
             world.server.flush().await;
@@ -117,11 +112,7 @@ fn a_server_that_is_down_is_unavailable_until_it_is_back() {
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
         let error = case.other.available().await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
-        assert!(
-            start.elapsed() < Duration::from_secs(8),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
         world.server.restart().await;
         until("it is found again", async || {
             case.one.try_set_rate(Rate::overall(10, LONG)).await.is_ok()
@@ -144,10 +135,8 @@ fn a_server_that_is_down_at_the_start_is_found_later() {
         let error = limiter.try_acquire(1).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
         proxy.accept().await;
-        until("it is found", async || {
-            limiter.try_set_rate(Rate::overall(10, LONG)).await.is_ok()
-        })
-        .await;
+        until("it is found", async || limiter.try_set_rate(Rate::overall(10, LONG)).await.is_ok())
+            .await;
         assert!(limiter.try_acquire(10).await.unwrap());
     });
 }
@@ -165,10 +154,7 @@ fn a_server_that_does_not_answer_times_out() {
         let answer = case.one.try_acquire(1).await;
         world.server.resume();
         assert_eq!(answer.unwrap_err().kind, ErrorKind::Timeout);
-        until("it answers again", async || {
-            case.one.available().await.is_ok()
-        })
-        .await;
+        until("it answers again", async || case.one.available().await.is_ok()).await;
     });
 }
 
@@ -178,13 +164,7 @@ fn the_peer_goes_on_after_a_line_it_cannot_read() {
         let world = World::start().await;
         for kind in kinds() {
             let peer = world.peer(kind, 0).await;
-            for line in [
-                "",
-                "{",
-                "[]",
-                "{\"id\":-1}",
-                "{\"id\":\"x\",\"op\":\"fly\"}",
-            ] {
+            for line in ["", "{", "[]", "{\"id\":-1}", "{\"id\":\"x\",\"op\":\"fly\"}"] {
                 peer.send_raw(line);
             }
             let limiter = peer.limiter("api");

@@ -28,10 +28,7 @@ fn a_limiter_expires_with_all_its_keys_and_can_be_made_anew() {
         assert!(case.other.try_acquire(4).await.unwrap());
         assert_lives(case, 300).await;
         until("it is gone", async || !case.other.exists().await.unwrap()).await;
-        until("all keys are gone", async || {
-            case.redis::<i64>("EXISTS @h @v @l").await == 0
-        })
-        .await;
+        until("all keys are gone", async || case.redis::<i64>("EXISTS @h @v @l").await == 0).await;
         let gone = case.one.try_acquire(1).await.unwrap_err();
         assert_eq!(gone.kind, ErrorKind::NotInitialized);
         let anew = Rate::overall(6, LONG);
@@ -39,11 +36,7 @@ fn a_limiter_expires_with_all_its_keys_and_can_be_made_anew() {
         assert!(case.one.try_acquire(6).await.unwrap());
         assert!(!case.other.try_acquire(1).await.unwrap());
         let dump = case.dump().await;
-        let ttls = [
-            dump.hash.ttl(),
-            dump.overall().value.ttl(),
-            dump.overall().log.ttl(),
-        ];
+        let ttls = [dump.hash.ttl(), dump.overall().value.ttl(), dump.overall().log.ttl()];
         assert_eq!(ttls, [-1; 3]);
     });
 }
@@ -63,11 +56,7 @@ fn a_time_to_live_holds_for_all_keys() {
         assert!(near(case.one.ttl().await.unwrap(), 2 * LONG));
         assert!(case.one.clear_expire().await.unwrap());
         let dump = case.dump().await;
-        let ttls = [
-            dump.hash.ttl(),
-            dump.overall().value.ttl(),
-            dump.overall().log.ttl(),
-        ];
+        let ttls = [dump.hash.ttl(), dump.overall().value.ttl(), dump.overall().log.ttl()];
         assert_eq!(ttls, [-1; 3]);
         assert_eq!(case.other.ttl().await.unwrap(), -1);
         assert!(!case.other.clear_expire().await.unwrap());
@@ -102,10 +91,7 @@ fn conditions_decide_whether_a_time_to_live_changes() {
         assert!(expire(3 * LONG, "XX").await);
         assert!(near(ttl().await, 3 * LONG));
         let at = async |ms: i64, condition| {
-            case.one
-                .expire_at(now_ms() + ms, Some(condition))
-                .await
-                .unwrap()
+            case.one.expire_at(now_ms() + ms, Some(condition)).await.unwrap()
         };
         assert!(!at(4 * LONG, "LT").await);
         assert!(at(LONG, "LT").await);

@@ -28,12 +28,7 @@ fn both_find_the_same_keys_whatever_the_name() {
         for kinds in pairs() {
             for name in NAMES {
                 let case = world.case(kinds, name).await;
-                assert!(
-                    case.one
-                        .try_set_rate(Rate::overall(10, 600_000))
-                        .await
-                        .unwrap()
-                );
+                assert!(case.one.try_set_rate(Rate::overall(10, 600_000)).await.unwrap());
                 assert!(case.one.try_acquire(3).await.unwrap(), "{name}");
                 assert!(case.other.try_acquire(7).await.unwrap(), "{name}");
                 assert!(!case.one.try_acquire(1).await.unwrap(), "{name}");
@@ -43,10 +38,7 @@ fn both_find_the_same_keys_whatever_the_name() {
                 assert!(case.other.delete().await.unwrap());
                 assert_keys(&world, &[]).await;
 
-                case.other
-                    .set_rate(Rate::per_client(10, 600_000))
-                    .await
-                    .unwrap();
+                case.other.set_rate(Rate::per_client(10, 600_000)).await.unwrap();
                 assert!(case.one.try_acquire(1).await.unwrap(), "{name}");
                 assert!(case.other.try_acquire(1).await.unwrap(), "{name}");
                 let mut expected = vec![keys.hash().to_owned()];
@@ -106,10 +98,7 @@ fn one_name_is_not_taken_for_another() {
             for near in [name.to_uppercase(), format!(" {name}"), format!("{name} ")] {
                 let near = world.peer(other, 0).await.limiter(near);
                 assert!(!near.exists().await.unwrap());
-                assert_eq!(
-                    near.try_acquire(1).await.unwrap_err().kind,
-                    ErrorKind::NotInitialized
-                );
+                assert_eq!(near.try_acquire(1).await.unwrap_err().kind, ErrorKind::NotInitialized);
             }
         }
     });

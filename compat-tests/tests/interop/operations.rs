@@ -66,10 +66,7 @@ fn a_rate_can_change_and_keep_what_is_used() {
         let (one, other) = (&case.one, &case.other);
         one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(one.try_acquire(4).await.unwrap());
-        other
-            .set_rate_args(Rate::overall(20, LONG), true)
-            .await
-            .unwrap();
+        other.set_rate_args(Rate::overall(20, LONG), true).await.unwrap();
         assert_eq!(one.available().await.unwrap(), 16);
         assert!(one.try_acquire(1).await.unwrap());
         let lower = Rate::overall(8, LONG);
@@ -101,10 +98,7 @@ fn a_change_of_mode_is_seen_by_the_other() {
         assert!(case.one.try_acquire(10).await.unwrap());
         let each = Rate::per_client(10, LONG);
         assert!(case.one.update_rate(each, true).await.unwrap());
-        assert_eq!(
-            case.other.config().await.unwrap().unwrap().mode,
-            Mode::PerClient
-        );
+        assert_eq!(case.other.config().await.unwrap().unwrap().mode, Mode::PerClient);
         assert!(case.one.try_acquire(10).await.unwrap());
         assert!(case.other.try_acquire(10).await.unwrap());
         assert!(!case.other.try_acquire(1).await.unwrap());
@@ -214,10 +208,7 @@ fn a_deleted_limiter_is_gone() {
         assert!(!case.one.delete().await.unwrap());
         let left: i64 = case.redis("EXISTS @h @v @l").await;
         assert_eq!(left, 0);
-        assert_eq!(
-            case.one.try_acquire(1).await.unwrap_err().kind,
-            ErrorKind::NotInitialized
-        );
+        assert_eq!(case.one.try_acquire(1).await.unwrap_err().kind, ErrorKind::NotInitialized);
     });
 }
 

@@ -95,17 +95,9 @@ fn a_limiter_without_a_mode_is_not_initialized() {
 /// Layouts of other releases, and what is none: the member, and a part of the
 /// release range that the error names.
 const FOREIGN: [(&[u8], &str); 4] = [
-    (
-        &[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0],
-        "3.16",
-    ),
+    (&[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0], "3.16"),
     (&[0x12, 0x34, 0x56, 0x78, 1, 0, 0, 0], "3.13"),
-    (
-        &[
-            16, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1, 0, 0,
-        ],
-        "",
-    ),
+    (&[16, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1, 0, 0], ""),
     (b"x", ""),
 ];
 
@@ -152,11 +144,7 @@ fn a_foreign_entry_is_named_amidst_the_use_of_a_limiter() {
 
 async fn assert_foreign(case: &Case<'_>, permits: i64, range: &str) {
     let before = case.dump().await.to_string();
-    let error = case
-        .one
-        .try_acquire(permits)
-        .await
-        .expect_err("a foreign entry");
+    let error = case.one.try_acquire(permits).await.expect_err("a foreign entry");
     assert_eq!(error.kind, ErrorKind::ForeignEntry, "{}", error.message);
     assert!(error.message.contains(range), "{}", error.message);
     assert_eq!(case.dump().await.to_string(), before, "nothing is written");
@@ -182,10 +170,7 @@ fn what_cannot_be_asked_for_is_refused_before_it_is_sent() {
             assert_kind(case.one.update_rate(rate, true).await, case, invalid);
         }
         assert!(!case.other.exists().await.unwrap());
-        case.other
-            .set_rate(Rate::overall(1 << 53, LONG))
-            .await
-            .unwrap();
+        case.other.set_rate(Rate::overall(1 << 53, LONG)).await.unwrap();
         for permits in [0, -1, 1 << 32] {
             assert_kind(case.one.try_acquire(permits).await, case, invalid);
             assert_kind(case.one.acquire(permits).await, case, invalid);

@@ -67,13 +67,8 @@ fn what_the_other_gives_back_ends_a_wait() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(4, 1_000)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
-        let wait = case
-            .other
-            .begin("tryAcquire", json!({"permits": 1, "timeoutMs": 10_000}));
-        until("the wait has begun", async || {
-            case.other.exists().await.unwrap()
-        })
-        .await;
+        let wait = case.other.begin("tryAcquire", json!({"permits": 1, "timeoutMs": 10_000}));
+        until("the wait has begun", async || case.other.exists().await.unwrap()).await;
         case.one.release(4).await.unwrap();
         assert_eq!(wait.answer().await.unwrap(), true);
     });
@@ -104,20 +99,13 @@ fn waiters_of_both_use_up_what_there_is() {
         case.one.set_rate(Rate::overall(20, 200)).await.unwrap();
         let logs = vec![case.keys.log(None)];
         let watch = Watch::start(&case.world.server, logs, Duration::from_millis(30)).await;
-        let (one, other) = tokio::join!(
-            case.one.wait_load(1, 8, 1_500),
-            case.other.wait_load(1, 8, 1_500)
-        );
+        let (one, other) =
+            tokio::join!(case.one.wait_load(1, 8, 1_500), case.other.wait_load(1, 8, 1_500));
         let (one, other) = (one.unwrap(), other.unwrap());
         let ledger = Ledger::new(20, 200).record(&watch.finish().await);
         // The shares are no matter here: of two Redissons, one may well shut
         // the other out.
-        println!(
-            "{:?}: {} + {}; {ledger}",
-            case.kinds(),
-            one.granted,
-            other.granted
-        );
+        println!("{:?}: {} + {}; {ledger}", case.kinds(), one.granted, other.granted);
         assert_eq!((one.errors, other.errors), (0, 0));
         assert_eq!(one.granted + other.granted, ledger.balance().total);
         ledger.assert_sound();

@@ -86,10 +86,7 @@ fn told<T: Debug>(answer: Answer<T>) -> String {
 fn an_entry_is_its_id_and_its_permits() {
     each_pair(async |case| {
         let before = now_ms();
-        case.one
-            .set_rate(Rate::overall(100_000, LONG))
-            .await
-            .unwrap();
+        case.one.set_rate(Rate::overall(100_000, LONG)).await.unwrap();
         assert!(case.one.try_acquire(70_000).await.unwrap());
         assert!(case.other.try_acquire(1).await.unwrap());
         let mut connection = case.connection.clone();
@@ -123,23 +120,13 @@ fn the_hash_has_four_decimal_fields() {
     each_pair(async |case| {
         let rate = Rate::per_client(12, 3_400).keep_alive(56_000);
         case.one.set_rate(rate).await.unwrap();
-        let expected = [
-            ("interval", "3400"),
-            ("keepAliveTime", "56000"),
-            ("rate", "12"),
-            ("type", "1"),
-        ];
+        let expected =
+            [("interval", "3400"), ("keepAliveTime", "56000"), ("rate", "12"), ("type", "1")];
         let dump = case.dump().await;
         let fields = dump.hash.content().unwrap().iter();
-        assert!(
-            fields.map(|(k, v)| (k.as_str(), v.as_str())).eq(expected),
-            "{dump}"
-        );
+        assert!(fields.map(|(k, v)| (k.as_str(), v.as_str())).eq(expected), "{dump}");
         case.one.delete().await.unwrap();
-        case.one
-            .try_set_rate(Rate::overall(12, 3_400))
-            .await
-            .unwrap();
+        case.one.try_set_rate(Rate::overall(12, 3_400)).await.unwrap();
         assert_eq!(case.dump().await.field("keepAliveTime"), Some("0"));
         assert_eq!(case.dump().await.field("type"), Some("0"));
     });
