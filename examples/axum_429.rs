@@ -61,7 +61,6 @@ async fn limit(State(limits): State<Limits>, request: Request, next: Next) -> Re
             headers.insert("retry-after", whole_seconds(denial.retry_after()).into());
             (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests.\n").into_response()
         }
-        Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         // The server of the limiters is away. Whether to let requests through meanwhile is for the
         // service to say; this one does not.
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
