@@ -63,7 +63,7 @@ pub async fn run<A: Subject, B: Subject>(
         let lines = rules.compare.diff(&left, &right);
         note(&mut trace, step, &op, world.now - start, [&first, &second]);
         if lines.is_empty() && rules.agree(&op, &first, &second) {
-            world.learn(step, &first, left);
+            world.learn(step, &second, right);
             continue;
         }
         let difference = Difference {

@@ -19,7 +19,7 @@ pub struct Difference<'a> {
     pub call: Call<'a>,
     /// The id of its client.
     pub client: &'a str,
-    /// The state before, which was the same on both sides.
+    /// The state before: the second's, of which the first's was no different.
     pub before: &'a State,
     /// What each answered.
     pub outcomes: [&'a Outcome; 2],
