@@ -94,14 +94,13 @@ pub fn expiry_is_far(d: &Difference<'_>) -> bool {
     let keys = Keys::new(d.name());
     let own = [keys.hash().to_owned(), keys.value(Some(d.client)), keys.log(Some(d.client))];
     let overall = [keys.value(None), keys.log(None)];
-    let near = |name: &String| {
-        let ttl = d.before.0.get(name).and_then(|key| key.ttl);
-        ttl.is_some() && !is_far(ttl)
-    };
+    let ttl = |name: &String| d.before.0.get(name).and_then(|key| key.ttl);
+    let near = |name: &String| ttl(name).is_some_and(|ms| !is_far(Some(ms)));
+    let expires = |name: &String| ttl(name).is_some();
     *d.call.op == Op::ClearExpire
         && d.field("type") == Some("1")
         && d.only_lifetimes()
         && d.after[1].0.iter().filter(|(name, _)| own.contains(name)).all(|(_, k)| is_far(k.ttl))
-        && *d.outcomes[1] == Outcome::Flag(own.iter().chain(&overall).any(near))
+        && *d.outcomes[1] == Outcome::Flag(own.iter().any(near) || overall.iter().any(expires))
         && d.lines.iter().all(|line| own.iter().any(|key| line.starts_with(&format!("{key}: "))))
 }
