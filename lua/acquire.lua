@@ -117,13 +117,20 @@ do
       end
     end
   else
-    local from = int(date)
-    if dates[1] then
-      from = '(' .. dates[1]
-    elseif ARGV[1] == '' and (ARGV[5] or '') ~= '' then
-      from = ARGV[5]
+    local after = dates[1]
+    if not after and ARGV[1] == '' and (ARGV[5] or '') ~= '' then
+      after = string.sub(ARGV[5], 2)
     end
-    found = call('ZRANGEBYSCORE', log_key, from, '+inf', 'WITHSCORES')
+    if total_text == '1' then
+      -- Its only entry is this very member.
+      local score = call('ZSCORE', log_key, ARGV[2])
+      if score and (after and score - after > 0 or not after and score - date >= 0) then
+        found = {ARGV[2], score}
+      end
+    else
+      local from = after and '(' .. after or int(date)
+      found = call('ZRANGEBYSCORE', log_key, from, '+inf', 'WITHSCORES')
+    end
   end
   local known = {}
   for i = 1, #found, 2 do
@@ -275,7 +282,7 @@ end
 
 local queued, waiting, undecided = 0, 0, false -- permits and requests that wait
 local last -- the wait of the last of those
-local asked, ms, more -- the last wait that was looked for, and for how many permits
+local known_ms, known_more = {}, {} -- waits that were looked for, by the permits that it takes
 for i = 1, #runs do
   local p, patience, n = runs[i][1], runs[i][2], runs[i][3]
   if not undecided and p > rate then
@@ -285,7 +292,7 @@ for i = 1, #runs do
     local fit = math.max(0, math.min(n, math.floor(budget / p)))
     answer(fit, 0, 0)
     if fit > 0 then
-      asked = nil
+      known_ms = {}
     end
     budget, granted, n = budget - fit * p, granted + fit * p, n - fit
     undecided = n > 0 and not all_dropped
@@ -296,17 +303,19 @@ for i = 1, #runs do
   end
   while n > 0 do
     local bounded = waiting >= EXACT_WAITS
-    if bounded then
-      ms, more, asked = last, true, nil
-    elseif asked ~= queued + p - budget - others then
-      asked = queued + p - budget - others
-      if not view and (debts[1] or again) then
-        look()
+    local ms, more = last, true
+    if not bounded then
+      local lacking = queued + p - budget - others
+      if not known_ms[lacking] then
+        if not view and (debts[1] or again) then
+          look()
+        end
+        known_ms[lacking], known_more[lacking] = wait_for(lacking)
+        if not known_ms[lacking] then
+          return fail()
+        end
       end
-      ms, more = wait_for(asked)
-      if not ms then
-        return fail()
-      end
+      ms, more = known_ms[lacking], known_more[lacking]
     end
     if patience < ms then
       answer(n, more and 2 or 1, ms)

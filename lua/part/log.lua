@@ -2,16 +2,17 @@
 -- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
 -- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
 local SHORT_LOG, DROP_STEP = 64, 500
-local now, count, below, expired, dropped, credit
+local now, first, count, below, expired, dropped, credit
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
 
 -- Counts the log. `oldest` is the first member and its score.
 local function read_log(oldest)
   count, below, expired, dropped, credit = 0, 0, 0, 0, 0
-  if oldest[1] then
+  first = tonumber(oldest[2])
+  if first then
     count = call('ZCARD', log_key)
-    if tonumber(oldest[2]) < 0 then
+    if first < 0 then
       below = call('ZCOUNT', log_key, '-inf', '(0')
     end
   end
@@ -21,7 +22,7 @@ end
 -- permits are together, or `limit` entries, or there are no more. Answers whether these are all.
 -- A foreign one counts for nothing.
 local function read_expired(enough, limit)
-  if now < interval or count == below then
+  if now < interval or count == below or first > now - interval then
     return true
   end
   local edge = int(now - interval)
