@@ -162,7 +162,7 @@ local function create()
 end
 
 if demand == 0 then
-  read_log(oldest or call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+  read_log()
   -- The answer tells the rate, which then counts as seen: what is new about it is applied here.
   if value and (other_rate or not seen and count <= SHORT_LOG) then
     if now >= interval then
@@ -194,15 +194,17 @@ local function fail()
 end
 for i = 1, #moved do
   call('ZADD', log_key, int(date), moved[i])
-  oldest = nil
 end
 
-read_log(oldest or call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_log()
 local enough = math.huge
 if value and not other_rate and not audit then
   enough = demand - value
 end
 local all_dropped = read_expired(enough, DROP_LIMIT)
+if not look_at_oldest() then
+  return fail()
+end
 local exact = settle(seen)
 if exact == nil then
   return fail()

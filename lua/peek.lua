@@ -12,8 +12,11 @@ if problem then
 end
 now = tonumber(now_text)
 value = integer(call('GET', value_key))
-read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_log()
 read_expired(math.huge, math.huge)
+if not look_at_oldest() then
+  return foreign
+end
 local exact = settle(ARGV[3] ~= '' and tonumber(ARGV[3]) or nil)
 if exact == nil then
   return foreign

@@ -28,7 +28,7 @@ elseif not keep then
 end
 if keep then
   call('GET', value_key) -- raises WRONGTYPE before anything is written
-  read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+  read_log()
   read_expired(math.huge, math.huge)
   if not sum_log() then
     return foreign

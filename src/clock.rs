@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.
 ///
@@ -35,28 +35,47 @@ impl Clock {
         Clock(Source::Server)
     }
 
-    /// A clock that stands still until it is set, for tests; the handle sets it.
+    /// A clock that stands where it is set, for tests; the handle sets it.
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
         let now = Arc::new(AtomicI64::new(epoch_ms));
         (Clock(Source::Manual(now.clone())), ManualClock(now))
     }
 
     /// The time to send with an attempt.
-    pub(crate) fn now(&self) -> Now {
+    pub(crate) fn read(&self) -> Reading {
         match &self.0 {
-            Source::System => Now::At(system_ms()),
-            Source::Server => Now::Server,
-            Source::Manual(now) => Now::At(now.load(Ordering::SeqCst)),
+            Source::System => {
+                let since = system_time();
+                Reading {
+                    now: Now::At(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
+                    into_ms: since.subsec_micros() % 1000,
+                }
+            }
+            Source::Server => Reading { now: Now::Server, into_ms: 0 },
+            Source::Manual(now) => match now.load(Ordering::SeqCst) {
+                FOLLOW_SYSTEM => Clock::system().read(),
+                now => Reading { now: Now::At(now), into_ms: 0 },
+            },
         }
     }
 }
+
+/// What a clock shows.
+pub(crate) struct Reading {
+    pub(crate) now: Now,
+    /// The microseconds since that millisecond began, where they are known.
+    pub(crate) into_ms: u32,
+}
+
+/// A manual clock's mark for going with the system's.
+const FOLLOW_SYSTEM: i64 = i64::MIN;
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Source::System => f.write_str("Clock::system"),
             Source::Server => f.write_str("Clock::server"),
-            Source::Manual(now) => write!(f, "Clock::manual({})", now.load(Ordering::SeqCst)),
+            Source::Manual(_) => f.write_str("Clock::manual"),
         }
     }
 }
@@ -74,15 +93,26 @@ impl ManualClock {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }
 
-    /// Moves the time by so many milliseconds and answers the new time.
-    pub fn advance(&self, ms: i64) -> i64 {
-        self.0.fetch_add(ms, Ordering::SeqCst) + ms
+    /// Moves the time by so many milliseconds.
+    pub fn advance(&self, ms: i64) {
+        let moved = |now| Some(standing(now).saturating_add(ms));
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
     }
 
-    /// The time it stands at.
+    /// The time, in milliseconds since the Unix epoch.
     pub fn now(&self) -> i64 {
-        self.0.load(Ordering::SeqCst)
+        standing(self.0.load(Ordering::SeqCst))
     }
+
+    /// Lets it go with the system's clock, until it is set again.
+    pub fn follow_system(&self) {
+        self.0.store(FOLLOW_SYSTEM, Ordering::SeqCst);
+    }
+}
+
+/// What a manual clock that holds this shows.
+fn standing(held: i64) -> i64 {
+    if held == FOLLOW_SYSTEM { system_ms() } else { held }
 }
 
 /// The time of an attempt, or whose clock is to give it.
@@ -95,8 +125,28 @@ pub(crate) enum Now {
 }
 
 /// This machine's clock; a clock before 1970 reads as 1970.
+fn system_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same in whole milliseconds.
 pub(crate) fn system_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    i64::try_from(system_time().as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_stands_moves_and_follows() {
+        let (clock, manual) = Clock::manual(5);
+        assert_eq!(clock.read().now, Now::At(5));
+        manual.advance(-3);
+        assert_eq!((clock.read().now, manual.now()), (Now::At(2), 2));
+        let before = system_ms();
+        manual.follow_system();
+        let Now::At(now) = clock.read().now else { panic!("not a time") };
+        assert!((before..=system_ms()).contains(&now));
+    }
 }

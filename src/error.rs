@@ -48,6 +48,21 @@ pub enum Operation {
     SizeInMemory,
 }
 
+impl Operation {
+    /// Whether carrying it out twice is as good as once.
+    pub(crate) fn changes_nothing(self) -> bool {
+        matches!(
+            self,
+            Operation::AvailablePermits
+                | Operation::Config
+                | Operation::RemainingTimeToLive
+                | Operation::Exists
+                | Operation::Touch
+                | Operation::SizeInMemory
+        )
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -281,6 +296,12 @@ impl Failure {
     pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
+    }
+
+    /// Whether another attempt may fare better: the server was away, or did not answer in time.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self.kind, FailureKind::Unavailable | FailureKind::Timeout)
+            && self.execution != Execution::Executed
     }
 
     /// The error of a caller.

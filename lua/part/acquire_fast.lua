@@ -1,11 +1,10 @@
 -- The usual cases, with as few commands and as little Lua as possible (no function is made before
 -- they are over: each costs a tenth of a microsecond). The hash is whole and has the rate that the
--- client knows; the log and the value agree as far as this call looks; then either all requests
--- fit, or they are alike and do not wait. All else goes on below, with what was read here, and
--- nothing written. Whatever is decided here would be decided the same there.
+-- client knows; value and log agree as far as this call looks; and either all requests fit, or
+-- they are alike and do not wait. All else goes on below, with nothing written yet. Whatever is
+-- decided here would be decided the same there.
 local seen_text, total_text = ARGV[3], ARGV[4]
-local raw, oldest -- the value as text; the first entry and its score
-
+local raw -- the value as text
 do
   local find, byte, format = string.find, string.byte, string.format
   local value_key, log_key, plain
@@ -21,39 +20,50 @@ do
       (keep == '0' or #keep < 16 and find(keep, '^[1-9]%d*$'))
   end
 
-  local v, R, w, first
+  local v, R, w
   if plain then
     raw = call('GET', value_key)
-    oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
-    v, R, w, first = tonumber(raw), tonumber(seen_text), total_text - 0, tonumber(oldest[2])
-    plain = v and R and v <= R and #raw < 16 and (raw == '0' or find(raw, '^[1-9]%d*$')) and
-      (first and first >= 0 or not first and v == R)
+    v, R, w = tonumber(raw), tonumber(seen_text), total_text - 0
+    plain = v and R and v <= R and #raw < 16 and (raw == '0' or find(raw, '^[1-9]%d*$'))
   end
 
-  -- What has expired.
-  local edge, gone, credit, left = nil, 0, 0, nil
-  if plain and first and first <= now_text - I then
+  -- What has expired, and the oldest entries behind it: foreign ones are not told here.
+  local edge, gone, oldest, credit, left = nil, 0, nil, 0, nil
+  if plain then
     edge = format('%.0f', now_text - I)
-    local entries = call('ZRANGEBYSCORE', log_key, '0', edge, 'LIMIT', '0', '500')
-    gone = #entries
+    gone = call('ZCOUNT', log_key, '0', edge)
     plain = gone < 500
-    for i = 1, gone do
-      local entry = entries[i]
-      if #entry == 21 and byte(entry) == 16 then
+  end
+  if plain then
+    oldest = call('ZRANGE', log_key, '0', gone == 0 and '7' or format('%.0f', gone + 7))
+    for i = 1, #oldest do
+      local entry = oldest[i]
+      if #entry ~= 21 or byte(entry) ~= 16 then
+        plain = false
+        break
+      end
+      if i <= gone then
         local a, b, c, d = byte(entry, 18, 21)
         credit = credit + a + b * 256 + c * 65536 + d * 16777216
-      else
-        plain = false
       end
     end
-    left = call('ZCARD', log_key) - gone
-    if left == 0 then
-      v = R
-    elseif v <= R - credit then
-      v = v + credit
-    else
-      plain = false
+    if #oldest < gone + 8 then
+      left = #oldest - gone
     end
+    if left == 0 and gone > 0 then
+      v = R
+    elseif left == 0 then
+      plain = plain and v == R
+    else
+      plain = plain and v <= R - credit
+      v = v + credit
+    end
+  end
+  -- The ranks are those of the expired and then the live only where no score is negative.
+  local first
+  if plain and (gone > 0 or w > v) and oldest[1] then
+    first = tonumber(call('ZSCORE', log_key, oldest[1]))
+    plain = first >= 0
   end
 
   -- What does not fit: so many requests, after so long.
@@ -66,55 +76,55 @@ do
     end
     fit = math.floor(v / p)
     refused, w = n - fit, fit * p
-    left = left or call('ZCARD', log_key)
-    plain = plain and p <= R and patience == 0 and left > 0
-    if plain then
+    left = left or call('ZCARD', log_key) - gone
+    if plain and p <= R and patience == 0 and left > 0 then
       -- Of a short log all is read: it must agree with the value.
       local short = left <= 64
-      local entries = call('ZRANGE', log_key, gone == 0 and '0' or format('%.0f', gone),
-        short and '-1' or format('%.0f', gone + 7))
-      local needed, sum, at = p - (v - w), 0, nil
-      for i = 1, #entries do
-        local other = entries[i]
+      local entries, at, read = oldest, gone, #oldest
+      if short and read < gone + left then
+        entries = call('ZRANGE', log_key, format('%.0f', gone), '-1')
+        at, read = 0, #entries
+      end
+      local needed, sum, found = p - (v - w), 0, nil
+      while at < read and (short or not found) do
+        at = at + 1
+        local other = entries[at]
         if #other ~= 21 or byte(other) ~= 16 then
           plain = false
           break
         end
         local a, b, c, d = byte(other, 18, 21)
         sum = sum + a + b * 256 + c * 65536 + d * 16777216
-        if not at and sum >= needed then
-          at = i
-          if not short then
-            break
-          end
-        end
+        found = found or sum >= needed and other
       end
-      plain = plain and at and (not short or sum == R - v)
+      plain = plain and found and (not short or sum == R - v)
       if plain then
         local score = first
-        if gone > 0 or at > 1 then
-          score = tonumber(call('ZSCORE', log_key, entries[at]))
+        if found ~= oldest[1] then
+          score = tonumber(call('ZSCORE', log_key, found))
         end
         wait = math.max(1, math.ceil(score + I - now_text))
-        plain = w == 0 or score < now_text - 0
-        entry = string.sub(entry, 1, 17) .. struct.pack('<I4', w)
+        if w > 0 then
+          plain = score < now_text - 0
+          entry = string.sub(entry, 1, 17) .. struct.pack('<I4', w)
+        end
       end
+    else
+      plain = false
     end
   end
 
-  -- Whether this very call's own retry was there first. A single permit that is all there is to
-  -- write would be the same entry, which ZADD finds; more permits may have been lowered since.
+  -- Whether this call's own retry was there first. A single permit that is all there is to write
+  -- would be the same entry, which ZADD finds; more permits may have been lowered since.
   local alone = gone == 0 and refused == 0
-  if plain and (not alone or total_text ~= '1') then
-    if total_text == '1' then
-      plain = not call('ZSCORE', log_key, entry)
-    else
-      local bound = ARGV[5] or ''
-      local later = call('ZRANGEBYSCORE', log_key, bound == '' and now_text or bound, '+inf')
-      local id = string.sub(entry, 2, 15)
-      for i = 1, #later do
-        plain = plain and find(later[i], id, 2, true) ~= 2
-      end
+  if plain and total_text == '1' then
+    plain = alone or not call('ZSCORE', log_key, entry)
+  elseif plain then
+    local bound = ARGV[5] or ''
+    local later = call('ZRANGEBYSCORE', log_key, bound == '' and now_text or bound, '+inf')
+    local id = string.sub(entry, 2, 15)
+    for i = 1, #later do
+      plain = plain and find(later[i], id, 2, true) ~= 2
     end
   end
 
@@ -129,7 +139,7 @@ do
     end
   end
   if plain then
-    if gone > 0 and v - raw ~= 0 then
+    if gone > 0 and (credit > 0 or v - raw ~= 0) then
       v = v - w
       call('SET', value_key, format('%.0f', v))
     elseif w > 0 then

@@ -1,13 +1,16 @@
 -- The log, read without writing. `now` is a number, set by the script.
 -- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
 -- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
-local SHORT_LOG, DROP_STEP = 64, 500
+-- A log of up to SHORT_LOG entries is summed and walked whenever that helps; the LOOKED_AT oldest
+-- live ones are looked at in every call, for foreign ones among them.
+local SHORT_LOG, DROP_STEP, LOOKED_AT = 64, 500, 8
 local now, first, count, below, expired, dropped, credit
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
 
--- Counts the log. `oldest` is the first member and its score.
-local function read_log(oldest)
+-- Counts the log.
+local function read_log()
+  local oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
   count, below, expired, dropped, credit = 0, 0, 0, 0, 0
   first = tonumber(oldest[2])
   if first then
@@ -81,6 +84,17 @@ local function looked_at(p)
     return nil
   end
   return p
+end
+
+-- Looks for a foreign entry among the oldest live ones. Answers false where there is one.
+local function look_at_oldest()
+  read_entries(LOOKED_AT)
+  for i = 1, math.min(#permits, LOOKED_AT) do
+    if not looked_at(permits[i]) then
+      return false
+    end
+  end
+  return true
 end
 
 -- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.

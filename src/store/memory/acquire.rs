@@ -227,6 +227,7 @@ impl<'a> Attempt<'a> {
         demand: i64,
     ) -> Result<Value, Failure> {
         let rest = Rest::of(log, self.edge);
+        rest.look()?;
         let mut value = phase_1(self.config, self.call.seen_rate, value, dropped, &rest)?;
         let refuses = demand > value.v;
         let lack = phase_2(self.config, &value, &rest, refuses, self.call.audit)?;

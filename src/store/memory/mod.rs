@@ -58,7 +58,7 @@ impl MemoryStore {
     }
 
     fn now(&self) -> i64 {
-        match self.0.clock.now() {
+        match self.0.clock.read().now {
             Now::At(now) => now,
             Now::Server => system_ms(),
         }

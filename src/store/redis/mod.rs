@@ -54,6 +54,7 @@ impl RedisStore {
     }
 
     /// The same server, over the same connection, with another deadline.
+    #[cfg(test)]
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
         RedisStore { link: self.link.clone(), deadline }
     }

@@ -361,11 +361,11 @@ fn live_entries_of_older_releases_are_a_clear_error() {
 #[test]
 fn expired_foreign_entries_have_no_credit_and_leave_no_damage() {
     let mut c = limiter(10);
-    // Their permits were taken from the value, and cannot be read.
-    c.set_value("4");
-    c.store.raw_zadd(&c.keys.permits, T0, &[7; 20]);
     c.clock.advance(100);
     c.grant(1);
+    // Their permits were taken from the value, and cannot be read.
+    c.set_value("3");
+    c.store.raw_zadd(&c.keys.permits, T0, &[7; 20]);
     c.clock.advance(900);
     // Dropped; the six are found missing here, and come back one interval later.
     assert_eq!(c.wait(9), 1000);

@@ -83,11 +83,11 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_single_grant_is_one_call_of_six_commands() {
+async fn a_single_grant_is_one_call_of_seven_commands() {
     let Some(mut client) = client().await else { return };
     client.reset();
     let reply = client.acquire(call(T0 + 1, 1, 1)).await;
-    let names = ["decrby", "evalsha", "get", "hmget", "pttl", "zadd", "zrange"];
+    let names = ["decrby", "evalsha", "get", "hmget", "pttl", "zadd", "zcount", "zrange"];
     let expected = names.map(|name| (name.to_owned(), 1)).into();
     assert_eq!(client.commands(), expected);
     assert_eq!(reply.left, 98);

@@ -1,0 +1,216 @@
+//! The calls of the protocol, each on a task of its own.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use futures::future::{AbortHandle, Abortable};
+use redisson_rate_limiter::{
+    Client, Decision, Grant, ManualClock, Mode, RateLimiter, RemainingTime,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::load;
+use crate::protocol::{Failure, Line};
+
+type Answer = Result<Value, Failure>;
+
+/// How long calls may go on after standard input has closed.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
+
+pub(crate) struct Peer(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    clock: ManualClock,
+    replies: UnboundedSender<Value>,
+    /// By the calls' ids, written as JSON.
+    running: Mutex<HashMap<String, AbortHandle>>,
+    grants: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Grant>>>>,
+}
+
+impl Peer {
+    pub(crate) fn new(client: Client, clock: ManualClock, replies: UnboundedSender<Value>) -> Self {
+        Peer(Arc::new(Inner {
+            client,
+            clock,
+            replies,
+            running: Mutex::default(),
+            grants: Mutex::default(),
+        }))
+    }
+
+    /// Starts a call. What takes effect when its line is read does so here.
+    pub(crate) fn run(&self, line: Line) {
+        let inner = self.0.clone();
+        match line.op.as_str() {
+            "setClock" => inner.reply(&line.id, inner.set_clock(&line)),
+            "cancel" => inner.reply(&line.id, inner.cancel(&line)),
+            _ => {
+                let key = line.id.to_string();
+                let (handle, registration) = AbortHandle::new_pair();
+                match lock(&inner.running).entry(key.clone()) {
+                    Entry::Occupied(_) => {
+                        let message = format!("call {key} is still running");
+                        return inner.reply(&line.id, Err(Failure::invalid(message)));
+                    }
+                    Entry::Vacant(entry) => entry.insert(handle),
+                };
+                tokio::spawn(async move {
+                    let id = line.id.clone();
+                    let call = Abortable::new(inner.call(line), registration);
+                    let answer = call.await.unwrap_or_else(|_| {
+                        let message = "the call was cancelled".to_owned();
+                        Err(Failure { kind: "Cancelled", message })
+                    });
+                    lock(&inner.running).remove(&key);
+                    inner.reply(&id, answer);
+                });
+            }
+        }
+    }
+
+    /// Gives the calls that still run a moment to answer, then drops them.
+    pub(crate) async fn finish(&self) {
+        let last = Instant::now() + LAST_MOMENT;
+        while Instant::now() < last && !lock(&self.0.running).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for (_, handle) in lock(&self.0.running).drain() {
+            handle.abort();
+        }
+    }
+}
+
+impl Inner {
+    fn reply(&self, id: &Value, answer: Answer) {
+        let _ = self.replies.send(match answer {
+            Ok(result) => json!({"id": id, "result": result}),
+            Err(failure) => failure.reply(id),
+        });
+    }
+
+    fn set_clock(&self, line: &Line) -> Answer {
+        if line.has("nowMs") {
+            self.clock.set(line.signed("nowMs")?);
+        } else {
+            self.clock.follow_system();
+        }
+        self.client.ask_again();
+        Ok(Value::Null)
+    }
+
+    fn cancel(&self, line: &Line) -> Answer {
+        let call = line.args.get("call").ok_or_else(|| Failure::invalid("call is missing"))?;
+        let running = lock(&self.running).remove(&call.to_string());
+        if let Some(handle) = &running {
+            handle.abort();
+        }
+        Ok(json!(running.is_some()))
+    }
+
+    async fn call(&self, line: Line) -> Answer {
+        if line.op == "refund" {
+            return self.refund(&line).await;
+        }
+        let limiter = self.client.limiter(line.text("name")?)?;
+        match line.op.as_str() {
+            "trySetRate" => Ok(json!(limiter.try_set_rate(line.rate()?).await?)),
+            "setRate" => Ok(json!(limiter.set_rate(line.rate()?).await?)),
+            "setRateArgs" => {
+                Ok(json!(limiter.set_rate_with(line.rate()?, line.flag("keepState")?).await?))
+            }
+            "updateRate" => {
+                Ok(json!(limiter.update_rate(line.rate()?, line.flag("keepState")?).await?))
+            }
+            "tryAcquire" => self.try_acquire(&limiter, &line).await,
+            "acquire" => {
+                let grant = limiter.acquire(line.whole("permits")?).await?;
+                self.keep(&line.id, grant);
+                Ok(Value::Null)
+            }
+            "release" => limiter
+                .release(line.whole("permits")?)
+                .await
+                .map(|_| Value::Null)
+                .map_err(Failure::from),
+            "availablePermits" => Ok(json!(limiter.available_permits().await?)),
+            "getConfig" => config(&limiter).await,
+            "delete" => Ok(json!(limiter.delete().await?)),
+            "isExists" => Ok(json!(limiter.exists().await?)),
+            "clearExpire" => Ok(json!(limiter.clear_expire().await?)),
+            "expire" => Ok(json!(limiter.expire(line.millis("ttlMs")?, line.condition()?).await?)),
+            "expireAt" => {
+                let at = UNIX_EPOCH + line.millis("epochMs")?;
+                Ok(json!(limiter.expire_at(at, line.condition()?).await?))
+            }
+            "remainTimeToLive" => Ok(json!(match limiter.remaining_time_to_live().await? {
+                RemainingTime::NoLimiter => -2,
+                RemainingTime::Endless => -1,
+                RemainingTime::Ends(left) => left.as_millis() as i64,
+            })),
+            "rename" => Ok(json!(limiter.rename(line.text("to")?).await?)),
+            "touch" => Ok(json!(limiter.touch().await?)),
+            "sizeInMemory" => Ok(json!(limiter.size_in_memory().await?)),
+            "load" => load::now(&self.client, &line).await,
+            "waitLoad" => load::waiting(&limiter, &line).await,
+            other => Err(Failure::invalid(format!("there is no op {other:?}"))),
+        }
+    }
+
+    async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
+        let permits = line.whole("permits")?;
+        let decision = if line.has("timeoutMs") {
+            limiter.try_acquire(permits, line.millis("timeoutMs")?).await?
+        } else {
+            limiter.try_acquire_now(permits).await?
+        };
+        Ok(json!(match decision {
+            Decision::Granted(grant) => {
+                self.keep(&line.id, grant);
+                true
+            }
+            _ => false,
+        }))
+    }
+
+    fn keep(&self, id: &Value, grant: Grant) {
+        lock(&self.grants).insert(id.to_string(), Arc::new(tokio::sync::Mutex::new(grant)));
+    }
+
+    async fn refund(&self, line: &Line) -> Answer {
+        let call = line.args.get("call").ok_or_else(|| Failure::invalid("call is missing"))?;
+        let grant = lock(&self.grants).get(&call.to_string()).cloned();
+        let grant =
+            grant.ok_or_else(|| Failure::invalid(format!("call {call} was not granted")))?;
+        let credited = grant.lock().await.refund(line.whole("permits")?).await?;
+        Ok(json!(credited))
+    }
+}
+
+async fn config(limiter: &RateLimiter) -> Answer {
+    let Some(rate) = limiter.config().await? else { return Ok(Value::Null) };
+    let mode = match rate.mode() {
+        Mode::Overall => "OVERALL",
+        Mode::PerClient => "PER_CLIENT",
+    };
+    let mut config = json!({
+        "mode": mode,
+        "rate": rate.permits(),
+        "intervalMs": millis(rate.interval()),
+    });
+    if let Some(keep_alive) = rate.keep_alive() {
+        config["keepAliveMs"] = json!(millis(keep_alive));
+    }
+    Ok(config)
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,147 @@
+//! Closed loops of calls: `load` and `waitLoad`.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use hdrhistogram::Histogram;
+use redisson_rate_limiter::{Client, Decision, Error, RateLimiter};
+use serde_json::{Value, json};
+
+use crate::protocol::{Failure, Line};
+
+/// `load`: calls that never wait.
+pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> {
+    for option in ["lease", "denialMemoryMs"] {
+        if line.has(option) {
+            return Err(Failure::invalid(format!("{option}: there is no such option yet")));
+        }
+    }
+    let name = line.text("name")?;
+    let limiters = match line.whole_or("limiters", 1)? {
+        0 => return Err(Failure::invalid("limiters is 0; allowed is a whole number from 1")),
+        1 => vec![client.limiter(name)?],
+        many => {
+            let names = (0..many).map(|i| format!("{name}{i}"));
+            names.map(|name| client.limiter(&name)).collect::<Result<_, _>>()?
+        }
+    };
+    let load = Load::new(line)?;
+    load.run(&limiters, |limiter, permits, _| async move { limiter.try_acquire_now(permits).await })
+        .await
+}
+
+/// `waitLoad`: calls that wait, each as long as there is time left. A task whose call cannot be
+/// granted in the time that is left has nothing left to ask for.
+pub(crate) async fn waiting(limiter: &RateLimiter, line: &Line) -> Result<Value, Failure> {
+    let load = Load::new(line)?;
+    load.run(std::slice::from_ref(limiter), |limiter, permits, end| async move {
+        let left = end.saturating_duration_since(Instant::now());
+        let decision = limiter.try_acquire(permits, left).await?;
+        if !decision.is_granted() {
+            tokio::time::sleep_until(end.into()).await;
+        }
+        Ok(decision)
+    })
+    .await
+}
+
+struct Load {
+    permits: u64,
+    tasks: usize,
+    time: Duration,
+    tally: Arc<Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    granted: AtomicU64,
+    denied: AtomicU64,
+    errors: AtomicU64,
+    /// One for each thread that records, so that none waits for another.
+    latencies: Vec<Mutex<Histogram<u64>>>,
+}
+
+impl Load {
+    fn new(line: &Line) -> Result<Self, Failure> {
+        let shards = std::thread::available_parallelism().map_or(2, usize::from) + 1;
+        let latencies = (0..shards).map(|_| {
+            Mutex::new(Histogram::new_with_max(3_600_000_000, 3).expect("the bounds are valid"))
+        });
+        Ok(Load {
+            permits: line.whole("permits")?,
+            tasks: line.whole("tasks")? as usize,
+            time: line.millis("ms")?,
+            tally: Arc::new(Tally { latencies: latencies.collect(), ..Tally::default() }),
+        })
+    }
+
+    async fn run<F>(
+        self,
+        limiters: &[RateLimiter],
+        call: impl Fn(RateLimiter, u64, Instant) -> F + Copy + Send + Sync + 'static,
+    ) -> Result<Value, Failure>
+    where
+        F: Future<Output = Result<Decision, Error>> + Send,
+    {
+        let begun = Instant::now();
+        let end = begun + self.time;
+        let permits = self.permits;
+        let tasks = (0..self.tasks).map(|task| {
+            let tally = self.tally.clone();
+            let limiter = limiters[task % limiters.len()].clone();
+            tokio::spawn(async move {
+                let (mut granted, mut denied, mut errors) = (0, 0, 0);
+                let mut from = Instant::now();
+                while from < end {
+                    match call(limiter.clone(), permits, end).await {
+                        Ok(Decision::Granted(_)) => granted += 1,
+                        Ok(_) => denied += 1,
+                        Err(error) => {
+                            if errors == 0 {
+                                eprintln!("rust-peer: load: {error}");
+                            }
+                            errors += 1;
+                        }
+                    }
+                    let now = Instant::now();
+                    tally.record(now - from);
+                    from = now;
+                }
+                tally.granted.fetch_add(granted, Ordering::Relaxed);
+                tally.denied.fetch_add(denied, Ordering::Relaxed);
+                tally.errors.fetch_add(errors, Ordering::Relaxed);
+            })
+        });
+        join_all(tasks.collect::<Vec<_>>()).await;
+        Ok(self.tally.report(begun.elapsed()))
+    }
+}
+
+impl Tally {
+    fn record(&self, latency: Duration) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed));
+        let shard = THREAD.with(|thread| thread % self.latencies.len());
+        let mut histogram = self.latencies[shard].lock().unwrap_or_else(PoisonError::into_inner);
+        histogram.saturating_record(latency.as_micros() as u64);
+    }
+
+    fn report(&self, elapsed: Duration) -> Value {
+        let mut all = Histogram::<u64>::new(3).expect("three digits are valid");
+        for shard in &self.latencies {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.add(&*shard).expect("a histogram that grows takes any other");
+        }
+        json!({
+            "granted": self.granted.load(Ordering::Relaxed),
+            "denied": self.denied.load(Ordering::Relaxed),
+            "errors": self.errors.load(Ordering::Relaxed),
+            "elapsedMs": elapsed.as_millis() as u64,
+            "p50Us": all.value_at_quantile(0.5),
+            "p99Us": all.value_at_quantile(0.99),
+            "maxUs": all.max(),
+        })
+    }
+}

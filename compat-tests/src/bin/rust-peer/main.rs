@@ -1,0 +1,126 @@
+//! The Rust peer: one client of this crate that runs the calls it reads, by the peer protocol.
+//!
+//! It drives the public API and nothing below it.
+
+mod calls;
+mod load;
+mod protocol;
+
+use std::process::ExitCode;
+
+use calls::Peer;
+use protocol::{Failure, Line};
+use redisson_rate_limiter::{Client, Clock, ManualClock};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout};
+use tokio::sync::mpsc;
+
+struct Options {
+    redis: String,
+    client_id: Option<String>,
+    key_prefix: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let (clock, manual) = Clock::manual(0);
+    manual.follow_system();
+    let client = match options(std::env::args().skip(1)).and_then(|options| client(options, clock))
+    {
+        Ok(client) => client,
+        Err(message) => {
+            eprintln!("rust-peer: {message}");
+            return ExitCode::from(2);
+        }
+    };
+    serve(client, manual).await;
+    ExitCode::SUCCESS
+}
+
+/// Reads calls until standard input closes. Replies come as they are ready.
+async fn serve(client: Client, clock: ManualClock) {
+    let (replies, writer) = writer();
+    let ready =
+        json!({"ready": true, "clientId": client.id(), "version": env!("CARGO_PKG_VERSION")});
+    let _ = replies.send(ready);
+    let peer = Peer::new(client.clone(), clock, replies.clone());
+    let mut lines = BufReader::new(stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match Line::parse(&line) {
+            Ok(line) => peer.run(line),
+            Err((id, failure)) => {
+                let _ = replies.send(failure.reply(&id));
+            }
+        }
+    }
+    peer.finish().await;
+    client.close().await;
+    drop((peer, replies));
+    let _ = writer.await;
+}
+
+/// A task that owns standard output: one reply a line, flushed when no other is ready.
+fn writer() -> (mpsc::UnboundedSender<Value>, tokio::task::JoinHandle<()>) {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<Value>();
+    let task = tokio::spawn(async move {
+        let mut out = stdout();
+        while let Some(first) = receiver.recv().await {
+            let mut text = format!("{first}\n");
+            while let Ok(reply) = receiver.try_recv() {
+                text.push_str(&reply.to_string());
+                text.push('\n');
+            }
+            if out.write_all(text.as_bytes()).await.is_err() || out.flush().await.is_err() {
+                return;
+            }
+        }
+    });
+    (sender, task)
+}
+
+fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options { redis: String::new(), client_id: None, key_prefix: String::new() };
+    let mut args = args;
+    while let Some(flag) = args.next() {
+        let value = args.next().ok_or_else(|| format!("{flag} wants a value"))?;
+        match flag.as_str() {
+            "--redis" => options.redis = value,
+            "--client-id" => options.client_id = Some(value),
+            "--key-prefix" => options.key_prefix = value,
+            _ => return Err(format!("{flag}: known are --redis, --client-id, --key-prefix")),
+        }
+    }
+    if options.redis.is_empty() {
+        return Err("--redis redis://HOST:PORT is missing".to_owned());
+    }
+    Ok(options)
+}
+
+fn client(options: Options, clock: Clock) -> Result<Client, String> {
+    let mut builder = Client::builder().key_prefix(options.key_prefix).clock(clock);
+    if let Some(id) = options.client_id {
+        builder = builder.id(id);
+    }
+    builder.connect_lazy(&options.redis).map_err(|error| error.to_string())
+}
+
+impl From<redisson_rate_limiter::Error> for Failure {
+    fn from(error: redisson_rate_limiter::Error) -> Self {
+        use redisson_rate_limiter::Error;
+        let kind = match &error {
+            Error::NotInitialized { .. } => "NotInitialized",
+            Error::ExceedsRate { .. } => "ExceedsRate",
+            Error::InvalidArgument { .. } => "InvalidArgument",
+            Error::ForeignEntry { .. } => "ForeignEntry",
+            Error::WrongType { .. } => "WrongType",
+            Error::CorruptState { .. } => "CorruptState",
+            Error::Auth { .. } => "Auth",
+            Error::Unavailable { .. } => "Unavailable",
+            Error::Timeout { .. } => "Timeout",
+            _ => "Other",
+        };
+        let cause = std::error::Error::source(&error);
+        let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+        Failure { kind, message }
+    }
+}

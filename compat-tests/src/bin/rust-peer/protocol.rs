@@ -1,0 +1,121 @@
+//! Lines of the peer protocol, and their arguments.
+
+use std::time::Duration;
+
+use redisson_rate_limiter::{ExpireCondition, Mode, Rate};
+use serde_json::{Map, Value, json};
+
+/// One call.
+pub(crate) struct Line {
+    pub(crate) id: Value,
+    pub(crate) op: String,
+    pub(crate) args: Map<String, Value>,
+}
+
+/// An error reply.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: &'static str,
+    pub(crate) message: String,
+}
+
+impl Line {
+    pub(crate) fn parse(line: &str) -> Result<Line, (Value, Failure)> {
+        let value: Value = serde_json::from_str(line)
+            .map_err(|error| (Value::Null, Failure::invalid(format!("no JSON: {error}"))))?;
+        let Value::Object(mut args) = value else {
+            return Err((Value::Null, Failure::invalid("no JSON object")));
+        };
+        let id = args.remove("id").unwrap_or_default();
+        match args.remove("op") {
+            Some(Value::String(op)) => Ok(Line { id, op, args }),
+            _ => Err((id, Failure::invalid("op is missing, or no text"))),
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&str, Failure> {
+        match self.args.get(name) {
+            Some(Value::String(text)) => Ok(text),
+            found => Err(unusable(name, "a text", found)),
+        }
+    }
+
+    pub(crate) fn whole(&self, name: &str) -> Result<u64, Failure> {
+        let found = self.args.get(name);
+        found.and_then(Value::as_u64).ok_or_else(|| unusable(name, "a whole number from 0", found))
+    }
+
+    pub(crate) fn whole_or(&self, name: &str, default: u64) -> Result<u64, Failure> {
+        if self.has(name) { self.whole(name) } else { Ok(default) }
+    }
+
+    pub(crate) fn signed(&self, name: &str) -> Result<i64, Failure> {
+        let found = self.args.get(name);
+        found.and_then(Value::as_i64).ok_or_else(|| unusable(name, "a whole number", found))
+    }
+
+    pub(crate) fn millis(&self, name: &str) -> Result<Duration, Failure> {
+        self.whole(name).map(Duration::from_millis)
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Failure> {
+        match self.args.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            found => Err(unusable(name, "true or false", found)),
+        }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.args.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    pub(crate) fn rate(&self) -> Result<Rate, Failure> {
+        let mode = match self.text("mode")? {
+            "OVERALL" => Mode::Overall,
+            "PER_CLIENT" => Mode::PerClient,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "mode {other:?}; known are OVERALL, PER_CLIENT"
+                )));
+            }
+        };
+        let rate = Rate::new(mode, self.whole("rate")?, self.millis("intervalMs")?)?;
+        Ok(match self.whole_or("keepAliveMs", 0)? {
+            0 => rate,
+            ms => rate.with_keep_alive(Duration::from_millis(ms))?,
+        })
+    }
+
+    pub(crate) fn condition(&self) -> Result<Option<ExpireCondition>, Failure> {
+        if !self.has("condition") {
+            return Ok(None);
+        }
+        match self.text("condition")? {
+            "NX" => Ok(Some(ExpireCondition::IfNotSet)),
+            "XX" => Ok(Some(ExpireCondition::IfSet)),
+            "GT" => Ok(Some(ExpireCondition::IfGreater)),
+            "LT" => Ok(Some(ExpireCondition::IfLess)),
+            other => {
+                Err(Failure::invalid(format!("condition {other:?}; known are NX, XX, GT, LT")))
+            }
+        }
+    }
+}
+
+fn unusable(name: &str, wanted: &str, found: Option<&Value>) -> Failure {
+    Failure::invalid(match found {
+        None => format!("{name} is missing"),
+        Some(found) => format!("{name} is {found}; allowed is {wanted}"),
+    })
+}
+
+impl Failure {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Failure { kind: "InvalidArgument", message: message.into() }
+    }
+
+    pub(crate) fn reply(&self, id: &Value) -> Value {
+        json!({"id": id, "error": {"kind": self.kind, "message": self.message}})
+    }
+}

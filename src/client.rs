@@ -1,0 +1,360 @@
+//! One client: one id, one clock, one connection, many limiters.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::engine::{Core, Engine, Tasks};
+use crate::error::{Error, Failure, Operation};
+use crate::limiter::RateLimiter;
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::RedisStore;
+use crate::wire::keys::Keys;
+
+/// The deadline of an operation where none is given: that of Redisson.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// An attempt is given up, and made again, after this part of the deadline.
+const ATTEMPTS: u32 = 3;
+
+/// Limiters that are not in use are forgotten once there are so many.
+const MANY_LIMITERS: usize = 1024;
+
+/// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
+///
+/// It has an id, which tells its budget from others' in the mode
+/// [`Mode::PerClient`](crate::Mode::PerClient). It is cheap to clone; clones are the same client.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// let client = redisson_rate_limiter::Client::connect("redis://127.0.0.1:6379").await?;
+/// let limiter = client.limiter("api")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    id: Box<str>,
+    key_prefix: Box<str>,
+    deadline: Duration,
+    core: Arc<Core>,
+    limiters: Mutex<Limiters>,
+    closed: AtomicBool,
+}
+
+struct Limiters {
+    by_name: HashMap<Arc<str>, Arc<Engine>>,
+    /// Forget those that are not in use once there are so many.
+    limit: usize,
+}
+
+impl Client {
+    /// Begins a client: its id, its prefix, its clock, its deadline.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Connects to a server, with a random id, no prefix, the system's clock and a deadline of
+    /// three seconds: [`ClientBuilder::connect`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Client::builder().connect(url).await
+    }
+
+    /// This client's id.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The limiter of this name. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] where the name is empty; [`Error::Closed`] where the client is
+    /// closed.
+    pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
+        if name.is_empty() {
+            return Err(Error::invalid(Operation::Limiter, "an empty name".to_owned()));
+        }
+        if self.is_closed() {
+            return Err(crate::engine::closed().into_error(Operation::Limiter, Some(name.into())));
+        }
+        let mut limiters = self.0.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = match limiters.by_name.get(name) {
+            Some(engine) => engine.clone(),
+            None => {
+                limiters.make_room();
+                let name: Arc<str> = name.into();
+                let keys = self.keys(&name, Operation::Limiter)?;
+                let engine = Arc::new(Engine::new(name.clone(), keys, self.0.core.clone()));
+                limiters.by_name.insert(name, engine.clone());
+                engine
+            }
+        };
+        drop(limiters);
+        Ok(RateLimiter::new(self.clone(), engine))
+    }
+
+    /// Makes all calls that wait ask again at once: for a [manual clock](Clock::manual) that was
+    /// set, or permits known to have come back elsewhere.
+    pub fn ask_again(&self) {
+        for engine in self.engines() {
+            engine.ask_again();
+        }
+    }
+
+    /// Ends this client: calls that wait fail with [`Error::Closed`], as do later ones; calls in
+    /// flight and permits on their way back are awaited, for the client's deadline at most.
+    ///
+    /// A client that is dropped without it leaves nothing behind but permits that were not given
+    /// back: they expire an interval after they were granted.
+    pub async fn close(&self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+        for engine in self.engines() {
+            engine.close();
+        }
+        let drained = async {
+            self.0.core.tasks.drained().await;
+            // A caller that went straight has no task; its call ends with its own future.
+            for engine in self.engines() {
+                while !engine.is_idle() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            self.0.core.tasks.drained().await;
+        };
+        let _ = tokio::time::timeout(self.0.deadline, drained).await;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.0.deadline
+    }
+
+    /// The keys of the limiter of this name.
+    pub(crate) fn keys(&self, name: &str, operation: Operation) -> Result<Keys, Error> {
+        if name.is_empty() {
+            return Err(Error::invalid(operation, "an empty name".to_owned()));
+        }
+        Ok(Keys::new(&format!("{}{name}", self.0.key_prefix), &self.0.id))
+    }
+
+    fn engines(&self) -> Vec<Arc<Engine>> {
+        let limiters = self.0.limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        limiters.by_name.values().cloned().collect()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("id", &self.0.id)
+            .field("key_prefix", &self.0.key_prefix)
+            .field("clock", &self.0.core.clock)
+            .field("deadline", &self.0.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Limiters {
+    /// A service that names a limiter for each of its users must not keep them all.
+    fn make_room(&mut self) {
+        if self.by_name.len() >= self.limit {
+            self.by_name.retain(|_, engine| Arc::strong_count(engine) > 1);
+            self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
+        }
+    }
+}
+
+/// Builds a [`Client`].
+#[derive(Clone, Debug, Default)]
+pub struct ClientBuilder {
+    id: Option<String>,
+    key_prefix: String,
+    clock: Clock,
+    deadline: Option<Duration>,
+}
+
+impl ClientBuilder {
+    /// The client's id, so that a process keeps its budget of the mode
+    /// [`Mode::PerClient`](crate::Mode::PerClient) across restarts. A random UUID where none is
+    /// given. Two clients at once must not have the same.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// What stands before every limiter's name on the server: Redisson's name mapper. Java clients
+    /// of the same limiters need the same prefix.
+    #[must_use]
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = prefix.into();
+        self
+    }
+
+    /// The clock that dates this client's grants. The system's, where none is given.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long an operation may take, on the way to the server and back; an acquire's wait for
+    /// permits does not count. Three seconds, where none is given.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Connects to the server at this address: `redis://[user][:password@]host[:port][/database]`,
+    /// or `rediss://` with the feature `tls`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for an address that is none, an id that is no UUID, a deadline
+    /// of zero; [`Error::Unavailable`], [`Error::Timeout`] and [`Error::Auth`] for the server.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
+        self.build(Arc::new(store))
+    }
+
+    /// As [`connect`](Self::connect), but leaves the connecting to the first call: a service can
+    /// start before its server does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`], as [`connect`](Self::connect).
+    pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
+        let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
+        self.build(Arc::new(store))
+    }
+
+    /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
+    /// ask again.
+    fn attempt(&self) -> Duration {
+        self.deadline.unwrap_or(DEADLINE) / ATTEMPTS
+    }
+
+    /// A client of an in-process store, for which no server is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for an id that is no UUID, a deadline of zero.
+    pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
+        self.build(Arc::new(store.0.clone()))
+    }
+
+    fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+        let deadline = self.deadline.unwrap_or(DEADLINE);
+        if deadline.is_zero() {
+            return Err(Error::invalid(
+                Operation::Connect,
+                "a deadline of zero; allowed is more than zero".to_owned(),
+            ));
+        }
+        let id = match self.id {
+            Some(id) if is_uuid(&id) => id,
+            Some(id) => {
+                return Err(Error::invalid(
+                    Operation::Connect,
+                    format!(
+                        "the client id {id:?}; allowed is a UUID of 32 hexadecimal digits in the groups 8-4-4-4-12"
+                    ),
+                ));
+            }
+            None => random_uuid(),
+        };
+        let core = Core {
+            store,
+            clock: self.clock,
+            origin: Instant::now(),
+            server_time: AtomicI64::new(0),
+            tasks: Tasks::default(),
+        };
+        Ok(Client(Arc::new(Inner {
+            id: id.into(),
+            key_prefix: self.key_prefix.into(),
+            deadline,
+            core: Arc::new(core),
+            limiters: Mutex::new(Limiters { by_name: HashMap::new(), limit: MANY_LIMITERS }),
+            closed: AtomicBool::new(false),
+        })))
+    }
+}
+
+/// A store in this process, in place of a server: the same rules, the same decisions. Clones are
+/// the same store; clients that are built over it share its limiters.
+#[derive(Clone)]
+pub struct InProcessStore(MemoryStore);
+
+impl InProcessStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        InProcessStore(MemoryStore::new())
+    }
+}
+
+impl Default for InProcessStore {
+    fn default() -> Self {
+        InProcessStore::new()
+    }
+}
+
+impl fmt::Debug for InProcessStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProcessStore").finish_non_exhaustive()
+    }
+}
+
+fn connect_error(failure: Failure) -> Error {
+    failure.into_error(Operation::Connect, None)
+}
+
+fn is_uuid(id: &str) -> bool {
+    id.len() == 36
+        && id.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// A random (version 4) UUID, as Java writes it.
+fn random_uuid() -> String {
+    let random = rand::random::<u128>() & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{random:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_uuid_is_one_of_version_4() {
+        for _ in 0..100 {
+            let id = random_uuid();
+            assert!(is_uuid(&id), "{id}");
+            assert_eq!(&id[14..15], "4");
+            assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
+        }
+        assert!(!is_uuid("not-a-uuid"));
+        assert!(!is_uuid(&"a".repeat(36)));
+    }
+}

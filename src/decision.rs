@@ -1,0 +1,226 @@
+//! What an acquire answers: a grant that can be given back, or a denial with its wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::engine::cell::Cell;
+use crate::error::{Error, Operation};
+use crate::rate::Rate;
+use crate::store::Wait;
+
+/// The answer to [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire).
+#[derive(Debug)]
+#[must_use = "a denial must be obeyed"]
+#[non_exhaustive]
+pub enum Decision {
+    /// The permits were taken.
+    Granted(Grant),
+    /// The permits were not taken.
+    Denied(Denial),
+}
+
+impl Decision {
+    /// Whether the permits were taken.
+    pub fn is_granted(&self) -> bool {
+        matches!(self, Decision::Granted(_))
+    }
+
+    /// The grant, where it is one.
+    pub fn granted(self) -> Option<Grant> {
+        match self {
+            Decision::Granted(grant) => Some(grant),
+            Decision::Denied(_) => None,
+        }
+    }
+
+    /// The denial, where it is one.
+    pub fn denied(self) -> Option<Denial> {
+        match self {
+            Decision::Granted(_) => None,
+            Decision::Denied(denial) => Some(denial),
+        }
+    }
+}
+
+/// Who decided a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecidedBy {
+    /// The store: the server, or the in-process store in its place.
+    Server,
+    /// This client's own queue: a request that waits and does not fit stands before this one.
+    Queue,
+}
+
+/// Permits that were taken.
+///
+/// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives
+/// back what was not used.
+#[must_use = "a grant that is dropped is spent"]
+pub struct Grant {
+    engine: Arc<Engine>,
+    cell: Arc<Cell>,
+    rate: Rate,
+    left: u64,
+    permits: u64,
+    returned: u64,
+    deadline: Duration,
+}
+
+impl Grant {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        cell: Arc<Cell>,
+        permits: u64,
+        deadline: Duration,
+    ) -> Option<Self> {
+        let decided = cell.decided()?;
+        let (rate, left) = (decided.rate, decided.left);
+        Some(Grant { engine, rate, left, permits, returned: 0, deadline, cell })
+    }
+
+    /// The permits that were taken and have not been given back.
+    pub fn permits(&self) -> u64 {
+        self.permits - self.returned
+    }
+
+    /// The permits left to others when it was granted: after the whole call, where callers shared
+    /// one.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The rate in force.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Server
+    }
+
+    /// Gives back `permits` of this grant, and answers how many of them came back to the limiter:
+    /// fewer where the grant has expired meanwhile, or its limiter was reset.
+    ///
+    /// Those permits can be taken again at once, by anybody. Nothing but this grant's own log
+    /// entry is touched, so no other grant is made smaller by it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] where `permits` is more than [`permits`](Grant::permits) says.
+    /// Where the server could not be reached ([`Error::execution`] is not
+    /// [`Execution::Unknown`](crate::Execution::Unknown)) the grant is as it was, and the refund
+    /// can be tried again; where the outcome is unknown the permits count as given back, and are
+    /// free within an interval of the grant at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// A refund whose future is dropped counts as one whose outcome is unknown.
+    pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
+        if permits > self.permits() {
+            return Err(Error::invalid(
+                Operation::Refund,
+                format!("a refund of {permits} permits; the grant has {}", self.permits()),
+            ));
+        }
+        let Some(decided) = self.cell.decided().filter(|_| permits > 0) else { return Ok(0) };
+        self.returned += permits;
+        let answer = self.engine.refund(decided, permits, self.deadline).await;
+        answer.map_err(|failure| {
+            if failure.execution != crate::error::Execution::Unknown {
+                self.returned -= permits;
+            }
+            failure.into_error(Operation::Refund, Some(self.engine.name.clone()))
+        })
+    }
+
+    /// Gives back all that is left of this grant: [`refund`](Grant::refund) of all of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Grant::refund).
+    pub async fn refund_all(&mut self) -> Result<u64, Error> {
+        self.refund(self.permits()).await
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("limiter", &self.engine.name)
+            .field("permits", &self.permits())
+            .field("left", &self.left)
+            .field("rate", &self.rate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Permits that were not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    wait: Wait,
+    rate: Option<Rate>,
+    decided_by: DecidedBy,
+}
+
+impl Denial {
+    pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
+        Denial { wait, rate, decided_by }
+    }
+
+    /// The time, from now, after which the call can succeed if nobody else draws meanwhile. It is
+    /// exact unless [`is_at_least`](Denial::is_at_least); sooner than this it succeeds only where
+    /// permits are given back or the rate is raised.
+    pub fn retry_after(&self) -> Duration {
+        Duration::from_millis(self.wait.ms)
+    }
+
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: many stand
+    /// in the queue, or many small grants have to expire for this request.
+    pub fn is_at_least(&self) -> bool {
+        self.wait.at_least
+    }
+
+    /// The rate in force, where it is known.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
+    }
+}
+
+/// What an acquire would meet now: the answer of [`RateLimiter::peek`](crate::RateLimiter::peek).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peek {
+    pub(crate) available: u64,
+    pub(crate) rate: Rate,
+    pub(crate) wait: Wait,
+}
+
+impl Peek {
+    /// The permits that can be taken now, from 0 to the rate.
+    pub fn available(&self) -> u64 {
+        self.available
+    }
+
+    /// The rate in force.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The time after which the permits that were asked about can be had; zero: now.
+    pub fn wait(&self) -> Duration {
+        Duration::from_millis(self.wait.ms)
+    }
+
+    /// Whether the wait may be longer than [`wait`](Peek::wait) says.
+    pub fn is_at_least(&self) -> bool {
+        self.wait.at_least
+    }
+}

@@ -1,0 +1,220 @@
+//! The future of one acquire: straight to the store, or through the queue.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use futures::future::BoxFuture;
+
+use super::cell::Cell;
+use super::{Engine, Late, Next, State, Verdict, call, closed, driver};
+use crate::queue::{Arrival, Request, Ticket};
+use crate::rate::Rate;
+use crate::store::Outcome;
+
+/// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
+/// exactly what it took.
+pub(crate) struct Acquire {
+    engine: Arc<Engine>,
+    request: Request,
+    create: Option<Rate>,
+    stage: Stage,
+}
+
+enum Stage {
+    New,
+    /// This caller polls its call itself, unless a driver has taken it over.
+    Direct(Place),
+    Queued(Place),
+    Done,
+}
+
+struct Place {
+    ticket: Ticket,
+    place: usize,
+    cell: Arc<Cell>,
+}
+
+impl Acquire {
+    pub(crate) fn new(engine: Arc<Engine>, request: Request, create: Option<Rate>) -> Self {
+        Acquire { engine, request, create, stage: Stage::New }
+    }
+
+    /// Joins the queue, or goes straight.
+    fn arrive(&mut self, waker: &Waker) -> Option<Verdict> {
+        let engine = &self.engine;
+        let now = engine.core.now();
+        let mut guard = engine.lock();
+        let state = &mut *guard;
+        if state.closed {
+            return Some(Verdict::Failed(closed()));
+        }
+        if self.create.is_some() {
+            state.create = self.create;
+        }
+        let straight = state.queue.is_idle() && !state.driving;
+        let waker = (!straight).then(|| waker.clone());
+        let (ticket, place) = match state.queue.arrive(now, self.request, waker) {
+            Arrival::Queued { ticket, place } => (ticket, place),
+            Arrival::Refused(wait) => return Some(Verdict::Queue(wait, state.rate)),
+        };
+        let place = Place { ticket, place, cell: state.open.clone() };
+        if straight {
+            let mut nobody = Vec::new();
+            match state.step(now, &mut nobody) {
+                Next::Call(plan) => {
+                    let call = Box::pin(call::run(engine.clone(), plan));
+                    place.cell.direct().call = Some(call);
+                    state.direct = Some((place.ticket, place.cell.clone()));
+                    self.stage = Stage::Direct(place);
+                }
+                _ => unreachable!("a queue of one has a call to send"),
+            }
+            return None;
+        }
+        self.stage = Stage::Queued(place);
+        if state.driving {
+            let asleep = state.asleep;
+            drop(guard);
+            if asleep {
+                engine.bell.notify_one();
+            }
+        } else if driver::is_needed(state) {
+            // Whoever went straight may not be polled for long: the driver takes its call over.
+            let direct = state.direct.take();
+            drop(guard);
+            let call = direct.and_then(|(ticket, cell)| take_over(engine, ticket, &cell));
+            driver::spawn(engine.clone(), call);
+        }
+        None
+    }
+}
+
+/// Takes the call of a caller that went straight; from now on that caller is woken as any other.
+///
+/// The state must not be locked: whoever polls the call locks it in turn.
+fn take_over(engine: &Engine, ticket: Ticket, cell: &Cell) -> Option<BoxFuture<'static, ()>> {
+    let mut slot = cell.direct();
+    let call = slot.call.take()?;
+    if let Some(waker) = slot.waker.take() {
+        engine.lock().queue.leave_waker(ticket, waker);
+    }
+    Some(call)
+}
+
+impl Place {
+    /// What became of it, where that is known. `state` is there to look up what the cell does not
+    /// tell.
+    fn settled_late(&self, state: &mut State) -> Option<Verdict> {
+        match state.late.remove(&self.ticket)? {
+            Late::Settled(cell, place) => {
+                let outcome = cell.late(place)?;
+                Some(verdict(cell, outcome))
+            }
+            Late::Refused(wait) => Some(Verdict::Queue(wait, state.rate)),
+            Late::Failed(failure) => Some(Verdict::Failed(failure)),
+        }
+    }
+
+    fn settled(&self) -> Option<Verdict> {
+        if self.cell.some_late() {
+            return None;
+        }
+        let outcome = self.cell.fresh(self.place)?;
+        Some(verdict(self.cell.clone(), outcome))
+    }
+
+    /// With the state locked nothing can change: late verdicts come first.
+    fn settled_now(&self, state: &mut State) -> Option<Verdict> {
+        if let Some(verdict) = self.settled_late(state) {
+            return Some(verdict);
+        }
+        let outcome = self.cell.fresh(self.place)?;
+        Some(verdict(self.cell.clone(), outcome))
+    }
+}
+
+fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, crate::error::Failure>) -> Verdict {
+    match outcome {
+        Ok(outcome) => Verdict::Call(cell, outcome),
+        Err(failure) => Verdict::Failed(failure),
+    }
+}
+
+impl Future for Acquire {
+    type Output = Verdict;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
+        let this = self.get_mut();
+        let mut arrived = false;
+        if let Stage::New = this.stage {
+            if let Some(verdict) = this.arrive(cx.waker()) {
+                this.stage = Stage::Done;
+                return Poll::Ready(verdict);
+            }
+            arrived = true;
+        }
+        let (place, direct) = match &this.stage {
+            Stage::Direct(place) => (place, true),
+            Stage::Queued(place) => (place, false),
+            Stage::New | Stage::Done => panic!("polled after it was ready"),
+        };
+        let mut settled = place.settled();
+        if settled.is_none() && direct && !place.cell.is_answered() {
+            let mut slot = place.cell.direct();
+            if let Some(call) = &mut slot.call {
+                if call.as_mut().poll(cx).is_pending() {
+                    slot.waker = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                slot.call = None;
+            }
+            drop(slot);
+            settled = place.settled();
+        }
+        if settled.is_none() && (direct || !arrived) {
+            let mut state = this.engine.lock();
+            settled = place.settled_now(&mut state);
+            if settled.is_none() {
+                state.queue.set_waker(place.ticket, cx.waker().clone());
+            }
+        }
+        match settled {
+            Some(verdict) => {
+                this.stage = Stage::Done;
+                Poll::Ready(verdict)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        let (place, direct) = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Direct(place) => (place, true),
+            Stage::Queued(place) => (place, false),
+            Stage::New | Stage::Done => return,
+        };
+        let engine = &self.engine;
+        let call = if direct { place.cell.direct().call.take() } else { None };
+        let mut state = engine.lock();
+        let settled = place.settled_now(&mut state);
+        if settled.is_none() {
+            state.queue.abandon(place.ticket);
+        }
+        let asleep = state.asleep;
+        let drive = call.is_some() && driver::is_needed(&mut state);
+        drop(state);
+        match call {
+            Some(call) if drive => driver::spawn(engine.clone(), Some(call)),
+            Some(call) => driver::spawn_call(engine, call),
+            None if asleep => engine.bell.notify_one(),
+            None => {}
+        }
+        if let Some(Verdict::Call(cell, Outcome::Granted)) = settled {
+            engine.give_back(cell, self.request.permits);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! One call of a queue: attempted until it is answered, or until nobody wants the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+
+use super::cell::{Answer, Cell, Decided, Entry};
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver, rt};
+use crate::clock::Now;
+use crate::error::{Execution, Failure, FailureKind};
+use crate::queue::Time;
+use crate::rate::Rate;
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Run};
+use crate::wire::entry::EntryId;
+
+/// A call that has left the queue.
+pub(super) struct Plan {
+    pub(super) runs: Vec<Run>,
+    pub(super) create: Option<Rate>,
+    pub(super) cell: Arc<Cell>,
+    pub(super) seen_rate: Option<u64>,
+    /// The date of the last audit and the rate then in force.
+    pub(super) audit: Option<(i64, Rate)>,
+}
+
+/// Carries a call out and settles its callers. Dropped half-way, it fails them: nobody is left
+/// waiting for an answer that nobody awaits.
+pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
+    let mut flight = FlightGuard { engine: &engine, cell: plan.cell.clone(), landed: false };
+    let asked: u64 = plan.runs.iter().map(|run| run.count).sum();
+    let answer = match attempts(&engine, plan).await {
+        Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
+            Err(Failure::new(
+                FailureKind::Server("a reply that does not answer every request".to_owned()),
+                Execution::Executed,
+            ))
+        }
+        answer => answer,
+    };
+    flight.land(answer);
+}
+
+/// An answer, and what its caller knows of it.
+struct Landing {
+    reply: AcquireReply,
+    id: EntryId,
+    /// When the millisecond of the answer's date began.
+    dated: Time,
+    audited: bool,
+}
+
+async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> {
+    let core = &engine.core;
+    let id = EntryId(rand::random());
+    let mut dates: Vec<i64> = Vec::new();
+    let mut first_sent_after = None;
+    let mut pause = None;
+    loop {
+        let reading = core.clock.read();
+        let (now, earlier) = match reading.now {
+            Now::At(at) => {
+                let at = dates.last().map_or(at, |last| at.max(last + 1));
+                let earlier = match dates.as_slice() {
+                    [] => Earlier::None,
+                    dates => Earlier::Dated(dates.to_vec()),
+                };
+                (Now::At(at), earlier)
+            }
+            Now::Server => {
+                let since = core.server_time.load(Ordering::Relaxed);
+                let since = if since > 0 { since } else { core.store.server_time().await? };
+                core.saw_server_time(since);
+                let earlier = match first_sent_after {
+                    None => Earlier::FirstSince(since),
+                    Some(since) => Earlier::Since(since),
+                };
+                (Now::Server, earlier)
+            }
+        };
+        let audit = audit_is_due(plan.audit, now, core.server_time.load(Ordering::Relaxed));
+        let sent = core.now();
+        let call = AcquireCall {
+            now,
+            id,
+            seen_rate: plan.seen_rate,
+            audit,
+            create: plan.create,
+            hold_ms: 0,
+            earlier: earlier.clone(),
+            runs: plan.runs.clone(),
+        };
+        let failure = match core.store.acquire(&engine.keys, call).await {
+            Ok(reply) => {
+                let dated = match now {
+                    Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
+                    Now::Server => {
+                        core.saw_server_time(reply.now);
+                        core.now()
+                    }
+                };
+                return Ok(Landing { reply, id, dated, audited: audit });
+            }
+            Err(failure) => failure,
+        };
+        if !failure.is_passing() {
+            return Err(failure);
+        }
+        if failure.execution == Execution::Unknown {
+            match (now, earlier) {
+                (Now::At(at), _) => dates.push(at),
+                (Now::Server, Earlier::FirstSince(since)) => first_sent_after = Some(since),
+                (Now::Server, _) => {}
+            }
+        }
+        // Once an attempt may have been carried out, no later one makes that undone.
+        let known = dates.is_empty() && first_sent_after.is_none();
+        let failure = Failure {
+            execution: if known { failure.execution } else { Execution::Unknown },
+            ..failure
+        };
+        if !give_up_overdue(engine, &plan.cell, &failure) {
+            return Err(failure);
+        }
+        if let Some(pause) = pause {
+            rt::sleep(pause).await;
+        }
+        pause = Some(pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
+        if !give_up_overdue(engine, &plan.cell, &failure) {
+            return Err(failure);
+        }
+    }
+}
+
+/// An audit is asked for once an interval at most, and once a second at most.
+fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
+    let Some((last, rate)) = last else { return false };
+    let now = match now {
+        Now::At(at) => at,
+        Now::Server => server_time,
+    };
+    now.abs_diff(last) >= rate.interval_ms().max(1000)
+}
+
+/// Tells those whose deadline has passed; answers whether anybody is left.
+fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> bool {
+    let mut state = engine.lock();
+    let (overdue, wanted) = state.queue.overdue(engine.core.now());
+    if !overdue.is_empty() {
+        cell.settle_some_late();
+    }
+    let wake = state.fail_late(overdue, failure);
+    drop(state);
+    wake.into_iter().for_each(Waker::wake);
+    wanted
+}
+
+/// A call in flight: lands once, and on drop where it has not.
+struct FlightGuard<'a> {
+    engine: &'a Arc<Engine>,
+    cell: Arc<Cell>,
+    landed: bool,
+}
+
+impl FlightGuard<'_> {
+    fn land(&mut self, answer: Result<Landing, Failure>) {
+        self.landed = true;
+        let engine = self.engine;
+        let mut state = engine.lock();
+        let mut unwanted = 0;
+        let wake = match answer {
+            Ok(Landing { reply, id, dated, audited }) => {
+                // Whoever has never seen the rate has not applied it by an error.
+                let applied = reply.outcomes.iter().any(|run| run.outcome != Outcome::ExceedsRate);
+                if applied || state.seen_rate.is_some() {
+                    state.seen_rate = Some(reply.rate.permits());
+                }
+                state.rate = Some(reply.rate);
+                if audited || state.audited.is_none() {
+                    state.audited = Some(reply.now);
+                }
+                let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
+                let mut settled =
+                    state.queue.replied(engine.core.now(), dated, rate, reply.outcomes);
+                unwanted = settled.unwanted;
+                let decided = Decided {
+                    entry: Entry {
+                        id,
+                        date: reply.entry_date,
+                        granted: settled.granted,
+                        returned: AtomicU64::new(0),
+                        returning: AtomicBool::new(false),
+                    },
+                    rate: reply.rate,
+                    left: u64::try_from(reply.left).unwrap_or(0),
+                    outcomes: std::mem::take(&mut settled.outcomes),
+                    fresh_from: settled.fresh_from,
+                };
+                state.settle(&self.cell, settled, Answer::Decided(decided))
+            }
+            Err(failure) => {
+                let settled = state.queue.failed();
+                let fresh = settled.fresh;
+                state.settle(&self.cell, settled, Answer::Failed { failure, fresh })
+            }
+        };
+        state.direct = None;
+        let asleep = state.asleep;
+        let drive = driver::is_needed(&mut state);
+        drop(state);
+        if asleep {
+            engine.bell.notify_one();
+        }
+        if drive {
+            driver::spawn(engine.clone(), None);
+        }
+        if unwanted > 0 {
+            engine.give_back(self.cell.clone(), unwanted);
+        }
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for FlightGuard<'_> {
+    fn drop(&mut self) {
+        if !self.landed {
+            self.land(Err(Failure::new(FailureKind::Unavailable, Execution::Unknown).with_source(
+                std::io::Error::other("the runtime that carried the call was shut down"),
+            )));
+        }
+    }
+}

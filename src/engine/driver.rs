@@ -1,0 +1,113 @@
+//! The task that carries a queue's calls while somebody stands in it.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::{Engine, Next, State, call, rt};
+use crate::error::{Execution, Failure, FailureKind};
+use futures::future::BoxFuture;
+
+/// Before a call the driver lets others run until the queue stops growing: those who were just
+/// answered, and come again, then share the next call. At most so many turns, or so many requests.
+const GATHER_TURNS: usize = 8;
+const GATHER_ENOUGH: usize = 512;
+
+/// Whether a driver must be started; the caller then must do it.
+pub(super) fn is_needed(state: &mut State) -> bool {
+    if state.driving || state.queue.is_idle() || !rt::can_spawn() {
+        return false;
+    }
+    state.driving = true;
+    true
+}
+
+/// Starts the driver of a queue. It first finishes `call`, the one of a caller that went straight.
+pub(super) fn spawn(engine: Arc<Engine>, call: Option<BoxFuture<'static, ()>>) {
+    let guard = super::Tasks::begin(&engine.core);
+    rt::spawn(async move {
+        let _guard = guard;
+        let mut driver = Driver { engine: &engine, done: false };
+        if let Some(call) = call {
+            call.await;
+        }
+        driver.drive().await;
+    });
+}
+
+/// Carries on the call of a caller that went straight and has given up, where there is a driver
+/// already. With no runtime the call ends here, and fails whoever shares it.
+pub(super) fn spawn_call(engine: &Arc<Engine>, call: BoxFuture<'static, ()>) {
+    if rt::can_spawn() {
+        let guard = super::Tasks::begin(&engine.core);
+        rt::spawn(async move {
+            let _guard = guard;
+            call.await;
+        });
+    }
+}
+
+struct Driver<'a> {
+    engine: &'a Arc<Engine>,
+    done: bool,
+}
+
+impl Driver<'_> {
+    async fn drive(&mut self) {
+        let engine = self.engine;
+        loop {
+            self.gather().await;
+            let mut wake = Vec::new();
+            let next = {
+                let mut state = engine.lock();
+                let next = state.step(engine.core.now(), &mut wake);
+                state.asleep = matches!(next, Next::InFlight | Next::SleepUntil(_));
+                if matches!(next, Next::Idle) {
+                    state.driving = false;
+                    self.done = true;
+                }
+                next
+            };
+            wake.into_iter().for_each(Waker::wake);
+            match next {
+                Next::Idle => return,
+                Next::Call(plan) => call::run(engine.clone(), plan).await,
+                Next::InFlight => engine.bell.notified().await,
+                Next::SleepUntil(time) => {
+                    let timer = rt::sleep_until(engine.core.instant_of(time));
+                    let rung = engine.bell.notified();
+                    futures::pin_mut!(timer, rung);
+                    futures::future::select(timer, rung).await;
+                }
+            }
+        }
+    }
+
+    async fn gather(&self) {
+        let mut before = 0;
+        for _ in 0..GATHER_TURNS {
+            rt::yield_now().await;
+            let gathered = self.engine.lock().queue.fresh();
+            if gathered == before || gathered >= GATHER_ENOUGH {
+                return;
+            }
+            before = gathered;
+        }
+    }
+}
+
+impl Drop for Driver<'_> {
+    /// The runtime is going down with callers of another one in the queue: they are told.
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut state = self.engine.lock();
+        state.driving = false;
+        let failure = Failure::new(FailureKind::Unavailable, Execution::NotExecuted)
+            .with_source(std::io::Error::other("the runtime that drove the queue was shut down"));
+        let drained = state.queue.drain();
+        let wake = state.fail_late(drained, &failure);
+        drop(state);
+        wake.into_iter().for_each(Waker::wake);
+    }
+}

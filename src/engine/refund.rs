@@ -1,0 +1,93 @@
+//! Giving permits back: a grant's own, and those that nobody took.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::cell::{Cell, Decided, Entry};
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, rt};
+use crate::error::{Execution, Failure};
+use crate::store::RefundCall;
+
+/// How long a refund that nobody waits for is attempted.
+const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Gives back permits of this cell's entry in the background. Without a runtime they expire as
+    /// any other, an interval after they were granted.
+    pub(crate) fn give_back(self: &Arc<Self>, cell: Arc<Cell>, permits: u64) {
+        let Some(decided) = cell.decided() else { return };
+        decided.entry.returned.fetch_add(permits, Ordering::SeqCst);
+        if decided.entry.returning.swap(true, Ordering::SeqCst) || !rt::can_spawn() {
+            return;
+        }
+        let engine = self.clone();
+        let guard = Tasks::begin(&self.core);
+        rt::spawn(async move {
+            let _guard = guard;
+            let Some(decided) = cell.decided() else { return };
+            let entry = &decided.entry;
+            let deadline = rt::now() + BACKGROUND_DEADLINE;
+            loop {
+                let returned = entry.returned.load(Ordering::SeqCst);
+                // What cannot be given back expires.
+                let _ = engine.return_to_store(entry, returned, deadline).await;
+                entry.returning.store(false, Ordering::SeqCst);
+                let more = entry.returned.load(Ordering::SeqCst) > returned;
+                if !more || entry.returning.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Gives back permits of an entry; answers how many were credited.
+    pub(crate) async fn refund(
+        &self,
+        decided: &Decided,
+        permits: u64,
+        deadline: Duration,
+    ) -> Result<u64, Failure> {
+        let entry = &decided.entry;
+        let returned = entry.returned.fetch_add(permits, Ordering::SeqCst) + permits;
+        let answer = self.return_to_store(entry, returned, rt::now() + deadline).await;
+        if answer.as_ref().is_err_and(|failure| failure.execution != Execution::Unknown) {
+            entry.returned.fetch_sub(permits, Ordering::SeqCst);
+        }
+        answer
+    }
+
+    /// Repeating a refund changes nothing, so it is attempted until the deadline.
+    async fn return_to_store(
+        &self,
+        entry: &Entry,
+        returned: u64,
+        deadline: Instant,
+    ) -> Result<u64, Failure> {
+        let call =
+            RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
+        let mut sent = false;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let failure = match self.core.store.refund(&self.keys, call).await {
+                Ok(reply) => {
+                    if reply.credited > 0 {
+                        self.ask_again();
+                    }
+                    return Ok(reply.credited);
+                }
+                Err(failure) => failure,
+            };
+            sent |= failure.execution == Execution::Unknown;
+            let execution = if sent { Execution::Unknown } else { failure.execution };
+            let failure = Failure { execution, ..failure };
+            if !failure.is_passing() || rt::now() + pause >= deadline {
+                return Err(failure);
+            }
+            rt::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
