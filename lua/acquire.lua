@@ -93,7 +93,7 @@ local function answer(n, kind, ms)
   end
 end
 -- The answer of a call that writes nothing.
-local function unchanged(kind, ms)
+local function unchanged()
   if not value then
     value = rate
     local all = call('ZRANGE', log_key, '0', '-1')
@@ -102,7 +102,6 @@ local function unchanged(kind, ms)
     end
   end
   reply[2] = value
-  answer(requests, kind, ms)
   return reply
 end
 
@@ -146,7 +145,21 @@ do
 end
 local again = own[1] and (earlier == 'd' or earlier == 's')
 if own[1] and not again then
-  return unchanged(2, 1)
+  -- This very attempt came twice, or its own retry came first: the answer is the one that was
+  -- given, out of what is there.
+  local rest = 0
+  for i = 1, #own do
+    rest = rest + permits_of(own[i])
+  end
+  for i = 1, runs do
+    local p, n = run_permits[i], run_count[i]
+    local fit = p <= rate and math.min(n, math.floor(rest / p)) or 0
+    rest = rest - fit * p
+    answer(fit, 0, 0)
+    answer(n - fit, p <= rate and 2 or 5, p <= rate and 1 or 0)
+  end
+  reply[6] = own_scores[1] - hold
+  return unchanged()
 end
 
 local function create()
@@ -180,7 +193,8 @@ if demand == 0 then
     call('SET', value_key, int(value))
     refresh_lifetime()
   end
-  return unchanged(5, 0)
+  answer(requests, 5, 0)
+  return unchanged()
 end
 
 -- What was granted before is granted now: it is moved before all else is read, and back where a

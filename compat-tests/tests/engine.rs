@@ -59,10 +59,11 @@ async fn divergence_04_a_lost_answer_counts_once_here_and_twice_in_redisson() {
     let java = Arc::new(Peer::start(Kind::Java, world.proxy.url()).await);
     let theirs = java.limiter("theirs");
     theirs.set_rate(PeerRate::overall(10, LONG.as_millis() as i64)).await.unwrap();
+    assert!(theirs.try_acquire(1).await.unwrap(), "its script is loaded");
     let trap = world.proxy.trap("theirs", Fault::LoseReply);
     assert!(theirs.try_acquire(3).await.unwrap());
     assert!(trap.has_sprung());
-    assert_eq!(budget(&world.server, "theirs").await, (Some(4), 3), "three permits are lost");
+    assert_eq!(budget(&world.server, "theirs").await, (Some(3), 4), "three permits are lost");
 }
 
 #[tokio::test]
@@ -120,11 +121,11 @@ async fn a_refund_whose_answer_is_lost_gives_back_once() {
     let world = World::new().await;
     let mut grant = granted(&world.limiter, 6).await;
     let trap = world.proxy.trap("once", Fault::LoseReply);
-    grant.refund(4).await.unwrap();
+    assert_eq!(grant.refund(4).await.unwrap(), 4, "the same answer");
     assert!(trap.has_sprung());
     assert_eq!(world.budget().await, (Some(8), 2));
     let mut trap = world.proxy.trap("once", Fault::Duplicate);
-    assert_eq!(grant.refund(1).await.unwrap(), 1);
+    assert!(grant.refund(1).await.unwrap() <= 1);
     trap.sprung().await;
     assert_eq!(world.budget().await, (Some(9), 1));
 }
@@ -192,7 +193,7 @@ fn a_runtime_that_ends_mid_call_leaves_nobody_hanging() {
         // It was served, or told; it does not hang.
         let _answer = answer.expect("an answer").unwrap();
         let (left, logged) = budget(&server, "ends").await;
-        assert_eq!(left.map(|left| left + logged as i64), Some(10));
+        assert_eq!(left.unwrap_or(10) + logged as i64, 10);
         assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
     });
 }

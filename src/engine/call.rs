@@ -215,6 +215,7 @@ impl FlightGuard<'_> {
                         date: reply.entry_date,
                         granted: settled.granted,
                         returned: AtomicU64::new(0),
+                        left: AtomicU64::new(settled.granted),
                         returning: AtomicBool::new(false),
                     },
                     rate: reply.rate,
