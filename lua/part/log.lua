@@ -99,17 +99,35 @@ end
 
 -- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.
 local function sum_log()
-  if not log_total then
-    read_entries(count - dropped)
-    local sum = 0
-    for i = 1, #permits do
-      if not looked_at(permits[i]) then
+  if log_total then
+    return true
+  end
+  read_entries(SHORT_LOG)
+  local sum, at = 0, #permits
+  for i = 1, at do
+    if not looked_at(permits[i]) then
+      return false
+    end
+    sum = sum + permits[i]
+  end
+  -- What a long log has besides is not kept.
+  while at < count - dropped do
+    local rank, last = at + dropped, at + dropped + 999
+    if at < below then
+      rank, last = at, math.min(at + 999, below - 1)
+    end
+    local step = call('ZRANGE', log_key, int(rank), int(last))
+    for i = 1, #step do
+      local p = permits_of(step[i])
+      if not p and rank + i - 1 >= below + expired then
+        foreign = {-3, #step[i]}
         return false
       end
-      sum = sum + permits[i]
+      sum = sum + (p or 0)
     end
-    log_total = sum
+    at = at + #step
   end
+  log_total = sum
   return true
 end
 

@@ -372,7 +372,7 @@ impl World<'_> {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
                 id[..4].copy_from_slice(&self.ids.to_be_bytes());
-                id[15] = if self.ids % 2 == 0 { 0x13 } else { 0x93 };
+                id[15] = if self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
                 let call = AcquireCall {
                     now: Now::At(self.now),
                     id: EntryId(id),
