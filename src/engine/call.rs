@@ -75,6 +75,8 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
                 let since = core.server_time.load(Ordering::Relaxed);
                 let since = if since > 0 { since } else { core.store.server_time().await? };
                 core.saw_server_time(since);
+                // This attempt may still be dated in the very millisecond that was seen.
+                let since = since - 1;
                 let earlier = match first_sent_after {
                     None => Earlier::FirstSince(since),
                     Some(since) => Earlier::Since(since),
