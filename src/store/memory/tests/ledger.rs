@@ -299,7 +299,7 @@ impl World {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Sleep(ms) => _ = self.clock.advance(ms),
+            Step::Sleep(ms) => self.clock.advance(ms),
             Step::Take { by, runs } => {
                 let call = self.clients[by].call(&runs);
                 let id = call.id;
