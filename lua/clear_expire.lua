@@ -7,19 +7,22 @@ local FAR, FIVE_YEARS = '315360000000', 157680000000
 
 local changed = 0
 if fields[3] == '1' then
-  local keys = {KEYS[1], KEYS[4], KEYS[5]}
+  local own, near = {KEYS[1], KEYS[4], KEYS[5]}, 0
   for i = 1, 3 do
-    local left = call('PTTL', keys[i])
+    local left = call('PTTL', own[i])
     if left >= 0 and left < FIVE_YEARS then
-      changed = 1
+      near = 1
     end
   end
-  for i = 1, 3 * changed do
-    call('PEXPIRE', keys[i], FAR)
+  for i = 1, 3 * near do
+    call('PEXPIRE', own[i], FAR)
   end
+  changed = near
 else
-  for i = 1, 5 do
+  for _, i in ipairs({1, 4, 5}) do
     changed = math.max(changed, call('PERSIST', KEYS[i]))
   end
 end
+-- Nobody draws from these in PER_CLIENT, where they are left of the other mode.
+changed = math.max(changed, call('PERSIST', KEYS[2]), call('PERSIST', KEYS[3]))
 return {0, changed}

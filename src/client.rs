@@ -309,6 +309,27 @@ impl InProcessStore {
     pub fn with_clock(clock: Clock) -> Self {
         InProcessStore(MemoryStore::with_clock(clock))
     }
+
+    /// All keys, for this project's own tests.
+    #[cfg(feature = "raw-store")]
+    #[doc(hidden)]
+    pub fn raw_snapshot(&self) -> crate::raw_store::Snapshot {
+        self.0.snapshot()
+    }
+
+    /// Makes a key hold this, for this project's own tests.
+    #[cfg(feature = "raw-store")]
+    #[doc(hidden)]
+    pub fn raw_put(&self, name: &str, key: Option<crate::raw_store::Key>) {
+        self.0.raw_put(name, key);
+    }
+
+    /// Forgets all, for this project's own tests.
+    #[cfg(feature = "raw-store")]
+    #[doc(hidden)]
+    pub fn raw_clear(&self) {
+        self.0.flush();
+    }
 }
 
 impl Default for InProcessStore {

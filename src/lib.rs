@@ -73,6 +73,13 @@ pub use limiter::{RateLimiter, State};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 
+/// What the keys of an in-process store hold, for this project's own tests: no part of the API.
+#[cfg(feature = "raw-store")]
+#[doc(hidden)]
+pub mod raw_store {
+    pub use crate::store::memory::raw::{Content, Key, Snapshot};
+}
+
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

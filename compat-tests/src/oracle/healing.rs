@@ -63,6 +63,7 @@ pub async fn run(
         done: 0,
     };
     run.start = run.world.now;
+    site.advance(run.start, &[]).await;
     run.call(0, &Op::SetRate(trial.rate), 0).await;
     for (gap, permits) in &trial.before {
         run.pass(*gap).await;

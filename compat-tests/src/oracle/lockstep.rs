@@ -63,7 +63,7 @@ pub async fn run<A: Subject, B: Subject>(
         let lines = rules.compare.diff(&left, &right);
         note(&mut trace, step, &op, world.now - start, [&first, &second]);
         if lines.is_empty() && rules.agree(&op, &first, &second) {
-            world.learn(step, &first, left);
+            world.learn(step, &second, right);
             continue;
         }
         let difference = Difference {
@@ -81,6 +81,10 @@ pub async fn run<A: Subject, B: Subject>(
             let labels = [a.subject.label(), b.subject.label()];
             return Err(report(&trace, &labels, &difference));
         };
+        if lines.is_empty() {
+            world.learn(step, &second, right);
+            continue;
+        }
         let _ = writeln!(trace, "      divergence {divergence}; goes on from the second state");
         if !a.site.restore(&world.keys, &right).await {
             return Ok(done);

@@ -65,6 +65,12 @@ impl Budget {
         self.entries.iter().filter_map(|(_, permits)| *permits).map(i64::from).sum()
     }
 
+    /// The permits in entries dated `edge` or earlier.
+    pub fn expired(&self, edge: i64) -> i64 {
+        let expired = self.entries.iter().filter(|(at, _)| *at <= edge);
+        expired.filter_map(|(_, permits)| *permits).map(i64::from).sum()
+    }
+
     /// True where an entry is of another format.
     pub fn has_foreign(&self) -> bool {
         self.entries.iter().any(|(_, permits)| permits.is_none())

@@ -66,7 +66,9 @@ pub(super) fn clear_expire(space: &mut Keyspace, keys: &Keys) -> Result<bool, Fa
             space.expire_in(key, FAR_MS);
         }
     }
-    Ok(changed)
+    // Nobody draws from these: they are left of the other mode.
+    let left_over = [&keys.value, &keys.permits].map(|key| space.persist(key));
+    Ok(changed | left_over.contains(&true))
 }
 
 pub(super) fn time_to_live(space: &Keyspace, keys: &Keys) -> TimeToLive {

@@ -30,7 +30,7 @@ mod rates;
 mod rules;
 mod walk;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "raw-store"))]
 pub(crate) mod raw;
 #[cfg(test)]
 mod tests;

@@ -5,22 +5,27 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::store::memory::MemoryStore;
-use crate::store::memory::keyspace::{Data, Fields, Keyspace, Slot};
+use crate::store::memory::keyspace::{Data, Keyspace, Slot};
 use crate::store::memory::log::Log;
 
 /// All keys.
-pub(crate) type Snapshot = BTreeMap<String, Key>;
+pub type Snapshot = BTreeMap<String, Key>;
 
 /// One key: what it holds, and how long it still lives (`PTTL`; `None` for ever).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) content: Content,
-    pub(crate) ttl_ms: Option<i64>,
+pub struct Key {
+    /// What it holds.
+    pub content: Content,
+    /// Milliseconds.
+    pub ttl_ms: Option<i64>,
 }
 
+/// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    Hash(Fields),
+pub enum Content {
+    /// Fields and their texts.
+    Hash(BTreeMap<String, String>),
+    /// A string.
     Text(String),
     /// Scores and members, in the order of the set.
     Log(Vec<(i64, Vec<u8>)>),
@@ -48,6 +53,35 @@ impl MemoryStore {
         space.live().map(|(name, slot)| (name.to_string(), key(slot))).collect()
     }
 
+    /// The key holds this from now on; `None`: there is none.
+    #[cfg(feature = "raw-store")]
+    pub(crate) fn raw_put(&self, name: &str, key: Option<Key>) {
+        let mut space = self.raw();
+        let Some(Key { content, ttl_ms }) = key else {
+            space.remove(name);
+            return;
+        };
+        let data = match content {
+            Content::Hash(fields) => Data::Hash(fields),
+            Content::Text(text) => Data::Text(text),
+            Content::Log(members) => {
+                let mut log = Log::default();
+                members.into_iter().for_each(|(score, member)| log.add(score, member));
+                Data::Log(log)
+            }
+        };
+        let expires_at = ttl_ms.map(|ms| space.now().saturating_add(ms));
+        space.put(&name.into(), Slot { data, expires_at });
+    }
+
+    /// `FLUSHALL`.
+    pub(crate) fn flush(&self) {
+        *self.raw() = Keyspace::default();
+    }
+}
+
+#[cfg(test)]
+impl MemoryStore {
     pub(crate) fn key_names(&self) -> Vec<String> {
         self.snapshot().into_keys().collect()
     }
@@ -119,11 +153,6 @@ impl MemoryStore {
 
     pub(crate) fn raw_persist(&self, key: &str) -> bool {
         self.raw().persist(key)
-    }
-
-    /// `FLUSHALL`.
-    pub(crate) fn flush(&self) {
-        *self.raw() = Keyspace::default();
     }
 
     fn write_log<T>(&self, key: &str, write: impl FnOnce(&mut Log) -> T) -> T {

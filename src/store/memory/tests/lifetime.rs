@@ -105,6 +105,17 @@ fn divergence_17_clear_expire_in_per_client_is_a_far_time_to_live() {
 }
 
 #[test]
+fn clear_expire_in_per_client_persists_what_is_left_of_overall() {
+    let mut c = limiter(10);
+    c.grant(1);
+    c.store.raw_hset("api", "type", "1");
+    c.store.raw_pexpire("{api}:permits", 5000);
+    assert!(now(c.store.clear_expire(&c.keys)).unwrap());
+    assert_eq!(c.store.raw_pttl("{api}:permits"), None);
+    assert!(!now(c.store.clear_expire(&c.keys)).unwrap());
+}
+
+#[test]
 fn divergence_10_calls_about_all_keys() {
     let mut c = limiter(10);
     c.grant(3);

@@ -1,0 +1,233 @@
+//! This crate as a subject: through its public API, over a server or over its
+//! in-process store.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+use redisson_rate_limiter::{
+    Client, Clock, Decision, Error, ExpireCondition, InProcessStore, ManualClock, RateLimiter,
+    RemainingTime, State,
+};
+
+use super::database::Database;
+use super::in_process::InProcess;
+use super::lockstep::Side;
+use super::ops::{Condition, ErrorKind, Failure, Mode, Op, Outcome, Rate, Shape};
+use super::record::now_ms;
+use super::subject::{Call, Subject};
+use crate::server::{Server, connect};
+
+/// This crate, with several clients.
+#[derive(Clone)]
+pub struct Ours {
+    place: Place,
+    ids: Arc<[String]>,
+    clients: Arc<Mutex<Vec<Option<Member>>>>,
+}
+
+/// Where the limiters are.
+#[derive(Clone, Debug)]
+enum Place {
+    /// A server's address.
+    Server(String),
+    /// A store and its clock.
+    InProcess(InProcessStore, ManualClock),
+}
+
+/// A client and its clock.
+#[derive(Clone)]
+struct Member(Client, ManualClock);
+
+impl Ours {
+    /// Clients of these ids, over one database of a server, and that database.
+    pub async fn on(server: &Server, database: usize, ids: &[String]) -> Side<Ours, Database> {
+        let url = format!("{}/{database}", server.url());
+        let connection = connect(&url).await.expect("the server takes connections");
+        Side { subject: Ours::over(Place::Server(url), ids), site: Database::new(connection).await }
+    }
+
+    /// Clients of these ids over an in-process store, and that store.
+    pub fn in_process(ids: &[String]) -> Side<Ours, InProcess> {
+        let (clock, handle) = Clock::manual(0);
+        let store = InProcessStore::with_clock(clock);
+        Side {
+            subject: Ours::over(Place::InProcess(store.clone(), handle.clone()), ids),
+            site: InProcess::new(store, handle),
+        }
+    }
+
+    fn over(place: Place, ids: &[String]) -> Ours {
+        let clients = Arc::new(Mutex::new(vec![None; ids.len()]));
+        Ours { place, ids: ids.into(), clients }
+    }
+
+    /// The client, made where there is none, with its clock set.
+    fn client(&self, client: usize, now: u64) -> Client {
+        let mut clients = self.clients.lock().expect("the clients");
+        let Member(client, clock) = clients[client].get_or_insert_with(|| {
+            let (clock, handle) = Clock::manual(0);
+            let builder = Client::builder().id(&self.ids[client]).clock(clock);
+            // A busy machine is no reason to ask twice.
+            let builder = builder.deadline(Duration::from_secs(60));
+            let client = match &self.place {
+                Place::Server(url) => builder.connect_lazy(url),
+                Place::InProcess(store, _) => builder.in_process(store),
+            };
+            Member(client.expect("a client"), handle)
+        });
+        clock.set(now as i64);
+        client.clone()
+    }
+
+    /// The time by which keys expire.
+    fn keys_time(&self) -> u64 {
+        match &self.place {
+            Place::Server(_) => now_ms(),
+            Place::InProcess(_, clock) => clock.now() as u64,
+        }
+    }
+
+    async fn run(&self, call: Call<'_>) -> Result<Outcome, Error> {
+        let limiter = self.client(call.client, call.now).limiter(call.name)?;
+        Ok(match call.op {
+            Op::TryAcquire(permits) => acquire(&limiter, *permits).await?,
+            Op::Release(permits) => match u64::try_from(*permits) {
+                Ok(permits) => limiter.release(permits).await.map(|_| Outcome::Done)?,
+                Err(_) => unsigned(),
+            },
+            Op::AvailablePermits => Outcome::Count(limiter.available_permits().await? as i64),
+            Op::TrySetRate(rate) => Outcome::Flag(limiter.try_set_rate(of(rate)?).await?),
+            Op::SetRate(rate) => limiter.set_rate(of(rate)?).await.map(|()| Outcome::Done)?,
+            Op::SetRateArgs(rate, keep) => {
+                limiter.set_rate_with(of(rate)?, state(*keep)).await.map(|()| Outcome::Done)?
+            }
+            Op::UpdateRate(rate, keep) => {
+                Outcome::Flag(limiter.update_rate(of(rate)?, state(*keep)).await?)
+            }
+            Op::GetConfig => Outcome::Config(limiter.config().await?.as_ref().map(fields)),
+            Op::Delete => Outcome::Flag(limiter.delete().await?),
+            Op::IsExists => Outcome::Flag(limiter.exists().await?),
+            Op::Expire(ms, condition) => {
+                let ttl = Duration::from_millis(u64::try_from(*ms).expect("a time ahead"));
+                Outcome::Flag(limiter.expire(ttl, condition.map(condition_of)).await?)
+            }
+            Op::ExpireAt(ms, condition) => {
+                let at = self.keys_time().saturating_add_signed(*ms);
+                let at = UNIX_EPOCH + Duration::from_millis(at);
+                Outcome::Flag(limiter.expire_at(at, condition.map(condition_of)).await?)
+            }
+            Op::ClearExpire => Outcome::Flag(limiter.clear_expire().await?),
+            Op::RemainTimeToLive => {
+                Outcome::Count(match limiter.remaining_time_to_live().await? {
+                    RemainingTime::NoLimiter => -2,
+                    RemainingTime::Endless => -1,
+                    RemainingTime::Ends(left) => left.as_millis() as i64,
+                })
+            }
+            Op::Rename(to) => limiter.rename(to).await.map(|()| Outcome::Done)?,
+            Op::Touch => Outcome::Flag(limiter.touch().await?),
+        })
+    }
+}
+
+impl Subject for Ours {
+    fn label(&self) -> String {
+        match self.place {
+            Place::Server(_) => "this crate".into(),
+            Place::InProcess(..) => "this crate's in-process store".into(),
+        }
+    }
+
+    fn supports(&self, _: Shape) -> bool {
+        true
+    }
+
+    async fn apply(&self, call: Call<'_>) -> Outcome {
+        self.run(call).await.unwrap_or_else(|error| {
+            Outcome::Failed(Failure { kind: kind_of(&error), message: error.to_string() })
+        })
+    }
+
+    async fn forget(&self) {
+        self.clients.lock().expect("the clients").fill(None);
+    }
+}
+
+impl fmt::Debug for Ours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ours").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+async fn acquire(limiter: &RateLimiter, permits: i64) -> Result<Outcome, Error> {
+    let Ok(permits) = u64::try_from(permits) else { return Ok(unsigned()) };
+    Ok(match limiter.try_acquire_now(permits).await? {
+        Decision::Granted(_) => Outcome::Granted,
+        Decision::Denied(denial) => {
+            let wait = denial.retry_after();
+            assert_eq!(wait.subsec_nanos() % 1_000_000, 0, "a store's wait, in whole ms");
+            Outcome::Denied(wait.as_millis() as i64)
+        }
+    })
+}
+
+/// The type of the argument refuses it.
+fn unsigned() -> Outcome {
+    Outcome::Failed(Failure::invalid_argument("permits are unsigned"))
+}
+
+fn of(rate: &Rate) -> Result<redisson_rate_limiter::Rate, Error> {
+    let mode = match rate.mode {
+        Mode::Overall => redisson_rate_limiter::Mode::Overall,
+        Mode::PerClient => redisson_rate_limiter::Mode::PerClient,
+    };
+    let ms = |ms: i64| Duration::from_millis(u64::try_from(ms).expect("a time"));
+    let plain = redisson_rate_limiter::Rate::new(mode, rate.rate as u64, ms(rate.interval_ms))?;
+    rate.keep_alive_ms.map_or(Ok(plain), |keep_alive| plain.with_keep_alive(ms(keep_alive)))
+}
+
+fn state(keep: bool) -> State {
+    if keep { State::Keep } else { State::Reset }
+}
+
+/// The rate as Redisson's hash has it.
+fn fields(rate: &redisson_rate_limiter::Rate) -> BTreeMap<String, String> {
+    let mode = match rate.mode() {
+        redisson_rate_limiter::Mode::Overall => 0,
+        redisson_rate_limiter::Mode::PerClient => 1,
+    };
+    let keep_alive = rate.keep_alive().unwrap_or_default();
+    let fields = [
+        ("rate", rate.permits().to_string()),
+        ("interval", rate.interval().as_millis().to_string()),
+        ("type", mode.to_string()),
+        ("keepAliveTime", keep_alive.as_millis().to_string()),
+    ];
+    fields.map(|(field, text)| (field.to_owned(), text)).into()
+}
+
+fn condition_of(condition: Condition) -> ExpireCondition {
+    match condition {
+        Condition::Nx => ExpireCondition::IfNotSet,
+        Condition::Xx => ExpireCondition::IfSet,
+        Condition::Gt => ExpireCondition::IfGreater,
+        Condition::Lt => ExpireCondition::IfLess,
+    }
+}
+
+fn kind_of(error: &Error) -> ErrorKind {
+    match error {
+        Error::NotInitialized { .. } => ErrorKind::NotInitialized,
+        Error::ExceedsRate { .. } => ErrorKind::ExceedsRate,
+        Error::InvalidArgument { .. } => ErrorKind::InvalidArgument,
+        Error::ForeignEntry { .. } => ErrorKind::ForeignEntry,
+        Error::WrongType { .. } => ErrorKind::WrongType,
+        Error::CorruptState { .. } => ErrorKind::CorruptState,
+        Error::Auth { .. } => ErrorKind::Auth,
+        Error::Unavailable { .. } => ErrorKind::Unavailable,
+        Error::Timeout { .. } => ErrorKind::Timeout,
+        _ => ErrorKind::Other,
+    }
+}

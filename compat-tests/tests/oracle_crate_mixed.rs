@@ -1,0 +1,58 @@
+//! This crate and releases of Redisson on one limiter, judged by their grants.
+
+use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, releases};
+use compat_tests::oracle::mixed::{Crew, run};
+use compat_tests::oracle::ours::Ours;
+use compat_tests::oracle::program::Profile;
+use compat_tests::oracle::replay::Oracle;
+use compat_tests::oracle::world::client_ids;
+use compat_tests::server::Server;
+
+/// Clients 0, 2 and 4 are of different releases, 1 and 3 are this crate.
+#[test]
+fn crate_and_redisson_share_a_limiter() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(Server::start());
+    let clients = client_ids(5);
+    let profiles = Profile::sound();
+    for (i, profile) in profiles.iter().enumerate() {
+        let campaign = Campaign {
+            name: &format!("crate mixed {i}"),
+            budget: budget(0.15 / profiles.len() as f64),
+        };
+        campaign.run(
+            || Profile { clients: clients.len(), ..*profile }.programs(),
+            async |worker| {
+                let newest = Oracle::on(&server, worker, NEWEST, &clients).await;
+                let mut theirs = vec![newest.subject];
+                for release in releases().iter().filter(|release| *release != NEWEST) {
+                    theirs.push(Oracle::on(&server, worker, release, &clients).await.subject);
+                }
+                let ours = Ours::on(&server, worker, &clients).await;
+                (Crew { first: theirs, second: vec![ours.subject] }, newest.site)
+            },
+            async |(crew, site), program| run(program, &clients, crew, site).await,
+        );
+    }
+}
+
+/// The in-process store has no Redisson beside it: the judge alone.
+#[test]
+fn crate_in_process_is_judged() {
+    let clients = client_ids(3);
+    let profiles = Profile::sound();
+    for (i, profile) in profiles.iter().enumerate() {
+        let campaign = Campaign {
+            name: &format!("in-process judged {i}"),
+            budget: budget(0.05 / profiles.len() as f64),
+        };
+        campaign.run(
+            || profile.programs(),
+            async |_| {
+                let side = Ours::in_process(&clients);
+                (Crew { first: vec![side.subject.clone()], second: vec![side.subject] }, side.site)
+            },
+            async |(crew, site), program| run(program, &clients, crew, site).await,
+        );
+    }
+}
