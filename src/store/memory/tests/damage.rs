@@ -1,6 +1,7 @@
 //! Limiters that lost something, or hold what they should not: healing, and clear errors.
 
 use super::*;
+use crate::store::LOOKED_AT;
 
 fn error(c: &Client, f: impl FnOnce(&Client) -> Option<Failure>) -> FailureKind {
     let before = c.store.snapshot();
@@ -84,6 +85,8 @@ fn lost_capacity_shows_in_an_audit_whatever_the_length() {
     }
     c.set_value("700");
     c.grant(1);
+    // Nor does a refusal sum a long log.
+    assert!(matches!(c.take(700), Outcome::Refused(_)));
     assert_eq!(c.sum(), 101);
     c.audit(1);
     assert_eq!((c.value(), c.sum()), (Some(698), 302));
@@ -169,6 +172,16 @@ fn a_drop_that_gives_too_much_counts_again() {
     c.clock.advance(500);
     c.grant(1);
     assert_eq!((c.value(), c.sum()), (Some(5), 5));
+    // Also where that is the number that stood there: a plain SET, as after every drop.
+    let mut c = limiter(10);
+    c.grant(4);
+    c.clock.advance(500);
+    c.grant(2);
+    c.set_value("8");
+    c.store.raw_pexpire(&c.keys.value, 60_000);
+    c.clock.advance(500);
+    assert!(matches!(c.take(9), Outcome::Refused(_)));
+    assert_eq!((c.value(), c.store.raw_pttl(&c.keys.value)), (Some(8), None));
 }
 
 #[test]
@@ -292,6 +305,12 @@ fn a_limiter_without_its_fields_is_not_initialized() {
     assert_eq!(detail(&mut c), "rate, interval and type are missing");
     c.store.flush();
     assert_eq!(detail(&mut c), "rate, interval and type are missing");
+    // A call that carries its rate fills a hash without a type, and no other.
+    c.store.raw_hset("api", "type", "0");
+    let create = AcquireCall { create: Some(rate(5)), ..c.call(&[run(1, 0)]) };
+    let kind = error(&c, |c| now(c.store.acquire(&c.keys, create)).err());
+    assert_eq!(kind, FailureKind::NotInitialized("rate and interval are missing".to_owned()));
+    c.store.flush();
     assert_eq!(c.refund(EntryId([1; 16]), T0, 1, 1), 0);
 }
 
@@ -356,6 +375,25 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         c.grant(6);
         assert_eq!(c.log(), [(0, 4), (900, 6)]);
     }
+}
+
+#[test]
+fn a_live_foreign_entry_among_the_oldest_is_seen_by_every_call() {
+    let mut c = limiter(1000);
+    for _ in 0..2 * LOOKED_AT {
+        c.grant(1);
+        c.clock.advance(1);
+    }
+    let nth = |n: usize| T0 + n as i64;
+    c.store.raw_zadd(&c.keys.permits, nth(LOOKED_AT) - 1, &[0; 20]);
+    assert!(matches!(c.failure(1), FailureKind::ForeignEntry(_)));
+    // Behind those it is seen where the log is read.
+    c.store.raw_zadd(&c.keys.permits, nth(LOOKED_AT), &[0; 20]);
+    c.grant(1);
+    // The edge counts as expired: here it is read, and not dropped.
+    c.clock.set(nth(LOOKED_AT) + I);
+    c.seen = Some(999);
+    assert_eq!(c.take(1001), Outcome::ExceedsRate);
 }
 
 #[test]
