@@ -1,8 +1,10 @@
-//! The public face of one limiter.
+//! The public face of one limiter: permits and rates.
+
+pub(crate) mod keys;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,10 +15,7 @@ use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
 use crate::error::{Error, Execution, Failure, FailureKind, Operation};
 use crate::queue::{Patience, Request};
 use crate::rate::{MAX_EXACT, Rate};
-use crate::store::{
-    ExpireCondition, Lifetime, Outcome, PeekCall, ReleaseCall, Reply, SetRate, StateRule,
-    TimeToLive,
-};
+use crate::store::{Outcome, PeekCall, ReleaseCall, Reply, SetRate, StateRule};
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// One rate limiter, shared with every other client of its name, in Rust or in Java: Redisson's
@@ -41,7 +40,6 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// match limiter.try_acquire(1, Duration::from_millis(50)).await? {
 ///     Decision::Granted(_) => unreachable!("both permits are taken"),
 ///     Decision::Denied(denial) => assert!(denial.retry_after() > Duration::from_secs(59)),
-///     _ => {}
 /// }
 /// # Ok(())
 /// # }
@@ -77,10 +75,13 @@ impl RateLimiter {
     /// This handle, with a deadline of its own in place of the client's: how long an operation may
     /// take on the way to the server and back. The time that an acquire waits for permits does not
     /// count.
-    #[must_use]
-    pub fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for a deadline of zero.
+    pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
+        self.deadline = checked_deadline(deadline, Operation::Limiter)?;
+        Ok(self)
     }
 
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
@@ -154,12 +155,7 @@ impl RateLimiter {
                 format!("{permits} permits asked for at once; allowed are 1 to 2^32-1"),
             ));
         }
-        let request = Request {
-            permits,
-            patience,
-            deadline: micros(self.deadline),
-            creates: self.rate.is_some(),
-        };
+        let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
         let verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
         match verdict {
             Verdict::Call(cell, Outcome::Granted) => {
@@ -232,7 +228,11 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
-        Ok(self.peek(1).await?.available())
+        let store = &self.engine.core.store;
+        let call = self.peek_call(1);
+        let reply =
+            self.ask(Operation::AvailablePermits, || store.peek(&self.engine.keys, call)).await?;
+        Ok(reply.available)
     }
 
     /// What an acquire of `permits` would meet now: what is available, the rate, the wait. Changes
@@ -242,22 +242,23 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
-        let call = PeekCall {
+        let store = &self.engine.core.store;
+        let call = self.peek_call(permits);
+        let reply = self.ask(Operation::Peek, || store.peek(&self.engine.keys, call)).await?;
+        let rate = reply.rate.permits();
+        if permits > rate {
+            let kind = FailureKind::ExceedsRate { requested: permits, rate };
+            return Err(self.error(Operation::Peek, Failure::new(kind, Execution::Executed)));
+        }
+        Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
+    }
+
+    fn peek_call(&self, permits: u64) -> PeekCall {
+        PeekCall {
             now: self.engine.core.clock.read().now,
             permits,
             seen_rate: self.engine.seen_rate(),
-        };
-        let store = &self.engine.core.store;
-        let reply =
-            self.ask(Operation::AvailablePermits, || store.peek(&self.engine.keys, call)).await?;
-        let rate = reply.rate.permits();
-        if permits > rate.max(1) {
-            let kind = FailureKind::ExceedsRate { requested: permits, rate };
-            return Err(
-                self.error(Operation::AvailablePermits, Failure::new(kind, Execution::Executed))
-            );
         }
-        Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
     }
 
     /// Sets the rate if the limiter has none, and answers whether it did. Redisson's
@@ -307,12 +308,12 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn set_rate_with(&self, rate: Rate, keep_state: bool) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, state_rule(keep_state)).await.map(drop)
+    pub async fn set_rate_with(&self, rate: Rate, state: State) -> Result<(), Error> {
+        self.store_rate(Operation::SetRate, rate, false, state.into()).await.map(drop)
     }
 
     /// Changes the rate of a limiter that exists; answers false, and does nothing, where there is
-    /// none. Redisson's `updateRate(RateLimiterArgs)`, with its keep-state.
+    /// none. Redisson's `updateRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
@@ -321,8 +322,8 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn update_rate(&self, rate: Rate, keep_state: bool) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, true, state_rule(keep_state)).await
+    pub async fn update_rate(&self, rate: Rate, state: State) -> Result<bool, Error> {
+        self.store_rate(Operation::UpdateRate, rate, true, state.into()).await
     }
 
     async fn store_rate(
@@ -350,180 +351,6 @@ impl RateLimiter {
     /// [`Error::CorruptState`], [`Error::WrongType`], and those of the server.
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
         self.ask(Operation::Config, || self.engine.core.store.config(&self.engine.keys)).await
-    }
-
-    /// Lets the limiter, with all its keys, end after `time_to_live` (whole milliseconds; zero
-    /// ends it at once). True where the time to live of any key changed. Redisson's `expire`, and
-    /// with a condition `expireIfNotSet` (NX), `expireIfSet` (XX), `expireIfGreater` (GT) and
-    /// `expireIfLess` (LT).
-    ///
-    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) other clients' keys are out of
-    /// reach; each takes the hash's time to live over at its next call.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`] where the time is not in whole milliseconds, or over 2^53 of
-    /// them; and those of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn expire(
-        &self,
-        time_to_live: Duration,
-        condition: Option<ExpireCondition>,
-    ) -> Result<bool, Error> {
-        let ms = time_to_live.as_millis();
-        if !time_to_live.subsec_nanos().is_multiple_of(1_000_000) || ms > u128::from(MAX_EXACT) {
-            return Err(self.invalid(
-                Operation::Expire,
-                format!(
-                    "a time to live of {time_to_live:?}; allowed are whole milliseconds up to 2^53"
-                ),
-            ));
-        }
-        self.set_lifetime(Lifetime::In(ms as u64), condition).await
-    }
-
-    /// As [`expire`](Self::expire), at a point of the server's time (rounded down to the
-    /// millisecond; one in the past ends the limiter at once). Redisson's `expire(Instant)`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`] for a time out of range; and those of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn expire_at(
-        &self,
-        time: SystemTime,
-        condition: Option<ExpireCondition>,
-    ) -> Result<bool, Error> {
-        let ms = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        match i64::try_from(ms) {
-            Ok(ms) if ms.unsigned_abs() <= MAX_EXACT => {
-                self.set_lifetime(Lifetime::At(ms), condition).await
-            }
-            _ => Err(self.invalid(
-                Operation::Expire,
-                format!("an expiry at {ms} ms since 1970; allowed is up to 2^53"),
-            )),
-        }
-    }
-
-    async fn set_lifetime(
-        &self,
-        lifetime: Lifetime,
-        condition: Option<ExpireCondition>,
-    ) -> Result<bool, Error> {
-        let store = &self.engine.core.store;
-        self.ask(Operation::Expire, || store.expire(&self.engine.keys, lifetime, condition)).await
-    }
-
-    /// Takes the time to live away from all keys; true where any had one. Redisson's
-    /// `clearExpire`.
-    ///
-    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) other clients' keys are out of
-    /// reach: a far time to live of ten years takes its place, which every client carries over to
-    /// its own keys, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports as
-    /// none.
-    ///
-    /// # Errors
-    ///
-    /// Those of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn clear_expire(&self) -> Result<bool, Error> {
-        self.ask(Operation::ClearExpire, || self.engine.core.store.clear_expire(&self.engine.keys))
-            .await
-    }
-
-    /// How long the limiter lives if nothing happens. Redisson's `remainTimeToLive`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the server.
-    pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
-        let store = &self.engine.core.store;
-        let call = || store.time_to_live(&self.engine.keys);
-        Ok(match self.ask(Operation::RemainingTimeToLive, call).await? {
-            TimeToLive::NoLimiter => RemainingTime::NoLimiter,
-            TimeToLive::Endless => RemainingTime::Endless,
-            TimeToLive::Ms(ms) => RemainingTime::Ends(Duration::from_millis(ms)),
-        })
-    }
-
-    /// Whether the limiter exists. Redisson's `isExists`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the server.
-    pub async fn exists(&self) -> Result<bool, Error> {
-        self.ask(Operation::Exists, || self.engine.core.store.exists(&self.engine.keys)).await
-    }
-
-    /// Removes the limiter with all its keys; true where there was any. Redisson's `delete`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn delete(&self) -> Result<bool, Error> {
-        let deleted = self
-            .ask(Operation::Delete, || self.engine.core.store.delete(&self.engine.keys))
-            .await?;
-        self.engine.ask_again();
-        Ok(deleted)
-    }
-
-    /// Gives the limiter another name (without the client's prefix), with all its keys; a limiter
-    /// that stands there is replaced. Redisson's `rename`, which leaves the value and the log
-    /// behind. This handle keeps its name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidArgument`] for an empty name, and for a limiter of the mode
-    /// [`Mode::PerClient`](crate::Mode::PerClient), as other clients' keys are out of reach;
-    /// [`Error::NotInitialized`] where there is no limiter.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn rename(&self, name: &str) -> Result<(), Error> {
-        let to = self.client.keys(name, Operation::Rename)?;
-        let store = &self.engine.core.store;
-        self.ask(Operation::Rename, || store.rename(&self.engine.keys, &to)).await?;
-        self.engine.ask_again();
-        Ok(())
-    }
-
-    /// Marks all keys as used now, which counts where the server evicts by use; true where there
-    /// was any. Redisson's `touch`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the server.
-    pub async fn touch(&self) -> Result<bool, Error> {
-        self.ask(Operation::Touch, || self.engine.core.store.touch(&self.engine.keys)).await
-    }
-
-    /// The bytes that all keys take on the server, as it estimates them. Redisson's
-    /// `sizeInMemory`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the server.
-    pub async fn size_in_memory(&self) -> Result<u64, Error> {
-        self.ask(Operation::SizeInMemory, || {
-            self.engine.core.store.size_in_memory(&self.engine.keys)
-        })
-        .await
     }
 
     /// Asks the store until it answers or the deadline passes. What may have been carried out is
@@ -560,8 +387,34 @@ impl RateLimiter {
     }
 }
 
-fn state_rule(keep_state: bool) -> StateRule {
-    if keep_state { StateRule::Keep } else { StateRule::Drop }
+/// A deadline that leaves time for anything at all.
+pub(crate) fn checked_deadline(
+    deadline: Duration,
+    operation: Operation,
+) -> Result<Duration, Error> {
+    if deadline.is_zero() {
+        let detail = "a deadline of zero; allowed is more than zero".to_owned();
+        return Err(Error::invalid(operation, detail));
+    }
+    Ok(deadline)
+}
+
+/// What becomes of the grants so far when a rate is set: Redisson's `keepState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// They count against the new rate.
+    Keep,
+    /// They are forgotten: the whole new rate is available at once.
+    Reset,
+}
+
+impl From<State> for StateRule {
+    fn from(state: State) -> Self {
+        match state {
+            State::Keep => StateRule::Keep,
+            State::Reset => StateRule::Drop,
+        }
+    }
 }
 
 impl fmt::Debug for RateLimiter {
@@ -572,15 +425,4 @@ impl fmt::Debug for RateLimiter {
             .field("rate", &self.rate)
             .finish_non_exhaustive()
     }
-}
-
-/// How long a limiter lives if nothing happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemainingTime {
-    /// There is no limiter.
-    NoLimiter,
-    /// It does not end.
-    Endless,
-    /// It ends after this time.
-    Ends(Duration),
 }

@@ -195,6 +195,8 @@ pub(crate) struct RefundReply {
     /// The permits that were still in the entry and are free again: the size by which this call
     /// lowered the entry.
     pub(crate) credited: u64,
+    /// What is left in the entry; 0 where it is not there.
+    pub(crate) left: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -342,9 +342,8 @@ impl World {
                     matches!(unpack(member), Member::Entry { id, .. } if call.id.owns(id))
                 });
                 let before = self.store().snapshot();
-                let reply = now(self.store().acquire(&self.clients[by].keys, call)).unwrap();
+                let _reply = now(self.store().acquire(&self.clients[by].keys, call)).unwrap();
                 if found {
-                    assert!(reply.outcomes.iter().all(|run| run.outcome != Outcome::Granted));
                     assert_eq!(self.store().snapshot(), before);
                 }
                 self.clients[by].seen = seen;
