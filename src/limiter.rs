@@ -369,6 +369,9 @@ impl RateLimiter {
             };
             let again = failure.is_passing()
                 && (failure.execution == Execution::NotExecuted || operation.changes_nothing());
+            if failure.execution == Execution::Unknown && !operation.changes_nothing() {
+                self.engine.forget_seen_rate();
+            }
             if !again || Instant::now() + pause >= deadline {
                 return Err(self.error(operation, failure));
             }

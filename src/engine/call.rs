@@ -89,7 +89,8 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
         let call = AcquireCall {
             now,
             id,
-            seen_rate: plan.seen_rate,
+            // What an attempt with an unknown outcome saw and applied is not known either.
+            seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
             audit,
             create: plan.create,
             hold_ms: 0,
@@ -228,6 +229,9 @@ impl FlightGuard<'_> {
                 state.settle(&self.cell, settled, Answer::Decided(decided))
             }
             Err(failure) => {
+                if failure.execution == Execution::Unknown {
+                    state.seen_rate = None;
+                }
                 let settled = match failure.kind {
                     FailureKind::NotInitialized(_) => state.queue.uninitialized(),
                     _ => state.queue.failed(),

@@ -133,6 +133,12 @@ pub(crate) enum Earlier {
     Since(i64),
 }
 
+impl Earlier {
+    pub(crate) fn is_first(&self) -> bool {
+        matches!(self, Earlier::None | Earlier::FirstSince(_))
+    }
+}
+
 /// The answer to an [`AcquireCall`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireReply {

@@ -116,6 +116,21 @@ fn what_was_given_back_meanwhile_is_not_granted_again() {
 }
 
 #[test]
+fn what_is_repeated_counts_once_in_the_waits() {
+    let mut c = limiter(10);
+    let first = c.call(&[run(3, 0), run(8, 0)]);
+    c.send(first.clone()).unwrap();
+    c.clock.advance(500);
+    // Four more, leased by somebody else.
+    let lease = AcquireCall { hold_ms: 400, ..c.call(&[run(4, 0)]) };
+    c.send(lease).unwrap();
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    // Three are left; of the five that are missing its own grant gives three.
+    let wait = Wait { ms: 1400, at_least: false };
+    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(wait));
+}
+
+#[test]
 fn a_split_grant_is_found_whole() {
     let mut c = limiter(1 << 40);
     let first = c.call(&[runs(u64::from(u32::MAX), 0, 3)]);
