@@ -5,10 +5,10 @@
 --        2 the date of the entry
 --        3 the permits that it was written with
 --        4 the permits given back so far, these included
--- reply  {0, permits credited}
+-- reply  {0, permits credited, permits left in the entry}
 --        or {-1, …}, {-2, …}: see part/state.lua
 if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
-  return {0, 0}
+  return {0, 0, 0}
 end
 local problem = read_state()
 if problem then
@@ -31,7 +31,7 @@ for i = 1, #dated do
   end
 end
 if not parts[1] then
-  return {0, 0}
+  return {0, 0, 0}
 end
 table.sort(parts, function(a, b) return a[1] > b[1] end)
 local credit = left - math.min(left, math.max(0, tonumber(ARGV[3]) - tonumber(ARGV[4])))
@@ -66,4 +66,4 @@ if value and credit > 0 then
   end
 end
 refresh_lifetime()
-return {0, credit}
+return {0, credit, left - credit}

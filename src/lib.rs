@@ -68,7 +68,8 @@ pub use client::{Client, ClientBuilder, InProcessStore};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Cause, Context, Error, Execution, Operation};
-pub use limiter::{RateLimiter, RemainingTime, State};
+pub use limiter::keys::RemainingTime;
+pub use limiter::{RateLimiter, State};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 

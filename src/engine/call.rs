@@ -75,6 +75,8 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
                 let since = core.server_time.load(Ordering::Relaxed);
                 let since = if since > 0 { since } else { core.store.server_time().await? };
                 core.saw_server_time(since);
+                // This attempt may still be dated in the very millisecond that was seen.
+                let since = since - 1;
                 let earlier = match first_sent_after {
                     None => Earlier::FirstSince(since),
                     Some(since) => Earlier::Since(since),
@@ -87,7 +89,8 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
         let call = AcquireCall {
             now,
             id,
-            seen_rate: plan.seen_rate,
+            // What an attempt with an unknown outcome saw and applied is not known either.
+            seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
             audit,
             create: plan.create,
             hold_ms: 0,
@@ -215,6 +218,7 @@ impl FlightGuard<'_> {
                         date: reply.entry_date,
                         granted: settled.granted,
                         returned: AtomicU64::new(0),
+                        left: AtomicU64::new(settled.granted),
                         returning: AtomicBool::new(false),
                     },
                     rate: reply.rate,
@@ -225,6 +229,9 @@ impl FlightGuard<'_> {
                 state.settle(&self.cell, settled, Answer::Decided(decided))
             }
             Err(failure) => {
+                if failure.execution == Execution::Unknown {
+                    state.seen_rate = None;
+                }
                 let settled = match failure.kind {
                     FailureKind::NotInitialized(_) => state.queue.uninitialized(),
                     _ => state.queue.failed(),

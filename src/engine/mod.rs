@@ -153,6 +153,11 @@ impl Engine {
         state.rate = Some(rate);
     }
 
+    /// What this client last saw may have been replaced by itself, with an unknown outcome.
+    pub(crate) fn forget_seen_rate(&self) {
+        self.lock().seen_rate = None;
+    }
+
     /// The rate this client last saw.
     pub(crate) fn seen_rate(&self) -> Option<u64> {
         self.lock().seen_rate

@@ -152,7 +152,7 @@ impl Store for Books {
                 entry.2 -= credited;
                 books.left += credited;
             }
-            Ok(RefundReply { credited })
+            Ok(RefundReply { credited, left: call.granted - call.returned })
         })
     }
 

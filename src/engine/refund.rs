@@ -56,7 +56,7 @@ impl Engine {
         if answer.as_ref().is_err_and(|failure| failure.execution != Execution::Unknown) {
             entry.returned.fetch_sub(permits, Ordering::SeqCst);
         }
-        answer
+        answer.map(|credited| credited.min(permits))
     }
 
     /// Repeating a refund changes nothing, so it is attempted until the deadline.
@@ -68,15 +68,20 @@ impl Engine {
     ) -> Result<u64, Failure> {
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
+        let known = entry.left.load(Ordering::SeqCst);
         let mut sent = false;
         let mut pause = FIRST_PAUSE;
         loop {
             let failure = match self.core.store.refund(&self.keys, call).await {
                 Ok(reply) => {
-                    if reply.credited > 0 {
+                    entry.left.fetch_min(reply.left, Ordering::SeqCst);
+                    // An attempt whose answer was lost may have done it before this one.
+                    let lost = if sent { known.saturating_sub(reply.left) } else { 0 };
+                    let credited = reply.credited.max(lost);
+                    if credited > 0 {
                         self.ask_again();
                     }
-                    return Ok(reply.credited);
+                    return Ok(credited);
                 }
                 Err(failure) => failure,
             };

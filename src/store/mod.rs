@@ -133,6 +133,12 @@ pub(crate) enum Earlier {
     Since(i64),
 }
 
+impl Earlier {
+    pub(crate) fn is_first(&self) -> bool {
+        matches!(self, Earlier::None | Earlier::FirstSince(_))
+    }
+}
+
 /// The answer to an [`AcquireCall`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireReply {
@@ -195,6 +201,8 @@ pub(crate) struct RefundReply {
     /// The permits that were still in the entry and are free again: the size by which this call
     /// lowered the entry.
     pub(crate) credited: u64,
+    /// What is left in the entry; 0 where it is not there.
+    pub(crate) left: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

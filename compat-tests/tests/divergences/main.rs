@@ -2,11 +2,12 @@
 //! both, and both behaviours shown. The numbers are those of the list of
 //! divergences.
 //!
-//! 12, 13 and 20 belong to the queue; 15 and 16 to clusters and clocks.
+//! 15 and 16 belong to clusters and clocks.
 
 mod calls;
 mod healing;
 mod lifetime;
+mod queue;
 
 /// Long enough that nothing expires within a test: time is made to pass by
 /// moving entries into the past.

@@ -162,7 +162,10 @@ fn released_permits_are_there_for_the_other() {
         case.other.release(0).await.unwrap();
         assert_eq!(case.one.available().await.unwrap(), 9);
         case.one.release(100).await.unwrap();
-        assert_eq!(case.other.available().await.unwrap(), 10);
+        // What Java releases stays in the log; a client of this crate that has never seen the
+        // rate does not believe value and log when together they exceed it (divergence 5).
+        let believed = if case.kinds() == (Kind::Java, Kind::Rust) { 9 } else { 10 };
+        assert_eq!(case.other.available().await.unwrap(), believed);
         let negative = case.one.release(-1).await.unwrap_err();
         assert_eq!(negative.kind, ErrorKind::InvalidArgument);
     });

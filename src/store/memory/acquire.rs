@@ -14,7 +14,7 @@ use crate::store::memory::rules::{
     Dropped, Rest, Value, drop_expired, edge, is_another, mend, parts, phase_1, phase_2, readable,
 };
 use crate::store::memory::walk::Walk;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Wait};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun};
 use crate::wire::entry::{EntryId, ID_LEN, pack};
 use crate::wire::keys::Keys;
 
@@ -72,7 +72,7 @@ pub(super) fn acquire(
     // The log is decided on and written first: that is all that can still fail.
     let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
 
-    if let Some(rate) = call.call.create.as_ref().filter(|_| !decided.overtaken) {
+    if let Some(rate) = call.call.create.as_ref().filter(|_| decided.overtaken.is_none()) {
         create(space, keys, rate)?;
     }
     if let Some(Value { v, set, .. }) = decided.value {
@@ -84,9 +84,9 @@ pub(super) fn acquire(
         refresh(space, keys, &pair, config.keep_alive);
     }
     Ok(AcquireReply {
-        now: call.t,
+        now: decided.overtaken.map_or(call.t, |date| date - (call.date - call.t)),
         rate: config.to_rate(),
-        entry_date: call.date,
+        entry_date: decided.overtaken.unwrap_or(call.date),
         left: decided.left,
         outcomes: decided.outcomes,
     })
@@ -122,8 +122,8 @@ struct Decided {
     value: Option<Value>,
     left: i64,
     outcomes: Vec<OutcomeRun>,
-    /// Nobody waits for the answer any more: nothing at all is written.
-    overtaken: bool,
+    /// The date of the grant that was made before; then nothing at all is written.
+    overtaken: Option<i64>,
 }
 
 impl<'a> Attempt<'a> {
@@ -137,11 +137,10 @@ impl<'a> Attempt<'a> {
     }
 
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Failure> {
-        if self.is_overtaken(log) {
-            let wait = Wait { ms: 1, at_least: true };
-            let outcomes = decide::all(&self.call.runs, Outcome::Refused(wait));
+        if let Some((date, permits)) = self.granted_already(log) {
+            let outcomes = decide::again(&self.call.runs, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
-            return Ok(Decided { overtaken: true, ..unwritten });
+            return Ok(Decided { overtaken: Some(date), ..unwritten });
         }
         let Some(demand) = self.demand() else { return self.all_exceed(log, value) };
         let repeated = self.take_earlier(log);
@@ -154,14 +153,18 @@ impl<'a> Attempt<'a> {
         self.answer(log, value, dropped.all, repeated)
     }
 
-    /// Whether this first attempt was delayed on the way, and its own retry has been granted.
-    fn is_overtaken(&self, log: &Log) -> bool {
+    /// The grant that this first attempt finds in the log, where it came twice or its own retry
+    /// came first: its date and its permits.
+    fn granted_already(&self, log: &Log) -> Option<(i64, i64)> {
         let after = match self.call.earlier {
             Earlier::None => self.date - 1,
             Earlier::FirstSince(last) => last,
-            Earlier::Dated(_) | Earlier::Since(_) => return false,
+            Earlier::Dated(_) | Earlier::Since(_) => return None,
         };
-        log.of_id(self.call.id).iter().any(|part| part.score > after)
+        let mut parts = log.of_id(self.call.id);
+        parts.retain(|part| part.score > after);
+        let date = parts.first()?.score;
+        Some((date, parts.iter().map(|part| part.permits).sum()))
     }
 
     /// All that is asked for by requests within the rate; `None` where there is no such request.
@@ -189,7 +192,7 @@ impl<'a> Attempt<'a> {
                 let v = self.config.rate - rest.sum()?;
                 if v != old {
                     let value = Some(Value { v, set: true, unsure: false });
-                    return Ok(Decided { value, left: v, outcomes, overtaken: false });
+                    return Ok(Decided { value, left: v, outcomes, overtaken: None });
                 }
             }
         }
@@ -198,7 +201,7 @@ impl<'a> Attempt<'a> {
 
     fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeRun>) -> Decided {
         let left = value.unwrap_or(self.config.rate - log.sum());
-        Decided { value: None, left, outcomes, overtaken: false }
+        Decided { value: None, left, outcomes, overtaken: None }
     }
 
     /// The grant of an earlier attempt whose answer was lost: moved to the present, so that it
@@ -268,7 +271,7 @@ impl<'a> Attempt<'a> {
             }
             value.v = budget.free;
         }
-        Ok(Decided { value: Some(value), left: value.v, outcomes, overtaken: false })
+        Ok(Decided { value: Some(value), left: value.v, outcomes, overtaken: None })
     }
 
     /// This call's own entries, once they are in the present.

@@ -25,6 +25,30 @@ pub(super) fn all(runs: &[Run], outcome: Outcome) -> Vec<OutcomeRun> {
     vec![OutcomeRun { count, outcome }]
 }
 
+/// The answer that was given when so many permits were granted, for requests that come again.
+pub(super) fn again(runs: &[Run], rate: i64, permits: i64) -> Vec<OutcomeRun> {
+    let wait = Wait { ms: 1, at_least: true };
+    let mut outcomes: Vec<OutcomeRun> = Vec::new();
+    let mut answer = |count, outcome| match outcomes.last_mut() {
+        _ if count == 0 => {}
+        Some(run) if run.outcome == outcome => run.count += count,
+        _ => outcomes.push(OutcomeRun { count, outcome }),
+    };
+    let mut left = permits;
+    for run in runs {
+        let each = i64::try_from(run.permits).unwrap_or(i64::MAX);
+        if each > rate {
+            answer(run.count, Outcome::ExceedsRate);
+            continue;
+        }
+        let fit = run.count.min((left / each).max(0) as u64);
+        left -= each * fit as i64;
+        answer(fit, Outcome::Granted);
+        answer(run.count - fit, Outcome::Refused(wait));
+    }
+    outcomes
+}
+
 /// Decides the requests. `settled`: no expired entry stands in the log any more; else what does
 /// not fit is left undecided.
 pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Failure>>>(

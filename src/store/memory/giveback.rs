@@ -16,13 +16,13 @@ pub(super) fn refund(
     call: &RefundCall,
 ) -> Result<RefundReply, Failure> {
     if space.hash(&keys.hash)?.is_none() {
-        return Ok(RefundReply { credited: 0 });
+        return Ok(RefundReply { credited: 0, left: 0 });
     }
     let config = Config::read(space, keys, None)?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
-    let (found, credited, new) = space.with_log(pair.log, |log| {
-        let (found, credited) = lower(log, call);
+    let (found, credited, left, new) = space.with_log(pair.log, |log| {
+        let (found, credited, left) = lower(log, call);
         let new = value.map(|v| {
             if log.len() <= SHORT_LOG {
                 v.max((v + credited).min(config.rate - log.sum()))
@@ -30,7 +30,7 @@ pub(super) fn refund(
                 (v + credited).min(config.rate)
             }
         });
-        Ok((found, credited, new))
+        Ok((found, credited, left, new))
     })?;
     if let Some(v) = new.filter(|v| credited > 0 && value != Some(*v)) {
         space.change_number(pair.value, v);
@@ -38,11 +38,12 @@ pub(super) fn refund(
     if found {
         refresh(space, keys, &pair, config.keep_alive);
     }
-    Ok(RefundReply { credited: credited as u64 })
+    Ok(RefundReply { credited: credited as u64, left: left as u64 })
 }
 
-/// Lowers the grant's entry to what may be left of it: whether it is there, and by how much.
-fn lower(log: &mut Log, call: &RefundCall) -> (bool, i64) {
+/// Lowers the grant's entry to what may be left of it: whether it is there, by how much, and what
+/// is left.
+fn lower(log: &mut Log, call: &RefundCall) -> (bool, i64, i64) {
     let mut parts = log.of_id(call.id);
     parts.retain(|part| part.score == call.entry_date);
     let held: i64 = parts.iter().map(|part| part.permits).sum();
@@ -50,7 +51,7 @@ fn lower(log: &mut Log, call: &RefundCall) -> (bool, i64) {
     let credit = held - held.min(may_keep);
     let found = !parts.is_empty();
     give_back(log, parts, credit, call.id);
-    (found, credit)
+    (found, credit, held - credit)
 }
 
 pub(super) fn release(

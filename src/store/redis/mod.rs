@@ -108,7 +108,7 @@ impl Store for RedisStore {
             .arg(call.entry_date)
             .arg(call.granted)
             .arg(call.returned);
-        self.run(&scripts::REFUND, cmd, |reply| Ok(RefundReply { credited: reply.number()? }))
+        self.run(&scripts::REFUND, cmd, |reply| reply.refund())
     }
 
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {

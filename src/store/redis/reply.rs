@@ -4,7 +4,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Execution, Failure, FailureKind};
 use crate::rate::{Mode, Rate};
-use crate::store::{AcquireReply, Outcome, OutcomeRun, PeekReply, ReleaseReply, Wait};
+use crate::store::{AcquireReply, Outcome, OutcomeRun, PeekReply, RefundReply, ReleaseReply, Wait};
 
 /// The status that a script's reply begins with, below which it is a failure.
 const OK: i64 = 0;
@@ -104,6 +104,11 @@ impl Numbers {
             left: self.get(1)?,
             outcomes,
         })
+    }
+
+    pub(super) fn refund(&self) -> Result<RefundReply, Failure> {
+        let left = self.unsigned(2).ok_or_else(|| self.unexpected())?;
+        Ok(RefundReply { credited: self.number()?, left })
     }
 
     pub(super) fn release(&self) -> Result<ReleaseReply, Failure> {

@@ -3,8 +3,6 @@
 use super::*;
 use crate::store::Wait;
 
-const OVERTAKEN: Outcome = Outcome::Refused(Wait { ms: 1, at_least: true });
-
 /// The call as it is made again at the clock's time.
 fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {
     let earlier = Earlier::Dated(dates.to_vec());
@@ -46,13 +44,24 @@ fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
     c.send(again(&c, &first, &[T0])).unwrap();
     let before = c.store.snapshot();
     let late = c.send(first.clone()).unwrap();
-    assert_eq!(late.outcomes[0].outcome, OVERTAKEN);
+    assert_eq!(late.outcomes[0].outcome, Outcome::Granted);
     assert_eq!(c.store.snapshot(), before);
     // Nor does the very same message, delivered twice.
     let second = c.call(&[run(1, 0)]);
     c.send(second.clone()).unwrap();
-    assert_eq!(c.send(second).unwrap().outcomes[0].outcome, OVERTAKEN);
+    assert_eq!(c.send(second).unwrap().outcomes[0].outcome, Outcome::Granted);
     assert_eq!((c.value(), c.sum()), (Some(6), 4));
+}
+
+#[test]
+fn an_attempt_that_was_overtaken_does_not_create_the_limiter_either() {
+    let mut c = limiter(10);
+    let first = AcquireCall { create: Some(rate(10)), ..c.call(&[run(3, 0)]) };
+    c.send(first.clone()).unwrap();
+    c.store.raw_del("api");
+    let before = c.store.snapshot();
+    assert_eq!(c.send(first).unwrap().outcomes[0].outcome, Outcome::Granted);
+    assert_eq!(c.store.snapshot(), before);
 }
 
 #[test]
@@ -70,7 +79,7 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
     assert_eq!((reply.entry_date, reply.left), (T0 + 20, 7));
     assert_eq!(c.log(), [(20, 3)]);
-    assert_eq!(c.send(first).unwrap().outcomes[0].outcome, OVERTAKEN);
+    assert_eq!(c.send(first).unwrap().outcomes[0].outcome, Outcome::Granted);
     // A server whose clock went back must not date it before what was seen.
     c.clock.set(T0 - 1000);
     let reply = c.send(AcquireCall { earlier: Earlier::Since(T0 + 7), ..retry }).unwrap();
@@ -104,6 +113,21 @@ fn what_was_given_back_meanwhile_is_not_granted_again() {
     assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(Wait { ms: 1, at_least: false }));
     // The permit that fits no request is free again.
     assert_eq!((c.value(), c.log()), (Some(8), vec![(1, 2)]));
+}
+
+#[test]
+fn what_is_repeated_counts_once_in_the_waits() {
+    let mut c = limiter(10);
+    let first = c.call(&[run(3, 0), run(8, 0)]);
+    c.send(first.clone()).unwrap();
+    c.clock.advance(500);
+    // Four more, leased by somebody else.
+    let lease = AcquireCall { hold_ms: 400, ..c.call(&[run(4, 0)]) };
+    c.send(lease).unwrap();
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    // Three are left; of the five that are missing its own grant gives three.
+    let wait = Wait { ms: 1400, at_least: false };
+    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(wait));
 }
 
 #[test]

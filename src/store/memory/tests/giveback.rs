@@ -124,6 +124,24 @@ fn a_release_takes_the_oldest_and_answers_what_it_took() {
 }
 
 #[test]
+fn a_release_raises_the_value_no_further_than_the_log_allows() {
+    let mut c = limiter(10);
+    c.grant(5);
+    // As after a Java release of four.
+    c.set_value("9");
+    assert_eq!(c.release(2), 2);
+    assert_eq!((c.value(), c.log()), (Some(9), vec![(0, 3)]));
+    // What a short log does not hold is not summed in a long one; the rate bounds it.
+    let mut c = limiter(100);
+    for _ in 0..80 {
+        c.grant(1);
+    }
+    c.set_value("97");
+    assert_eq!((c.release(2), c.value()), (2, Some(99)));
+    assert_eq!((c.release(2), c.value()), (2, Some(100)));
+}
+
+#[test]
 fn a_release_takes_nothing_that_has_expired() {
     let mut c = limiter(10);
     c.grant(3);

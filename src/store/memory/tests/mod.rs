@@ -18,10 +18,12 @@ mod acquire;
 mod again;
 mod batch;
 mod damage;
+mod errors;
 mod giveback;
 mod keyspace;
 mod ledger;
 mod lifetime;
+mod program;
 mod rates;
 mod redisson;
 

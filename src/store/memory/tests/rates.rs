@@ -178,7 +178,8 @@ fn divergence_8_the_time_to_live_goes_with_the_keep_alive() {
     let mut a = client();
     try_set(&a, per_client(10, 5000)).unwrap();
     let mut b = a.other();
-    (a.grant(1), b.grant(1));
+    a.grant(1);
+    b.grant(1);
     a.set(per_client(10, 0), StateRule::Keep);
     b.grant(1);
     let far = Some(315_360_000_000);
