@@ -21,7 +21,7 @@ fn program<const N: usize>(steps: [(u64, Op); N]) -> Program {
 /// Both stores beside the release, step by step.
 async fn in_lockstep(release: &str, program: Program) {
     let server = Server::start().await;
-    let clients = client_ids(1);
+    let clients = client_ids(3);
     let theirs = Oracle::on(&server, 0, release, &clients).await;
     let rules = Rules::between(release, NEWEST);
     let known = of_this_crate_and(release, NEWEST);
@@ -58,6 +58,23 @@ async fn what_is_left_of_overall_is_persisted_too() {
         (0, Op::ClearExpire),
     ];
     in_lockstep("3.20.1", program(steps)).await;
+}
+
+/// A far time to live in the hash, and none in the keys of a client that has not
+/// called since: nothing to clear.
+#[tokio::test]
+async fn a_far_time_to_live_is_not_cleared() {
+    let steps = [
+        (0, Op::TrySetRate(Rate::new(Mode::PerClient, 10, 4_000))),
+        (0, Op::TryAcquire(1)),
+        (0, Op::Expire(1_000, None)),
+        (0, Op::ClearExpire),
+        (0, Op::ClearExpire),
+    ];
+    let mut program = program(steps);
+    program.steps[1].client = 2;
+    program.steps[4].client = 2;
+    in_lockstep(NEWEST, program).await;
 }
 
 /// Two divergences in one call, 6 and 8.
