@@ -14,7 +14,8 @@ fn crate_and_redisson_share_a_limiter() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = runtime.block_on(Server::start());
     let clients = client_ids(5);
-    let profiles = Profile::sound();
+    let mut profiles = Profile::sound();
+    profiles.push(Profile::BESIDE_REDISSON);
     for (i, profile) in profiles.iter().enumerate() {
         let campaign = Campaign {
             name: &format!("crate mixed {i}"),
@@ -40,7 +41,8 @@ fn crate_and_redisson_share_a_limiter() {
 #[test]
 fn crate_in_process_is_judged() {
     let clients = client_ids(3);
-    let profiles = Profile::sound();
+    let mut profiles = Profile::sound();
+    profiles.push(Profile::BESIDE_REDISSON);
     for (i, profile) in profiles.iter().enumerate() {
         let campaign = Campaign {
             name: &format!("in-process judged {i}"),
