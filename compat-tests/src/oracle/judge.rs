@@ -55,7 +55,7 @@ impl Judge {
                     return Err(format!("{left} permits are left, not {outcome:?}"));
                 }
             }
-            (Op::TryAcquire(_) | Op::AvailablePermits, None) => {
+            (Op::TryAcquire(_) | Op::AvailablePermits | Op::Release(_), None) => {
                 let said = outcome.failure();
                 let none = said == Some(ErrorKind::NotInitialized);
                 none.then_some(())
