@@ -26,7 +26,7 @@ fn releases_agree() {
     for release in &older {
         let campaign = Campaign {
             name: &format!("{release} and {NEWEST}"),
-            budget: budget(0.4 / older.len() as f64),
+            budget: budget(0.2 / older.len() as f64),
         };
         let excuse = divergence::of_releases(release, NEWEST);
         let rules = Rules::between(release, NEWEST);

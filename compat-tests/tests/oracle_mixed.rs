@@ -15,7 +15,7 @@ fn releases_share_a_limiter() {
     let profiles = Profile::sound();
     for (i, profile) in profiles.iter().enumerate() {
         let campaign =
-            Campaign { name: &format!("mixed {i}"), budget: budget(0.2 / profiles.len() as f64) };
+            Campaign { name: &format!("mixed {i}"), budget: budget(0.1 / profiles.len() as f64) };
         campaign.run(
             || profile.programs(),
             async |worker| {

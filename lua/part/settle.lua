@@ -23,7 +23,8 @@ local function settle(seen)
       return true
     end
   end
-  if dropped > 0 and left == 0 then
+  -- What an older Redisson logged says nothing of what else was used.
+  if credit > 0 and left == 0 then
     value = rate
     return true
   end

@@ -178,6 +178,9 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
         let outcome = self.call(client, &Op::TryAcquire(permits), ahead).await;
         if outcome == Outcome::Granted {
             self.grants.push((self.world.now + ahead, permits));
+        } else if ahead > 0 {
+            // A first look too: what is missing counts as used from then on.
+            self.grants.push((self.world.now + ahead, 0));
         }
         outcome
     }

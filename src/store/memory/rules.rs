@@ -144,7 +144,8 @@ pub(super) fn phase_1(
     if seen_rate.is_none() && rest.is_short() && v + rest.sum()? > rate {
         return exact();
     }
-    if dropped.count > 0 && rest.len == 0 {
+    // What an older Redisson logged says nothing of what else was used.
+    if dropped.credit > 0 && rest.len == 0 {
         return Ok(known(rate));
     }
     if dropped.credit > 0 && v > rate {

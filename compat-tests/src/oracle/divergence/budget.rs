@@ -1,6 +1,7 @@
 //! Divergences in what is left and what is logged: the value and the log.
 
 use super::Difference;
+use super::keys::keep_alive_ended;
 use crate::keys::Keys;
 use crate::oracle::ops::{ErrorKind, Op, Outcome};
 use crate::oracle::state::{Budget, Compare, State};
@@ -151,7 +152,7 @@ pub fn release_is_taken_out(d: &Difference<'_>) -> bool {
         && sides.ours.value.is_some_and(|value| values.contains(&value))
 }
 
-/// 6: a value below nothing, where Redisson writes 0.
+/// 6: a value below nothing, where Redisson writes 0; 8 may come with it.
 pub fn kept_state_is_not_clamped(d: &Difference<'_>) -> bool {
     let (Op::SetRateArgs(rate, true) | Op::UpdateRate(rate, true)) = d.call.op else {
         return false;
@@ -159,7 +160,8 @@ pub fn kept_state_is_not_clamped(d: &Difference<'_>) -> bool {
     let [theirs, ours] = d.after.map(|state| state.budget(d.name(), d.client));
     let left = rate.rate - ours.used();
     d.outcomes[0] == d.outcomes[1]
-        && d.lines.len() == 1
+        && (d.lines.len() == 1 || keep_alive_ended(d))
+        && d.lines.iter().filter(|line| !line.contains(": ttl ")).count() == 1
         && theirs.used() == ours.used()
         && (theirs.value, ours.value) == (Some(0), Some(left))
         && left < 0

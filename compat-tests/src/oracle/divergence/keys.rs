@@ -3,7 +3,7 @@
 use super::Difference;
 use crate::keys::Keys;
 use crate::oracle::ops::{ErrorKind, Mode, Op, Outcome};
-use crate::oracle::state::{Compare, State};
+use crate::oracle::state::{Compare, Key, State};
 
 /// A time to live of over five years counts as none.
 const FAR_MS: u64 = 5 * 365 * 86_400_000;
@@ -15,6 +15,11 @@ fn is_far(ttl: Option<u64>) -> bool {
 /// 8: the keep-alive's time to live goes with the keep-alive; in PER_CLIENT it
 /// becomes a far one.
 pub fn keep_alive_ends(d: &Difference<'_>) -> bool {
+    d.only_lifetimes() && keep_alive_ended(d)
+}
+
+/// The same, whatever else may differ.
+pub fn keep_alive_ended(d: &Difference<'_>) -> bool {
     let (Op::SetRate(rate) | Op::SetRateArgs(rate, _) | Op::UpdateRate(rate, _)) = d.call.op else {
         return false;
     };
@@ -25,14 +30,13 @@ pub fn keep_alive_ends(d: &Difference<'_>) -> bool {
         Mode::Overall => ttl.is_none(),
         Mode::PerClient => is_far(ttl),
     };
+    let is_touched =
+        |line: &String| touched.iter().any(|key| line.starts_with(&format!("{key}: ")));
     d.outcomes[0] == d.outcomes[1]
         && d.number("keepAliveTime").is_some_and(|ms| ms > 0)
         && rate.keep_alive_ms.is_none()
-        && d.only_lifetimes()
         && d.after[1].0.iter().filter(|(name, _)| touched.contains(name)).all(|(_, k)| ended(k.ttl))
-        && d.lines
-            .iter()
-            .all(|line| touched.iter().any(|key| line.starts_with(&format!("{key}: "))))
+        && d.lines.iter().filter(|line| line.contains(": ttl ")).all(is_touched)
 }
 
 /// 8, 17: a far time to live is reported as none.
@@ -97,10 +101,14 @@ pub fn expiry_is_far(d: &Difference<'_>) -> bool {
     let ttl = |name: &String| d.before.0.get(name).and_then(|key| key.ttl);
     let near = |name: &String| ttl(name).is_some_and(|ms| !is_far(Some(ms)));
     let expires = |name: &String| ttl(name).is_some();
+    // Where all is far or endless already, there is nothing to do.
+    let became_far = |(name, key): (&String, &Key)| {
+        is_far(key.ttl) || !own.iter().any(near) && key.ttl.is_none() && !expires(name)
+    };
     *d.call.op == Op::ClearExpire
         && d.field("type") == Some("1")
         && d.only_lifetimes()
-        && d.after[1].0.iter().filter(|(name, _)| own.contains(name)).all(|(_, k)| is_far(k.ttl))
+        && d.after[1].0.iter().filter(|(name, _)| own.contains(name)).all(became_far)
         && *d.outcomes[1] == Outcome::Flag(own.iter().any(near) || overall.iter().any(expires))
         && d.lines.iter().all(|line| own.iter().any(|key| line.starts_with(&format!("{key}: "))))
 }

@@ -1,0 +1,120 @@
+//! What random programs have found, written out.
+
+use compat_tests::oracle::campaign::NEWEST;
+use compat_tests::oracle::damage::{Damage, Trial};
+use compat_tests::oracle::divergence::of_this_crate_and;
+use compat_tests::oracle::healing;
+use compat_tests::oracle::lockstep::{self, Rules};
+use compat_tests::oracle::ops::{Mode, Op, Rate};
+use compat_tests::oracle::ours::Ours;
+use compat_tests::oracle::program::{Clock, Program, Step};
+use compat_tests::oracle::replay::Oracle;
+use compat_tests::oracle::world::client_ids;
+use compat_tests::server::Server;
+
+/// One client on one limiter: how many milliseconds go on, and what it does.
+fn program<const N: usize>(steps: [(u64, Op); N]) -> Program {
+    let step = |(ms, op)| Step { clock: Clock::By(ms), skew: 0, client: 0, name: 0, op };
+    Program { names: ["api".into(), "other".into()], steps: steps.into_iter().map(step).collect() }
+}
+
+/// Both stores beside the release, step by step.
+async fn in_lockstep(release: &str, program: Program) {
+    let server = Server::start().await;
+    let clients = client_ids(3);
+    let theirs = Oracle::on(&server, 0, release, &clients).await;
+    let rules = Rules::between(release, NEWEST);
+    let known = of_this_crate_and(release, NEWEST);
+    let ours = Ours::on(&server, 1, &clients).await;
+    let done = lockstep::run(&program, &clients, (&theirs, &ours), rules, &known).await;
+    assert_eq!(done, Ok(program.steps.len()), "on a server");
+    let ours = Ours::in_process(&clients);
+    let done = lockstep::run(&program, &clients, (&theirs, &ours), rules, &known).await;
+    assert_eq!(done, Ok(program.steps.len()), "in process");
+}
+
+async fn heals(trial: Trial) {
+    let server = Server::start().await;
+    let clients = client_ids(2);
+    let ours = Ours::on(&server, 0, &clients).await;
+    let verdict = healing::run(&trial, &clients, &ours.subject, &ours.site).await;
+    assert!(verdict.is_ok(), "on a server: {}", verdict.unwrap_err());
+    let ours = Ours::in_process(&clients);
+    let verdict = healing::run(&trial, &clients, &ours.subject, &ours.site).await;
+    assert!(verdict.is_ok(), "in process: {}", verdict.unwrap_err());
+}
+
+/// `setRate` before 3.22.1 leaves the keys of OVERALL behind in PER_CLIENT, and
+/// `clearExpire` acts on them as well.
+#[tokio::test]
+async fn what_is_left_of_overall_is_persisted_too() {
+    let overall = Rate::new(Mode::Overall, 6, 1_000);
+    let per_client = Rate::new(Mode::PerClient, 1, 1_000);
+    let steps = [
+        (0, Op::TrySetRate(overall)),
+        (0, Op::TryAcquire(1)),
+        (0, Op::SetRate(per_client)),
+        (0, Op::Expire(1_000, None)),
+        (0, Op::ClearExpire),
+    ];
+    in_lockstep("3.20.1", program(steps)).await;
+}
+
+/// A far time to live in the hash, and none in the keys of a client that has not
+/// called since: nothing to clear.
+#[tokio::test]
+async fn a_far_time_to_live_is_not_cleared() {
+    let steps = [
+        (0, Op::TrySetRate(Rate::new(Mode::PerClient, 10, 4_000))),
+        (0, Op::TryAcquire(1)),
+        (0, Op::Expire(1_000, None)),
+        (0, Op::ClearExpire),
+        (0, Op::ClearExpire),
+    ];
+    let mut program = program(steps);
+    program.steps[1].client = 2;
+    program.steps[4].client = 2;
+    in_lockstep(NEWEST, program).await;
+}
+
+/// Two divergences in one call, 6 and 8.
+#[tokio::test]
+async fn a_lower_rate_without_the_keep_alive() {
+    let first = Rate { keep_alive_ms: Some(2_800), ..Rate::new(Mode::Overall, 5, 1_000) };
+    let steps = [
+        (0, Op::TrySetRate(first)),
+        (0, Op::TryAcquire(2)),
+        (0, Op::UpdateRate(Rate::new(Mode::Overall, 1, 1_000), true)),
+        (1, Op::TryAcquire(1)),
+    ];
+    in_lockstep(NEWEST, program(steps)).await;
+}
+
+/// A log that was lost, and in its place an entry that is older than what was
+/// in it: when that expires, the log is empty, and yet not all is free.
+#[tokio::test]
+async fn an_expired_foreign_entry_says_nothing_of_what_was_used() {
+    for foreign in [Damage::Foreign(565), Damage::Truncated(565)] {
+        heals(Trial {
+            rate: Rate::overall(6, 2_000),
+            before: vec![(0, 1)],
+            damage: vec![Damage::LogRemoved, foreign],
+            fresh: false,
+            after: vec![(0, 1)],
+        })
+        .await;
+    }
+}
+
+/// Whoever looks first dates what is missing, by a fast clock too.
+#[tokio::test]
+async fn a_fast_clock_looks_first() {
+    heals(Trial {
+        rate: Rate::overall(5, 2_000),
+        before: vec![(0, 1), (0, 2), (475, 3), (501, 3), (670, 2), (354, 3)],
+        damage: vec![Damage::ValueLowered(1), Damage::FastClock(1)],
+        fresh: false,
+        after: vec![],
+    })
+    .await;
+}
