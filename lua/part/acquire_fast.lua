@@ -50,7 +50,7 @@ do
     if #oldest < gone + 8 then
       left = #oldest - gone
     end
-    if left == 0 and gone > 0 then
+    if left == 0 and credit > 0 then
       v = R
     elseif left == 0 then
       plain = plain and v == R
