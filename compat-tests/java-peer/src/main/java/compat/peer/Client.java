@@ -1,0 +1,79 @@
+package compat.peer;
+
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Arrays;
+
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
+
+/** Builds the one client; everything not named by the options is Redisson's default. */
+final class Client {
+    private Client() {
+    }
+
+    static RedissonClient connect(Options options) {
+        Config config = new Config();
+        SingleServerConfig server = config.useSingleServer()
+            .setAddress(options.address())
+            .setDatabase(options.database());
+        // Moved from the server's to the whole configuration in 4.0.
+        if (options.user() != null) {
+            set(config, server, "setUsername", options.user());
+        }
+        if (options.password() != null) {
+            set(config, server, "setPassword", options.password());
+        }
+        if (!options.keyPrefix().isEmpty()) {
+            set(config, server, "setNameMapper", prefixMapper(options.keyPrefix()));
+        }
+        return Redisson.create(config);
+    }
+
+    /** Calls the setter where this release has it: first choice the whole configuration. */
+    private static void set(Config config, SingleServerConfig server, String setter, Object value) {
+        try {
+            Method ofConfig = setter(config, setter, value);
+            if (ofConfig != null) {
+                ofConfig.invoke(config, value);
+                return;
+            }
+            Method ofServer = setter(server, setter, value);
+            if (ofServer == null) {
+                throw new IllegalStateException(setter + " is not in this release");
+            }
+            ofServer.invoke(server, value);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(setter, e);
+        }
+    }
+
+    private static Method setter(Object target, String name, Object value) {
+        return Arrays.stream(target.getClass().getMethods())
+            .filter(m -> m.getName().equals(name) && m.getParameterCount() == 1)
+            .filter(m -> m.getParameterTypes()[0].isInstance(value))
+            .findFirst().orElse(null);
+    }
+
+    /** A NameMapper, which is in the package {@code config} since 4.0 and was in {@code api} before. */
+    private static Object prefixMapper(String prefix) {
+        Class<?> type = Releases.type("org.redisson.config.NameMapper", "org.redisson.api.NameMapper");
+        return Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (self, method, args) -> {
+            switch (method.getName()) {
+                case "map":
+                    return args[0] == null ? null : prefix + args[0];
+                case "unmap":
+                    String name = (String) args[0];
+                    return name != null && name.startsWith(prefix) ? name.substring(prefix.length()) : name;
+                case "equals":
+                    return self == args[0];
+                case "hashCode":
+                    return System.identityHashCode(self);
+                default:
+                    return "prefix " + prefix;
+            }
+        });
+    }
+}

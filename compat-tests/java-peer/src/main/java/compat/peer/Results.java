@@ -1,0 +1,27 @@
+package compat.peer;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonNull;
+import com.google.gson.JsonPrimitive;
+
+/** What Redisson answered, as the protocol writes it. */
+final class Results {
+    private Results() {
+    }
+
+    static JsonElement json(Object value) {
+        if (value == null) {
+            return JsonNull.INSTANCE;
+        }
+        if (value instanceof JsonElement json) {
+            return json;
+        }
+        if (value instanceof Boolean bool) {
+            return new JsonPrimitive(bool);
+        }
+        if (value instanceof Number number) {
+            return new JsonPrimitive(number);
+        }
+        throw new IllegalStateException("a result of type " + value.getClass().getName());
+    }
+}

