@@ -1,1 +1,31 @@
-//! Support for the tests.
+//! Support for the tests that run this crate beside a real Redisson.
+//!
+//! A scenario is written once against the peer protocol and run with any mix
+//! of Rust and Java peers on one server:
+//!
+//! - [`server`] starts Redis or Valkey servers that a test owns;
+//! - [`peer`] starts peer processes and calls them;
+//! - [`scenario`] brings the two together: which peers take part, a fresh
+//!   limiter name for each run, what is printed when a run fails;
+//! - [`proxy`] stands between a peer and its server and spoils the network;
+//! - [`watch`] records every log entry that anybody writes, and [`ledger`]
+//!   judges them, knowing nothing of either implementation;
+//! - [`dump`] shows one limiter as it lies in the server, and the difference
+//!   between two; [`keys`] and [`entry`] know the names and the bytes.
+//!
+//! A support function that cannot do its work panics with the reason: in a
+//! test there is nobody to hand an error to.
+
+pub mod dump;
+pub mod entry;
+pub mod keys;
+pub mod ledger;
+pub mod monitor;
+pub mod peer;
+mod port;
+pub mod proxy;
+mod resp;
+pub mod scenario;
+pub mod server;
+mod tied;
+pub mod watch;

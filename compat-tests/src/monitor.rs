@@ -1,0 +1,211 @@
+//! Every command a server carries out, as its `MONITOR` tells it.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::server::Server;
+
+/// A command, as the server carried it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The server's time, in microseconds since the epoch.
+    pub at_us: u64,
+    /// True where a script ran it.
+    pub by_script: bool,
+    /// Its name and arguments.
+    pub words: Vec<Vec<u8>>,
+}
+
+impl Command {
+    /// True where this is the command `name`, in any case.
+    pub fn is(&self, name: &str) -> bool {
+        self.words
+            .first()
+            .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// True where a word contains `text`.
+    pub fn mentions(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        self.words
+            .iter()
+            .any(|word| word.windows(text.len()).any(|part| part == text))
+    }
+}
+
+/// Records commands from when it is started until it is dropped.
+///
+/// It slows a busy server down: not for saturated limiters.
+#[derive(Debug)]
+pub struct Monitor {
+    server: redis::aio::MultiplexedConnection,
+    seen: Arc<Mutex<Vec<Command>>>,
+    lines: watch::Receiver<Vec<u8>>,
+    reader: JoinHandle<()>,
+}
+
+impl Monitor {
+    /// Starts to record on `server`; from the moment this returns nothing is
+    /// missed.
+    pub async fn start(server: &Server) -> Monitor {
+        let stream = TcpStream::connect(("127.0.0.1", server.port()))
+            .await
+            .expect("the server takes connections");
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        for command in [
+            server.password().map(|p| format!("AUTH {p}")),
+            Some("MONITOR".into()),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            let request = format!("{command}\r\n");
+            stream.write_all(request.as_bytes()).await.expect("a write");
+            line.clear();
+            stream.read_line(&mut line).await.expect("a reply");
+            assert_eq!(line, "+OK\r\n", "{command}");
+        }
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (latest, lines) = watch::channel(Vec::new());
+        let reader = tokio::spawn({
+            let seen = seen.clone();
+            async move {
+                let mut line = Vec::new();
+                while matches!(stream.read_until(b'\n', &mut line).await, Ok(1..)) {
+                    if let Some(command) = decode(&line) {
+                        if command.is("ECHO") {
+                            latest.send_replace(command.words[1].clone());
+                        } else {
+                            seen.lock().expect("the record").push(command);
+                        }
+                    }
+                    line.clear();
+                }
+            }
+        });
+        Monitor {
+            server: server.connect().await,
+            seen,
+            lines,
+            reader,
+        }
+    }
+
+    /// What was carried out since the start, or since the last time, up to
+    /// now. Commands of the test's own connections are among it.
+    pub async fn take(&mut self) -> Vec<Command> {
+        let mark = format!("{:?}", std::time::SystemTime::now());
+        let () = redis::cmd("ECHO")
+            .arg(&mark)
+            .query_async(&mut self.server)
+            .await
+            .expect("the server answers");
+        self.lines
+            .wait_for(|line| *line == mark.as_bytes())
+            .await
+            .expect("MONITOR goes on");
+        std::mem::take(&mut *self.seen.lock().expect("the record"))
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Reads a line such as `+1700000000.123456 [0 lua] "zadd" "k" "1" "\x10a"`.
+fn decode(line: &[u8]) -> Option<Command> {
+    let line = std::str::from_utf8(line).ok()?.strip_prefix('+')?;
+    let (time, rest) = line.split_once(" [")?;
+    let (seconds, micros) = time.split_once('.')?;
+    let (origin, words) = rest.split_once("] ")?;
+    Some(Command {
+        at_us: seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?,
+        by_script: origin.ends_with(" lua"),
+        words: unquote(words.trim_end())?,
+    })
+}
+
+/// Splits `"a" "b\x00\n"` into its words. The text is ASCII: the server
+/// escapes every other byte.
+fn unquote(text: &str) -> Option<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    let mut bytes = text.bytes();
+    loop {
+        match bytes.next() {
+            None => return Some(words),
+            Some(b' ') => continue,
+            Some(b'"') => {}
+            Some(_) => return None,
+        }
+        let mut word = Vec::new();
+        loop {
+            match bytes.next()? {
+                b'"' => break,
+                b'\\' => word.push(match bytes.next()? {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'a' => 0x07,
+                    b'b' => 0x08,
+                    b'x' => {
+                        let digits = [bytes.next()?, bytes.next()?];
+                        u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                    }
+                    other => other,
+                }),
+                byte => word.push(byte),
+            }
+        }
+        words.push(word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_bytes_are_read_back() {
+        let line = br#"+1700000000.000123 [0 lua] "zadd" "a \"b\"" "\x10\x00\n\r\t\a\b\\\xff""#;
+        let command = decode(&[line, &b"\r\n"[..]].concat()).unwrap();
+        assert_eq!(command.at_us, 1_700_000_000_000_123);
+        assert!(command.by_script && command.is("ZADD"));
+        assert_eq!(command.words[1], b"a \"b\"");
+        assert_eq!(command.words[2], b"\x10\x00\n\r\t\x07\x08\\\xff");
+    }
+
+    #[test]
+    fn other_lines_are_passed_over() {
+        for line in ["+OK", "-ERR x", "+1.1 [0 x:1] \"open", "+1.1 [0 x:1] bare"] {
+            assert_eq!(decode(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn all_bytes_survive_the_server() {
+        let server = Server::start().await;
+        let mut monitor = Monitor::start(&server).await;
+        let every: Vec<u8> = (0..=255).collect();
+        let script = "return redis.call('zadd', 'log', ARGV[1], ARGV[2])";
+        let eval = redis::cmd("EVAL")
+            .arg(script)
+            .arg(0)
+            .arg(7)
+            .arg(&every)
+            .take();
+        let () = server.run(eval).await;
+        let seen = monitor.take().await;
+        let added: Vec<_> = seen.iter().filter(|c| c.is("zadd")).collect();
+        assert_eq!(added.len(), 1);
+        assert!(added[0].by_script);
+        assert_eq!(added[0].words[3], every);
+        assert!(monitor.take().await.is_empty());
+    }
+}

@@ -1,0 +1,331 @@
+//! A peer process, and calls to it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot};
+
+mod limiter;
+pub use limiter::{Config, Limiter, Load, Mode, Rate};
+
+/// Which implementation a peer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// This crate.
+    Rust,
+    /// A real Redisson: the release that `COMPAT_REDISSON` names, else
+    /// [`REDISSON`].
+    Java,
+}
+
+/// The Redisson release that takes part where nothing else is said.
+pub const REDISSON: &str = "4.7.0";
+
+/// How long a peer may take to build and start, and how long a call may take.
+const START: Duration = Duration::from_secs(900);
+const CALL: Duration = Duration::from_secs(60);
+
+/// An error reply.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct CallError {
+    /// What kind of error, as the protocol names them.
+    pub kind: ErrorKind,
+    /// The text.
+    pub message: String,
+}
+
+/// The kinds of the peer protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[allow(missing_docs)]
+pub enum ErrorKind {
+    NotInitialized,
+    ExceedsRate,
+    InvalidArgument,
+    ForeignEntry,
+    WrongType,
+    CorruptState,
+    Auth,
+    Unavailable,
+    Timeout,
+    Cancelled,
+    Other,
+}
+
+/// What a call comes to.
+pub type Answer<T> = Result<T, CallError>;
+
+/// How a peer is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    kind: Kind,
+    arguments: Vec<String>,
+}
+
+impl Options {
+    /// A peer on the server at `url`.
+    pub fn new(kind: Kind, url: impl Into<String>) -> Self {
+        Options {
+            kind,
+            arguments: vec!["--redis".into(), url.into()],
+        }
+    }
+
+    /// A prefix for all keys.
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        self.arguments
+            .extend(["--key-prefix".into(), prefix.into()]);
+        self
+    }
+
+    /// The client's id (Rust only).
+    pub fn client_id(mut self, id: &str) -> Self {
+        self.arguments.extend(["--client-id".into(), id.into()]);
+        self
+    }
+}
+
+/// A running peer. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Peer {
+    kind: Kind,
+    ready: Ready,
+    next_id: AtomicU64,
+    pending: Arc<Pending>,
+    lines: mpsc::UnboundedSender<String>,
+    child: Child,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ready {
+    client_id: String,
+    version: String,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// None once the peer's output has ended.
+    calls: Mutex<Option<HashMap<u64, oneshot::Sender<Answer<Value>>>>>,
+    log: Mutex<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    id: Option<u64>,
+    #[serde(default)]
+    result: Value,
+    error: Option<CallError>,
+}
+
+impl Peer {
+    /// Starts a peer on the server at `url`.
+    pub async fn start(kind: Kind, url: impl Into<String>) -> Peer {
+        Self::start_with(Options::new(kind, url)).await
+    }
+
+    /// Starts a peer and waits until it is ready.
+    pub async fn start_with(options: Options) -> Peer {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peer");
+        let mut command = Command::new(&script);
+        match options.kind {
+            Kind::Rust => command.arg("rust"),
+            Kind::Java => {
+                let release = std::env::var("COMPAT_REDISSON");
+                command.args(["java", release.as_deref().unwrap_or(REDISSON)])
+            }
+        };
+        let mut child = command
+            .args(&options.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|e| panic!("{}: {e}", script.display()));
+        let mut input = child.stdin.take().expect("a pipe");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let pending = Arc::new(Pending::default());
+        *pending.calls.lock().expect("the calls") = Some(HashMap::new());
+        tokio::spawn(keep_log(
+            child.stderr.take().expect("a pipe"),
+            pending.clone(),
+        ));
+
+        let mut first = String::new();
+        let read = tokio::time::timeout(START, output.read_line(&mut first)).await;
+        let ready = match (read, serde_json::from_str(&first)) {
+            (Ok(Ok(_)), Ok(ready)) => ready,
+            _ => panic!(
+                "no ready line but {first:?} from {options:?}{}",
+                pending.tail()
+            ),
+        };
+        tokio::spawn(read_replies(output, pending.clone()));
+        let (lines, mut outbox) = mpsc::unbounded_channel::<String>();
+        tokio::spawn(async move {
+            while let Some(line) = outbox.recv().await {
+                if input.write_all(line.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Peer {
+            kind: options.kind,
+            ready,
+            next_id: AtomicU64::new(1),
+            pending,
+            lines,
+            child,
+        }
+    }
+
+    /// Which implementation it runs.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The id of its client, which stands in the names of PER_CLIENT keys.
+    pub fn client_id(&self) -> &str {
+        &self.ready.client_id
+    }
+
+    /// The version of its implementation.
+    pub fn version(&self) -> &str {
+        &self.ready.version
+    }
+
+    /// Starts a call; `request` is a line of the protocol without its id.
+    pub fn begin(&self, mut request: Value) -> Call<'_> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        request["id"] = id.into();
+        let (reply, answer) = oneshot::channel();
+        let request = request.to_string();
+        if let Some(calls) = self.pending.calls.lock().expect("the calls").as_mut() {
+            calls.insert(id, reply);
+        }
+        let _ = self.lines.send(request.clone() + "\n");
+        Call {
+            peer: self,
+            id,
+            request,
+            answer,
+        }
+    }
+
+    /// Makes a call and waits for its answer.
+    pub async fn call(&self, request: Value) -> Answer<Value> {
+        self.begin(request).answer().await
+    }
+
+    /// Sends a line as it is. Its reply must not carry the id of a call.
+    pub fn send_raw(&self, line: &str) {
+        let _ = self.lines.send(format!("{line}\n"));
+    }
+
+    /// The calls on one limiter.
+    pub fn limiter(self: &Arc<Self>, name: impl Into<String>) -> Limiter {
+        Limiter::new(self.clone(), name.into())
+    }
+
+    /// Sets the clock that later attempts are stamped with, or gives the real
+    /// one back (Rust only).
+    pub async fn set_clock(&self, now_ms: Option<u64>) -> Answer<()> {
+        let call = self.call(json!({"op": "setClock", "nowMs": now_ms}));
+        call.await.map(|_| ())
+    }
+
+    /// Closes the peer's input and waits for it to end: its exit status.
+    pub async fn finish(self) -> Option<i32> {
+        let Peer {
+            lines, mut child, ..
+        } = self;
+        drop(lines);
+        let end = tokio::time::timeout(CALL, child.wait()).await;
+        end.expect("the peer ends").expect("a status").code()
+    }
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub struct Call<'a> {
+    peer: &'a Peer,
+    id: u64,
+    request: String,
+    answer: oneshot::Receiver<Answer<Value>>,
+}
+
+impl Call<'_> {
+    /// The call's id, by which `cancel` and `refund` name it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Waits for the answer.
+    pub async fn answer(self) -> Answer<Value> {
+        let why = match tokio::time::timeout(CALL, self.answer).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(_)) => "ended",
+            Err(_) => "does not answer",
+        };
+        let Peer { kind, pending, .. } = self.peer;
+        panic!(
+            "the {kind:?} peer {why}: {}{}",
+            self.request,
+            pending.tail()
+        );
+    }
+
+    /// Cancels the call; true where it was still running.
+    pub async fn cancel(&self) -> Answer<bool> {
+        let call = json!({"op": "cancel", "call": self.id});
+        Ok(self.peer.call(call).await? == true)
+    }
+}
+
+impl Pending {
+    fn tail(&self) -> String {
+        let log = self.log.lock().expect("the log");
+        let start = log.len().saturating_sub(30);
+        log[start..]
+            .iter()
+            .map(|line| format!("\n    {line}"))
+            .collect()
+    }
+}
+
+/// Keeps what the peer logs; shows what the script says about its build.
+async fn keep_log(errors: ChildStderr, pending: Arc<Pending>) {
+    let mut lines = BufReader::new(errors).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if line.starts_with("peer:") {
+            eprintln!("{line}");
+        }
+        pending.log.lock().expect("the log").push(line);
+    }
+}
+
+async fn read_replies(output: BufReader<ChildStdout>, pending: Arc<Pending>) {
+    let mut lines = output.lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let reply: Reply =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("a peer writes {line:?}: {e}"));
+        let mut calls = pending.calls.lock().expect("the calls");
+        let waiting = reply.id.and_then(|id| calls.as_mut()?.remove(&id));
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(match reply.error {
+                Some(error) => Err(error),
+                None => Ok(reply.result),
+            });
+        }
+    }
+    // Whoever still waits learns that the peer has ended.
+    pending.calls.lock().expect("the calls").take();
+}

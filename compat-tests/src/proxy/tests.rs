@@ -1,0 +1,103 @@
+use super::*;
+use crate::server::connect;
+
+async fn incr(url: &str) -> Result<i64, redis::RedisError> {
+    let mut connection = connect(url).await?;
+    redis::cmd("INCR")
+        .arg("n")
+        .query_async(&mut connection)
+        .await
+}
+
+async fn get(server: &Server) -> Option<i64> {
+    server.run(redis::cmd("GET").arg("n").take()).await
+}
+
+#[tokio::test]
+async fn each_way_is_delayed_and_nothing_else_is() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let mut connection = connect(&proxy.url()).await.unwrap();
+    proxy.delay(Duration::from_millis(30), Duration::from_millis(50));
+    let start = Instant::now();
+    let ping = redis::cmd("PING");
+    let calls = (0..20).map(|_| {
+        let mut connection = connection.clone();
+        let ping = &ping;
+        async move { ping.query_async::<String>(&mut connection).await.unwrap() }
+    });
+    futures::future::join_all(calls).await;
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(80), "{took:?}");
+    assert!(took < Duration::from_millis(400), "{took:?}");
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+    let () = ping.query_async(&mut connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_reply_was_executed_and_a_lost_request_was_not() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    proxy.trap("INCR", Fault::LoseRequest);
+    assert!(incr(&proxy.url()).await.is_err());
+    assert_eq!(get(&server).await, None);
+    proxy.trap("INCR", Fault::LoseReply);
+    assert!(incr(&proxy.url()).await.is_err());
+    assert_eq!(get(&server).await, Some(1));
+    assert_eq!(incr(&proxy.url()).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_silent_connection_was_executed() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let mut trap = proxy.trap("INCR", Fault::Silence);
+    let url = proxy.url();
+    let call = tokio::spawn(async move { incr(&url).await });
+    trap.sprung().await;
+    while get(&server).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!call.is_finished());
+    proxy.cut();
+    assert!(call.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_held_request_arrives_after_its_sender_has_gone() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let mut trap = proxy.trap("INCR", Fault::Hold);
+    let url = proxy.url();
+    let call = tokio::spawn(async move { incr(&url).await });
+    trap.sprung().await;
+    call.abort();
+    assert_eq!(get(&server).await, None);
+    trap.release();
+    while get(&server).await != Some(1) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_is_executed_twice_and_answered_once() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let mut trap = proxy.trap("INCR", Fault::Duplicate);
+    let mut connection = connect(&proxy.url()).await.unwrap();
+    let incr = redis::cmd("INCR").arg("n").take();
+    let () = incr.query_async(&mut connection).await.unwrap();
+    trap.sprung().await;
+    let after: i64 = incr.query_async(&mut connection).await.unwrap();
+    assert_eq!(after, 3);
+}
+
+#[tokio::test]
+async fn a_refusing_proxy_accepts_again() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    proxy.refuse().await;
+    assert!(connect(&proxy.url()).await.is_err());
+    proxy.accept().await;
+    assert_eq!(incr(&proxy.url()).await.unwrap(), 1);
+}

@@ -1,0 +1,241 @@
+//! Scenarios: written once, run by every mix of peers.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use futures::FutureExt;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Runtime;
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::dump::{Budget, Dump};
+use crate::keys::Keys;
+use crate::peer::{Kind, Limiter, Peer};
+use crate::server::{Options, Server};
+
+/// The implementations that take part: those that the environment variable
+/// `COMPAT_PEERS` names (`java`, `rust`), else both.
+pub fn kinds() -> Vec<Kind> {
+    let named = std::env::var("COMPAT_PEERS").unwrap_or_else(|_| "rust,java".into());
+    let kinds: Vec<_> = [("rust", Kind::Rust), ("java", Kind::Java)]
+        .into_iter()
+        .filter(|(name, _)| named.split(',').any(|word| word.trim() == *name))
+        .map(|(_, kind)| kind)
+        .collect();
+    assert!(!kinds.is_empty(), "COMPAT_PEERS={named} names no peer");
+    kinds
+}
+
+/// Every ordered pair of them.
+pub fn pairs() -> Vec<(Kind, Kind)> {
+    let kinds = kinds();
+    kinds
+        .iter()
+        .flat_map(|one| kinds.iter().map(|other| (*one, *other)))
+        .collect()
+}
+
+/// A server and the peers on it, started when they are first asked for.
+#[derive(Debug)]
+pub struct World {
+    /// The server.
+    pub server: Server,
+    peers: Mutex<HashMap<(Kind, usize), Arc<Peer>>>,
+}
+
+impl World {
+    /// A world of its own, for a test that harms its server.
+    pub async fn start() -> World {
+        Self::start_with(Options::default()).await
+    }
+
+    /// The same with a server of some kind.
+    pub async fn start_with(options: Options) -> World {
+        World {
+            server: Server::start_with(options).await,
+            peers: Mutex::default(),
+        }
+    }
+
+    /// The peer number `nth` of a kind; each is a client of its own.
+    pub async fn peer(&self, kind: Kind, nth: usize) -> Arc<Peer> {
+        let mut peers = self.peers.lock().await;
+        if let Some(peer) = peers.get(&(kind, nth)) {
+            return peer.clone();
+        }
+        let peer = Arc::new(Peer::start(kind, self.server.url()).await);
+        peers.insert((kind, nth), peer.clone());
+        peer
+    }
+
+    /// A case for two clients of these kinds on a limiter called `name`.
+    pub async fn case(&self, kinds: (Kind, Kind), name: &str) -> Case<'_> {
+        let one = self.peer(kinds.0, 0).await;
+        let other = self.peer(kinds.1, usize::from(kinds.0 == kinds.1)).await;
+        Case {
+            world: self,
+            one: one.limiter(name),
+            other: other.limiter(name),
+            keys: Keys::new(name),
+            connection: self.server.connect().await,
+        }
+    }
+}
+
+/// What all tests of one binary share. JVMs are slow to start.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+});
+static WORLD: OnceCell<World> = OnceCell::const_new();
+
+/// Runs a future on the runtime that the tests share.
+pub fn run<T>(future: impl Future<Output = T>) -> T {
+    RUNTIME.block_on(future)
+}
+
+/// The world that the tests share. Its server must not be harmed.
+pub async fn shared_world() -> &'static World {
+    WORLD.get_or_init(World::start).await
+}
+
+/// A name that no other case has.
+pub fn fresh_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("test").replace("::", ".");
+    format!("{test}.{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Two clients and a limiter that does not exist yet.
+#[derive(Debug)]
+pub struct Case<'w> {
+    /// Where it takes place.
+    pub world: &'w World,
+    /// One client's handle.
+    pub one: Limiter,
+    /// Another client's handle on the same limiter.
+    pub other: Limiter,
+    /// The limiter's keys.
+    pub keys: Keys,
+    /// A connection of the test's own.
+    pub connection: MultiplexedConnection,
+}
+
+impl Case<'_> {
+    /// The kinds of the two clients.
+    pub fn kinds(&self) -> (Kind, Kind) {
+        (self.one.peer().kind(), self.other.peer().kind())
+    }
+
+    /// The id of the first client.
+    pub fn id(&self) -> &str {
+        self.one.peer().client_id()
+    }
+
+    /// The limiter's state.
+    pub async fn dump(&self) -> Dump {
+        Dump::read(&mut self.connection.clone(), self.keys.hash()).await
+    }
+
+    /// The budget shared by all clients.
+    pub async fn overall(&self) -> Budget {
+        self.dump().await.overall().clone()
+    }
+
+    /// Sends a command as the test itself, words separated by blanks; `@h`,
+    /// `@v` and `@l` stand for hash, value and log.
+    pub async fn redis<T: redis::FromRedisValue>(&self, command: &str) -> T {
+        let mut words = command.split(' ').map(|word| match word {
+            "@h" => self.keys.hash().to_owned(),
+            "@v" => self.keys.value(None),
+            "@l" => self.keys.log(None),
+            word => word.to_owned(),
+        });
+        redis::cmd(&words.next().expect("a command"))
+            .arg(words.collect::<Vec<_>>())
+            .query_async(&mut self.connection.clone())
+            .await
+            .unwrap_or_else(|e| panic!("{command}: {e}"))
+    }
+
+    /// Adds a member to the log, dated `age_ms` ago.
+    pub async fn add_entry(&self, age_ms: i64, member: &[u8]) {
+        redis::cmd("ZADD")
+            .arg(self.keys.log(None))
+            .arg(now_ms() - age_ms)
+            .arg(member)
+            .query_async(&mut self.connection.clone())
+            .await
+            .unwrap_or_else(|e| panic!("ZADD: {e}"))
+    }
+
+    /// Moves the oldest entry of the log into the past by `ms`, as if that
+    /// time had gone by for it.
+    pub async fn age_oldest(&self, ms: i64) {
+        let log = self.keys.log(None);
+        let oldest: Vec<Vec<u8>> = self.redis("ZRANGE @l 0 0").await;
+        redis::cmd("ZINCRBY")
+            .arg(log)
+            .arg(-ms)
+            .arg(&oldest[0])
+            .query_async(&mut self.connection.clone())
+            .await
+            .unwrap_or_else(|e| panic!("ZINCRBY: {e}"))
+    }
+}
+
+/// The epoch time in ms.
+pub fn now_ms() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("the clock is past 1970").as_millis() as i64
+}
+
+/// Runs a scenario for every ordered pair of kinds. Where it fails, the pair
+/// and the limiter's state are printed.
+pub fn each_pair(scenario: impl AsyncFn(&Case<'_>)) {
+    run(async {
+        for kinds in pairs() {
+            let case = shared_world().await.case(kinds, &fresh_name()).await;
+            run_case(&case, &scenario).await;
+        }
+    });
+}
+
+/// Runs a scenario for two clients of the same kind, for each kind.
+pub fn each_kind(scenario: impl AsyncFn(Kind, &Case<'_>)) {
+    run(async {
+        for kind in kinds() {
+            let case = shared_world().await.case((kind, kind), &fresh_name()).await;
+            run_case(&case, async |case: &Case<'_>| scenario(kind, case).await).await;
+        }
+    });
+}
+
+/// Runs a scenario for one case.
+pub async fn run_case(case: &Case<'_>, scenario: impl AsyncFn(&Case<'_>)) {
+    let run = AssertUnwindSafe(scenario(case)).catch_unwind();
+    if let Err(panic) = run.await {
+        eprintln!("with the clients {:?}, the limiter being", case.kinds());
+        match Dump::try_read(&mut case.connection.clone(), case.keys.hash()).await {
+            Ok(dump) => eprintln!("{dump}"),
+            Err(e) => eprintln!("unknown: {e}"),
+        }
+        resume_unwind(panic);
+    }
+}
+
+/// Waits until a condition holds, for ten seconds at most.
+pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

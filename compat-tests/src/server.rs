@@ -1,0 +1,279 @@
+//! Servers that a test starts, spoils and ends.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, FromRedisValue};
+
+use crate::{port, tied};
+
+/// How a server is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    password: Option<String>,
+    arguments: Vec<String>,
+}
+
+impl Options {
+    /// Clients must log in with this password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// One more setting, as in `("maxmemory", "10mb")`.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.arguments.extend([format!("--{name}"), value.into()]);
+        self
+    }
+}
+
+/// A Redis or Valkey server on a port of its own, without persistence. It ends
+/// when this is dropped, or with the test process.
+///
+/// The binary is `redis-server` in the search path, or what the environment
+/// variable `COMPAT_SERVER` names.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    folder: PathBuf,
+    port: u16,
+    child: Mutex<Child>,
+}
+
+impl Server {
+    /// Starts a server without a password.
+    pub async fn start() -> Server {
+        Self::start_with(Options::default()).await
+    }
+
+    /// Starts a server and waits until it answers.
+    pub async fn start_with(options: Options) -> Server {
+        let folder = scratch_folder();
+        for _ in 0..20 {
+            let port = port::candidate();
+            let child = spawn(&options, &folder, port);
+            let server = Server {
+                options: options.clone(),
+                folder: folder.clone(),
+                port,
+                child: Mutex::new(child),
+            };
+            if server.answers().await {
+                return server;
+            }
+        }
+        panic!(
+            "no server started in 20 attempts; see {}",
+            folder.join("log").display()
+        );
+    }
+
+    /// The address that peers connect to, with the password if there is one.
+    pub fn url(&self) -> String {
+        match &self.options.password {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+            None => format!("redis://127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// The port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The password that clients log in with.
+    pub fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
+    }
+
+    /// A new connection of the test's own.
+    pub async fn connect(&self) -> MultiplexedConnection {
+        connect(&self.url())
+            .await
+            .unwrap_or_else(|e| panic!("no connection to {}: {e}", self.url()))
+    }
+
+    /// Ends the server at once, as a power failure would.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().expect("the child's lock");
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Asks the server to end, and waits until it has.
+    pub fn stop(&self) {
+        let mut child = self.child.lock().expect("the child's lock");
+        if matches!(child.try_wait(), Ok(None)) {
+            tied::signal(&child, "TERM");
+        }
+        let _ = child.wait();
+    }
+
+    /// Starts an ended server again, empty, on the same port.
+    pub async fn restart(&self) {
+        self.kill();
+        for _ in 0..20 {
+            *self.child.lock().expect("the child's lock") =
+                spawn(&self.options, &self.folder, self.port);
+            if self.answers().await {
+                return;
+            }
+        }
+        panic!("port {} is taken", self.port);
+    }
+
+    /// Freezes the server: connections stay open and nothing answers.
+    pub fn pause(&self) {
+        tied::signal(&self.child.lock().expect("the child's lock"), "STOP");
+    }
+
+    /// Lets a frozen server go on.
+    pub fn resume(&self) {
+        tied::signal(&self.child.lock().expect("the child's lock"), "CONT");
+    }
+
+    /// Forgets every key.
+    pub async fn flush(&self) {
+        let () = self.run(redis::cmd("FLUSHALL")).await;
+    }
+
+    /// Forgets every script, so that a call by digest is refused.
+    pub async fn flush_scripts(&self) {
+        let () = self.run(redis::cmd("SCRIPT").arg("FLUSH").take()).await;
+    }
+
+    /// One command on a connection of its own.
+    pub async fn run<T: FromRedisValue>(&self, command: redis::Cmd) -> T {
+        command
+            .query_async(&mut self.connect().await)
+            .await
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    }
+
+    /// True once this very process answers; false when it has ended, as it
+    /// does where somebody else has the port.
+    async fn answers(&self) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            let id = {
+                let mut child = self.child.lock().expect("the child's lock");
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return false;
+                }
+                child.id()
+            };
+            if let Ok(mut connection) = connect(&self.url()).await
+                && let Ok(info) = redis::cmd("INFO")
+                    .arg("server")
+                    .query_async::<String>(&mut connection)
+                    .await
+                && info.lines().any(|l| l == format!("process_id:{id}"))
+            {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the server on port {} does not answer", self.port);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Connects to `url` with deadlines a busy machine can meet.
+pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
+    let deadline = Some(Duration::from_secs(10));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(deadline)
+        .set_response_timeout(deadline);
+    Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+fn spawn(options: &Options, folder: &std::path::Path, port: u16) -> Child {
+    let binary = std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into());
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))
+        .expect("the server's log can be written");
+    let mut command = tied::command(&binary);
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--save", "", "--appendonly", "no"])
+        .args(&options.arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(Stdio::null());
+    if let Some(password) = &options.password {
+        command.args(["--requirepass", password]);
+    }
+    tied::spawn(command).unwrap_or_else(|e| panic!("setpriv {binary}: {e}"))
+}
+
+fn scratch_folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let folder = std::env::temp_dir().join(format!(
+        "compat-server-{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    ));
+    std::fs::create_dir_all(&folder).expect("a scratch folder can be made");
+    folder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_restarts_empty_on_its_port() {
+        let server = Server::start().await;
+        let () = server.run(redis::cmd("SET").arg("k").arg(1).take()).await;
+        server.kill();
+        assert!(connect(&server.url()).await.is_err());
+        server.restart().await;
+        let left: Option<String> = server.run(redis::cmd("GET").arg("k").take()).await;
+        assert_eq!(left, None);
+        server.stop();
+        assert!(connect(&server.url()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_password_is_asked_for() {
+        let server = Server::start_with(Options::default().password("secret")).await;
+        let pong: String = server.run(redis::cmd("PING")).await;
+        assert_eq!(pong, "PONG");
+        let open = format!("redis://127.0.0.1:{}", server.port());
+        let refused = match connect(&open).await {
+            Ok(mut c) => redis::cmd("PING").query_async::<String>(&mut c).await.err(),
+            Err(e) => Some(e),
+        };
+        assert!(refused.unwrap().to_string().contains("NOAUTH"));
+    }
+
+    #[tokio::test]
+    async fn a_paused_server_answers_after_it_resumes() {
+        let server = Server::start().await;
+        let mut connection = server.connect().await;
+        server.pause();
+        let ping = redis::cmd("PING");
+        let call = ping.query_async::<String>(&mut connection);
+        tokio::pin!(call);
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut call).await;
+        assert!(early.is_err());
+        server.resume();
+        assert_eq!(call.await.unwrap(), "PONG");
+    }
+}

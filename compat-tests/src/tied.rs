@@ -1,0 +1,73 @@
+//! Child processes that cannot outlive the test process.
+
+use std::process::{Child, Command};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{LazyLock, Mutex};
+use std::thread;
+
+type Job = (Command, Sender<std::io::Result<Child>>);
+
+/// The kernel ends a child when the *thread* that started it ends. Tests come
+/// and go on threads of their own, so one thread, which lives as long as the
+/// process, starts them all.
+static STARTER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
+    let (jobs, inbox) = channel::<Job>();
+    thread::Builder::new()
+        .name("starter".into())
+        .spawn(move || {
+            for (mut command, reply) in inbox {
+                let _ = reply.send(command.spawn());
+            }
+        })
+        .expect("a thread can be started");
+    Mutex::new(jobs)
+});
+
+/// A command for `program` that the kernel kills when this process ends,
+/// however it ends. To be started by [`spawn`].
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}
+
+/// Starts a command made by [`command`]. The child's id is the program's own:
+/// `setpriv` becomes it.
+pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
+    let (reply, answer) = channel();
+    STARTER
+        .lock()
+        .expect("the starter's lock")
+        .send((command, reply))
+        .expect("the starter lives");
+    answer.recv().expect("the starter answers")
+}
+
+/// Sends a signal, such as `STOP`, to a process this one started.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let done = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", child.id())])
+        .status()
+        .expect("sh runs");
+    assert!(done.success(), "kill -{name} {} failed", child.id());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() {
+        let mut child = thread::spawn(|| {
+            let mut sleep = command("sleep");
+            sleep.arg("60");
+            spawn(sleep).unwrap()
+        })
+        .join()
+        .unwrap();
+        thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
