@@ -274,7 +274,8 @@ impl<W> Queue<W> {
             if now < block.ask_at {
                 return Step::SleepUntil(block.ask_at.min(self.earliest.max(now + 1)));
             }
-            if now >= block.head_at {
+            let mut fresh = self.backlog.range(self.asked_before..);
+            if now >= block.head_at && fresh.all(|m| m.request.patience != Patience::None) {
                 due = now + 1000;
             }
         }

@@ -1,8 +1,9 @@
 //! The calls of the protocol, each on a task of its own.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures::future::{AbortHandle, Abortable};
 use redisson_rate_limiter::{
@@ -15,6 +16,9 @@ use crate::load;
 use crate::protocol::{Failure, Line};
 
 type Answer = Result<Value, Failure>;
+
+/// How long calls may go on after standard input has closed.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Peer(Arc<Inner>);
 
@@ -47,7 +51,13 @@ impl Peer {
             _ => {
                 let key = line.id.to_string();
                 let (handle, registration) = AbortHandle::new_pair();
-                lock(&inner.running).insert(key.clone(), handle);
+                match lock(&inner.running).entry(key.clone()) {
+                    Entry::Occupied(_) => {
+                        let message = format!("call {key} is still running");
+                        return inner.reply(&line.id, Err(Failure::invalid(message)));
+                    }
+                    Entry::Vacant(entry) => entry.insert(handle),
+                };
                 tokio::spawn(async move {
                     let id = line.id.clone();
                     let call = Abortable::new(inner.call(line), registration);
@@ -62,8 +72,12 @@ impl Peer {
         }
     }
 
-    /// Drops the calls that still run.
-    pub(crate) fn stop(&self) {
+    /// Gives the calls that still run a moment to answer, then drops them.
+    pub(crate) async fn finish(&self) {
+        let last = Instant::now() + LAST_MOMENT;
+        while Instant::now() < last && !lock(&self.0.running).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         for (_, handle) in lock(&self.0.running).drain() {
             handle.abort();
         }

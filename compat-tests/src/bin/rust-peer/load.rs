@@ -96,7 +96,7 @@ impl Load {
                 let mut from = Instant::now();
                 while from < end {
                     match call(limiter.clone(), permits, end).await {
-                        Ok(Decision::Granted(_)) => granted += permits,
+                        Ok(Decision::Granted(_)) => granted += 1,
                         Ok(_) => denied += 1,
                         Err(error) => {
                             if errors == 0 {

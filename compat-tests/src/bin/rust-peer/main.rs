@@ -53,7 +53,7 @@ async fn serve(client: Client, clock: ManualClock) {
             }
         }
     }
-    peer.stop();
+    peer.finish().await;
     client.close().await;
     drop((peer, replies));
     let _ = writer.await;
