@@ -207,14 +207,11 @@ impl Drop for Acquire {
         let asleep = state.asleep;
         let drive = call.is_some() && driver::is_needed(&mut state);
         drop(state);
-        if drive {
-            driver::spawn(engine.clone(), call);
-        } else {
-            // With no runtime to carry it on, the call ends here, and fails whoever shares it.
-            drop(call);
-            if asleep {
-                engine.bell.notify_one();
-            }
+        match call {
+            Some(call) if drive => driver::spawn(engine.clone(), Some(call)),
+            Some(call) => driver::spawn_call(engine, call),
+            None if asleep => engine.bell.notify_one(),
+            None => {}
         }
         if let Some(Verdict::Call(cell, Outcome::Granted)) = settled {
             engine.give_back(cell, self.request.permits);

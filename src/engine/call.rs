@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::cell::{Answer, Cell, Decided, Entry};
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver};
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
@@ -122,7 +122,7 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
             return Err(failure);
         }
         if let Some(pause) = pause {
-            tokio::time::sleep(pause).await;
+            rt::sleep(pause).await;
         }
         pause = Some(pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
         if !give_up_overdue(engine, &plan.cell, &failure) {

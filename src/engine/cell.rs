@@ -1,11 +1,12 @@
 //! What one call settles, written once and shared by all its callers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 use std::task::Waker;
 
 use futures::future::BoxFuture;
 
+use super::rt::{Mutex, MutexGuard};
 use crate::error::Failure;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeRun};

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use futures::future::BoxFuture;
-use tokio::runtime::Handle;
-
-use super::{Engine, Next, State, call};
+use super::{Engine, Next, State, call, rt};
 use crate::error::{Execution, Failure, FailureKind};
+use futures::future::BoxFuture;
 
 /// Before a call the driver lets others run until the queue stops growing: those who were just
 /// answered, and come again, then share the next call. At most so many turns, or so many requests.
@@ -16,7 +14,7 @@ const GATHER_ENOUGH: usize = 512;
 
 /// Whether a driver must be started; the caller then must do it.
 pub(super) fn is_needed(state: &mut State) -> bool {
-    if state.driving || state.queue.is_idle() || Handle::try_current().is_err() {
+    if state.driving || state.queue.is_idle() || !rt::can_spawn() {
         return false;
     }
     state.driving = true;
@@ -26,7 +24,7 @@ pub(super) fn is_needed(state: &mut State) -> bool {
 /// Starts the driver of a queue. It first finishes `call`, the one of a caller that went straight.
 pub(super) fn spawn(engine: Arc<Engine>, call: Option<BoxFuture<'static, ()>>) {
     let guard = super::Tasks::begin(&engine.core);
-    tokio::spawn(async move {
+    rt::spawn(async move {
         let _guard = guard;
         let mut driver = Driver { engine: &engine, done: false };
         if let Some(call) = call {
@@ -34,6 +32,18 @@ pub(super) fn spawn(engine: Arc<Engine>, call: Option<BoxFuture<'static, ()>>) {
         }
         driver.drive().await;
     });
+}
+
+/// Carries on the call of a caller that went straight and has given up, where there is a driver
+/// already. With no runtime the call ends here, and fails whoever shares it.
+pub(super) fn spawn_call(engine: &Arc<Engine>, call: BoxFuture<'static, ()>) {
+    if rt::can_spawn() {
+        let guard = super::Tasks::begin(&engine.core);
+        rt::spawn(async move {
+            let _guard = guard;
+            call.await;
+        });
+    }
 }
 
 struct Driver<'a> {
@@ -63,7 +73,7 @@ impl Driver<'_> {
                 Next::Call(plan) => call::run(engine.clone(), plan).await,
                 Next::InFlight => engine.bell.notified().await,
                 Next::SleepUntil(time) => {
-                    let timer = tokio::time::sleep_until(engine.core.instant_of(time));
+                    let timer = rt::sleep_until(engine.core.instant_of(time));
                     let rung = engine.bell.notified();
                     futures::pin_mut!(timer, rung);
                     futures::future::select(timer, rung).await;
@@ -75,7 +85,7 @@ impl Driver<'_> {
     async fn gather(&self) {
         let mut before = 0;
         for _ in 0..GATHER_TURNS {
-            tokio::task::yield_now().await;
+            rt::yield_now().await;
             let gathered = self.engine.lock().queue.fresh();
             if gathered == before || gathered >= GATHER_ENOUGH {
                 return;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -24,10 +24,14 @@ pub(crate) mod acquire;
 mod call;
 pub(crate) mod cell;
 mod driver;
+#[cfg(all(test, shuttle))]
+mod model_tests;
 mod refund;
+mod rt;
 
 use call::Plan;
 use cell::{Answer, Cell};
+use rt::{Mutex, MutexGuard};
 
 /// The pauses between attempts of a call that failed for now: each twice the one before.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -87,17 +91,13 @@ enum Late {
 impl Core {
     /// The time of the queues.
     pub(crate) fn now(&self) -> Time {
-        self.time_of(Instant::now())
-    }
-
-    fn time_of(&self, instant: Instant) -> Time {
-        micros(instant.saturating_duration_since(self.origin))
+        micros(rt::now().saturating_duration_since(self.origin))
     }
 
     fn instant_of(&self, time: Time) -> Instant {
         // Tokio's own "far future" is 30 years; a bound of one day is as good as none here.
         let ahead = Duration::from_micros(time.saturating_sub(self.now()));
-        Instant::now() + ahead.min(Duration::from_secs(86_400))
+        rt::now() + ahead.min(Duration::from_secs(86_400))
     }
 
     pub(crate) fn saw_server_time(&self, epoch_ms: i64) {

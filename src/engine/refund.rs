@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::cell::{Cell, Decided, Entry};
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks};
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, rt};
 use crate::error::{Execution, Failure};
 use crate::store::RefundCall;
 
@@ -21,16 +20,16 @@ impl Engine {
     pub(crate) fn give_back(self: &Arc<Self>, cell: Arc<Cell>, permits: u64) {
         let Some(decided) = cell.decided() else { return };
         decided.entry.returned.fetch_add(permits, Ordering::SeqCst);
-        if decided.entry.returning.swap(true, Ordering::SeqCst) || Handle::try_current().is_err() {
+        if decided.entry.returning.swap(true, Ordering::SeqCst) || !rt::can_spawn() {
             return;
         }
         let engine = self.clone();
         let guard = Tasks::begin(&self.core);
-        tokio::spawn(async move {
+        rt::spawn(async move {
             let _guard = guard;
             let Some(decided) = cell.decided() else { return };
             let entry = &decided.entry;
-            let deadline = Instant::now() + BACKGROUND_DEADLINE;
+            let deadline = rt::now() + BACKGROUND_DEADLINE;
             loop {
                 let returned = entry.returned.load(Ordering::SeqCst);
                 // What cannot be given back expires.
@@ -53,7 +52,7 @@ impl Engine {
     ) -> Result<u64, Failure> {
         let entry = &decided.entry;
         let returned = entry.returned.fetch_add(permits, Ordering::SeqCst) + permits;
-        let answer = self.return_to_store(entry, returned, Instant::now() + deadline).await;
+        let answer = self.return_to_store(entry, returned, rt::now() + deadline).await;
         if answer.as_ref().is_err_and(|failure| failure.execution != Execution::Unknown) {
             entry.returned.fetch_sub(permits, Ordering::SeqCst);
         }
@@ -84,10 +83,10 @@ impl Engine {
             sent |= failure.execution == Execution::Unknown;
             let execution = if sent { Execution::Unknown } else { failure.execution };
             let failure = Failure { execution, ..failure };
-            if !failure.is_passing() || Instant::now() + pause >= deadline {
+            if !failure.is_passing() || rt::now() + pause >= deadline {
                 return Err(failure);
             }
-            tokio::time::sleep(pause).await;
+            rt::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

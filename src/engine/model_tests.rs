@@ -1,0 +1,325 @@
+//! The engine under a model checker: callers that come, wait and give up in many orders.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --lib model_tests`
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::task::Poll;
+
+use super::acquire::Acquire;
+use super::rt::{self, Mutex};
+use super::{Core, Engine, Tasks, Verdict};
+use crate::clock::Clock;
+use crate::error::{Execution, Failure, FailureKind};
+use crate::queue::{Patience, Request};
+use crate::rate::{Mode, Rate};
+use crate::store::*;
+use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
+
+/// How many orders a test looks at.
+const ORDERS: usize = 2000;
+
+/// A store that answers late, fails now and then, and keeps the books.
+#[derive(Clone)]
+struct Books(Arc<Mutex<Inner>>);
+
+struct Inner {
+    rate: u64,
+    interval: u64,
+    left: u64,
+    /// When it expires, id, permits.
+    log: VecDeque<(u64, EntryId, u64)>,
+    in_flight: usize,
+    granted: u64,
+    refunded: HashMap<EntryId, u64>,
+    /// Every so many-th attempt is carried out and its answer lost; 0: none.
+    lose: usize,
+    attempts: usize,
+    ticks: u64,
+}
+
+impl Inner {
+    fn refunded(&self) -> u64 {
+        self.refunded.values().sum()
+    }
+
+    fn decide(&mut self, call: &AcquireCall) -> AcquireReply {
+        self.ticks += 1;
+        while self.log.front().is_some_and(|entry| entry.0 <= self.ticks) {
+            self.left += self.log.pop_front().unwrap().2;
+        }
+        let mut budget = self.left;
+        let found = self.log.iter().find(|entry| entry.1 == call.id).map(|entry| entry.2);
+        if call.earlier != Earlier::None
+            && let Some(found) = found
+        {
+            budget = found;
+        }
+        let mut blocked = false;
+        let mut granted = 0;
+        let mut outcomes = Vec::new();
+        for run in &call.runs {
+            for _ in 0..run.count {
+                let wait = Wait { ms: 3, at_least: true };
+                let outcome = if run.permits > self.rate {
+                    Outcome::ExceedsRate
+                } else if !blocked && granted + run.permits <= budget {
+                    granted += run.permits;
+                    Outcome::Granted
+                } else if run.patience_ms < wait.ms {
+                    Outcome::Refused(wait)
+                } else {
+                    blocked = true;
+                    Outcome::Waiting(wait)
+                };
+                outcomes.push(OutcomeRun { count: 1, outcome });
+            }
+        }
+        match found {
+            Some(found) => assert_eq!(granted, found, "an attempt made again is answered alike"),
+            None if granted > 0 => {
+                self.left -= granted;
+                self.granted += granted;
+                self.log.push_back((self.ticks + self.interval, call.id, granted));
+            }
+            None => {}
+        }
+        let rate = Rate::from_wire(Mode::Overall, self.rate, self.interval, 0);
+        AcquireReply { now: 0, rate, entry_date: 0, left: self.left as i64, outcomes }
+    }
+}
+
+impl Books {
+    fn new(rate: u64, lose: usize) -> Self {
+        Books(Arc::new(Mutex::new(Inner {
+            rate,
+            interval: 8,
+            left: rate,
+            log: VecDeque::new(),
+            in_flight: 0,
+            granted: 0,
+            refunded: HashMap::new(),
+            lose,
+            attempts: 0,
+            ticks: 0,
+        })))
+    }
+}
+
+fn none<T>() -> Reply<T> {
+    unreachable!("the engine does not ask for this")
+}
+
+impl Store for Books {
+    fn acquire(&self, _: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
+        let books = self.0.clone();
+        Box::pin(async move {
+            {
+                let mut books = books.lock().unwrap();
+                books.in_flight += 1;
+                assert_eq!(books.in_flight, 1, "two calls in flight");
+            }
+            rt::yield_now().await;
+            let (reply, lost) = {
+                let mut books = books.lock().unwrap();
+                books.attempts += 1;
+                let lost = books.lose > 0 && books.attempts % books.lose == 0;
+                (books.decide(&call), lost)
+            };
+            rt::yield_now().await;
+            books.lock().unwrap().in_flight -= 1;
+            if lost {
+                return Err(Failure::new(FailureKind::Unavailable, Execution::Unknown));
+            }
+            Ok(reply)
+        })
+    }
+
+    fn refund(&self, _: &Keys, call: RefundCall) -> Reply<RefundReply> {
+        let books = self.0.clone();
+        Box::pin(async move {
+            rt::yield_now().await;
+            let mut books = books.lock().unwrap();
+            assert!(call.returned <= call.granted, "more given back than was granted");
+            let returned = books.refunded.entry(call.id).or_default();
+            let credited = call.returned.saturating_sub(*returned);
+            *returned += credited;
+            if let Some(entry) = books.log.iter_mut().find(|entry| entry.1 == call.id) {
+                entry.2 -= credited;
+                books.left += credited;
+            }
+            Ok(RefundReply { credited })
+        })
+    }
+
+    fn release(&self, _: &Keys, _: ReleaseCall) -> Reply<ReleaseReply> {
+        none()
+    }
+    fn peek(&self, _: &Keys, _: PeekCall) -> Reply<PeekReply> {
+        none()
+    }
+    fn try_set_rate(&self, _: &Keys, _: Rate) -> Reply<bool> {
+        none()
+    }
+    fn set_rate(&self, _: &Keys, _: SetRate) -> Reply<bool> {
+        none()
+    }
+    fn config(&self, _: &Keys) -> Reply<Option<Rate>> {
+        none()
+    }
+    fn expire(&self, _: &Keys, _: Lifetime, _: Option<ExpireCondition>) -> Reply<bool> {
+        none()
+    }
+    fn clear_expire(&self, _: &Keys) -> Reply<bool> {
+        none()
+    }
+    fn time_to_live(&self, _: &Keys) -> Reply<TimeToLive> {
+        none()
+    }
+    fn exists(&self, _: &Keys) -> Reply<bool> {
+        none()
+    }
+    fn delete(&self, _: &Keys) -> Reply<bool> {
+        none()
+    }
+    fn rename(&self, _: &Keys, _: &Keys) -> Reply<()> {
+        none()
+    }
+    fn touch(&self, _: &Keys) -> Reply<bool> {
+        none()
+    }
+    fn size_in_memory(&self, _: &Keys) -> Reply<u64> {
+        none()
+    }
+    fn server_time(&self) -> Reply<i64> {
+        none()
+    }
+}
+
+/// What a caller does.
+#[derive(Clone, Copy)]
+enum Habit {
+    Now(u64),
+    Wait(u64),
+    /// Waits without end, but gives up after so many polls.
+    GivesUp(u64, usize),
+    /// Comes, is polled once, and is not looked at again for long.
+    Sluggish(u64),
+}
+
+/// Runs callers of one limiter and answers what they kept.
+async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
+    let (permits, patience) = match habit {
+        Habit::Now(permits) => (permits, Patience::None),
+        Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
+            (permits, Patience::Endless)
+        }
+    };
+    let request = Request { permits, patience, deadline: 1_000_000_000, creates: false };
+    let mut acquire = Acquire::new(engine, request, None);
+    let verdict = match habit {
+        Habit::GivesUp(_, polls) => {
+            let mut polls = polls;
+            let verdict = poll_fn(|cx| match Pin::new(&mut acquire).poll(cx) {
+                Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
+                Poll::Pending if polls == 0 => Poll::Ready(None),
+                Poll::Pending => {
+                    polls -= 1;
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            })
+            .await;
+            drop(acquire);
+            let Some(verdict) = verdict else { return 0 };
+            verdict
+        }
+        Habit::Sluggish(_) => {
+            let early = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+            match early {
+                Poll::Ready(verdict) => verdict,
+                Poll::Pending => {
+                    for _ in 0..20 {
+                        rt::yield_now().await;
+                    }
+                    acquire.await
+                }
+            }
+        }
+        _ => acquire.await,
+    };
+    match verdict {
+        Verdict::Call(_, Outcome::Granted) => permits,
+        Verdict::Call(_, Outcome::Refused(_)) | Verdict::Queue(..) => {
+            assert_eq!(patience, Patience::None, "a wait without end was refused");
+            0
+        }
+        Verdict::Call(_, Outcome::ExceedsRate) => 0,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn check(rate: u64, lose: usize, habits: &'static [Habit]) {
+    shuttle::check_random(
+        move || {
+            let books = Books::new(rate, lose);
+            let core = Arc::new(Core {
+                store: Arc::new(books.clone()),
+                clock: Clock::manual(0).0,
+                origin: rt::now(),
+                server_time: AtomicI64::new(0),
+                tasks: Tasks::default(),
+            });
+            let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
+            let callers: Vec<_> = habits
+                .iter()
+                .map(|habit| shuttle::future::spawn(call(engine.clone(), *habit)))
+                .collect();
+            let kept: u64 = shuttle::future::block_on(async move {
+                let mut kept = 0;
+                for caller in callers {
+                    kept += caller.await.unwrap();
+                }
+                core.tasks.drained().await;
+                kept
+            });
+            assert!(engine.is_idle());
+            let books = books.0.lock().unwrap();
+            assert_eq!(books.granted, kept + books.refunded(), "granted = kept + given back");
+        },
+        ORDERS,
+    );
+}
+
+#[test]
+fn callers_that_do_not_wait() {
+    check(3, 0, &[Habit::Now(1), Habit::Now(1), Habit::Now(2), Habit::Now(4)]);
+}
+
+#[test]
+fn callers_that_wait() {
+    check(2, 0, &[Habit::Wait(2), Habit::Wait(1), Habit::Wait(1), Habit::Now(1)]);
+}
+
+#[test]
+fn callers_that_give_up() {
+    check(
+        2,
+        0,
+        &[Habit::GivesUp(1, 0), Habit::GivesUp(2, 2), Habit::GivesUp(1, 5), Habit::Wait(1)],
+    );
+}
+
+#[test]
+fn a_caller_that_is_not_polled_holds_nobody_up() {
+    check(2, 0, &[Habit::Sluggish(1), Habit::Wait(2), Habit::Now(1), Habit::GivesUp(1, 1)]);
+}
+
+#[test]
+fn lost_answers_count_once() {
+    check(2, 3, &[Habit::Wait(1), Habit::Wait(2), Habit::GivesUp(1, 3), Habit::Now(1)]);
+}
