@@ -231,9 +231,8 @@ impl ClientBuilder {
     /// [`Error::InvalidArgument`] for an address that is none, an id that is no UUID, a deadline
     /// of zero; [`Error::Unavailable`], [`Error::Timeout`] and [`Error::Auth`] for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let (client, store) = self.open(url)?;
-        store.ping().await.map_err(connect_error)?;
-        Ok(client)
+        let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
+        self.build(Arc::new(store))
     }
 
     /// As [`connect`](Self::connect), but leaves the connecting to the first call: a service can
@@ -243,13 +242,14 @@ impl ClientBuilder {
     ///
     /// [`Error::InvalidArgument`], as [`connect`](Self::connect).
     pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
-        Ok(self.open(url)?.0)
+        let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
+        self.build(Arc::new(store))
     }
 
-    fn open(self, url: &str) -> Result<(Client, RedisStore), Error> {
-        let attempt = self.deadline.unwrap_or(DEADLINE) / ATTEMPTS;
-        let store = RedisStore::open(url, attempt).map_err(connect_error)?;
-        Ok((self.build(Arc::new(store.clone()))?, store))
+    /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
+    /// ask again.
+    fn attempt(&self) -> Duration {
+        self.deadline.unwrap_or(DEADLINE) / ATTEMPTS
     }
 
     /// A client of an in-process store, for which no server is needed.
@@ -301,13 +301,19 @@ impl ClientBuilder {
 
 /// A store in this process, in place of a server: the same rules, the same decisions. Clones are
 /// the same store; clients that are built over it share its limiters.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct InProcessStore(MemoryStore);
 
 impl InProcessStore {
     /// An empty store.
     pub fn new() -> Self {
-        InProcessStore::default()
+        InProcessStore(MemoryStore::new())
+    }
+}
+
+impl Default for InProcessStore {
+    fn default() -> Self {
+        InProcessStore::new()
     }
 }
 

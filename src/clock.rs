@@ -52,7 +52,10 @@ impl Clock {
                 }
             }
             Source::Server => Reading { now: Now::Server, into_ms: 0 },
-            Source::Manual(now) => Reading { now: Now::At(now.load(Ordering::SeqCst)), into_ms: 0 },
+            Source::Manual(now) => match now.load(Ordering::SeqCst) {
+                FOLLOW_SYSTEM => Clock::system().read(),
+                now => Reading { now: Now::At(now), into_ms: 0 },
+            },
         }
     }
 }
@@ -90,10 +93,26 @@ impl ManualClock {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }
 
+    /// Moves the time by so many milliseconds.
+    pub fn advance(&self, ms: i64) {
+        let moved = |now| Some(standing(now).saturating_add(ms));
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
+    }
+
+    /// The time, in milliseconds since the Unix epoch.
+    pub fn now(&self) -> i64 {
+        standing(self.0.load(Ordering::SeqCst))
+    }
+
     /// Lets it go with the system's clock, until it is set again.
     pub fn follow_system(&self) {
         self.0.store(FOLLOW_SYSTEM, Ordering::SeqCst);
     }
+}
+
+/// What a manual clock that holds this shows.
+fn standing(held: i64) -> i64 {
+    if held == FOLLOW_SYSTEM { system_ms() } else { held }
 }
 
 /// The time of an attempt, or whose clock is to give it.
@@ -113,4 +132,21 @@ fn system_time() -> Duration {
 /// The same in whole milliseconds.
 pub(crate) fn system_ms() -> i64 {
     i64::try_from(system_time().as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_stands_moves_and_follows() {
+        let (clock, manual) = Clock::manual(5);
+        assert_eq!(clock.read().now, Now::At(5));
+        manual.advance(-3);
+        assert_eq!((clock.read().now, manual.now()), (Now::At(2), 2));
+        let before = system_ms();
+        manual.follow_system();
+        let Now::At(now) = clock.read().now else { panic!("not a time") };
+        assert!((before..=system_ms()).contains(&now));
+    }
 }

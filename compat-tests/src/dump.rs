@@ -13,6 +13,9 @@ use crate::watch::{self, Seen};
 /// By how much times to live may differ and still count as equal, in ms.
 const TTL_TOLERANCE_MS: i64 = 2_000;
 
+/// How many entries of a log are shown; the alternate form shows all.
+const SHOWN: usize = 20;
+
 /// A limiter's state.
 #[derive(Clone, Debug)]
 pub struct Dump {
@@ -128,11 +131,7 @@ impl Dump {
                 budgets.insert(client, found);
             }
         }
-        Ok(Dump {
-            name: name.to_owned(),
-            hash,
-            budgets,
-        })
+        Ok(Dump { name: name.to_owned(), hash, budgets })
     }
 
     /// A field of the hash.
@@ -159,52 +158,26 @@ impl Dump {
                 lines.push(format!("{what}: {a} | {b}"));
             }
         };
-        compare(
-            "hash",
-            plain(&self.hash, show_hash),
-            plain(&other.hash, show_hash),
-        );
-        compare(
-            "hash ttl",
-            ttls(&self.hash, &other.hash),
-            ttls(&other.hash, &self.hash),
-        );
-        let (a, b): (Vec<_>, Vec<_>) = (
-            self.budgets.iter().collect(),
-            other.budgets.iter().collect(),
-        );
-        compare(
-            "clients",
-            (a.len() - 1).to_string(),
-            (b.len() - 1).to_string(),
-        );
+        compare("hash", plain(&self.hash, show_hash), plain(&other.hash, show_hash));
+        compare("hash ttl", ttls(&self.hash, &other.hash), ttls(&other.hash, &self.hash));
+        let (a, b): (Vec<_>, Vec<_>) =
+            (self.budgets.iter().collect(), other.budgets.iter().collect());
+        compare("clients", (a.len() - 1).to_string(), (b.len() - 1).to_string());
         for (i, ((_, a), (_, b))) in a.iter().zip(&b).enumerate() {
             let whose = match i {
                 0 => "OVERALL".to_owned(),
                 n => format!("client {n}"),
             };
             let value = format!("{whose} value");
-            compare(
-                &value,
-                plain(&a.value, String::clone),
-                plain(&b.value, String::clone),
-            );
-            compare(
-                &format!("{value} ttl"),
-                ttls(&a.value, &b.value),
-                ttls(&b.value, &a.value),
-            );
+            compare(&value, plain(&a.value, String::clone), plain(&b.value, String::clone));
+            compare(&format!("{value} ttl"), ttls(&a.value, &b.value), ttls(&b.value, &a.value));
             let log = format!("{whose} log");
             compare(
                 &log,
                 plain(&a.log, |log| show_shape(log)),
                 plain(&b.log, |log| show_shape(log)),
             );
-            compare(
-                &format!("{log} ttl"),
-                ttls(&a.log, &b.log),
-                ttls(&b.log, &a.log),
-            );
+            compare(&format!("{log} ttl"), ttls(&a.log, &b.log), ttls(&b.log, &a.log));
         }
         lines
     }
@@ -225,8 +198,15 @@ impl fmt::Display for Dump {
             writeln!(f, "{}", keys.log(client.as_deref()))?;
             let entries = |log: &Vec<Seen>| format!("{} entries", log.len());
             writeln!(f, "    {}", budget.log.line(entries))?;
-            for entry in budget.entries() {
+            let shown = match f.alternate() {
+                true => usize::MAX,
+                false => SHOWN,
+            };
+            for entry in budget.entries().iter().take(shown) {
                 writeln!(f, "    {}  {}", entry.at_ms, entry.entry)?;
+            }
+            if budget.entries().len() > shown {
+                writeln!(f, "    ...")?;
             }
             let logged = budget.logged() as i64;
             match (budget.left(), rate) {

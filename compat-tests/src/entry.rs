@@ -23,10 +23,7 @@ impl Entry {
             && let Some((id, permits)) = rest.split_at_checked(usize::from(*length))
             && let Ok(permits) = permits.try_into()
         {
-            return Entry::Grant {
-                id: id.to_vec(),
-                permits: u32::from_le_bytes(permits),
-            };
+            return Entry::Grant { id: id.to_vec(), permits: u32::from_le_bytes(permits) };
         }
         Entry::Foreign(member.to_vec())
     }

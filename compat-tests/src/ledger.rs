@@ -51,26 +51,19 @@ pub struct Balance {
     pub span_ms: i64,
     /// What the rate allows in that time: rate × span / interval + rate.
     pub budget: f64,
+    /// The part that was used: the interval by the mean time from the grant of
+    /// a permit to that of the permit that came a whole rate later. A permit
+    /// that is taken again as soon as it is free makes 1.
+    pub used: f64,
     /// The start of the fullest window that is shorter than the interval by
     /// the tolerance, and the permits that were certainly granted in it.
     pub fullest: (i64, u64),
 }
 
-impl Balance {
-    /// The part of the budget that was used.
-    pub fn utilisation(&self) -> f64 {
-        self.total as f64 / self.budget
-    }
-}
-
 impl Ledger {
     /// An empty ledger for `rate` permits every `interval_ms`.
     pub fn new(rate: u64, interval_ms: u64) -> Ledger {
-        Ledger {
-            rate,
-            interval_ms: interval_ms as i64,
-            grants: Vec::new(),
-        }
+        Ledger { rate, interval_ms: interval_ms as i64, grants: Vec::new() }
     }
 
     /// Adds grants.
@@ -90,7 +83,20 @@ impl Ledger {
             total: self.grants.iter().map(|grant| grant.permits).sum(),
             span_ms,
             budget: rate * span_ms as f64 / self.interval_ms as f64 + rate,
+            used: self.used(),
             fullest: self.fullest(),
+        }
+    }
+
+    fn used(&self) -> f64 {
+        let times = |grant: &Grant| vec![grant.latest_ms; grant.permits as usize];
+        let permits: Vec<_> = self.grants.iter().flat_map(times).collect();
+        let later = permits.iter().skip(self.rate as usize);
+        let gaps: Vec<_> = permits.iter().zip(later).map(|(a, b)| b - a).collect();
+        let sum: i64 = gaps.iter().sum();
+        match sum {
+            0 => 0.0,
+            sum => (self.interval_ms * gaps.len() as i64) as f64 / sum as f64,
         }
     }
 
@@ -106,10 +112,7 @@ impl Ledger {
                 .sum();
             (from, permits)
         };
-        (0..self.grants.len())
-            .map(within)
-            .max_by_key(|(_, permits)| *permits)
-            .unwrap_or((0, 0))
+        (0..self.grants.len()).map(within).max_by_key(|(_, permits)| *permits).unwrap_or((0, 0))
     }
 
     /// The verdict on over-issue: an explanation where there is one.
@@ -133,7 +136,7 @@ impl Ledger {
 
     /// Panics where less than this part of the budget was used.
     pub fn assert_used(&self, part: f64) {
-        let used = self.balance().utilisation();
+        let used = self.balance().used;
         assert!(used >= part, "only {used:.4} was used: {self}");
     }
 }
@@ -151,7 +154,7 @@ impl fmt::Display for Ledger {
             b.total,
             b.span_ms,
             b.budget,
-            100.0 * b.utilisation(),
+            100.0 * b.used,
             self.interval_ms - TOLERANCE_MS,
             b.fullest.1,
             b.fullest.0,
@@ -168,12 +171,7 @@ mod tests {
     }
 
     fn within(earliest_ms: i64, latest_ms: i64, permits: u64) -> Grant {
-        Grant {
-            who: "x".into(),
-            permits,
-            earliest_ms,
-            latest_ms,
-        }
+        Grant { who: "x".into(), permits, earliest_ms, latest_ms }
     }
 
     fn ledger(grants: impl IntoIterator<Item = Grant>) -> Ledger {
@@ -199,11 +197,7 @@ mod tests {
     #[test]
     fn a_grant_just_before_the_edge_is_tolerated() {
         ledger([at(1000, 10), at(1081, 1), at(1200, 9)]).assert_sound();
-        assert!(
-            ledger([at(1000, 10), at(1080, 1), at(1200, 9)])
-                .over_issue()
-                .is_some()
-        );
+        assert!(ledger([at(1000, 10), at(1080, 1), at(1200, 9)]).over_issue().is_some());
     }
 
     #[test]
@@ -217,11 +211,18 @@ mod tests {
     #[test]
     fn a_grant_that_may_lie_outside_the_window_convicts_nobody() {
         ledger([at(1000, 10), within(1070, 1120, 1)]).assert_sound();
-        assert!(
-            ledger([at(1000, 10), within(1010, 1060, 1)])
-                .over_issue()
-                .is_some()
-        );
+        assert!(ledger([at(1000, 10), within(1010, 1060, 1)]).over_issue().is_some());
+    }
+
+    #[test]
+    fn an_end_amidst_an_interval_wastes_nothing() {
+        ledger([at(1000, 10), at(1100, 10), at(1200, 10), at(1299, 1)]).assert_used(0.99);
+    }
+
+    #[test]
+    fn permits_that_come_late_each_time_are_missed() {
+        let late = ledger((0..10).map(|i| at(1000 + i * 110, 10))).balance();
+        assert!((0.9..0.92).contains(&late.used), "{late:?}");
     }
 
     #[test]

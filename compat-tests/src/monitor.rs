@@ -23,17 +23,13 @@ pub struct Command {
 impl Command {
     /// True where this is the command `name`, in any case.
     pub fn is(&self, name: &str) -> bool {
-        self.words
-            .first()
-            .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+        self.words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
     }
 
     /// True where a word contains `text`.
     pub fn mentions(&self, text: &str) -> bool {
         let text = text.as_bytes();
-        self.words
-            .iter()
-            .any(|word| word.windows(text.len()).any(|part| part == text))
+        self.words.iter().any(|word| word.windows(text.len()).any(|part| part == text))
     }
 }
 
@@ -57,12 +53,9 @@ impl Monitor {
             .expect("the server takes connections");
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
-        for command in [
-            server.password().map(|p| format!("AUTH {p}")),
-            Some("MONITOR".into()),
-        ]
-        .into_iter()
-        .flatten()
+        for command in [server.password().map(|p| format!("AUTH {p}")), Some("MONITOR".into())]
+            .into_iter()
+            .flatten()
         {
             let request = format!("{command}\r\n");
             stream.write_all(request.as_bytes()).await.expect("a write");
@@ -88,12 +81,7 @@ impl Monitor {
                 }
             }
         });
-        Monitor {
-            server: server.connect().await,
-            seen,
-            lines,
-            reader,
-        }
+        Monitor { server: server.connect().await, seen, lines, reader }
     }
 
     /// What was carried out since the start, or since the last time, up to
@@ -105,10 +93,7 @@ impl Monitor {
             .query_async(&mut self.server)
             .await
             .expect("the server answers");
-        self.lines
-            .wait_for(|line| *line == mark.as_bytes())
-            .await
-            .expect("MONITOR goes on");
+        self.lines.wait_for(|line| *line == mark.as_bytes()).await.expect("MONITOR goes on");
         std::mem::take(&mut *self.seen.lock().expect("the record"))
     }
 }
@@ -194,12 +179,7 @@ mod tests {
         let mut monitor = Monitor::start(&server).await;
         let every: Vec<u8> = (0..=255).collect();
         let script = "return redis.call('zadd', 'log', ARGV[1], ARGV[2])";
-        let eval = redis::cmd("EVAL")
-            .arg(script)
-            .arg(0)
-            .arg(7)
-            .arg(&every)
-            .take();
+        let eval = redis::cmd("EVAL").arg(script).arg(0).arg(7).arg(&every).take();
         let () = server.run(eval).await;
         let seen = monitor.take().await;
         let added: Vec<_> = seen.iter().filter(|c| c.is("zadd")).collect();

@@ -78,16 +78,12 @@ pub struct Options {
 impl Options {
     /// A peer on the server at `url`.
     pub fn new(kind: Kind, url: impl Into<String>) -> Self {
-        Options {
-            kind,
-            arguments: vec!["--redis".into(), url.into()],
-        }
+        Options { kind, arguments: vec!["--redis".into(), url.into()] }
     }
 
     /// A prefix for all keys.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
-        self.arguments
-            .extend(["--key-prefix".into(), prefix.into()]);
+        self.arguments.extend(["--key-prefix".into(), prefix.into()]);
         self
     }
 
@@ -125,7 +121,8 @@ struct Pending {
 
 #[derive(Deserialize)]
 struct Reply {
-    id: Option<u64>,
+    #[serde(default)]
+    id: Value,
     #[serde(default)]
     result: Value,
     error: Option<CallError>,
@@ -139,6 +136,17 @@ impl Peer {
 
     /// Starts a peer and waits until it is ready.
     pub async fn start_with(options: Options) -> Peer {
+        let started = Self::launch(&options).await;
+        started.unwrap_or_else(|said| panic!("no peer for {options:?}: {said}"))
+    }
+
+    /// Tries to start a peer on a server that may not let it in; fails with
+    /// what it said before it ended.
+    pub async fn try_start(kind: Kind, url: impl Into<String>) -> Result<Peer, String> {
+        Self::launch(&Options::new(kind, url)).await
+    }
+
+    async fn launch(options: &Options) -> Result<Peer, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peer");
         let mut command = Command::new(&script);
         match options.kind {
@@ -161,19 +169,19 @@ impl Peer {
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let pending = Arc::new(Pending::default());
         *pending.calls.lock().expect("the calls") = Some(HashMap::new());
-        tokio::spawn(keep_log(
-            child.stderr.take().expect("a pipe"),
-            pending.clone(),
-        ));
+        let errors = child.stderr.take().expect("a pipe");
+        let log = tokio::spawn(keep_log(errors, pending.clone()));
 
         let mut first = String::new();
         let read = tokio::time::timeout(START, output.read_line(&mut first)).await;
         let ready = match (read, serde_json::from_str(&first)) {
             (Ok(Ok(_)), Ok(ready)) => ready,
-            _ => panic!(
-                "no ready line but {first:?} from {options:?}{}",
-                pending.tail()
-            ),
+            _ => {
+                // Once it has ended, all it said is there.
+                let _ = child.kill().await;
+                let _ = log.await;
+                return Err(format!("no ready line but {first:?}{}", pending.tail()));
+            }
         };
         tokio::spawn(read_replies(output, pending.clone()));
         let (lines, mut outbox) = mpsc::unbounded_channel::<String>();
@@ -184,14 +192,7 @@ impl Peer {
                 }
             }
         });
-        Peer {
-            kind: options.kind,
-            ready,
-            next_id: AtomicU64::new(1),
-            pending,
-            lines,
-            child,
-        }
+        Ok(Peer { kind: options.kind, ready, next_id: AtomicU64::new(1), pending, lines, child })
     }
 
     /// Which implementation it runs.
@@ -224,12 +225,7 @@ impl Peer {
             calls.insert(id, reply);
         }
         let _ = self.lines.send(request.clone() + "\n");
-        Call {
-            peer: self,
-            id,
-            request,
-            answer,
-        }
+        Call { peer: self, id, request, answer }
     }
 
     /// Makes a call and waits for its answer.
@@ -256,9 +252,7 @@ impl Peer {
 
     /// Closes the peer's input and waits for it to end: its exit status.
     pub async fn finish(self) -> Option<i32> {
-        let Peer {
-            lines, mut child, ..
-        } = self;
+        let Peer { lines, mut child, .. } = self;
         drop(lines);
         let end = tokio::time::timeout(CALL, child.wait()).await;
         end.expect("the peer ends").expect("a status").code()
@@ -288,11 +282,7 @@ impl Call<'_> {
             Err(_) => "does not answer",
         };
         let Peer { kind, pending, .. } = self.peer;
-        panic!(
-            "the {kind:?} peer {why}: {}{}",
-            self.request,
-            pending.tail()
-        );
+        panic!("the {kind:?} peer {why}: {}{}", self.request, pending.tail());
     }
 
     /// Cancels the call; true where it was still running.
@@ -306,10 +296,7 @@ impl Pending {
     fn tail(&self) -> String {
         let log = self.log.lock().expect("the log");
         let start = log.len().saturating_sub(30);
-        log[start..]
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect()
+        log[start..].iter().map(|line| format!("\n    {line}")).collect()
     }
 }
 
@@ -330,7 +317,7 @@ async fn read_replies(output: BufReader<ChildStdout>, pending: Arc<Pending>) {
         let reply: Reply =
             serde_json::from_str(&line).unwrap_or_else(|e| panic!("a peer writes {line:?}: {e}"));
         let mut calls = pending.calls.lock().expect("the calls");
-        let waiting = reply.id.and_then(|id| calls.as_mut()?.remove(&id));
+        let waiting = reply.id.as_u64().and_then(|id| calls.as_mut()?.remove(&id));
         if let Some(waiting) = waiting {
             let _ = waiting.send(match reply.error {
                 Some(error) => Err(error),

@@ -109,12 +109,7 @@ impl Proxy {
             }
         };
         let acceptor = Mutex::new(Some(accept(listener, shared.clone())));
-        Proxy {
-            port,
-            password,
-            shared,
-            acceptor,
-        }
+        Proxy { port, password, shared, acceptor }
     }
 
     /// The address that peers connect to.
@@ -143,10 +138,7 @@ impl Proxy {
             sprung,
             release: released,
         });
-        Trap {
-            sprung: sprung_seen,
-            release,
-        }
+        Trap { sprung: sprung_seen, release }
     }
 
     /// Closes every connection; new ones are welcome.
@@ -166,9 +158,8 @@ impl Proxy {
 
     /// Takes new connections again.
     pub async fn accept(&self) {
-        let listener = TcpListener::bind(("127.0.0.1", self.port))
-            .await
-            .expect("the proxy's port is free");
+        let listener =
+            TcpListener::bind(("127.0.0.1", self.port)).await.expect("the proxy's port is free");
         *self.acceptor.lock().expect("the acceptor") = Some(accept(listener, self.shared.clone()));
     }
 }
@@ -283,11 +274,9 @@ async fn pump_requests(
 /// The first armed trap for this request, disarmed.
 fn spring(shared: &Shared, request: &[u8]) -> Option<Armed> {
     let mut traps = shared.traps.lock().expect("the traps");
-    let hit = traps.iter().position(|trap| {
-        request
-            .windows(trap.needle.len().max(1))
-            .any(|w| w == trap.needle)
-    })?;
+    let hit = traps
+        .iter()
+        .position(|trap| request.windows(trap.needle.len().max(1)).any(|w| w == trap.needle))?;
     Some(traps.remove(hit))
 }
 

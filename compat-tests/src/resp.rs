@@ -25,9 +25,9 @@ fn header(bytes: &[u8], at: usize) -> Option<(Option<usize>, usize)> {
     let rest = bytes.get(at..)?;
     let end = rest.windows(2).position(|w| w == b"\r\n")?;
     let number = match rest[..end] {
-        [b'*' | b'$', ref digits @ ..] => std::str::from_utf8(digits)
-            .ok()
-            .and_then(|d| d.parse().ok()),
+        [b'*' | b'$', ref digits @ ..] => {
+            std::str::from_utf8(digits).ok().and_then(|d| d.parse().ok())
+        }
         _ => None,
     };
     Some((number, at + end + 2))

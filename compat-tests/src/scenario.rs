@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{OnceCell, RwLock};
 
 use crate::dump::{Budget, Dump};
+use crate::entry::Entry;
 use crate::keys::Keys;
 use crate::peer::{Kind, Limiter, Peer};
 use crate::server::{Options, Server};
@@ -32,10 +33,7 @@ pub fn kinds() -> Vec<Kind> {
 /// Every ordered pair of them.
 pub fn pairs() -> Vec<(Kind, Kind)> {
     let kinds = kinds();
-    kinds
-        .iter()
-        .flat_map(|one| kinds.iter().map(|other| (*one, *other)))
-        .collect()
+    kinds.iter().flat_map(|one| kinds.iter().map(|other| (*one, *other))).collect()
 }
 
 /// A server and the peers on it, started when they are first asked for.
@@ -43,8 +41,11 @@ pub fn pairs() -> Vec<(Kind, Kind)> {
 pub struct World {
     /// The server.
     pub server: Server,
-    peers: Mutex<HashMap<(Kind, usize), Arc<Peer>>>,
+    peers: Mutex<HashMap<(Kind, usize), Place>>,
 }
+
+/// Where one peer is, once it was asked for.
+type Place = Arc<OnceCell<Arc<Peer>>>;
 
 impl World {
     /// A world of its own, for a test that harms its server.
@@ -54,27 +55,25 @@ impl World {
 
     /// The same with a server of some kind.
     pub async fn start_with(options: Options) -> World {
-        World {
-            server: Server::start_with(options).await,
-            peers: Mutex::default(),
-        }
+        World { server: Server::start_with(options).await, peers: Mutex::default() }
     }
 
     /// The peer number `nth` of a kind; each is a client of its own.
     pub async fn peer(&self, kind: Kind, nth: usize) -> Arc<Peer> {
-        let mut peers = self.peers.lock().await;
-        if let Some(peer) = peers.get(&(kind, nth)) {
-            return peer.clone();
-        }
-        let peer = Arc::new(Peer::start(kind, self.server.url()).await);
-        peers.insert((kind, nth), peer.clone());
-        peer
+        let place = {
+            let mut peers = self.peers.lock().expect("the peers");
+            peers.entry((kind, nth)).or_default().clone()
+        };
+        let start = async || Arc::new(Peer::start(kind, self.server.url()).await);
+        place.get_or_init(start).await.clone()
     }
 
     /// A case for two clients of these kinds on a limiter called `name`.
     pub async fn case(&self, kinds: (Kind, Kind), name: &str) -> Case<'_> {
-        let one = self.peer(kinds.0, 0).await;
-        let other = self.peer(kinds.1, usize::from(kinds.0 == kinds.1)).await;
+        let (one, other) = tokio::join!(
+            self.peer(kinds.0, 0),
+            self.peer(kinds.1, usize::from(kinds.0 == kinds.1))
+        );
         Case {
             world: self,
             one: one.limiter(name),
@@ -95,9 +94,24 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 });
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
-/// Runs a future on the runtime that the tests share.
+/// Whoever needs the machine for itself holds this alone.
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// Runs a future on the runtime that the tests share, beside others.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
-    RUNTIME.block_on(future)
+    RUNTIME.block_on(async {
+        let _beside = MACHINE.read().await;
+        future.await
+    })
+}
+
+/// Runs a future while no other scenario of this binary runs: for those that
+/// measure how much of a budget is used, or how long something takes.
+pub fn run_alone<T>(future: impl Future<Output = T>) -> T {
+    RUNTIME.block_on(async {
+        let _alone = MACHINE.write().await;
+        future.await
+    })
 }
 
 /// The world that the tests share. Its server must not be harmed.
@@ -134,9 +148,19 @@ impl Case<'_> {
         (self.one.peer().kind(), self.other.peer().kind())
     }
 
+    /// True where the first client is a Rust one.
+    pub fn is_rust(&self) -> bool {
+        self.kinds().0 == Kind::Rust
+    }
+
     /// The id of the first client.
     pub fn id(&self) -> &str {
         self.one.peer().client_id()
+    }
+
+    /// The id of the other client.
+    pub fn other_id(&self) -> &str {
+        self.other.peer().client_id()
     }
 
     /// The limiter's state.
@@ -176,15 +200,18 @@ impl Case<'_> {
             .unwrap_or_else(|e| panic!("ZADD: {e}"))
     }
 
-    /// Moves the oldest entry of the log into the past by `ms`, as if that
-    /// time had gone by for it.
-    pub async fn age_oldest(&self, ms: i64) {
-        let log = self.keys.log(None);
-        let oldest: Vec<Vec<u8>> = self.redis("ZRANGE @l 0 0").await;
+    /// Moves an entry of so many permits into the past by `ms`, as if that time
+    /// had gone by for it.
+    pub async fn age(&self, permits: u64, ms: i64) {
+        let budget = self.overall().await;
+        let mut entries = budget.entries().iter().map(|seen| &seen.entry);
+        let Some(Entry::Grant { id, permits }) = entries.find(|e| e.permits() == permits) else {
+            panic!("no entry of {permits} in the log of {}", self.keys.hash());
+        };
         redis::cmd("ZINCRBY")
-            .arg(log)
+            .arg(self.keys.log(None))
             .arg(-ms)
-            .arg(&oldest[0])
+            .arg(Entry::encode(id, *permits))
             .query_async(&mut self.connection.clone())
             .await
             .unwrap_or_else(|e| panic!("ZINCRBY: {e}"))
@@ -200,22 +227,25 @@ pub fn now_ms() -> i64 {
 /// Runs a scenario for every ordered pair of kinds. Where it fails, the pair
 /// and the limiter's state are printed.
 pub fn each_pair(scenario: impl AsyncFn(&Case<'_>)) {
-    run(async {
-        for kinds in pairs() {
-            let case = shared_world().await.case(kinds, &fresh_name()).await;
-            run_case(&case, &scenario).await;
-        }
-    });
+    run(of_pairs(pairs(), scenario));
+}
+
+/// The same while no other scenario of this binary runs.
+pub fn each_pair_alone(scenario: impl AsyncFn(&Case<'_>)) {
+    run_alone(of_pairs(pairs(), scenario));
 }
 
 /// Runs a scenario for two clients of the same kind, for each kind.
-pub fn each_kind(scenario: impl AsyncFn(Kind, &Case<'_>)) {
-    run(async {
-        for kind in kinds() {
-            let case = shared_world().await.case((kind, kind), &fresh_name()).await;
-            run_case(&case, async |case: &Case<'_>| scenario(kind, case).await).await;
-        }
-    });
+pub fn each_kind(scenario: impl AsyncFn(&Case<'_>)) {
+    let pairs = kinds().into_iter().map(|kind| (kind, kind));
+    run(of_pairs(pairs.collect(), scenario));
+}
+
+async fn of_pairs(pairs: Vec<(Kind, Kind)>, scenario: impl AsyncFn(&Case<'_>)) {
+    for kinds in pairs {
+        let case = shared_world().await.case(kinds, &fresh_name()).await;
+        run_case(&case, &scenario).await;
+    }
 }
 
 /// Runs a scenario for one case.

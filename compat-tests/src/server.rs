@@ -1,9 +1,7 @@
 //! Servers that a test starts, spoils and ends.
 
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -40,7 +38,6 @@ impl Options {
 #[derive(Debug)]
 pub struct Server {
     options: Options,
-    folder: PathBuf,
     port: u16,
     child: Mutex<Child>,
 }
@@ -53,24 +50,15 @@ impl Server {
 
     /// Starts a server and waits until it answers.
     pub async fn start_with(options: Options) -> Server {
-        let folder = scratch_folder();
         for _ in 0..20 {
             let port = port::candidate();
-            let child = spawn(&options, &folder, port);
-            let server = Server {
-                options: options.clone(),
-                folder: folder.clone(),
-                port,
-                child: Mutex::new(child),
-            };
+            let child = spawn(&options, port);
+            let server = Server { options: options.clone(), port, child: Mutex::new(child) };
             if server.answers().await {
                 return server;
             }
         }
-        panic!(
-            "no server started in 20 attempts; see {}",
-            folder.join("log").display()
-        );
+        panic!("no server starts with {options:?}");
     }
 
     /// The address that peers connect to, with the password if there is one.
@@ -133,8 +121,7 @@ impl Server {
     pub async fn restart(&self) {
         self.kill();
         for _ in 0..20 {
-            *self.child.lock().expect("the child's lock") =
-                spawn(&self.options, &self.folder, self.port);
+            *self.child.lock().expect("the child's lock") = spawn(&self.options, self.port);
             if self.answers().await {
                 return;
             }
@@ -183,10 +170,8 @@ impl Server {
                 child.id()
             };
             if let Ok(mut connection) = connect(&self.url()).await
-                && let Ok(info) = redis::cmd("INFO")
-                    .arg("server")
-                    .query_async::<String>(&mut connection)
-                    .await
+                && let Ok(info) =
+                    redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await
                 && info.lines().any(|l| l == format!("process_id:{id}"))
             {
                 return true;
@@ -200,7 +185,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -210,42 +194,24 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(deadline)
         .set_response_timeout(deadline);
-    Client::open(url)?
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn spawn(options: &Options, folder: &std::path::Path, port: u16) -> Child {
+fn spawn(options: &Options, port: u16) -> Child {
     let binary = std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into());
-    let log = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(folder.join("log"))
-        .expect("the server's log can be written");
     let mut command = tied::command(&binary);
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
         .args(&options.arguments)
-        .current_dir(folder)
+        .current_dir(std::env::temp_dir())
         .stdin(Stdio::null())
-        .stdout(log)
+        .stdout(Stdio::null())
         .stderr(Stdio::null());
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
     }
     tied::spawn(command).unwrap_or_else(|e| panic!("setpriv {binary}: {e}"))
-}
-
-fn scratch_folder() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let folder = std::env::temp_dir().join(format!(
-        "compat-server-{}-{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    ));
-    std::fs::create_dir_all(&folder).expect("a scratch folder can be made");
-    folder
 }
 
 #[cfg(test)]

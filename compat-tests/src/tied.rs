@@ -35,11 +35,7 @@ pub(crate) fn command(program: &str) -> Command {
 /// `setpriv` becomes it.
 pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
     let (reply, answer) = channel();
-    STARTER
-        .lock()
-        .expect("the starter's lock")
-        .send((command, reply))
-        .expect("the starter lives");
+    STARTER.lock().expect("the starter's lock").send((command, reply)).expect("the starter lives");
     answer.recv().expect("the starter answers")
 }
 

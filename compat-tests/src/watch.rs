@@ -52,24 +52,13 @@ impl Watch {
                 }
             }
         });
-        Watch {
-            keys,
-            connection,
-            seen,
-            reader,
-        }
+        Watch { keys, connection, seen, reader }
     }
 
     /// Reads the logs a last time and answers all that was seen, by date.
     pub async fn finish(mut self) -> Vec<Seen> {
         sample(&mut self.connection, &self.keys, &self.seen).await;
-        let mut all: Vec<_> = self
-            .seen
-            .lock()
-            .expect("the record")
-            .values()
-            .cloned()
-            .collect();
+        let mut all: Vec<_> = self.seen.lock().expect("the record").values().cloned().collect();
         all.sort_by_key(|seen| seen.at_ms);
         all
     }
@@ -105,9 +94,7 @@ pub async fn read(connection: &mut MultiplexedConnection, key: &str) -> Vec<Seen
         .query_async(connection)
         .await
         .unwrap_or_else(|e| panic!("the log {key}: {e}"));
-    log.into_iter()
-        .map(|(member, score)| seen(key, score.as_bytes(), &member))
-        .collect()
+    log.into_iter().map(|(member, score)| seen(key, score.as_bytes(), &member)).collect()
 }
 
 /// The entries that recorded commands added.
@@ -118,10 +105,7 @@ pub fn added(commands: &[Command]) -> Vec<Seen> {
             continue;
         };
         let key = String::from_utf8_lossy(key);
-        let flags = rest
-            .iter()
-            .take_while(|word| word.iter().all(u8::is_ascii_alphabetic))
-            .count();
+        let flags = rest.iter().take_while(|word| word.iter().all(u8::is_ascii_alphabetic)).count();
         for pair in rest[flags..].chunks_exact(2) {
             all.push(seen(&key, &pair[0], &pair[1]));
         }
@@ -131,14 +115,8 @@ pub fn added(commands: &[Command]) -> Vec<Seen> {
 
 fn seen(key: &str, score: &[u8], member: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(score);
-    let score: f64 = text
-        .parse()
-        .unwrap_or_else(|_| panic!("score {text:?} in {key}"));
-    Seen {
-        key: key.to_owned(),
-        at_ms: score as i64,
-        entry: Entry::decode(member),
-    }
+    let score: f64 = text.parse().unwrap_or_else(|_| panic!("score {text:?} in {key}"));
+    Seen { key: key.to_owned(), at_ms: score as i64, entry: Entry::decode(member) }
 }
 
 #[cfg(test)]
@@ -149,9 +127,7 @@ mod tests {
     async fn add(server: &Server, score: u64, id: u8, permits: u32) {
         let member = Entry::encode(&[id; 16], permits);
         let mut zadd = redis::cmd("ZADD");
-        let () = server
-            .run(zadd.arg("log").arg(score).arg(member).take())
-            .await;
+        let () = server.run(zadd.arg("log").arg(score).arg(member).take()).await;
     }
 
     #[tokio::test]

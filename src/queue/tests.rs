@@ -438,10 +438,7 @@ fn outcomes_are_aligned_around_those_left_out() {
     let gap = OutcomeRun { count: 1, outcome: Outcome::ExceedsRate };
     let mut outcomes = vec![granted(3), granted(2)];
     align(&mut outcomes, &[0, 2, 5, 7]);
-    assert_eq!(
-        outcomes,
-        [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]
-    );
+    assert_eq!(outcomes, [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]);
 }
 
 #[derive(Clone, Debug)]

@@ -53,6 +53,11 @@ impl EntryId {
             && (tail(id) ^ tail(&self.0)) & 0x8000 == 0
     }
 
+    /// Which part of this id `id` is, where this id owns it.
+    pub(crate) fn part_number(self, id: &[u8]) -> Option<u16> {
+        self.owns(id).then(|| tail(id) ^ tail(&self.0))
+    }
+
     /// The last two bytes as one little-endian number, combined with `mask`.
     fn with_tail_xor(mut self, mask: u16) -> EntryId {
         let tail = tail(&self.0) ^ mask;
@@ -124,6 +129,8 @@ mod tests {
         assert_eq!(ID.part(0), ID);
         for n in [0, 1, 255, 256, MAX_PARTS] {
             assert!(ID.owns(&ID.part(n).0));
+            assert_eq!(ID.part_number(&ID.part(n).0), Some(n));
+            assert_eq!(ID.part_number(&ID.debt(n).0), None);
             assert!(!ID.owns(&ID.debt(n).0));
         }
         assert!(!ID.owns(&[8; 16]));

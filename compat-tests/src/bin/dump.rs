@@ -40,7 +40,7 @@ async fn run(mut arguments: Vec<String>) -> Result<ExitCode, String> {
     };
     let first = read(url, &prefix, name).await?;
     let Some((url, name)) = second else {
-        print!("{first}");
+        print!("{first:#}");
         return Ok(ExitCode::SUCCESS);
     };
     let lines = first.diff(&read(url, &prefix, name).await?);

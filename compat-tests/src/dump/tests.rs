@@ -29,10 +29,7 @@ async fn a_limiter_is_shown_with_its_sums() {
     let text = dump.to_string();
     assert!(text.contains("interval=1000 rate=10 type=0"), "{text}");
     assert!(text.contains("{a*[b}:permits:id-1"), "{text}");
-    assert!(
-        text.contains("1700000000000  4 permits, id[16] 0101"),
-        "{text}"
-    );
+    assert!(text.contains("1700000000000  4 permits, id[16] 0101"), "{text}");
     assert_eq!(text.matches("value 6 + log 4 = 10, = the rate").count(), 2);
 }
 
@@ -49,16 +46,8 @@ async fn damage_is_named() {
         .unwrap();
     let text = Dump::read(&mut c, "x").await.to_string();
     assert!(text.contains("EXCEEDS the rate 10 by 3"), "{text}");
-    assert!(
-        text.contains("FOREIGN (Redisson 3.13.3-3.16.3), 8 bytes"),
-        "{text}"
-    );
-    let () = redis::pipe()
-        .del("x")
-        .lpush("x", 1)
-        .query_async(&mut c)
-        .await
-        .unwrap();
+    assert!(text.contains("FOREIGN (Redisson 3.13.3-3.16.3), 8 bytes"), "{text}");
+    let () = redis::pipe().del("x").lpush("x", 1).query_async(&mut c).await.unwrap();
     let text = Dump::read(&mut c, "x").await.to_string();
     assert!(text.contains("(a list)"), "{text}");
 }
@@ -69,10 +58,7 @@ async fn two_of_the_same_do_not_differ() {
     let mut c = server.connect().await;
     fill(&server, "a", &[None, Some("id-1")]).await;
     fill(&server, "b{1}", &[None, Some("id-2")]).await;
-    let (a, b) = (
-        Dump::read(&mut c, "a").await,
-        Dump::read(&mut c, "b{1}").await,
-    );
+    let (a, b) = (Dump::read(&mut c, "a").await, Dump::read(&mut c, "b{1}").await);
     assert_eq!(a.diff(&b), [""; 0]);
 }
 
@@ -86,28 +72,14 @@ async fn every_difference_is_told() {
         ("hash: ", &["HSET", "b", "rate", "11"]),
         ("hash ttl: -1 | ", &["PEXPIRE", "b", "60000"]),
         ("OVERALL value: 6 | 7", &["SET", "{b}:value", "7"]),
-        (
-            "OVERALL value ttl: -1 | ",
-            &["PEXPIRE", "{b}:value", "60000"],
-        ),
-        (
-            "OVERALL log: 4 (id of 16) | ",
-            &["ZADD", "{b}:permits", "1", "x"],
-        ),
+        ("OVERALL value ttl: -1 | ", &["PEXPIRE", "{b}:value", "60000"]),
+        ("OVERALL log: 4 (id of 16) | ", &["ZADD", "{b}:permits", "1", "x"]),
         ("clients: 0 | 1", &["SET", "{b}:value:id", "1"]),
     ];
     for (line, command) in cases {
-        server
-            .run::<()>(
-                redis::cmd("DEL")
-                    .arg(&["b", "{b}:value", "{b}:permits"])
-                    .take(),
-            )
-            .await;
+        server.run::<()>(redis::cmd("DEL").arg(&["b", "{b}:value", "{b}:permits"]).take()).await;
         fill(&server, "b", &[None]).await;
-        let () = server
-            .run(redis::cmd(command[0]).arg(&command[1..]).take())
-            .await;
+        let () = server.run(redis::cmd(command[0]).arg(&command[1..]).take()).await;
         let diff = a.diff(&Dump::read(&mut c, "b").await);
         assert_eq!(diff.len(), 1, "{command:?}: {diff:?}");
         assert!(diff[0].starts_with(line), "{diff:?}");

@@ -37,12 +37,7 @@ pub struct Rate {
 impl Rate {
     /// A rate without a keep-alive.
     pub fn new(mode: Mode, rate: i64, interval_ms: i64) -> Rate {
-        Rate {
-            mode,
-            rate,
-            interval_ms,
-            keep_alive_ms: None,
-        }
+        Rate { mode, rate, interval_ms, keep_alive_ms: None }
     }
 
     /// A rate shared by all clients.
@@ -114,10 +109,7 @@ impl Limiter {
     pub fn begin(&self, op: &str, arguments: Value) -> Call<'_> {
         let mut request = json!({"op": op, "name": self.name});
         if let Value::Object(arguments) = arguments {
-            request
-                .as_object_mut()
-                .expect("an object")
-                .extend(arguments);
+            request.as_object_mut().expect("an object").extend(arguments);
         }
         self.peer.begin(request)
     }
@@ -192,14 +184,12 @@ impl Limiter {
 
     /// `expire`
     pub async fn expire(&self, ttl_ms: i64, condition: Option<&str>) -> Answer<bool> {
-        self.call("expire", conditioned("ttlMs", ttl_ms, condition))
-            .await
+        self.call("expire", conditioned("ttlMs", ttl_ms, condition)).await
     }
 
     /// `expireAt`
     pub async fn expire_at(&self, epoch_ms: i64, condition: Option<&str>) -> Answer<bool> {
-        self.call("expireAt", conditioned("epochMs", epoch_ms, condition))
-            .await
+        self.call("expireAt", conditioned("epochMs", epoch_ms, condition)).await
     }
 
     /// `clearExpire`
@@ -229,20 +219,12 @@ impl Limiter {
 
     /// `load`
     pub async fn load(&self, permits: u64, tasks: u64, ms: u64) -> Answer<Load> {
-        self.call(
-            "load",
-            json!({"permits": permits, "tasks": tasks, "ms": ms}),
-        )
-        .await
+        self.call("load", json!({"permits": permits, "tasks": tasks, "ms": ms})).await
     }
 
     /// `waitLoad`
     pub async fn wait_load(&self, permits: u64, tasks: u64, ms: u64) -> Answer<Load> {
-        self.call(
-            "waitLoad",
-            json!({"permits": permits, "tasks": tasks, "ms": ms}),
-        )
-        .await
+        self.call("waitLoad", json!({"permits": permits, "tasks": tasks, "ms": ms})).await
     }
 }
 

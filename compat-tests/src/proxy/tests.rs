@@ -3,10 +3,7 @@ use crate::server::connect;
 
 async fn incr(url: &str) -> Result<i64, redis::RedisError> {
     let mut connection = connect(url).await?;
-    redis::cmd("INCR")
-        .arg("n")
-        .query_async(&mut connection)
-        .await
+    redis::cmd("INCR").arg("n").query_async(&mut connection).await
 }
 
 async fn get(server: &Server) -> Option<i64> {

@@ -1,1 +1,335 @@
 //! The store that asks a server, by the scripts in `lua/`.
+//!
+//! One attempt a call, in one round trip: a script is called by its digest, and sent in full, on
+//! the same connection, only where the server does not know it. The only module that names the
+//! `redis` crate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use redis::{Cmd, Value};
+
+use crate::clock::Now;
+use crate::error::Failure;
+use crate::rate::{MAX_EXACT, Mode, Rate};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
+    RefundReply, ReleaseCall, ReleaseReply, Reply, Run, SetRate, StateRule, Store, TimeToLive,
+};
+use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
+use crate::wire::keys::Keys;
+
+mod connection;
+mod reply;
+mod scripts;
+#[cfg(test)]
+mod tests;
+
+use connection::Link;
+use reply::Numbers;
+use scripts::Script;
+
+/// Over five years: reported as no time to live.
+const ENDLESS_MS: u64 = 157_680_000_000;
+
+/// A server, and how long a call to it may take. Clones share the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct RedisStore {
+    link: Arc<Link>,
+    deadline: Duration,
+}
+
+impl RedisStore {
+    /// The server at this URL, connected to by the first call.
+    pub(crate) fn new(url: &str, deadline: Duration) -> Result<Self, Failure> {
+        Ok(RedisStore { link: Arc::new(Link::new(url)?), deadline })
+    }
+
+    /// The server at this URL, connected to now.
+    pub(crate) async fn connect(url: &str, deadline: Duration) -> Result<Self, Failure> {
+        let store = RedisStore::new(url, deadline)?;
+        store.link.connect(deadline).await?;
+        Ok(store)
+    }
+
+    /// Calls a script and reads its reply.
+    fn run<T: 'static>(
+        &self,
+        script: &'static Script,
+        call: Cmd,
+        read: impl FnOnce(Numbers) -> Result<T, Failure> + Send + 'static,
+    ) -> Reply<T> {
+        let RedisStore { link, deadline } = self.clone();
+        async move {
+            let started = tokio::time::Instant::now();
+            let mut value = link.send(&call, deadline).await?;
+            if reply::is_no_script(&value) {
+                let left = deadline.saturating_sub(started.elapsed());
+                value = link.send(&script.call_in_full(&call), left).await?;
+            }
+            read(Numbers::of(reply::accepted(value)?)?)
+        }
+        .boxed()
+    }
+
+    /// Sends a plain command and reads its reply.
+    fn ask<T: 'static>(
+        &self,
+        cmd: Cmd,
+        read: impl FnOnce(Value) -> Result<T, Failure> + Send + 'static,
+    ) -> Reply<T> {
+        let RedisStore { link, deadline } = self.clone();
+        async move { read(reply::accepted(link.send(&cmd, deadline).await?)?) }.boxed()
+    }
+}
+
+impl Store for RedisStore {
+    fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
+        let requests = call.runs.iter().map(|run| run.count).sum();
+        let hold = i64::try_from(call.hold_ms).unwrap_or(i64::MAX);
+        let now = match call.now {
+            Now::At(now) => Some(now),
+            Now::Server => None,
+        };
+        let cmd = acquire_cmd(keys, &call);
+        self.run(&scripts::ACQUIRE, cmd, move |reply| reply.acquire(requests, now, hold))
+    }
+
+    fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
+        let mut cmd = call_of(&scripts::REFUND, keys, 4);
+        cmd.arg(&entry::pack(call.id, 0)[..17])
+            .arg(call.entry_date)
+            .arg(call.granted)
+            .arg(call.returned);
+        self.run(&scripts::REFUND, cmd, |reply| Ok(RefundReply { credited: reply.number()? }))
+    }
+
+    fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
+        let mut cmd = call_of(&scripts::RELEASE, keys, 3);
+        arg_time(&mut cmd, call.now);
+        cmd.arg(call.permits);
+        arg_seen(&mut cmd, call.seen_rate);
+        self.run(&scripts::RELEASE, cmd, |reply| reply.release())
+    }
+
+    fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
+        let mut cmd = call_of(&scripts::PEEK, keys, 3);
+        arg_time(&mut cmd, call.now);
+        cmd.arg(call.permits);
+        arg_seen(&mut cmd, call.seen_rate);
+        self.run(&scripts::PEEK, cmd, |reply| reply.peek())
+    }
+
+    fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool> {
+        let mut cmd = call_of(&scripts::TRY_SET_RATE, keys, 4);
+        arg_rate(&mut cmd, &rate);
+        self.run(&scripts::TRY_SET_RATE, cmd, |reply| reply.flag())
+    }
+
+    fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
+        let mut cmd = call_of(&scripts::SET_RATE, keys, 7);
+        arg_time(&mut cmd, call.now);
+        arg_rate(&mut cmd, &call.rate);
+        cmd.arg(u8::from(call.only_existing)).arg(match call.state {
+            StateRule::DropNewMode => 0,
+            StateRule::Drop => 1,
+            StateRule::Keep => 2,
+        });
+        self.run(&scripts::SET_RATE, cmd, |reply| reply.flag())
+    }
+
+    fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
+        let cmd = call_of(&scripts::CONFIG, keys, 0);
+        self.run(&scripts::CONFIG, cmd, |reply| reply.flag()?.then(|| reply.rate()).transpose())
+    }
+
+    fn expire(
+        &self,
+        keys: &Keys,
+        lifetime: Lifetime,
+        condition: Option<ExpireCondition>,
+    ) -> Reply<bool> {
+        const MOST: i64 = MAX_EXACT as i64;
+        let mut cmd = call_of(&scripts::EXPIRE, keys, 3);
+        match lifetime {
+            Lifetime::In(ms) => cmd.arg("in").arg(ms.min(MAX_EXACT)),
+            Lifetime::At(ms) => cmd.arg("at").arg(ms.clamp(-MOST, MOST)),
+        };
+        cmd.arg(match condition {
+            None => "",
+            Some(ExpireCondition::IfNotSet) => "nx",
+            Some(ExpireCondition::IfSet) => "xx",
+            Some(ExpireCondition::IfGreater) => "gt",
+            Some(ExpireCondition::IfLess) => "lt",
+        });
+        self.run(&scripts::EXPIRE, cmd, |reply| reply.flag())
+    }
+
+    fn clear_expire(&self, keys: &Keys) -> Reply<bool> {
+        let cmd = call_of(&scripts::CLEAR_EXPIRE, keys, 0);
+        self.run(&scripts::CLEAR_EXPIRE, cmd, |reply| reply.flag())
+    }
+
+    fn time_to_live(&self, keys: &Keys) -> Reply<TimeToLive> {
+        self.ask(plain("PTTL", &[&keys.hash]), |value| {
+            Ok(match reply::integer(&value)? {
+                -2 => TimeToLive::NoLimiter,
+                ms => match u64::try_from(ms) {
+                    Ok(ms) if ms <= ENDLESS_MS => TimeToLive::Ms(ms),
+                    _ => TimeToLive::Endless,
+                },
+            })
+        })
+    }
+
+    fn exists(&self, keys: &Keys) -> Reply<bool> {
+        self.ask(plain("EXISTS", &[&keys.hash]), |value| Ok(reply::integer(&value)? > 0))
+    }
+
+    fn delete(&self, keys: &Keys) -> Reply<bool> {
+        self.ask(plain("DEL", &keys.all()), |value| Ok(reply::integer(&value)? > 0))
+    }
+
+    fn rename(&self, from: &Keys, to: &Keys) -> Reply<()> {
+        let (from, to) = (from.all(), to.all());
+        let keys = [from, to];
+        let keys = keys.as_flattened().iter().copied();
+        let cmd = scripts::RENAME.call(keys, 0);
+        self.run(&scripts::RENAME, cmd, |_| Ok(()))
+    }
+
+    fn touch(&self, keys: &Keys) -> Reply<bool> {
+        self.ask(plain("TOUCH", &keys.all()), |value| Ok(reply::integer(&value)? > 0))
+    }
+
+    fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
+        let cmd = call_of(&scripts::SIZE_IN_MEMORY, keys, 0);
+        self.run(&scripts::SIZE_IN_MEMORY, cmd, |reply| reply.number())
+    }
+
+    fn server_time(&self) -> Reply<i64> {
+        self.ask(plain("TIME", &[]), |value| reply::time(&value))
+    }
+}
+
+fn plain(name: &str, keys: &[&str]) -> Cmd {
+    let mut cmd = redis::cmd(name);
+    for key in keys {
+        cmd.arg(*key);
+    }
+    cmd
+}
+
+fn call_of(script: &Script, keys: &Keys, args: usize) -> Cmd {
+    script.call(keys.all().iter().copied(), args)
+}
+
+fn arg_time(cmd: &mut Cmd, now: Now) {
+    match now {
+        Now::At(ms) => cmd.arg(ms),
+        Now::Server => cmd.arg(""),
+    };
+}
+
+fn arg_seen(cmd: &mut Cmd, seen_rate: Option<u64>) {
+    match seen_rate {
+        Some(rate) => cmd.arg(rate),
+        None => cmd.arg(""),
+    };
+}
+
+fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Overall => "0",
+        Mode::PerClient => "1",
+    }
+}
+
+fn arg_rate(cmd: &mut Cmd, rate: &Rate) {
+    cmd.arg(rate.permits())
+        .arg(rate.interval_ms())
+        .arg(mode_text(rate.mode()))
+        .arg(rate.keep_alive_ms());
+}
+
+/// The call of `acquire.lua`, whose head says what the arguments are. Those that say nothing are
+/// left out at the end: the usual call has four.
+fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
+    let total = call
+        .runs
+        .iter()
+        .fold(0u64, |sum, run| sum.saturating_add(run.permits.saturating_mul(run.count)));
+    let single = match call.runs.as_slice() {
+        [Run { count: 1, permits, patience_ms }] => Some((*permits, *patience_ms)),
+        _ => None,
+    };
+
+    let bound = match (call.now, &call.earlier) {
+        (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
+        // The same attempt twice on its way writes the same entry twice, which is then known.
+        (Now::At(now), Earlier::None) if single.is_some_and(|(permits, _)| permits > 1) => {
+            format!("({now}")
+        }
+        _ => String::new(),
+    };
+    let runs = match single {
+        Some((_, 0)) => Vec::new(),
+        _ => pack_runs(&call.runs),
+    };
+    let special = special(call);
+    let create = call.create.map_or(String::new(), |rate| {
+        let (permits, interval) = (rate.permits(), rate.interval_ms());
+        format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
+    });
+    let optional = [bound.as_bytes(), runs.as_slice(), special.as_bytes(), create.as_bytes()];
+    let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
+
+    let mut cmd = call_of(&scripts::ACQUIRE, keys, 4 + given);
+    arg_time(&mut cmd, call.now);
+    if total <= MAX_ENTRY_PERMITS {
+        cmd.arg(entry::pack(call.id, total as u32));
+    } else {
+        cmd.arg(&entry::pack(call.id, 0)[..17]);
+    }
+    arg_seen(&mut cmd, call.seen_rate);
+    cmd.arg(total);
+    for arg in &optional[..given] {
+        cmd.arg(*arg);
+    }
+    cmd
+}
+
+/// What is unusual about a call; empty where nothing is.
+fn special(call: &AcquireCall) -> String {
+    let earlier = match (&call.earlier, call.now) {
+        (Earlier::None, _) | (Earlier::FirstSince(_), Now::Server) => "n".to_owned(),
+        (Earlier::FirstSince(last), Now::At(_)) => format!("f {last}"),
+        (Earlier::Dated(dates), _) => {
+            dates.iter().fold("d".to_owned(), |text, date| format!("{text} {date}"))
+        }
+        (Earlier::Since(last), _) => format!("s {last}"),
+    };
+    if earlier == "n" && !call.audit && call.hold_ms == 0 {
+        return String::new();
+    }
+    format!("{} {} {earlier}", u8::from(call.audit), call.hold_ms)
+}
+
+/// Requests as `acquire.lua` takes them: 14 bytes a run.
+fn pack_runs(runs: &[Run]) -> Vec<u8> {
+    /// 8,900 years.
+    const MOST_PATIENCE: u64 = (1 << 48) - 1;
+    let mut packed = Vec::with_capacity(runs.len() * 14);
+    for run in runs {
+        let mut left = run.count;
+        while left > 0 {
+            let count = left.min(u64::from(u32::MAX));
+            packed.extend_from_slice(&run.permits.to_le_bytes()[..4]);
+            packed.extend_from_slice(&run.patience_ms.min(MOST_PATIENCE).to_le_bytes()[..6]);
+            packed.extend_from_slice(&count.to_le_bytes()[..4]);
+            left -= count;
+        }
+    }
+    packed
+}

@@ -1,0 +1,12 @@
+//! One limiter, two clients: each scenario runs with every pair of Rust and
+//! Java peers, on servers that the tests start themselves.
+
+mod budget;
+mod faults;
+mod lifetime;
+mod names;
+mod operations;
+mod rates;
+mod state;
+mod waiting;
+mod wire;

@@ -1,0 +1,29 @@
+-- Sets the time to live of all keys, each by its own condition.
+--
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- ARGV   1 'in' or 'at'
+--        2 ms from now, or epoch ms
+--        3 '' or the condition: nx, xx, gt, lt
+-- reply  {0, 1 where any key's changed}
+--
+-- The conditions are decided here: servers before 7.0 have none.
+local call = redis.call
+local command, ms, condition = 'PEXPIRE', tonumber(ARGV[2]), ARGV[3]
+if ARGV[1] == 'at' then
+  command = 'PEXPIREAT'
+  local t = call('TIME')
+  ms = ms - t[1] * 1000 - math.floor(t[2] / 1000)
+end
+local changed = 0
+for i = 1, #KEYS do
+  local left = call('PTTL', KEYS[i])
+  local endless = left == -1
+  if left >= -1 and (condition == '' or
+      condition == 'nx' and endless or
+      condition == 'xx' and not endless or
+      condition == 'gt' and not endless and ms > left or
+      condition == 'lt' and (endless or ms < left)) then
+    changed = math.max(changed, call(command, KEYS[i], ARGV[2]))
+  end
+end
+return {0, changed}

@@ -1,0 +1,101 @@
+-- The log, read without writing. `now` is a number, set by the script.
+-- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
+-- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
+local SHORT_LOG, DROP_STEP = 64, 500
+local now, count, below, expired, dropped, credit
+local log_total -- the permits in the log after the drop, once it has been summed
+local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
+
+-- Counts the log. `oldest` is the first member and its score.
+local function read_log(oldest)
+  count, below, expired, dropped, credit = 0, 0, 0, 0, 0
+  if oldest[1] then
+    count = call('ZCARD', log_key)
+    if tonumber(oldest[2]) < 0 then
+      below = call('ZCOUNT', log_key, '-inf', '(0')
+    end
+  end
+end
+
+-- Sums the oldest expired entries into `credit`, at least one step of them, then until `enough`
+-- permits are together, or `limit` entries, or there are no more. Answers whether these are all.
+-- A foreign one counts for nothing.
+local function read_expired(enough, limit)
+  if now < interval or count == below then
+    return true
+  end
+  local edge = int(now - interval)
+  local step = call('ZRANGEBYSCORE', log_key, '0', edge, 'LIMIT', '0', tostring(DROP_STEP))
+  expired = #step
+  if expired == DROP_STEP then
+    expired = call('ZCOUNT', log_key, '0', edge)
+  end
+  while true do
+    for i = 1, #step do
+      credit = credit + (permits_of(step[i]) or 0)
+    end
+    dropped = dropped + #step
+    if dropped == expired then
+      return true
+    elseif dropped >= limit or credit >= enough then
+      return false
+    end
+    local first = below + dropped
+    local last = below + math.min(expired, dropped + DROP_STEP, limit) - 1
+    step = call('ZRANGE', log_key, int(first), int(last))
+  end
+end
+
+-- The entries after the drop, oldest first, read in growing steps and kept.
+local members, permits = {}, {}
+
+-- Reads on until there are `n` of them, or all. Answers false where a foreign one is live.
+local function read_entries(n)
+  local left = count - dropped
+  while #members < n and #members < left do
+    local at = #members
+    local size = at == 0 and n <= 8 and 8 or at < SHORT_LOG and SHORT_LOG - at or 1000
+    local first, last = at, at + size - 1
+    if at < below then
+      last = math.min(last, below - 1)
+    else
+      first, last = first + dropped, last + dropped
+    end
+    local step = call('ZRANGE', log_key, int(first), int(last))
+    for i = 1, #step do
+      local p = permits_of(step[i])
+      if not p then
+        local rank = first + i - 1
+        if rank < below or rank >= below + expired then
+          foreign = {-3, #step[i]}
+          return false
+        end
+        p = 0
+      end
+      members[at + i], permits[at + i] = step[i], p
+    end
+  end
+  return true
+end
+
+-- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.
+local function sum_log()
+  if not log_total then
+    if not read_entries(count - dropped) then
+      return false
+    end
+    local sum = 0
+    for i = 1, #permits do
+      sum = sum + permits[i]
+    end
+    log_total = sum
+  end
+  return true
+end
+
+-- Takes the dropped entries out.
+local function drop_expired()
+  if dropped > 0 then
+    call('ZREMRANGEBYRANK', log_key, int(below), int(below + dropped - 1))
+  end
+end

@@ -1,0 +1,42 @@
+-- Taking permits out of the log, oldest entry first.
+local trimmed, lowered = 0, nil -- entries taken out whole; what is left of the one after them
+
+-- Takes up to `wanted` permits out of what is kept in `members` and `permits`, and answers how
+-- many there were; nil where a foreign entry is live.
+local function trim(wanted)
+  local taken = 0
+  while wanted > 0 do
+    if not read_entries(trimmed + 1) then
+      return nil
+    end
+    local p = permits[trimmed + 1]
+    if not p then
+      break
+    end
+    if p > wanted then
+      lowered = p - wanted
+      permits[trimmed + 1] = lowered
+      taken, wanted = taken + wanted, 0
+    else
+      trimmed = trimmed + 1
+      taken, wanted = taken + p, wanted - p
+    end
+  end
+  if log_total then
+    log_total = log_total - taken
+  end
+  return taken
+end
+
+-- Writes what `trim` has taken.
+local function write_trimmed()
+  for i = 1, trimmed do
+    call('ZREM', log_key, members[i])
+  end
+  if lowered then
+    local member = members[trimmed + 1]
+    local score = call('ZSCORE', log_key, member)
+    call('ZREM', log_key, member)
+    call('ZADD', log_key, score, with_permits(member, lowered))
+  end
+end

@@ -1,0 +1,93 @@
+-- After how long permits come back, by the entries that stand oldest in the log.
+-- What the call itself grants is not written yet, but counts: so many permits of this score.
+local granted_score, granted = 0, 0
+-- At most SHORT_LOG entries are looked at. `view` holds them where they are not simply those
+-- after the drop: {permits = …, how many there are in all}; `scores` is filled as needed.
+local view, scores = nil, {}
+
+local function permits_at(k)
+  if view then
+    return view.permits[k]
+  end
+  if not permits[trimmed + k] and not read_entries(trimmed + k) then
+    return nil
+  end
+  return permits[trimmed + k]
+end
+
+local function score_at(k)
+  if not scores[k] then
+    scores[k] = tonumber(call('ZSCORE', log_key, members[trimmed + k]))
+  end
+  return scores[k]
+end
+
+-- The score with which `needed` permits are together; nil where a foreign entry is live. Then
+-- whether that is only the last score looked at, or, for false, how many permits there are in all.
+local function find_score(needed)
+  local all = view and view.all or count - dropped - trimmed
+  local reach = math.min(all, SHORT_LOG)
+  local sum, k = 0, 0
+  while k < reach and (sum < needed or k == 0) do
+    k = k + 1
+    local p = permits_at(k)
+    if not p then
+      return nil
+    end
+    sum = sum + p
+  end
+  if k > 0 and sum >= needed and (granted == 0 or score_at(k) < granted_score) then
+    return score_at(k), false
+  end
+  if granted > 0 then
+    -- The granted permits stand before the first entry that is not older.
+    sum, k = 0, 0
+    local waiting = true
+    while k < reach do
+      k = k + 1
+      local score = score_at(k)
+      if waiting and granted_score <= score then
+        waiting, sum = false, sum + granted
+        if sum >= needed then
+          return granted_score, false
+        end
+      end
+      sum = sum + permits_at(k)
+      if sum >= needed then
+        return score, false
+      end
+    end
+    if waiting and all <= SHORT_LOG then
+      sum = sum + granted
+      if sum >= needed then
+        return granted_score, false
+      end
+    end
+  end
+  if all > SHORT_LOG then
+    return score_at(reach), true
+  end
+  return false, sum
+end
+
+-- The wait for so many permits, in ms, and whether it is only a lower bound; nil where a foreign
+-- entry is live.
+local function wait_for(needed)
+  local score, more = find_score(needed)
+  if score == nil then
+    return nil
+  end
+  local ms
+  if score then
+    ms = score + interval - now
+  else
+    -- More than the log holds: so many full rates must come back first.
+    local rounds = math.max(0, math.ceil((needed - more) / rate))
+    local rest = needed - rounds * rate
+    ms, more = rounds * interval, true
+    if rest > 0 then
+      ms = ms + find_score(rest) + interval - now
+    end
+  end
+  return math.max(1, math.ceil(ms)), more
+end

@@ -1,0 +1,36 @@
+-- What an acquire would see. Writes nothing.
+--
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- ARGV   1 the time in epoch ms; '' for the server's clock
+--        2 the permits whose wait is asked for; 0 for none
+--        3 the rate that the client last saw; '' for none
+-- reply  {type, available, rate, interval, keep-alive, wait in ms, 1 where that is a lower bound}
+--        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
+local problem = read_state()
+if problem then
+  return problem
+end
+now = tonumber(now_text)
+value = integer(call('GET', value_key))
+read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_expired(math.huge, math.huge)
+local exact = settle(ARGV[3] ~= '' and tonumber(ARGV[3]) or nil)
+if exact == nil then
+  return foreign
+end
+local asked, wait, at_least = tonumber(ARGV[2]), 0, false
+local left = count - dropped
+if not exact and (left == 0 or asked > value and left <= SHORT_LOG) then
+  if not heal() then
+    return foreign
+  end
+  granted_score, granted = now, math.min(debt, MOST_DEBT)
+end
+if asked > value then
+  wait, at_least = wait_for(asked - value)
+  if not wait then
+    return foreign
+  end
+end
+local available = math.max(0, math.min(value, rate))
+return {per_client, available, rate, interval, keep_alive, wait, at_least and 1 or 0}

@@ -1,0 +1,69 @@
+-- Gives permits of one grant back, exactly: its entry is lowered to what should be left of it.
+--
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- ARGV   1 the first 17 bytes of the grant's entry
+--        2 the date of the entry
+--        3 the permits that it was written with
+--        4 the permits given back so far, these included
+-- reply  {0, permits credited}
+--        or {-1, …}, {-2, …}: see part/state.lua
+if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
+  return {0, 0}
+end
+local problem = read_state()
+if problem then
+  return problem
+end
+local value = integer(call('GET', value_key))
+
+-- The parts of the entry, the last one first.
+local id, tail = string.sub(ARGV[1], 2, 15), struct.unpack('<I2', ARGV[1], 16)
+local parts, left = {}, 0
+local dated = call('ZRANGEBYSCORE', log_key, ARGV[2], ARGV[2])
+for i = 1, #dated do
+  local member = dated[i]
+  if #member == 21 and string.byte(member, 1) == 16 and string.sub(member, 2, 15) == id then
+    local part = bit.bxor(struct.unpack('<I2', member, 16), tail)
+    if part < 32768 then
+      parts[#parts + 1] = {part, member, permits_of(member)}
+      left = left + permits_of(member)
+    end
+  end
+end
+if not parts[1] then
+  return {0, 0}
+end
+table.sort(parts, function(a, b) return a[1] > b[1] end)
+local credit = left - math.min(left, math.max(0, tonumber(ARGV[3]) - tonumber(ARGV[4])))
+
+local rest = credit
+for i = 1, #parts do
+  local member, p = parts[i][2], parts[i][3]
+  local take = math.min(p, rest)
+  if take > 0 then
+    rest = rest - take
+    call('ZREM', log_key, member)
+    if take < p then
+      call('ZADD', log_key, ARGV[2], with_permits(member, p - take))
+    end
+  end
+end
+
+if value and credit > 0 then
+  local raised
+  if call('ZCARD', log_key) <= 64 then
+    local sum = 0
+    local all = call('ZRANGE', log_key, '0', '-1')
+    for i = 1, #all do
+      sum = sum + (permits_of(all[i]) or 0)
+    end
+    raised = math.max(value, math.min(value + credit, rate - sum))
+  else
+    raised = math.min(value + credit, rate)
+  end
+  if raised ~= value then
+    call('INCRBY', value_key, int(raised - value))
+  end
+end
+refresh_lifetime()
+return {0, credit}

@@ -1,0 +1,37 @@
+-- Takes permits out of the log, oldest grant first, and gives them back to the value.
+--
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- ARGV   1 the time in epoch ms; '' for the server's clock
+--        2 the permits
+--        3 the rate that the client last saw; '' for none
+-- reply  {type, permits taken, rate, interval, keep-alive}
+--        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
+local problem = read_state()
+if problem then
+  return problem
+end
+now = tonumber(now_text)
+value = integer(call('GET', value_key))
+local value_before = value
+read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_expired(math.huge, math.huge)
+if settle(ARGV[3] ~= '' and tonumber(ARGV[3]) or nil) == nil then
+  return foreign
+end
+local changed = credit > 0 or value ~= value_before
+local taken = trim(tonumber(ARGV[2]))
+if not taken then
+  return foreign
+end
+
+-- Writes, from here on.
+drop_expired()
+write_trimmed()
+value = value + taken
+if changed then
+  call('SET', value_key, int(value))
+elseif taken > 0 then
+  call('INCRBY', value_key, int(taken))
+end
+refresh_lifetime()
+return {per_client, taken, rate, interval, keep_alive}

@@ -1,0 +1,59 @@
+-- Sets the rate, and fits value and log to it or deletes them.
+--
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- ARGV   1 the time in epoch ms; '' for the server's clock
+--        2 rate, 3 interval, 4 type, 5 keep-alive (0 for none)
+--        6 1: only where the hash exists
+--        7 value and log: 0 delete those of the new mode; 1 the same, and all where the mode is
+--          another one; 2 keep them, and delete all where the mode is another one
+-- reply  {0, 1 where it was set}
+--        or {-3, …}: see part/log.lua
+local FAR = '315360000000' -- ten years
+
+if ARGV[6] == '1' and call('EXISTS', KEYS[1]) == 0 then
+  return {0, 0}
+end
+now = tonumber(now_text)
+rate, interval, keep_alive = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
+value_key, log_key = KEYS[2], KEYS[3]
+if ARGV[4] == '1' then
+  value_key, log_key = KEYS[4], KEYS[5]
+end
+local other_mode = fields[3] and fields[3] ~= ARGV[4]
+local keep = ARGV[7] == '2' and not other_mode
+if ARGV[7] ~= '0' and other_mode then
+  call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+elseif not keep then
+  call('DEL', value_key, log_key)
+end
+if keep then
+  call('GET', value_key) -- raises WRONGTYPE before anything is written
+  read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+  read_expired(math.huge, math.huge)
+  if not sum_log() then
+    return foreign
+  end
+end
+call('HSET', KEYS[1], 'rate', ARGV[2], 'interval', ARGV[3], 'type', ARGV[4],
+  'keepAliveTime', ARGV[5])
+local had_keep_alive = (whole(fields[4]) or 0) > 0
+if keep then
+  drop_expired()
+  call('SET', value_key, int(rate - log_total))
+end
+if keep_alive > 0 then
+  call('PEXPIRE', KEYS[1], ARGV[5])
+elseif had_keep_alive then
+  -- The keep-alive's time to live goes with it.
+  for _, key in ipairs({KEYS[1], value_key, log_key}) do
+    if ARGV[4] == '0' then
+      call('PERSIST', key)
+    else
+      call('PEXPIRE', key, FAR)
+    end
+  end
+end
+if keep then
+  refresh_lifetime()
+end
+return {0, 1}

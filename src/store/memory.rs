@@ -1,1 +1,0 @@
-//! The in-process store: the rules as plain Rust, the executable model.

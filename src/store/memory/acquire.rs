@@ -1,0 +1,288 @@
+//! Acquire: a batch of requests decided as one step, once.
+
+use std::sync::Arc;
+
+use crate::clock::Now;
+use crate::error::Failure;
+use crate::rate::Mode;
+use crate::store::memory::config::{self, Config};
+use crate::store::memory::decide::{self, Budget, decide};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh;
+use crate::store::memory::log::{Log, Part};
+use crate::store::memory::rules::{
+    Dropped, Rest, Value, drop_expired, edge, is_another, mend, parts, phase_1, phase_2, readable,
+};
+use crate::store::memory::walk::Walk;
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Wait};
+use crate::wire::entry::{EntryId, ID_LEN, pack};
+use crate::wire::keys::Keys;
+
+/// The largest value that counts as one: above it Lua's numbers are not exact.
+const MAX_VALUE: u64 = crate::rate::MAX_EXACT;
+
+/// The value and the log that the mode in force uses.
+pub(super) struct Pair<'a> {
+    pub(super) value: &'a Arc<str>,
+    pub(super) log: &'a Arc<str>,
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn of(keys: &'a Keys, mode: Mode) -> Self {
+        match mode {
+            Mode::Overall => Pair { value: &keys.value, log: &keys.permits },
+            Mode::PerClient => Pair { value: &keys.client_value, log: &keys.client_permits },
+        }
+    }
+}
+
+/// A call's time: the client's, or the store's own.
+pub(super) fn time(now: Now, space: &Keyspace) -> i64 {
+    match now {
+        Now::At(t) => t,
+        Now::Server => space.now(),
+    }
+}
+
+/// The value; what is no integer counts as missing. Also checks that value and log have the
+/// types they should have, so that nothing is found out after the first write.
+pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Failure> {
+    space.log(pair.log)?;
+    Ok(space.text(pair.value)?.and_then(integer))
+}
+
+/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
+fn integer(text: &str) -> Option<i64> {
+    let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_VALUE)?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };
+    canonical.then_some(number)
+}
+
+pub(super) fn acquire(
+    space: &mut Keyspace,
+    keys: &Keys,
+    call: &AcquireCall,
+) -> Result<AcquireReply, Failure> {
+    let config = Config::read(space, keys, call.create.as_ref())?;
+    let pair = Pair::of(keys, config.mode);
+    let value = read_value(space, &pair)?;
+    let call = Attempt::new(call, &config, time(call.now, space));
+
+    // The log is decided on and written first: that is all that can still fail.
+    let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
+
+    if let Some(rate) = &call.call.create {
+        create(space, keys, rate)?;
+    }
+    if let Some(Value { v, set, .. }) = decided.value {
+        if set {
+            space.set_number(pair.value, v);
+        } else if value != Some(v) {
+            space.change_number(pair.value, v);
+        }
+        refresh(space, keys, &pair, config.keep_alive);
+    }
+    Ok(AcquireReply {
+        now: call.t,
+        rate: config.to_rate(),
+        entry_date: call.date,
+        left: decided.left,
+        outcomes: decided.outcomes,
+    })
+}
+
+/// Redisson's `trySetRate`, for a hash without a type. Whether it wrote.
+pub(super) fn create(
+    space: &mut Keyspace,
+    keys: &Keys,
+    rate: &crate::rate::Rate,
+) -> Result<bool, Failure> {
+    if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(config::TYPE)) {
+        return Ok(false);
+    }
+    config::fill(space.hash_mut(&keys.hash)?, rate);
+    if rate.keep_alive_ms() > 0 {
+        space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
+    }
+    Ok(true)
+}
+
+/// A call with its time.
+struct Attempt<'a> {
+    call: &'a AcquireCall,
+    config: &'a Config,
+    t: i64,
+    date: i64,
+    edge: i64,
+}
+
+struct Decided {
+    /// The value to write, lifetime after it; `None`: nothing is written.
+    value: Option<Value>,
+    left: i64,
+    outcomes: Vec<OutcomeRun>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
+        let t = match call.earlier {
+            Earlier::Since(last) => t.max(last.saturating_add(1)),
+            _ => t,
+        };
+        let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
+        Attempt { call, config, t, date, edge: edge(t, config) }
+    }
+
+    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Failure> {
+        if self.is_overtaken(log) {
+            let wait = Wait { ms: 1, at_least: true };
+            return Ok(self.unwritten(
+                log,
+                value,
+                decide::all(&self.call.runs, Outcome::Refused(wait)),
+            ));
+        }
+        let Some(demand) = self.demand() else { return self.all_exceed(log, value) };
+        let repeated = self.take_earlier(log);
+
+        let known = value.filter(|_| !self.call.audit && !self.is_another());
+        let dropped = drop_expired(log, self.edge, |credit| {
+            known.is_some_and(|v| demand <= v.saturating_add(credit))
+        });
+        let value = self.phases(log, value, dropped, demand)?;
+        self.answer(log, value, dropped.all, repeated)
+    }
+
+    /// Whether this first attempt was delayed on the way, and its own retry has been granted.
+    fn is_overtaken(&self, log: &Log) -> bool {
+        let after = match self.call.earlier {
+            Earlier::None => self.date - 1,
+            Earlier::FirstSince(last) => last,
+            Earlier::Dated(_) | Earlier::Since(_) => return false,
+        };
+        log.of_id(self.call.id).iter().any(|part| part.score > after)
+    }
+
+    /// All that is asked for by requests within the rate; `None` where there is no such request.
+    fn demand(&self) -> Option<i64> {
+        let rate = self.config.rate as u64;
+        let within = self.call.runs.iter().filter(|run| run.permits <= rate);
+        within
+            .map(|run| run.permits.saturating_mul(run.count))
+            .reduce(u64::saturating_add)
+            .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
+    }
+
+    fn is_another(&self) -> bool {
+        is_another(self.call.seen_rate, self.config)
+    }
+
+    /// Every request asks for more than the rate. The answer tells the rate, which then counts as
+    /// seen, so that a new one must be applied here.
+    fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Failure> {
+        let outcomes = decide::all(&self.call.runs, Outcome::ExceedsRate);
+        if let Some(old) = value.filter(|_| self.is_another()) {
+            let v = self.config.rate - Rest::of(log, self.edge).sum()?;
+            if v != old {
+                let value = Some(Value { v, set: true, unsure: false });
+                return Ok(Decided { value, left: v, outcomes });
+            }
+        }
+        Ok(self.unwritten(log, value, outcomes))
+    }
+
+    fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeRun>) -> Decided {
+        let left = value.unwrap_or(self.config.rate - log.sum());
+        Decided { value: None, left, outcomes }
+    }
+
+    /// The grant of an earlier attempt whose answer was lost: moved to the present, so that it
+    /// counts for a full interval from when its permits are used. Whether there is one.
+    fn take_earlier(&self, log: &mut Log) -> bool {
+        let mut found = match self.call.earlier {
+            Earlier::None | Earlier::FirstSince(_) => return false,
+            Earlier::Dated(_) | Earlier::Since(_) => log.of_id(self.call.id),
+        };
+        found.retain(|part| match &self.call.earlier {
+            Earlier::Dated(dates) => dates.contains(&part.score),
+            Earlier::Since(last) => part.score > *last,
+            _ => false,
+        });
+        for part in &found {
+            log.add(self.date, part.member.clone());
+        }
+        !found.is_empty()
+    }
+
+    fn phases(
+        &self,
+        log: &mut Log,
+        value: Option<i64>,
+        dropped: Dropped,
+        demand: i64,
+    ) -> Result<Value, Failure> {
+        let rest = Rest::of(log, self.edge);
+        let mut value = phase_1(self.config, self.call.seen_rate, value, dropped, &rest)?;
+        let refuses = demand > value.v;
+        let lack = phase_2(self.config, &value, &rest, refuses, self.call.audit)?;
+        mend(log, &mut value, lack, (self.t, self.edge), self.call.id)?;
+        Ok(value)
+    }
+
+    /// Decides the requests: out of the value, or, for a call that was granted before, out of
+    /// what stands in the log for it.
+    fn answer(
+        &self,
+        log: &mut Log,
+        mut value: Value,
+        settled: bool,
+        repeated: bool,
+    ) -> Result<Decided, Failure> {
+        let earlier = if repeated { self.earlier(log) } else { Vec::new() };
+        let (free, beyond) = if repeated {
+            (earlier.iter().map(|part| part.permits).sum(), value.v)
+        } else {
+            (value.v, 0)
+        };
+        let mut budget = Budget { free, beyond, granted: 0, date: self.date };
+
+        let entries = log
+            .iter()
+            .filter(|(_, member)| !earlier.iter().any(|part| *part.member == **member))
+            .map(|(score, member)| Ok((score, readable(score, member, self.edge)?)));
+        let walk = Walk::new(entries, self.t, self.config.interval, self.config.rate);
+        let outcomes = decide(&self.call.runs, self.config.rate, settled, &mut budget, walk)?;
+
+        if repeated {
+            give_back(log, earlier, budget.free, self.call.id);
+            value.v += budget.free;
+        } else {
+            for (number, part) in parts(budget.granted).enumerate() {
+                log.add(self.date, pack(self.call.id.part(number as u16), part));
+            }
+            value.v = budget.free;
+        }
+        Ok(Decided { value: Some(value), left: value.v, outcomes })
+    }
+
+    /// This call's own entries, once they are in the present.
+    fn earlier(&self, log: &Log) -> Vec<Part> {
+        let mut parts = log.of_id(self.call.id);
+        parts.retain(|part| part.score == self.date);
+        parts
+    }
+}
+
+/// Takes permits out of a grant's parts, from the last one on.
+pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
+    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..=ID_LEN])));
+    let mut left = permits;
+    for part in parts {
+        let taken = part.permits.min(left);
+        if taken > 0 {
+            log.lower(part.score, &part.member, taken);
+        }
+        left -= taken;
+    }
+}

@@ -1,0 +1,118 @@
+//! The requests of a call, one after the other.
+
+use crate::error::Failure;
+use crate::store::memory::walk::Walk;
+use crate::store::{Outcome, OutcomeRun, Run, Wait};
+
+/// The waits of so many queued requests are exact; those behind them get the last one as a lower
+/// bound.
+const EXACT_POSITIONS: usize = 16;
+
+/// What the requests may take, and what they took.
+pub(super) struct Budget {
+    /// Free for the requests of this call.
+    pub(super) free: i64,
+    /// Free besides, but not for this call's requests; only their waits count it.
+    pub(super) beyond: i64,
+    pub(super) granted: i64,
+    /// The date of what is granted.
+    pub(super) date: i64,
+}
+
+/// All requests with one outcome.
+pub(super) fn all(runs: &[Run], outcome: Outcome) -> Vec<OutcomeRun> {
+    let count = runs.iter().map(|run| run.count).sum();
+    vec![OutcomeRun { count, outcome }]
+}
+
+/// Decides the requests. `settled`: no expired entry stands in the log any more; else what does
+/// not fit is left undecided.
+pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Failure>>>(
+    runs: &[Run],
+    rate: i64,
+    settled: bool,
+    budget: &mut Budget,
+    walk: Walk<I>,
+) -> Result<Vec<OutcomeRun>, Failure> {
+    let mut line = Line { budget, walk, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
+    let mut undecided = false;
+    for run in runs {
+        let permits = i64::try_from(run.permits).unwrap_or(i64::MAX);
+        let mut count = run.count;
+        if !undecided && permits > rate {
+            line.answer(count, Outcome::ExceedsRate);
+            continue;
+        }
+        if !undecided && line.queued == 0 {
+            count -= line.grant(permits, count);
+            undecided = count > 0 && !settled;
+        }
+        if undecided {
+            line.answer(count, Outcome::Undecided);
+        } else if count > 0 {
+            line.refuse_or_queue(permits, run.patience_ms, count)?;
+        }
+    }
+    Ok(line.outcomes)
+}
+
+struct Line<'a, I> {
+    budget: &'a mut Budget,
+    walk: Walk<I>,
+    /// The permits of the requests that wait: they come first.
+    queued: i64,
+    /// The number of waiting requests whose wait was walked for.
+    waiting: usize,
+    last: Option<Wait>,
+    outcomes: Vec<OutcomeRun>,
+}
+
+impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Line<'_, I> {
+    /// Grants as many requests as fit, and answers how many.
+    fn grant(&mut self, permits: i64, count: u64) -> u64 {
+        let fit = count.min((self.budget.free / permits).max(0) as u64);
+        self.budget.free -= permits * fit as i64;
+        self.budget.granted += permits * fit as i64;
+        self.answer(fit, Outcome::Granted);
+        fit
+    }
+
+    /// Answers requests that do not fit, or stand behind one that waits.
+    fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Failure> {
+        let mut left = count;
+        while left > 0 {
+            let exact = self.waiting < EXACT_POSITIONS;
+            let wait = match self.last {
+                Some(last) if !exact => Wait { at_least: true, ..last },
+                _ => self.wait(permits)?,
+            };
+            if patience < wait.ms {
+                // It blocks nobody, so that the wait of the next one like it is the same.
+                self.answer(left, Outcome::Refused(wait));
+                return Ok(());
+            }
+            let n = if exact { 1 } else { left };
+            self.answer(n, Outcome::Waiting(wait));
+            self.last = Some(wait);
+            self.waiting += 1;
+            let more = permits.saturating_mul(i64::try_from(n).unwrap_or(i64::MAX));
+            self.queued = self.queued.saturating_add(more);
+            left -= n;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, permits: i64) -> Result<Wait, Failure> {
+        let free = self.budget.free.saturating_add(self.budget.beyond);
+        let lacking = self.queued.saturating_add(permits).saturating_sub(free);
+        self.walk.wait(lacking, (self.budget.date, self.budget.granted))
+    }
+
+    fn answer(&mut self, count: u64, outcome: Outcome) {
+        match self.outcomes.last_mut() {
+            _ if count == 0 => {}
+            Some(run) if run.outcome == outcome => run.count += count,
+            _ => self.outcomes.push(OutcomeRun { count, outcome }),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Typed keys with a time to live: what a server would hold, and how it lets go of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::error::{Failure, FailureKind};
+use crate::store::memory::config::executed;
+use crate::store::memory::log::Log;
+
+/// A hash's fields.
+pub(crate) type Fields = BTreeMap<String, String>;
+
+/// What a key holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    Hash(Fields),
+    Text(String),
+    Log(Log),
+}
+
+/// A key's content and when it ends, epoch ms.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) data: Data,
+    pub(crate) expires_at: Option<i64>,
+}
+
+/// All keys, at one moment: a call first says when it runs, and sees no key that has ended by
+/// then.
+#[derive(Debug, Default)]
+pub(crate) struct Keyspace {
+    slots: HashMap<Arc<str>, Slot>,
+    now: i64,
+    /// At so many keys those that have ended are looked for; otherwise they go when they are
+    /// asked for, and those that nobody asks for again would stay.
+    sweep_at: usize,
+}
+
+const MIN_SWEEP: usize = 64;
+
+impl Keyspace {
+    /// Moves to this moment and removes what has ended of these keys.
+    pub(super) fn enter<'a>(&mut self, now: i64, keys: impl IntoIterator<Item = &'a str>) {
+        self.now = now;
+        for key in keys {
+            if self.slots.get(key).is_some_and(|slot| slot.has_ended(now)) {
+                self.slots.remove(key);
+            }
+        }
+        if self.slots.len() > self.sweep_at {
+            self.slots.retain(|_, slot| !slot.has_ended(now));
+            self.sweep_at = MIN_SWEEP.max(2 * self.slots.len());
+        }
+    }
+
+    /// The store's time, at which the call runs.
+    pub(super) fn now(&self) -> i64 {
+        self.now
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Slot> {
+        self.slots.get(key)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.slots.contains_key(key)
+    }
+
+    /// The hash's fields; `None` where there is no such key.
+    pub(super) fn hash(&self, key: &str) -> Result<Option<&Fields>, Failure> {
+        match self.get(key).map(|slot| &slot.data) {
+            Some(Data::Hash(fields)) => Ok(Some(fields)),
+            Some(_) => Err(wrong_type()),
+            None => Ok(None),
+        }
+    }
+
+    /// The hash's fields, to be written.
+    pub(super) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Failure> {
+        match &mut self.slot(key, || Data::Hash(Fields::new())).data {
+            Data::Hash(fields) => Ok(fields),
+            _ => Err(wrong_type()),
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Failure> {
+        match self.get(key).map(|slot| &slot.data) {
+            Some(Data::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(wrong_type()),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn log(&self, key: &str) -> Result<Option<&Log>, Failure> {
+        match self.get(key).map(|slot| &slot.data) {
+            Some(Data::Log(log)) => Ok(Some(log)),
+            Some(_) => Err(wrong_type()),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes to a log. What fails has written nothing.
+    pub(super) fn with_log<T>(
+        &mut self,
+        key: &Arc<str>,
+        write: impl FnOnce(&mut Log) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let slot = self.slot(key, || Data::Log(Log::default()));
+        let Data::Log(log) = &mut slot.data else { return Err(wrong_type()) };
+        // Only a foreign entry makes a call fail this late, so that only logs with one need a
+        // copy to go back to.
+        let before = log.has_foreign().then(|| log.clone());
+        let result = write(log);
+        if let (Err(_), Some(before)) = (&result, before) {
+            *log = before;
+        }
+        if std::mem::take(&mut log.was_empty) {
+            slot.expires_at = None;
+        }
+        if log.is_empty() {
+            self.slots.remove(key);
+        }
+        result
+    }
+
+    /// `SET`: the time to live goes.
+    pub(super) fn set_number(&mut self, key: &Arc<str>, number: i64) {
+        *self.slot(key, || Data::Text(String::new())) =
+            Slot { data: Data::Text(number.to_string()), expires_at: None };
+    }
+
+    /// What `INCRBY` leaves: the time to live stays.
+    pub(super) fn change_number(&mut self, key: &Arc<str>, number: i64) {
+        self.slot(key, || Data::Text(String::new())).data = Data::Text(number.to_string());
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<Slot> {
+        self.slots.remove(key)
+    }
+
+    pub(super) fn put(&mut self, key: &Arc<str>, slot: Slot) {
+        self.slots.insert(key.clone(), slot);
+    }
+
+    /// When the key ends, epoch ms.
+    pub(super) fn expires_at(&self, key: &str) -> Option<i64> {
+        self.get(key).and_then(|slot| slot.expires_at)
+    }
+
+    /// Sets when the key ends; at once for a time that is not ahead. Whether there is such a key.
+    pub(super) fn expire_at(&mut self, key: &str, at: i64) -> bool {
+        if at <= self.now {
+            return self.remove(key).is_some();
+        }
+        self.slots.get_mut(key).map(|slot| slot.expires_at = Some(at)).is_some()
+    }
+
+    pub(super) fn expire_in(&mut self, key: &str, ms: i64) -> bool {
+        self.expire_at(key, self.now.saturating_add(ms))
+    }
+
+    /// Takes the time to live away; whether there was one.
+    pub(super) fn persist(&mut self, key: &str) -> bool {
+        self.slots.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
+    }
+
+    /// How many keys it holds, ended ones included.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The keys that have not ended.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (&Arc<str>, &Slot)> {
+        self.slots.iter().filter(|(_, slot)| !slot.has_ended(self.now))
+    }
+
+    /// The key's slot, made where there is none.
+    fn slot(&mut self, key: &Arc<str>, make: impl FnOnce() -> Data) -> &mut Slot {
+        if !self.slots.contains_key(key) {
+            self.slots.insert(key.clone(), Slot { data: make(), expires_at: None });
+        }
+        self.slots.get_mut(key).expect("it has just been put there")
+    }
+}
+
+impl Slot {
+    /// A server keeps a key through the very millisecond of its end.
+    fn has_ended(&self, now: i64) -> bool {
+        self.expires_at.is_some_and(|at| now > at)
+    }
+}
+
+fn wrong_type() -> Failure {
+    executed(FailureKind::WrongType)
+}

@@ -1,0 +1,164 @@
+//! The log as a sorted set: members with a score each, in the order (score, member bytes).
+//!
+//! Beside what a server would hold it keeps the sum of its permits and the number of foreign
+//! members, so that an exact sum costs nothing. Nothing of that can be seen from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::wire::entry::{EntryId, ID_LEN, Member, unpack};
+
+type Bytes = Box<[u8]>;
+
+/// The permits in the log, and the scores of its members. Scores are whole milliseconds: no
+/// release writes anything else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    by_score: BTreeSet<(i64, Bytes)>,
+    by_member: BTreeMap<Bytes, i64>,
+    sum: i64,
+    foreign: usize,
+    /// Whether it has been empty since it was put into the keyspace: a server removes an empty
+    /// set, and the time to live with it.
+    pub(super) was_empty: bool,
+}
+
+impl Log {
+    pub(crate) fn len(&self) -> usize {
+        self.by_score.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_score.is_empty()
+    }
+
+    /// All permits in it; foreign members count as none.
+    pub(super) fn sum(&self) -> i64 {
+        self.sum
+    }
+
+    pub(super) fn has_foreign(&self) -> bool {
+        self.foreign > 0
+    }
+
+    /// All members, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &[u8])> {
+        self.by_score.iter().map(|(score, member)| (*score, &**member))
+    }
+
+    /// The members with a score above `score`, oldest first.
+    pub(super) fn later_than(&self, score: i64) -> impl Iterator<Item = (i64, &[u8])> {
+        self.by_score
+            .range((Bound::Included((score.saturating_add(1), Bytes::default())), Bound::Unbounded))
+            .map(|(score, member)| (*score, &**member))
+    }
+
+    /// The members with a score below 0, which never expire.
+    pub(super) fn before_epoch(&self) -> impl Iterator<Item = (i64, &[u8])> {
+        self.iter().take_while(|(score, _)| *score < 0)
+    }
+
+    /// The expired members, oldest first: those with a score in 0..=`edge`.
+    pub(super) fn expired(&self, edge: i64) -> impl Iterator<Item = (i64, &[u8])> {
+        let end = edge.max(-1).saturating_add(1);
+        self.by_score
+            .range((0, Bytes::default())..(end, Bytes::default()))
+            .map(|(score, member)| (*score, &**member))
+    }
+
+    /// Adds the member, or gives it another score.
+    pub(crate) fn add(&mut self, score: i64, member: impl Into<Bytes>) {
+        let member = member.into();
+        match self.by_member.insert(member.clone(), score) {
+            Some(old) => {
+                let mut entry = (old, member);
+                self.by_score.remove(&entry);
+                entry.0 = score;
+                self.by_score.insert(entry);
+            }
+            None => {
+                match permits(&member) {
+                    Some(permits) => self.sum += permits,
+                    None => self.foreign += 1,
+                }
+                self.by_score.insert((score, member));
+            }
+        }
+    }
+
+    /// Removes the member; whether it was there.
+    pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
+        let Some((member, score)) = self.by_member.remove_entry(member) else { return false };
+        self.forget(&member);
+        self.by_score.remove(&(score, member));
+        self.was_empty |= self.is_empty();
+        true
+    }
+
+    /// Removes up to `limit` expired members, oldest first: how many, and the permits in them.
+    pub(super) fn drop_expired(&mut self, edge: i64, limit: usize) -> (usize, i64) {
+        let (mut dropped, sum) = (0, self.sum);
+        while dropped < limit {
+            let Some((score, member)) = self.expired(edge).next() else { break };
+            let entry = (score, Bytes::from(member));
+            self.by_score.remove(&entry);
+            self.by_member.remove(&entry.1);
+            self.forget(&entry.1);
+            dropped += 1;
+        }
+        self.was_empty |= self.is_empty();
+        (dropped, sum - self.sum)
+    }
+
+    /// The entries of this id, parts included and debts not: score, part number, permits.
+    pub(super) fn of_id(&self, id: EntryId) -> Vec<Part> {
+        // Ids of 16 bytes start with their length; parts differ in the last two bytes.
+        let mut prefix = [ID_LEN as u8; ID_LEN - 1];
+        prefix[1..].copy_from_slice(&id.0[..ID_LEN - 2]);
+        self.by_member
+            .range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded))
+            .take_while(|(member, _)| member.starts_with(&prefix))
+            .filter_map(|(member, score)| match unpack(member) {
+                Member::Entry { id: found, permits } if id.owns(found) => {
+                    Some(Part { score: *score, member: member.clone(), permits: permits as i64 })
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Takes `permits` out of an entry: rewritten with what is left, or removed.
+    pub(super) fn lower(&mut self, score: i64, member: &[u8], permits: i64) {
+        let left = self::permits(member).unwrap_or(0) - permits;
+        self.remove(member);
+        if left > 0 {
+            let mut lowered = Bytes::from(member);
+            let at = lowered.len() - 4;
+            lowered[at..].copy_from_slice(&(left as u32).to_le_bytes());
+            self.add(score, lowered);
+        }
+    }
+
+    fn forget(&mut self, member: &[u8]) {
+        match permits(member) {
+            Some(permits) => self.sum -= permits,
+            None => self.foreign -= 1,
+        }
+    }
+}
+
+/// An entry of an id that was looked for.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) score: i64,
+    pub(super) member: Bytes,
+    pub(super) permits: i64,
+}
+
+/// The permits of an entry; `None` for a foreign one.
+pub(super) fn permits(member: &[u8]) -> Option<i64> {
+    match unpack(member) {
+        Member::Entry { permits, .. } => Some(permits as i64),
+        _ => None,
+    }
+}

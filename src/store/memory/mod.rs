@@ -1,0 +1,156 @@
+//! The in-process store: the rules as plain Rust, the executable model.
+//!
+//! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and
+//! decides as the scripts do: [`rules`] has the two phases, [`decide`] the requests, [`walk`]
+//! their waits, [`acquire`] puts them together.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+
+use crate::clock::{Clock, Now, system_ms};
+use crate::error::Failure;
+use crate::rate::Rate;
+use crate::store::{
+    AcquireCall, AcquireReply, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
+    RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, Store, TimeToLive,
+};
+use crate::wire::keys::Keys;
+
+mod acquire;
+mod config;
+mod decide;
+mod giveback;
+mod keyspace;
+mod lifetime;
+mod log;
+mod peek;
+mod rates;
+mod rules;
+mod walk;
+
+#[cfg(test)]
+pub(crate) mod raw;
+#[cfg(test)]
+mod tests;
+
+use keyspace::Keyspace;
+
+/// Limiters in this process. Clones are handles of the same store, for several clients.
+#[derive(Clone)]
+pub(crate) struct MemoryStore(Arc<Shared>);
+
+struct Shared {
+    space: Mutex<Keyspace>,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// An empty store; its own clock is the system's.
+    pub(crate) fn new() -> Self {
+        MemoryStore::with_clock(Clock::system())
+    }
+
+    /// An empty store with this clock for times to live and for [`Now::Server`].
+    pub(crate) fn with_clock(clock: Clock) -> Self {
+        MemoryStore(Arc::new(Shared { space: Mutex::default(), clock }))
+    }
+
+    fn now(&self) -> i64 {
+        match self.0.clock.read().now {
+            Now::At(now) => now,
+            Now::Server => system_ms(),
+        }
+    }
+
+    /// The keyspace as it is now, for a call that touches these limiters.
+    fn enter<const N: usize>(&self, limiters: [&Keys; N]) -> MutexGuard<'_, Keyspace> {
+        // A call that panicked says nothing about the others: one limiter may be off, and heals.
+        let mut space = self.0.space.lock().unwrap_or_else(PoisonError::into_inner);
+        space.enter(self.now(), limiters.iter().flat_map(|keys| keys.all()));
+        space
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("clock", &self.0.clock).finish_non_exhaustive()
+    }
+}
+
+/// Every call is over when it returns: the future is ready, and dropping it takes nothing back.
+fn ready<T: Send + 'static>(result: Result<T, Failure>) -> Reply<T> {
+    futures::future::ready(result).boxed()
+}
+
+impl Store for MemoryStore {
+    fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
+        ready(acquire::acquire(&mut self.enter([keys]), keys, &call))
+    }
+
+    fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
+        ready(giveback::refund(&mut self.enter([keys]), keys, &call))
+    }
+
+    fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
+        ready(giveback::release(&mut self.enter([keys]), keys, &call))
+    }
+
+    fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
+        ready(peek::peek(&self.enter([keys]), keys, &call))
+    }
+
+    fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool> {
+        ready(rates::try_set_rate(&mut self.enter([keys]), keys, &rate))
+    }
+
+    fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
+        ready(rates::set_rate(&mut self.enter([keys]), keys, &call))
+    }
+
+    fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
+        ready(rates::read(&self.enter([keys]), keys))
+    }
+
+    fn expire(
+        &self,
+        keys: &Keys,
+        lifetime: Lifetime,
+        condition: Option<ExpireCondition>,
+    ) -> Reply<bool> {
+        ready(Ok(lifetime::expire(&mut self.enter([keys]), keys, lifetime, condition)))
+    }
+
+    fn clear_expire(&self, keys: &Keys) -> Reply<bool> {
+        ready(lifetime::clear_expire(&mut self.enter([keys]), keys))
+    }
+
+    fn time_to_live(&self, keys: &Keys) -> Reply<TimeToLive> {
+        ready(Ok(lifetime::time_to_live(&self.enter([keys]), keys)))
+    }
+
+    fn exists(&self, keys: &Keys) -> Reply<bool> {
+        ready(Ok(self.enter([keys]).has(&keys.hash)))
+    }
+
+    fn delete(&self, keys: &Keys) -> Reply<bool> {
+        ready(Ok(lifetime::delete(&mut self.enter([keys]), keys)))
+    }
+
+    fn rename(&self, from: &Keys, to: &Keys) -> Reply<()> {
+        ready(lifetime::rename(&mut self.enter([from, to]), from, to))
+    }
+
+    fn touch(&self, keys: &Keys) -> Reply<bool> {
+        ready(Ok(lifetime::touch(&self.enter([keys]), keys)))
+    }
+
+    fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
+        ready(Ok(lifetime::size_in_memory(&self.enter([keys]), keys)))
+    }
+
+    fn server_time(&self) -> Reply<i64> {
+        ready(Ok(self.now()))
+    }
+}

@@ -1,0 +1,102 @@
+//! Setting and reading the rate.
+
+use crate::error::Failure;
+use crate::rate::{Mode, Rate};
+use crate::store::memory::acquire::{Pair, create, read_value, time};
+use crate::store::memory::config::{self, Config, corrupt, missing};
+use crate::store::memory::keyspace::{Fields, Keyspace};
+use crate::store::memory::lifetime::{FAR_MS, refresh};
+use crate::store::memory::rules::{Rest, drop_all_expired};
+use crate::store::{SetRate, StateRule};
+use crate::wire::keys::Keys;
+
+pub(super) fn try_set_rate(
+    space: &mut Keyspace,
+    keys: &Keys,
+    rate: &Rate,
+) -> Result<bool, Failure> {
+    if let Some(fields) = space.hash(&keys.hash)?
+        && fields.contains_key(config::TYPE)
+    {
+        return match missing(fields, &[config::RATE, config::INTERVAL]) {
+            Some(detail) => Err(corrupt(detail)),
+            None => Ok(false),
+        };
+    }
+    create(space, keys, rate)
+}
+
+pub(super) fn read(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Failure> {
+    let Some(fields) = space.hash(&keys.hash)? else { return Ok(None) };
+    match missing(fields, &[config::RATE, config::INTERVAL, config::TYPE]) {
+        Some(detail) => Err(corrupt(detail)),
+        None => Config::read(space, keys, None).map(|config| Some(config.to_rate())),
+    }
+}
+
+pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Result<bool, Failure> {
+    let old = space.hash(&keys.hash)?;
+    if old.is_none() && call.only_existing {
+        return Ok(false);
+    }
+    let rate = &call.rate;
+    let pair = Pair::of(keys, rate.mode());
+    let kind = config::type_text(rate.mode());
+    let other_mode =
+        old.and_then(|fields| fields.get(config::TYPE)).is_some_and(|old_kind| old_kind != kind);
+    let had_keep_alive = old.is_some_and(has_keep_alive);
+
+    // What can fail comes before the first write.
+    let keep = call.state == StateRule::Keep && !other_mode;
+    let mut kept = None;
+    if keep {
+        read_value(space, &pair)?;
+        let edge = time(call.now, space).saturating_sub(rate.interval_ms() as i64);
+        kept = Some(space.with_log(pair.log, |log| {
+            drop_all_expired(log, edge);
+            Ok(rate.permits() as i64 - Rest::of(log, edge).sum()?)
+        })?);
+    }
+
+    let fields = space.hash_mut(&keys.hash)?;
+    for (name, text) in config::texts(rate) {
+        fields.insert(name.into(), text);
+    }
+    if rate.keep_alive_ms() > 0 {
+        space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
+    } else if had_keep_alive {
+        end_keep_alive(space, keys, &pair, rate.mode());
+    }
+
+    match kept {
+        Some(v) => {
+            space.set_number(pair.value, v);
+            refresh(space, keys, &pair, rate.keep_alive_ms() as i64);
+        }
+        None if other_mode && call.state != StateRule::DropNewMode => {
+            for key in &keys.all()[1..] {
+                space.remove(key);
+            }
+        }
+        None => {
+            space.remove(pair.value);
+            space.remove(pair.log);
+        }
+    }
+    Ok(true)
+}
+
+/// The keep-alive's time to live goes with the keep-alive. In PER_CLIENT other clients' keys are
+/// out of reach, and would end before the hash: a far time to live reaches them by their clients.
+fn end_keep_alive(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, mode: Mode) {
+    for key in [&keys.hash, pair.value, pair.log] {
+        match mode {
+            Mode::Overall => space.persist(key),
+            Mode::PerClient => space.expire_in(key, FAR_MS),
+        };
+    }
+}
+
+fn has_keep_alive(fields: &Fields) -> bool {
+    fields.get(config::KEEP_ALIVE).and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms > 0)
+}

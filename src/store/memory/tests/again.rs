@@ -1,0 +1,146 @@
+//! Exactly once: divergence 4.
+
+use super::*;
+use crate::store::Wait;
+
+const OVERTAKEN: Outcome = Outcome::Refused(Wait { ms: 1, at_least: true });
+
+/// The call as it is made again at the clock's time.
+fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {
+    let earlier = Earlier::Dated(dates.to_vec());
+    AcquireCall { now: Now::At(c.clock.now()), earlier, ..first.clone() }
+}
+
+#[test]
+fn divergence_4_a_repeated_attempt_is_one_grant_moved_to_the_present() {
+    let mut c = limiter(10);
+    let first = c.call(&[run(3, 0), run(11, 0), run(2, 0)]);
+    let reply = c.send(first.clone()).unwrap();
+    c.clock.advance(500);
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    assert_eq!(retry.outcomes, reply.outcomes);
+    assert_eq!((retry.left, retry.entry_date), (5, T0 + 500));
+    assert_eq!((c.value(), c.log()), (Some(5), vec![(500, 5)]));
+    // What it took counts for an interval from the answer on.
+    c.clock.advance(500);
+    assert_eq!(c.available(), 5);
+    c.clock.advance(500);
+    assert_eq!(c.available(), 10);
+}
+
+#[test]
+fn an_attempt_that_was_not_carried_out_is_granted_now() {
+    let mut c = limiter(10);
+    let first = c.call(&[run(3, 0)]);
+    c.clock.advance(500);
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    assert_eq!(retry.outcomes[0].outcome, Outcome::Granted);
+    assert_eq!((c.value(), c.log()), (Some(7), vec![(500, 3)]));
+}
+
+#[test]
+fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
+    let mut c = limiter(10);
+    let first = c.call(&[run(3, 0)]);
+    c.clock.advance(500);
+    c.send(again(&c, &first, &[T0])).unwrap();
+    let before = c.store.snapshot();
+    let late = c.send(first.clone()).unwrap();
+    assert_eq!(late.outcomes[0].outcome, OVERTAKEN);
+    assert_eq!(c.store.snapshot(), before);
+    // Nor does the very same message, delivered twice.
+    let second = c.call(&[run(1, 0)]);
+    c.send(second.clone()).unwrap();
+    assert_eq!(c.send(second).unwrap().outcomes[0].outcome, OVERTAKEN);
+    assert_eq!((c.value(), c.sum()), (Some(6), 4));
+}
+
+#[test]
+fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
+    let mut c = limiter(10);
+    let first = AcquireCall {
+        now: Now::Server,
+        earlier: Earlier::FirstSince(T0 - 50),
+        ..c.call(&[run(3, 0)])
+    };
+    c.send(first.clone()).unwrap();
+    c.clock.advance(20);
+    let retry = AcquireCall { earlier: Earlier::Since(T0 - 50), ..first.clone() };
+    let reply = c.send(retry.clone()).unwrap();
+    assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
+    assert_eq!((reply.entry_date, reply.left), (T0 + 20, 7));
+    assert_eq!(c.log(), [(20, 3)]);
+    assert_eq!(c.send(first).unwrap().outcomes[0].outcome, OVERTAKEN);
+    // A server whose clock went back must not date it before what was seen.
+    c.clock.set(T0 - 1000);
+    let reply = c.send(AcquireCall { earlier: Earlier::Since(T0 + 7), ..retry }).unwrap();
+    assert_eq!(reply.entry_date, T0 + 8);
+    assert_eq!((c.value(), c.log()), (Some(7), vec![(8, 3)]));
+}
+
+#[test]
+fn a_lease_is_found_by_its_date() {
+    let mut c = limiter(10);
+    let first = AcquireCall { hold_ms: 300, ..c.call(&[run(4, 0)]) };
+    c.send(first.clone()).unwrap();
+    c.clock.advance(100);
+    let retry = c.send(again(&c, &first, &[T0 + 300])).unwrap();
+    assert_eq!((retry.left, retry.entry_date), (6, T0 + 400));
+    assert_eq!(c.log(), [(400, 4)]);
+}
+
+#[test]
+fn what_was_given_back_meanwhile_is_not_granted_again() {
+    let mut c = limiter(10);
+    let first = c.call(&[runs(2, 0, 3)]);
+    c.send(first.clone()).unwrap();
+    // Somebody's release takes three of the six.
+    assert_eq!(c.release(3), 3);
+    c.clock.advance(1);
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    let counts: Vec<_> = retry.outcomes.iter().map(|run| run.count).collect();
+    assert_eq!(counts, [1, 2]);
+    assert_eq!(retry.outcomes[0].outcome, Outcome::Granted);
+    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(Wait { ms: 1, at_least: false }));
+    // The permit that fits no request is free again.
+    assert_eq!((c.value(), c.log()), (Some(8), vec![(1, 2)]));
+}
+
+#[test]
+fn a_split_grant_is_found_whole() {
+    let mut c = limiter(1 << 40);
+    let first = c.call(&[runs(u64::from(u32::MAX), 0, 3)]);
+    let left = c.send(first.clone()).unwrap().left;
+    c.clock.advance(1);
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    assert_eq!((retry.left, retry.outcomes[0].count), (left, 3));
+    assert_eq!(c.log().len(), 3);
+    assert!(c.log().iter().all(|(date, _)| *date == 1));
+}
+
+#[test]
+fn a_grant_that_was_trimmed_away_is_not_made_again() {
+    let mut c = limiter(10);
+    let first = c.call(&[run(4, 0)]);
+    c.send(first.clone()).unwrap();
+    // A Java release of everything leaves the log, and then it all counts as excess.
+    c.set_value("10");
+    c.clock.advance(1);
+    let retry = AcquireCall { audit: true, ..again(&c, &first, &[T0]) };
+    let reply = c.send(retry).unwrap();
+    assert!(matches!(reply.outcomes[0].outcome, Outcome::Refused(_)), "{reply:?}");
+    assert_eq!((c.value(), c.log()), (Some(10), vec![]));
+}
+
+#[test]
+fn a_debt_of_the_same_attempt_is_not_its_grant() {
+    let mut c = limiter(10);
+    c.set_value("4");
+    let first = c.call(&[run(5, 0)]);
+    assert!(matches!(c.send(first.clone()).unwrap().outcomes[0].outcome, Outcome::Refused(_)));
+    assert_eq!(c.log(), [(0, 6)]);
+    c.clock.advance(1);
+    let retry = c.send(again(&c, &first, &[T0])).unwrap();
+    assert!(matches!(retry.outcomes[0].outcome, Outcome::Refused(_)));
+    assert_eq!((c.value(), c.log()), (Some(4), vec![(0, 6)]));
+}

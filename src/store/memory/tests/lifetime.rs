@@ -1,0 +1,152 @@
+//! Times to live, and calls about all keys.
+
+use super::*;
+use crate::store::{ExpireCondition, Lifetime, TimeToLive};
+
+const FAR: i64 = 315_360_000_000;
+
+fn expire(c: &Client, lifetime: Lifetime, condition: Option<ExpireCondition>) -> bool {
+    now(c.store.expire(&c.keys, lifetime, condition)).unwrap()
+}
+
+fn ttl(c: &Client) -> TimeToLive {
+    now(c.store.time_to_live(&c.keys)).unwrap()
+}
+
+#[test]
+fn the_keep_alive_is_refreshed_by_refusals_too() {
+    let mut c = client();
+    let keep = Rate::from_wire(Mode::Overall, 10, I as u64, 5000);
+    now(c.store.try_set_rate(&c.keys, keep)).unwrap();
+    c.grant(10);
+    c.clock.advance(500);
+    assert_eq!(c.wait(1), 500);
+    for key in ["api", "{api}:value", "{api}:permits"] {
+        assert_eq!(c.store.raw_pttl(key), Some(5000));
+    }
+    c.clock.advance(5000);
+    assert_eq!(ttl(&c), TimeToLive::Ms(0));
+    c.clock.advance(1);
+    assert_eq!(ttl(&c), TimeToLive::NoLimiter);
+    assert!(c.store.key_names().is_empty());
+    assert!(matches!(c.failure(1), FailureKind::NotInitialized(_)));
+}
+
+#[test]
+fn value_and_log_live_as_long_as_the_hash() {
+    let mut c = limiter(10);
+    c.store.raw_pexpire("api", 5000);
+    c.grant(1);
+    for key in ["{api}:value", "{api}:permits"] {
+        assert_eq!(c.store.raw_pttl(key), Some(5000));
+    }
+    // Without a time to live of the hash nothing is touched.
+    c.store.raw_persist("api");
+    c.clock.advance(10);
+    c.grant(1);
+    assert_eq!(c.store.raw_pttl("{api}:value"), Some(4990));
+}
+
+#[test]
+fn expire_acts_on_each_key_by_its_own_time_to_live() {
+    let mut c = limiter(10);
+    assert!(!expire(&client(), Lifetime::In(10), None));
+    c.grant(1);
+    c.store.raw_set("{api}:value:a", "1");
+    c.store.raw_pexpire("{api}:value", 3000);
+    assert!(!expire(&c, Lifetime::In(2000), Some(ExpireCondition::IfGreater)));
+    assert!(expire(&c, Lifetime::In(4000), Some(ExpireCondition::IfSet)));
+    let ttls = |c: &Client| ["api", "{api}:value", "{api}:value:a"].map(|k| c.store.raw_pttl(k));
+    assert_eq!(ttls(&c), [None, Some(4000), None]);
+    assert!(expire(&c, Lifetime::In(9000), Some(ExpireCondition::IfNotSet)));
+    assert_eq!(ttls(&c), [Some(9000), Some(4000), Some(9000)]);
+    assert!(!expire(&c, Lifetime::In(9000), Some(ExpireCondition::IfNotSet)));
+    assert!(expire(&c, Lifetime::At(T0 + 5000), Some(ExpireCondition::IfGreater)));
+    assert_eq!(ttls(&c), [Some(9000), Some(5000), Some(9000)]);
+    assert!(expire(&c, Lifetime::At(T0 + 5000), Some(ExpireCondition::IfLess)));
+    assert_eq!(ttls(&c), [Some(5000); 3]);
+    assert!(!expire(&c, Lifetime::In(5000), Some(ExpireCondition::IfLess)));
+    assert!(!expire(&c, Lifetime::In(5000), Some(ExpireCondition::IfGreater)));
+    assert!(expire(&c, Lifetime::At(T0), None));
+    assert!(c.store.key_names().is_empty());
+}
+
+#[test]
+fn clear_expire_of_an_overall_limiter_persists_all() {
+    let mut c = limiter(10);
+    c.grant(1);
+    assert!(!now(c.store.clear_expire(&c.keys)).unwrap());
+    expire(&c, Lifetime::In(5000), None);
+    assert!(now(c.store.clear_expire(&c.keys)).unwrap());
+    assert!(c.store.snapshot().values().all(|key| key.ttl_ms.is_none()));
+    assert_eq!(ttl(&c), TimeToLive::Endless);
+}
+
+#[test]
+fn divergence_17_clear_expire_in_per_client_is_a_far_time_to_live() {
+    let mut a = client();
+    now(a.store.try_set_rate(&a.keys, Rate::from_wire(Mode::PerClient, 5, 1000, 0))).unwrap();
+    let mut b = a.other();
+    a.grant(1);
+    assert!(!now(a.store.clear_expire(&a.keys)).unwrap());
+    a.store.raw_pexpire("api", 5000);
+    (a.grant(1), b.grant(1));
+    assert!(now(a.store.clear_expire(&a.keys)).unwrap());
+    assert!(!now(a.store.clear_expire(&a.keys)).unwrap());
+    let ttls = |key: &str| a.store.raw_pttl(key);
+    assert_eq!(ttls("api"), Some(FAR));
+    assert_eq!(ttls("{api}:permits:a"), Some(FAR));
+    assert_eq!(ttls("{api}:permits:client1"), Some(5000));
+    assert_eq!(ttl(&a), TimeToLive::Endless);
+    b.grant(1);
+    assert_eq!(a.store.raw_pttl("{api}:permits:client1"), Some(FAR));
+    assert_eq!(a.store.raw_pttl("{api}:value:client1"), Some(FAR));
+}
+
+#[test]
+fn divergence_10_calls_about_all_keys() {
+    let mut c = limiter(10);
+    c.grant(3);
+    assert!(now(c.store.touch(&c.keys)).unwrap());
+    let size = now(c.store.size_in_memory(&c.keys)).unwrap();
+    c.grant(1);
+    assert!(now(c.store.size_in_memory(&c.keys)).unwrap() > size);
+
+    let to = Keys::new("web", "a");
+    for key in to.all() {
+        c.store.raw_set(key, "old");
+    }
+    c.store.raw_pexpire("{api}:value", 7000);
+    now(c.store.rename(&c.keys, &to)).unwrap();
+    assert_eq!(c.store.key_names(), ["web", "{web}:permits", "{web}:value"]);
+    assert_eq!(c.store.raw_pttl("{web}:value"), Some(7000));
+    assert!(!now(c.store.exists(&c.keys)).unwrap());
+    let error = now(c.store.rename(&c.keys, &to)).unwrap_err();
+    assert!(matches!(error.kind, FailureKind::NotInitialized(_)));
+    c.keys = to;
+    let before = c.store.snapshot();
+    now(c.store.rename(&c.keys, &c.keys)).unwrap();
+    assert_eq!(c.store.snapshot(), before);
+    assert_eq!(c.available(), 6);
+
+    c.set(Rate::from_wire(Mode::PerClient, 5, 1000, 0), StateRule::Drop);
+    let error = now(c.store.rename(&c.keys, &Keys::new("api", "a"))).unwrap_err();
+    assert!(matches!(error.kind, FailureKind::InvalidArgument(_)));
+
+    c.grant(1);
+    assert!(now(c.store.delete(&c.keys)).unwrap());
+    assert!(!now(c.store.delete(&c.keys)).unwrap());
+    assert!(!now(c.store.touch(&c.keys)).unwrap());
+    assert_eq!(now(c.store.size_in_memory(&c.keys)).unwrap(), 0);
+    assert!(c.store.key_names().is_empty());
+}
+
+#[test]
+fn the_stores_own_clock_dates_what_asks_for_it() {
+    let mut c = limiter(10);
+    c.clock.advance(77);
+    assert_eq!(now(c.store.server_time()).unwrap(), T0 + 77);
+    let call = AcquireCall { now: Now::Server, ..c.call(&[run(1, 0)]) };
+    assert_eq!(c.send(call).unwrap().entry_date, T0 + 77);
+    assert!((now(MemoryStore::new().server_time()).unwrap() - crate::clock::system_ms()).abs() < 9);
+}

@@ -1,0 +1,196 @@
+//! One limiter in a store whose clock the test sets, and calls with the least words.
+
+use futures::FutureExt;
+
+use crate::clock::{Clock, ManualClock, Now};
+use crate::error::{Failure, FailureKind};
+use crate::rate::{Mode, Rate};
+use crate::store::memory::MemoryStore;
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, Outcome, PeekCall, PeekReply, RefundCall, ReleaseCall,
+    Reply, Run, SetRate, StateRule, Store,
+};
+use crate::wire::entry::{EntryId, Member, pack, unpack};
+use crate::wire::keys::Keys;
+
+mod acquire;
+mod again;
+mod batch;
+mod damage;
+mod giveback;
+mod keyspace;
+mod ledger;
+mod lifetime;
+mod rates;
+mod redisson;
+
+const T0: i64 = 1_700_000_000_000;
+/// The interval of all limiters in these tests, in ms.
+const I: i64 = 1000;
+
+/// One client's view of one limiter.
+struct Client {
+    store: MemoryStore,
+    clock: ManualClock,
+    keys: Keys,
+    seen: Option<u64>,
+    ids: u8,
+    calls: u32,
+}
+
+fn now<T>(reply: Reply<T>) -> Result<T, Failure> {
+    reply.now_or_never().expect("the memory store answers at once")
+}
+
+fn rate(permits: u64) -> Rate {
+    Rate::from_wire(Mode::Overall, permits, I as u64, 0)
+}
+
+fn client() -> Client {
+    let (clock, manual) = Clock::manual(T0);
+    let store = MemoryStore::with_clock(clock);
+    Client { store, clock: manual, keys: Keys::new("api", "a"), seen: None, ids: 0, calls: 0 }
+}
+
+/// A limiter of this rate, seen by its client, with nothing used.
+fn limiter(permits: u64) -> Client {
+    let mut client = client();
+    assert!(now(client.store.try_set_rate(&client.keys, rate(permits))).unwrap());
+    client.seen = Some(permits);
+    client
+}
+
+impl Client {
+    /// Another client of the same store and limiter.
+    fn other(&self) -> Client {
+        let ids = self.ids + 1;
+        let keys = Keys::new("api", &format!("client{ids}"));
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        Client { store, clock, keys, seen: None, ids, calls: 0 }
+    }
+
+    fn fresh_id(&mut self) -> EntryId {
+        self.calls += 1;
+        let mut id = [self.ids; 16];
+        id[1..5].copy_from_slice(&self.calls.to_be_bytes());
+        EntryId(id)
+    }
+
+    fn call(&mut self, runs: &[Run]) -> AcquireCall {
+        AcquireCall {
+            now: Now::At(self.clock.now()),
+            id: self.fresh_id(),
+            seen_rate: self.seen,
+            audit: false,
+            create: None,
+            hold_ms: 0,
+            earlier: Earlier::None,
+            runs: runs.to_vec(),
+        }
+    }
+
+    fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Failure> {
+        let reply = now(self.store.acquire(&self.keys, call))?;
+        self.seen = Some(reply.rate.permits());
+        Ok(reply)
+    }
+
+    fn ask(&mut self, runs: &[Run]) -> AcquireReply {
+        let call = self.call(runs);
+        self.send(call).unwrap()
+    }
+
+    /// One request that does not wait.
+    fn take(&mut self, permits: u64) -> Outcome {
+        self.ask(&[run(permits, 0)]).outcomes[0].outcome
+    }
+
+    fn grant(&mut self, permits: u64) -> AcquireReply {
+        let reply = self.ask(&[run(permits, 0)]);
+        assert_eq!(reply.outcomes[0].outcome, Outcome::Granted, "{reply:?}");
+        reply
+    }
+
+    /// The exact wait of one request that is refused.
+    fn wait(&mut self, permits: u64) -> u64 {
+        match self.take(permits) {
+            Outcome::Refused(wait) if !wait.at_least => wait.ms,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn failure(&mut self, permits: u64) -> FailureKind {
+        let call = self.call(&[run(permits, 0)]);
+        self.send(call).unwrap_err().kind
+    }
+
+    fn audit(&mut self, permits: u64) -> AcquireReply {
+        let call = AcquireCall { audit: true, ..self.call(&[run(permits, 0)]) };
+        self.send(call).unwrap()
+    }
+
+    fn peek(&self, permits: u64) -> Result<PeekReply, Failure> {
+        let now_at = Now::At(self.clock.now());
+        now(self.store.peek(&self.keys, PeekCall { now: now_at, permits, seen_rate: self.seen }))
+    }
+
+    fn available(&self) -> u64 {
+        self.peek(0).unwrap().available
+    }
+
+    fn release(&self, permits: u64) -> u64 {
+        let call = ReleaseCall { now: Now::At(self.clock.now()), permits, seen_rate: self.seen };
+        now(self.store.release(&self.keys, call)).unwrap().taken
+    }
+
+    fn refund(&self, id: EntryId, entry_date: i64, granted: u64, returned: u64) -> u64 {
+        let call = RefundCall { id, entry_date, granted, returned };
+        now(self.store.refund(&self.keys, call)).unwrap().credited
+    }
+
+    fn set(&mut self, rate: Rate, state: StateRule) {
+        let now_at = Now::At(self.clock.now());
+        let call = SetRate { now: now_at, rate, only_existing: false, state };
+        assert!(now(self.store.set_rate(&self.keys, call)).unwrap());
+        self.seen = Some(rate.permits());
+    }
+
+    fn value(&self) -> Option<i64> {
+        self.store.raw_get(&self.keys.value).map(|text| text.parse().unwrap())
+    }
+
+    /// Scores after T0, and permits; foreign members show as -1.
+    fn log(&self) -> Vec<(i64, i64)> {
+        let log = self.store.raw_log(&self.keys.permits);
+        log.iter().map(|(score, member)| (score - T0, permits_of(member))).collect()
+    }
+
+    fn sum(&self) -> i64 {
+        self.log().iter().map(|(_, permits)| permits).sum()
+    }
+
+    /// An entry as another client would have logged it.
+    fn log_entry(&mut self, after: i64, permits: u32) {
+        let member = pack(self.fresh_id(), permits);
+        self.store.raw_zadd(&self.keys.permits, T0 + after, &member);
+    }
+
+    fn set_value(&self, value: &str) {
+        self.store.raw_set(&self.keys.value, value);
+    }
+}
+
+fn permits_of(member: &[u8]) -> i64 {
+    match unpack(member) {
+        Member::Entry { permits, .. } => permits as i64,
+        _ => -1,
+    }
+}
+
+fn run(permits: u64, patience_ms: u64) -> Run {
+    Run { permits, patience_ms, count: 1 }
+}
+
+fn runs(permits: u64, patience_ms: u64, count: u64) -> Run {
+    Run { permits, patience_ms, count }
+}

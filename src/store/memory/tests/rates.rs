@@ -1,0 +1,191 @@
+//! Setting and reading rates.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn keep(permits: u64, keep_alive: u64) -> Rate {
+    Rate::from_wire(Mode::Overall, permits, I as u64, keep_alive)
+}
+
+fn per_client(permits: u64, keep_alive: u64) -> Rate {
+    Rate::from_wire(Mode::PerClient, permits, I as u64, keep_alive)
+}
+
+fn fields(c: &Client) -> BTreeMap<String, String> {
+    let names = ["rate", "interval", "type", "keepAliveTime"];
+    let field = |name: &str| Some((name.to_owned(), c.store.raw_hget("api", name)?));
+    names.into_iter().filter_map(field).collect()
+}
+
+fn texts(all: [(&str, &str); 4]) -> BTreeMap<String, String> {
+    all.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+}
+
+fn try_set(c: &Client, rate: Rate) -> Result<bool, Failure> {
+    now(c.store.try_set_rate(&c.keys, rate))
+}
+
+fn config(c: &Client) -> Option<Rate> {
+    now(c.store.config(&c.keys)).unwrap()
+}
+
+#[test]
+fn try_set_rate_writes_all_fields_once() {
+    let c = client();
+    assert_eq!(config(&c), None);
+    assert!(try_set(&c, per_client(7, 60_000)).unwrap());
+    let expected = [("rate", "7"), ("interval", "1000"), ("type", "1"), ("keepAliveTime", "60000")];
+    assert_eq!(fields(&c), texts(expected));
+    assert_eq!(c.store.raw_pttl("api"), Some(60_000));
+    assert!(!try_set(&c, rate(10)).unwrap());
+    assert_eq!(fields(&c), texts(expected));
+    assert_eq!(config(&c), Some(per_client(7, 60_000)));
+}
+
+#[test]
+fn divergence_9_false_means_nothing_written() {
+    let c = limiter(10);
+    c.store.raw_hdel("api", "keepAliveTime");
+    let before = c.store.snapshot();
+    assert!(!try_set(&c, keep(3, 5000)).unwrap());
+    assert_eq!(c.store.snapshot(), before);
+}
+
+#[test]
+fn divergence_18_a_hash_that_lacks_its_rate_is_an_error() {
+    let c = limiter(10);
+    c.store.raw_hdel("api", "rate");
+    let before = c.store.snapshot();
+    let error = try_set(&c, rate(3)).unwrap_err().kind;
+    assert_eq!(error, FailureKind::CorruptState("rate is missing".to_owned()));
+    let error = now(c.store.config(&c.keys)).unwrap_err().kind;
+    assert_eq!(error, FailureKind::CorruptState("rate is missing".to_owned()));
+    assert_eq!(c.store.snapshot(), before);
+    // Without a type there is no limiter: what is missing is filled.
+    c.store.raw_hdel("api", "type");
+    assert!(try_set(&c, per_client(3, 0)).unwrap());
+    assert_eq!(config(&c), Some(per_client(3, 0)));
+}
+
+#[test]
+fn an_acquire_that_carries_its_rate_creates_the_limiter() {
+    let mut c = client();
+    let call = AcquireCall { create: Some(keep(10, 5000)), ..c.call(&[run(4, 0)]) };
+    let reply = c.send(call.clone()).unwrap();
+    assert_eq!((reply.left, reply.rate), (6, keep(10, 5000)));
+    for key in ["api", "{api}:value", "{api}:permits"] {
+        assert_eq!(c.store.raw_pttl(key), Some(5000));
+    }
+    // A rate that stands there stays.
+    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[run(4, 0)]) };
+    assert_eq!(c.send(call).unwrap().rate, keep(10, 5000));
+    // Expired with all its keys, it is made anew.
+    c.clock.advance(5001);
+    assert!(c.store.key_names().is_empty());
+    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[run(1, 0)]) };
+    assert_eq!(c.send(call).unwrap().left, 2);
+}
+
+#[test]
+fn a_creation_that_leaves_an_unreadable_hash_does_not_happen() {
+    let mut c = client();
+    c.store.raw_hset("api", "rate", "many");
+    let before = c.store.snapshot();
+    let call = AcquireCall { create: Some(rate(10)), ..c.call(&[run(4, 0)]) };
+    assert!(matches!(c.send(call).unwrap_err().kind, FailureKind::CorruptState(_)));
+    assert_eq!(c.store.snapshot(), before);
+}
+
+#[test]
+fn set_rate_deletes_the_state_of_the_new_mode() {
+    let mut c = limiter(10);
+    c.grant(4);
+    c.store.raw_set("{api}:value:a", "1");
+    c.set(rate(3), StateRule::DropNewMode);
+    assert_eq!(c.store.key_names(), ["api", "{api}:value:a"]);
+    c.grant(1);
+    c.set(per_client(3, 0), StateRule::DropNewMode);
+    assert_eq!(c.store.key_names(), ["api", "{api}:permits", "{api}:value"]);
+}
+
+#[test]
+fn set_rate_with_arguments_deletes_all_where_the_mode_changes() {
+    for state in [StateRule::Drop, StateRule::Keep] {
+        let mut c = limiter(10);
+        c.grant(4);
+        c.store.raw_set("{api}:value:a", "1");
+        c.set(per_client(3, 0), state);
+        assert_eq!(c.store.key_names(), ["api"]);
+    }
+    let mut c = limiter(10);
+    c.grant(4);
+    c.store.raw_set("{api}:value:a", "1");
+    c.set(rate(3), StateRule::Drop);
+    assert_eq!(c.store.key_names(), ["api", "{api}:value:a"]);
+}
+
+#[test]
+fn update_rate_of_nothing_is_false() {
+    let c = client();
+    let call =
+        SetRate { now: Now::Server, rate: rate(3), only_existing: true, state: StateRule::Keep };
+    assert!(!now(c.store.set_rate(&c.keys, call)).unwrap());
+    assert!(c.store.key_names().is_empty());
+}
+
+#[test]
+fn keeping_the_state_drops_by_the_new_interval_and_never_clamps() {
+    let mut c = limiter(10);
+    c.grant(3);
+    c.clock.advance(200);
+    c.grant(7);
+    c.store.raw_pexpire("api", 9000);
+    c.set(Rate::from_wire(Mode::Overall, 4, 200, 0), StateRule::Keep);
+    assert_eq!((c.value(), c.log()), (Some(-3), vec![(200, 7)]));
+    for key in ["{api}:value", "{api}:permits"] {
+        assert_eq!(c.store.raw_pttl(key), Some(9000));
+    }
+    c.clock.advance(200);
+    c.grant(4);
+}
+
+#[test]
+fn keeping_the_state_with_a_foreign_entry_is_an_error() {
+    let c = limiter(10);
+    c.store.raw_zadd(&c.keys.permits, T0, &[1; 20]);
+    let before = c.store.snapshot();
+    let call =
+        SetRate { now: Now::At(T0), rate: rate(3), only_existing: false, state: StateRule::Keep };
+    let kind = now(c.store.set_rate(&c.keys, call)).unwrap_err().kind;
+    assert!(matches!(kind, FailureKind::ForeignEntry(_)));
+    assert_eq!(c.store.snapshot(), before);
+}
+
+#[test]
+fn divergence_8_the_time_to_live_goes_with_the_keep_alive() {
+    for state in [StateRule::DropNewMode, StateRule::Drop, StateRule::Keep] {
+        let mut c = client();
+        try_set(&c, keep(10, 5000)).unwrap();
+        c.grant(1);
+        c.set(rate(10), state);
+        assert!(c.store.snapshot().values().all(|key| key.ttl_ms.is_none()), "{state:?}");
+        c.grant(1);
+        c.clock.advance(100_000);
+        c.grant(10);
+    }
+    // In PER_CLIENT a far one reaches the other clients' keys.
+    let mut a = client();
+    try_set(&a, per_client(10, 5000)).unwrap();
+    let mut b = a.other();
+    (a.grant(1), b.grant(1));
+    a.set(per_client(10, 0), StateRule::Keep);
+    b.grant(1);
+    let far = Some(315_360_000_000);
+    assert!(a.store.snapshot().values().all(|key| key.ttl_ms == far));
+    // A time to live of its own, without a keep-alive, stays.
+    let mut c = limiter(10);
+    c.store.raw_pexpire("api", 9000);
+    c.set(rate(4), StateRule::Keep);
+    assert_eq!(c.store.raw_pttl("api"), Some(9000));
+}

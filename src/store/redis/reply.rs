@@ -1,0 +1,288 @@
+//! What comes back: replies as the store's types, errors as failures.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+
+use crate::error::{Execution, Failure, FailureKind};
+use crate::rate::{Mode, Rate};
+use crate::store::{AcquireReply, Outcome, OutcomeRun, PeekReply, ReleaseReply, Wait};
+
+/// The status that a script's reply begins with, below which it is a failure.
+const OK: i64 = 0;
+
+/// A script's reply, once it is known to be none of the failures: integers, at least one.
+pub(super) struct Numbers(Vec<Value>);
+
+impl Numbers {
+    pub(super) fn of(value: Value) -> Result<Self, Failure> {
+        let Value::Array(values) = value else { return Err(unexpected(&value)) };
+        match values.first() {
+            Some(Value::Int(status)) if *status >= OK => Ok(Numbers(values)),
+            Some(Value::Int(status)) => Err(refusal(*status, &values)),
+            _ => Err(unexpected(&Value::Array(values))),
+        }
+    }
+
+    fn get(&self, at: usize) -> Option<i64> {
+        match self.0.get(at) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn unsigned(&self, at: usize) -> Option<u64> {
+        u64::try_from(self.get(at)?).ok()
+    }
+
+    fn unexpected(&self) -> Failure {
+        unexpected(&Value::Array(self.0.clone()))
+    }
+
+    /// The number behind the status.
+    pub(super) fn number(&self) -> Result<u64, Failure> {
+        self.unsigned(1).ok_or_else(|| self.unexpected())
+    }
+
+    /// The answer to a question behind the status.
+    pub(super) fn flag(&self) -> Result<bool, Failure> {
+        match self.get(1) {
+            Some(0) => Ok(false),
+            Some(1) => Ok(true),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The rate: the mode is the status, the others are from place 2 on.
+    fn find_rate(&self) -> Option<Rate> {
+        let mode = match self.get(0)? {
+            0 => Mode::Overall,
+            1 => Mode::PerClient,
+            _ => return None,
+        };
+        let keep_alive = if self.0.len() > 4 { self.unsigned(4)? } else { 0 };
+        Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, keep_alive))
+    }
+
+    pub(super) fn rate(&self) -> Result<Rate, Failure> {
+        self.find_rate().ok_or_else(|| self.unexpected())
+    }
+
+    /// The answer to an acquire of so many requests; `now` is the time where the client gave it.
+    pub(super) fn acquire(
+        &self,
+        requests: u64,
+        now: Option<i64>,
+        hold: i64,
+    ) -> Result<AcquireReply, Failure> {
+        self.find_acquire(requests, now, hold).ok_or_else(|| self.unexpected())
+    }
+
+    fn find_acquire(&self, requests: u64, now: Option<i64>, hold: i64) -> Option<AcquireReply> {
+        let now = if self.0.len() > 5 { self.get(5)? } else { now? };
+        let mut outcomes = Vec::with_capacity(1.max(self.0.len().saturating_sub(6) / 3));
+        if self.0.len() <= 6 {
+            outcomes.push(OutcomeRun { count: requests, outcome: Outcome::Granted });
+        }
+        for at in (6..self.0.len()).step_by(3) {
+            let ms = self.unsigned(at + 2)?;
+            let outcome = match self.get(at + 1)? {
+                0 => Outcome::Granted,
+                1 => Outcome::Refused(Wait { ms, at_least: false }),
+                2 => Outcome::Refused(Wait { ms, at_least: true }),
+                3 => Outcome::Waiting(Wait { ms, at_least: false }),
+                4 => Outcome::Waiting(Wait { ms, at_least: true }),
+                5 => Outcome::ExceedsRate,
+                6 => Outcome::Undecided,
+                _ => return None,
+            };
+            outcomes.push(OutcomeRun { count: self.unsigned(at)?, outcome });
+        }
+        let answered = outcomes.iter().try_fold(0u64, |sum, run| sum.checked_add(run.count))?;
+        (answered == requests).then_some(AcquireReply {
+            now,
+            rate: self.find_rate()?,
+            entry_date: now.checked_add(hold)?,
+            left: self.get(1)?,
+            outcomes,
+        })
+    }
+
+    pub(super) fn release(&self) -> Result<ReleaseReply, Failure> {
+        Ok(ReleaseReply { taken: self.number()?, rate: self.rate()? })
+    }
+
+    pub(super) fn peek(&self) -> Result<PeekReply, Failure> {
+        let ms = self.unsigned(5).ok_or_else(|| self.unexpected())?;
+        let wait = Wait { ms, at_least: self.get(6) == Some(1) };
+        Ok(PeekReply { rate: self.rate()?, available: self.number()?, wait })
+    }
+}
+
+/// The integer that a plain command answers.
+pub(super) fn integer(value: &Value) -> Result<i64, Failure> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        _ => Err(unexpected(value)),
+    }
+}
+
+/// The answer of `TIME`, in ms.
+pub(super) fn time(value: &Value) -> Result<i64, Failure> {
+    let part = |value: &Value| match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<i64>().ok(),
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    let parts = match value {
+        Value::Array(parts) => parts.as_slice(),
+        _ => &[],
+    };
+    let ms = match parts {
+        [seconds, micros] => part(seconds)
+            .zip(part(micros))
+            .and_then(|(s, us)| s.checked_mul(1000)?.checked_add(us / 1000)),
+        _ => None,
+    };
+    ms.ok_or_else(|| unexpected(value))
+}
+
+fn unexpected(value: &Value) -> Failure {
+    const SHOWN: usize = 200;
+    let mut shown = format!("{value:?}");
+    if let Some((end, _)) = shown.char_indices().nth(SHOWN) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    let detail = format!("the server answered what no script of this crate answers: {shown}");
+    Failure::new(FailureKind::Server(detail), Execution::Unknown)
+}
+
+/// A script's own refusal: it has written nothing.
+fn refusal(status: i64, values: &[Value]) -> Failure {
+    let number = match values.get(1) {
+        Some(Value::Int(number)) => *number,
+        _ => 0,
+    };
+    let text = match values.get(2) {
+        Some(Value::BulkString(text)) => String::from_utf8_lossy(text),
+        _ => "".into(),
+    };
+    let kind = match (status, number) {
+        (-1, 0..=7) => FailureKind::NotInitialized(missing(number)),
+        (-2, 1 | 2) => FailureKind::CorruptState(format!(
+            "{} is {text:?}; allowed is an integer from 1 to 2^53",
+            if number == 1 { "rate" } else { "interval" }
+        )),
+        (-2, 3) => FailureKind::CorruptState(format!("type is {text:?}; allowed are 0 and 1")),
+        (-2, 4) => FailureKind::CorruptState(format!(
+            "keepAliveTime is {text:?}; allowed is an integer from 0 to 2^53"
+        )),
+        (-3, 20) => {
+            foreign(number, "Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later")
+        }
+        (-3, 8) => {
+            foreign(number, "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later")
+        }
+        (-3, _) => foreign(number, "no known release writes such"),
+        (-4, _) => FailureKind::CorruptState(missing(number)),
+        (-5, _) => FailureKind::NotInitialized("there is no limiter of that name".to_owned()),
+        (-6, _) => FailureKind::InvalidArgument(
+            "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out of reach"
+                .to_owned(),
+        ),
+        _ => return unexpected(&Value::Array(values.to_vec())),
+    };
+    Failure::new(kind, Execution::Executed)
+}
+
+fn foreign(bytes: i64, who: &str) -> FailureKind {
+    FailureKind::ForeignEntry(format!("the log holds a live entry of {bytes} bytes: {who}"))
+}
+
+/// The fields that a script found missing, in words.
+fn missing(mask: i64) -> String {
+    let names: Vec<&str> = [(1, "rate"), (2, "interval"), (4, "type")]
+        .into_iter()
+        .filter(|(bit, _)| mask & bit != 0)
+        .map(|(_, name)| name)
+        .collect();
+    match names.as_slice() {
+        [] => "a field is missing".to_owned(),
+        [one] => format!("{one} is missing"),
+        [first @ .., last] => format!("{} and {last} are missing", first.join(", ")),
+    }
+}
+
+/// Whether the server answered that it does not know the script.
+pub(super) fn is_no_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+}
+
+/// A reply that is no error.
+pub(super) fn accepted(value: Value) -> Result<Value, Failure> {
+    value.extract_error().map_err(|error| failure(error, true))
+}
+
+/// The failure of a call that could not be sent, for want of a connection.
+pub(super) fn not_sent(error: RedisError) -> Failure {
+    failure(error, false)
+}
+
+/// The failure that an error stands for; `sent`: the call had been handed to the connection.
+pub(super) fn failure(error: RedisError, sent: bool) -> Failure {
+    let (kind, execution) = match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => server_failure(&error),
+        ErrorKind::AuthenticationFailed => (FailureKind::Auth, Execution::NotExecuted),
+        ErrorKind::Io if !sent && error.is_timeout() => {
+            (FailureKind::Timeout, Execution::NotExecuted)
+        }
+        ErrorKind::Io => (FailureKind::Unavailable, Execution::Unknown),
+        ErrorKind::InvalidClientConfig => {
+            (FailureKind::InvalidArgument(error.to_string()), Execution::NotExecuted)
+        }
+        _ => (FailureKind::Server(error.to_string()), Execution::Unknown),
+    };
+    let execution = if sent { execution } else { Execution::NotExecuted };
+    Failure::new(kind, execution).with_source(error)
+}
+
+/// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
+/// within the text of a general error before. A server refuses a script's first write for each of
+/// the reasons below; after it, only memory and rights could still run out.
+fn server_failure(error: &RedisError) -> (FailureKind, Execution) {
+    let code = error.code().unwrap_or_default();
+    let text = error.detail().unwrap_or_default();
+    let in_script = text.contains("@user_script");
+    let says = |name: &str| {
+        code == name
+            || in_script && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
+    };
+    let refused = if in_script { Execution::Unknown } else { Execution::NotExecuted };
+    let unavailable = [
+        "LOADING",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "READONLY",
+        "TRYAGAIN",
+        "BUSY",
+        "NOREPLICAS",
+        "MISCONF",
+    ];
+    if says("WRONGTYPE") {
+        (FailureKind::WrongType, Execution::Executed)
+    } else if says("NOAUTH") || says("WRONGPASS") {
+        (FailureKind::Auth, Execution::NotExecuted)
+    } else if says("NOPERM")
+        || in_script && text.contains("can't run this command")
+        || in_script && text.contains("can't access at least one of the keys")
+    {
+        (FailureKind::Auth, refused)
+    } else if says("READONLY") {
+        (FailureKind::Unavailable, Execution::NotExecuted)
+    } else if says("OOM") || unavailable.into_iter().any(says) {
+        (FailureKind::Unavailable, refused)
+    } else if text.contains("max number of clients reached") {
+        (FailureKind::Unavailable, Execution::NotExecuted)
+    } else {
+        (FailureKind::Server(error.to_string()), refused)
+    }
+}
