@@ -82,7 +82,8 @@ impl Server {
     /// Which server of which version it is.
     pub async fn describe(&self) -> String {
         let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let field =
+            |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         match field("valkey_version") {
             Some(version) => format!("Valkey {version}"),
             None => format!("Redis {}", field("redis_version").unwrap_or("unknown")),

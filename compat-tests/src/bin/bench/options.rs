@@ -52,8 +52,7 @@ impl Options {
                         Some(list(&value()?, "a number of tasks", |text| text.parse().ok())?);
                 }
                 "--peers" => {
-                    options.contestants =
-                        Some(list(&value()?, "a contestant", Contestant::named)?);
+                    options.contestants = Some(list(&value()?, "a contestant", Contestant::named)?);
                 }
                 "--write" => options.write = true,
                 "--list" => {

@@ -16,9 +16,7 @@ pub(crate) type Series = Vec<f64>;
 pub(crate) enum Unit {
     PerSecond,
     Micros,
-    Nanos,
     Bytes,
-    Millis,
     Plain,
 }
 
@@ -182,8 +180,8 @@ impl Display for Table {
                 Some(false) => "**no**",
                 None => "–",
             };
-            let others =
-                median(&line.foreign).map_or("–".to_owned(), |part| format!("{:.0} %", 100.0 * part));
+            let others = median(&line.foreign)
+                .map_or("–".to_owned(), |part| format!("{:.0} %", 100.0 * part));
             writeln!(
                 f,
                 "| {} | {} | {} | {} | {} | {} | {reached} | {others} |",
@@ -218,9 +216,7 @@ fn shown(series: &[f64], unit: Unit) -> String {
         Unit::PerSecond => format!("{value:.0}/s"),
         Unit::Micros if value >= 10.0 => format!("{value:.0} µs"),
         Unit::Micros => format!("{value:.3} µs"),
-        Unit::Nanos => format!("{value:.0} ns"),
         Unit::Bytes => format!("{value:.1} B"),
-        Unit::Millis => format!("{value:.2} ms"),
         Unit::Plain => format!("{value:.3}"),
     }
 }
@@ -232,7 +228,8 @@ fn ratio(value: f64) -> String {
 fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name"));
-    let model = model.map_or("unknown processor", |model| model.trim_start_matches([' ', '\t', ':']));
+    let model =
+        model.map_or("unknown processor", |model| model.trim_start_matches([' ', '\t', ':']));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!("{model}, {cores} cores, {}", command("uname", &["-sm"]))
 }

@@ -71,13 +71,7 @@ pub(super) async fn denial_memory(fleet: &Fleet, options: &Options) -> Vec<Line>
 }
 
 /// A load with an option that the peer may not have yet.
-async fn local_load(
-    fleet: &Fleet,
-    tasks: u64,
-    ms: u64,
-    option: Value,
-    rate: i64,
-) -> Option<Load> {
+async fn local_load(fleet: &Fleet, tasks: u64, ms: u64, option: Value, rate: i64) -> Option<Load> {
     let limiter = fleet.peer(Rust).limiter(fleet.fresh_name());
     assert!(expect(limiter.try_set_rate(Rate::overall(rate, 3_600_000)).await));
     let mut arguments = json!({"permits": 1, "tasks": tasks, "ms": ms});
