@@ -9,7 +9,7 @@
 --        5 the score from which an entry of this id, written by this call's own retry, would
 --          stand in the log, as ZRANGEBYSCORE takes it; '' for the date of the grant. Needed
 --          where 4 is not 1
---        6 the requests, runs of alike ones: permits (4 bytes), patience in ms (6), count (4),
+--        6 the requests, runs of alike ones: permits (4 bytes), patience in ms (7), count (4),
 --          each little-endian; '' for a single request that does not wait
 --        7 '' or words: audit (0 or 1); hold in ms; then one of
 --          n   a first attempt
@@ -69,7 +69,7 @@ else
   local at = 1
   while at <= #ARGV[6] do
     local p, patience, n
-    p, patience, n, at = struct.unpack('<I4I6I4', ARGV[6], at)
+    p, patience, n, at = struct.unpack('<I4I7I4', ARGV[6], at)
     runs[#runs + 1] = {p, patience, n}
   end
 end
@@ -153,15 +153,18 @@ local function create()
 end
 
 if demand == 0 then
-  read_log(oldest or call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
-  if other_rate and value then
+  read_log()
+  -- The answer tells the rate, which then counts as seen: what is new about it is applied here.
+  if value and (other_rate or not seen and count <= SHORT_LOG) then
     if now >= interval then
       expired = call('ZCOUNT', log_key, '0', int(now - interval))
     end
     if not sum_log() then
       return foreign
     end
-    value = rate - log_total
+    if other_rate or value > rate - log_total then
+      value = rate - log_total
+    end
   end
   create()
   if value ~= value_before then
@@ -182,15 +185,17 @@ local function fail()
 end
 for i = 1, #moved do
   call('ZADD', log_key, int(date), moved[i])
-  oldest = nil
 end
 
-read_log(oldest or call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_log()
 local enough = math.huge
 if value and not other_rate and not audit then
   enough = demand - value
 end
 local all_dropped = read_expired(enough, DROP_LIMIT)
+if not look_at_oldest() then
+  return fail()
+end
 local exact = settle(seen)
 if exact == nil then
   return fail()
@@ -243,13 +248,18 @@ granted_score = date
 
 -- The entries to wait for, where they are not simply those in the log.
 local function look()
-  local first = trimmed + 1
-  if not read_entries(trimmed + SHORT_LOG + #own) then
-    return false
+  local is_debt, again_debts = {}, 0
+  for i = 1, #debts do
+    is_debt[debts[i]] = true
   end
+  local reach = trimmed + SHORT_LOG + #own + #debts
+  read_entries(reach)
   local list = {}
-  for i = first, math.min(#members, trimmed + SHORT_LOG + #own) do
-    if not is_own[members[i]] then
+  for i = trimmed + 1, math.min(#members, reach) do
+    if is_debt[members[i]] then
+      -- The same debt of an earlier attempt: it is moved, not added.
+      again_debts = again_debts + 1
+    elseif not is_own[members[i]] then
       list[#list + 1] = {tonumber(call('ZSCORE', log_key, members[i])), permits[i], members[i]}
     end
   end
@@ -259,11 +269,10 @@ local function look()
   table.sort(list, function(a, b)
     return a[1] < b[1] or a[1] == b[1] and a[3] < b[3]
   end)
-  view = {permits = {}, all = left - trimmed - #own + #debts}
+  view = {permits = {}, all = left - trimmed - #own + #debts - again_debts}
   for i = 1, #list do
     scores[i], view.permits[i] = list[i][1], list[i][2]
   end
-  return true
 end
 
 local queued, waiting, undecided = 0, 0, false -- permits and requests that wait
@@ -293,8 +302,8 @@ for i = 1, #runs do
       ms, more, asked = last, true, nil
     elseif asked ~= queued + p - budget - others then
       asked = queued + p - budget - others
-      if not view and (debts[1] or again) and not look() then
-        return fail()
+      if not view and (debts[1] or again) then
+        look()
       end
       ms, more = wait_for(asked)
       if not ms then

@@ -12,21 +12,24 @@ if problem then
 end
 now = tonumber(now_text)
 value = integer(call('GET', value_key))
-read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_log()
 read_expired(math.huge, math.huge)
+if not look_at_oldest() then
+  return foreign
+end
 local exact = settle(ARGV[3] ~= '' and tonumber(ARGV[3]) or nil)
 if exact == nil then
   return foreign
 end
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
 local left = count - dropped
-if not exact and (left == 0 or asked > value and left <= SHORT_LOG) then
+if not exact and (left == 0 or asked > math.max(0, value) and left <= SHORT_LOG) then
   if not heal() then
     return foreign
   end
   granted_score, granted = now, math.min(debt, MOST_DEBT)
 end
-if asked > value then
+if asked > math.max(0, value) then
   wait, at_least = wait_for(asked - value)
   if not wait then
     return foreign

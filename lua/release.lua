@@ -13,25 +13,32 @@ end
 now = tonumber(now_text)
 value = integer(call('GET', value_key))
 local value_before = value
-read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+read_log()
 read_expired(math.huge, math.huge)
 if settle(ARGV[3] ~= '' and tonumber(ARGV[3]) or nil) == nil then
   return foreign
 end
 local changed = credit > 0 or value ~= value_before
+local short = count - dropped <= SHORT_LOG
+if short and not sum_log() then
+  return foreign
+end
 local taken = trim(tonumber(ARGV[2]))
 if not taken then
   return foreign
 end
+-- What was too much before, after a release by Java, is not made more.
+local raised = math.min(value + taken, short and rate - log_total or rate)
+local rise = math.max(value, raised) - value
 
 -- Writes, from here on.
 drop_expired()
 write_trimmed()
-value = value + taken
+value = value + rise
 if changed then
   call('SET', value_key, int(value))
-elseif taken > 0 then
-  call('INCRBY', value_key, int(taken))
+elseif rise > 0 then
+  call('INCRBY', value_key, int(rise))
 end
 refresh_lifetime()
 return {per_client, taken, rate, interval, keep_alive}

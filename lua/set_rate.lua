@@ -28,7 +28,7 @@ elseif not keep then
 end
 if keep then
   call('GET', value_key) -- raises WRONGTYPE before anything is written
-  read_log(call('ZRANGE', log_key, '0', '0', 'WITHSCORES'))
+  read_log()
   read_expired(math.huge, math.huge)
   if not sum_log() then
     return foreign
@@ -36,7 +36,7 @@ if keep then
 end
 call('HSET', KEYS[1], 'rate', ARGV[2], 'interval', ARGV[3], 'type', ARGV[4],
   'keepAliveTime', ARGV[5])
-local had_keep_alive = (whole(fields[4]) or 0) > 0
+local had_keep_alive = fields[4] and string.find(fields[4], '^0*[1-9]%d*$')
 if keep then
   drop_expired()
   call('SET', value_key, int(rate - log_total))

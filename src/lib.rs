@@ -1,4 +1,58 @@
-//! Redisson's `RRateLimiter` for Rust.
+//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey, drawn on by services
+//! in Rust and by services in Java at the same time.
+//!
+//! A [`Client`] belongs to one server ([`Client::connect`]), or to a store in this process
+//! ([`ClientBuilder::in_process`]). It names limiters ([`Client::limiter`]); a [`RateLimiter`] is
+//! asked for permits, and answers a [`Decision`]: a [`Grant`], which can be given back, or a
+//! [`Denial`], which says when to come back.
+//!
+//! ```
+//! use std::time::Duration;
+//! use redisson_rate_limiter::{Client, Decision, InProcessStore, Rate};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+//! // Or: Client::connect("redis://127.0.0.1:6379").await?
+//! let client = Client::builder().in_process(&InProcessStore::new())?;
+//! // Where there is no limiter of this name, its first acquire creates it with this rate.
+//! let limiter = client.limiter("api")?.with_rate(Rate::overall(100, Duration::from_secs(1))?);
+//!
+//! match limiter.try_acquire(5, Duration::from_millis(250)).await? {
+//!     Decision::Granted(grant) => assert_eq!(grant.left(), 95),
+//!     Decision::Denied(denial) => println!("try again in {:?}", denial.retry_after()),
+//!     _ => {}
+//! }
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which call
+//!
+//! | | waits | answers |
+//! |---|---|---|
+//! | [`try_acquire_now`](RateLimiter::try_acquire_now) | never | [`Decision`] |
+//! | [`try_acquire`](RateLimiter::try_acquire) | up to a timeout, and not at all where it would be in vain | [`Decision`] |
+//! | [`acquire`](RateLimiter::acquire) | as long as it takes | [`Grant`] |
+//! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would meet; takes nothing |
+//! | [`Grant::refund`] | never | how many of this grant's permits are free again |
+//!
+//! The rate is set by [`try_set_rate`](RateLimiter::try_set_rate) where there is none, by
+//! [`set_rate`](RateLimiter::set_rate) in any case, and by
+//! [`update_rate`](RateLimiter::update_rate) where there is one; or the handle carries it
+//! ([`with_rate`](RateLimiter::with_rate)), and nobody has to set it.
+//!
+//! # Waiting, dropping, failing
+//!
+//! All handles of one name in one client share one queue. Concurrent calls go to the server
+//! together, and those that wait are served in the order in which they came. Every future can be
+//! dropped at any time; an acquire then takes nothing, or gives back in the background what it was
+//! granted. An answer that was lost on its way is asked for again under the same id, and counts
+//! once. An [`Error`] says whether its call was carried out ([`Error::execution`]).
+//!
+//! # Features
+//!
+//! - `tls`: `rediss://` addresses, by rustls with the platform's root certificates.
 
 mod client;
 mod clock;
@@ -18,3 +72,8 @@ pub use error::{Cause, Context, Error, Execution, Operation};
 pub use limiter::{RateLimiter, RemainingTime};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

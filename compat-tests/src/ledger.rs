@@ -7,7 +7,7 @@ use crate::watch::Seen;
 
 /// By how much a window may be shorter than the interval and still hold more
 /// than the rate, in ms: calls stamped by their clients overtake each other on
-/// the way to the server.
+/// the way to the server. On a machine that stalls, see [`Ledger::tolerate`].
 pub const TOLERANCE_MS: i64 = 20;
 
 /// Permits that were granted, at a moment within a span.
@@ -39,6 +39,7 @@ impl From<&Seen> for Grant {
 pub struct Ledger {
     rate: u64,
     interval_ms: i64,
+    tolerance_ms: i64,
     grants: Vec<Grant>,
 }
 
@@ -63,7 +64,19 @@ pub struct Balance {
 impl Ledger {
     /// An empty ledger for `rate` permits every `interval_ms`.
     pub fn new(rate: u64, interval_ms: u64) -> Ledger {
-        Ledger { rate, interval_ms: interval_ms as i64, grants: Vec::new() }
+        Ledger {
+            rate,
+            interval_ms: interval_ms as i64,
+            tolerance_ms: TOLERANCE_MS,
+            grants: Vec::new(),
+        }
+    }
+
+    /// Tolerates as much as the longest call took, where that is more: a call
+    /// cannot be overtaken for longer.
+    pub fn tolerate(mut self, longest_call_ms: f64) -> Ledger {
+        self.tolerance_ms = self.tolerance_ms.max(longest_call_ms.ceil() as i64);
+        self
     }
 
     /// Adds grants.
@@ -101,7 +114,7 @@ impl Ledger {
     }
 
     fn fullest(&self) -> (i64, u64) {
-        let length = self.interval_ms - TOLERANCE_MS;
+        let length = self.interval_ms - self.tolerance_ms;
         let within = |start: usize| {
             let from = self.grants[start].earliest_ms;
             let permits = self.grants[start..]
@@ -155,7 +168,7 @@ impl fmt::Display for Ledger {
             b.span_ms,
             b.budget,
             100.0 * b.used,
-            self.interval_ms - TOLERANCE_MS,
+            self.interval_ms - self.tolerance_ms,
             b.fullest.1,
             b.fullest.0,
         )
@@ -198,6 +211,14 @@ mod tests {
     fn a_grant_just_before_the_edge_is_tolerated() {
         ledger([at(1000, 10), at(1081, 1), at(1200, 9)]).assert_sound();
         assert!(ledger([at(1000, 10), at(1080, 1), at(1200, 9)]).over_issue().is_some());
+    }
+
+    #[test]
+    fn a_stalled_call_is_tolerated_for_as_long_as_it_took() {
+        let grants = [at(1000, 10), at(1060, 1), at(1200, 9)];
+        assert!(ledger(grants.clone()).tolerate(5.0).over_issue().is_some());
+        assert!(ledger(grants.clone()).tolerate(39.5).over_issue().is_some());
+        ledger(grants).tolerate(41.0).assert_sound();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 -- the log. All else goes on below; what is read here is kept for it.
 local find = string.find
 local seen_text, total_text = ARGV[3], ARGV[4]
-local raw, oldest -- the value as text, the first entry and its score
+local raw -- the value as text
 if fields[1] == seen_text and (ARGV[7] or '') == '' then
   local value_key, log_key
   if fields[3] == '0' then
@@ -16,15 +16,20 @@ if fields[1] == seen_text and (ARGV[7] or '') == '' then
   if value_key and I and #I < 16 and find(I, '^[1-9]%d*$') and
       (keep == '0' or #keep < 16 and find(keep, '^[1-9]%d*$')) then
     raw = call('GET', value_key)
-    oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
-    local v, R, first = tonumber(raw), tonumber(seen_text), tonumber(oldest[2])
-    if v and v >= total_text - 0 and v <= R and #raw < 16 and find(raw, '^[1-9]%d*$') and
-        (first and first >= 0 and first > now_text - I or not first and v == R) and
-        #ARGV[2] == 21 then
-      local overtaken = false
+    local v, R = tonumber(raw), tonumber(seen_text)
+    if v and R and v >= total_text - 0 and v <= R and #raw < 16 and find(raw, '^[1-9]%d*$') and
+        #ARGV[2] == 21 and
+        call('ZCOUNT', log_key, '0', string.format('%.0f', now_text - I)) == 0 then
+      -- Entries of other lengths are for the slow path to tell; so is an empty log.
+      local oldest = call('ZRANGE', log_key, '0', '7')
+      local usual = oldest[1] or v == R
+      for i = 1, #oldest do
+        usual = usual and (#oldest[i] == 21 or #oldest[i] == 13)
+      end
+      local overtaken = not usual
       -- One permit: the entry of an attempt that has overtaken this one would be the same member,
       -- which ZADD finds. More permits may have been lowered since.
-      if total_text ~= '1' then
+      if usual and total_text ~= '1' then
         local bound = ARGV[5] or ''
         local later = call('ZRANGEBYSCORE', log_key, bound == '' and now_text or bound, '+inf')
         local id = string.sub(ARGV[2], 2, 15)
@@ -51,7 +56,6 @@ if fields[1] == seen_text and (ARGV[7] or '') == '' then
         end
         return {fields[3] == '1' and 1 or 0, v, R, I - 0}
       end
-      oldest = nil
     end
   end
 end

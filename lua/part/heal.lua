@@ -9,7 +9,7 @@ local function heal()
   if not sum_log() then
     return false
   end
-  local excess = value + log_total - rate
+  local excess = value - (rate - log_total)
   if excess > 0 then
     value = value - (excess - trim(excess))
   else

@@ -1,13 +1,16 @@
 -- The log, read without writing. `now` is a number, set by the script.
 -- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
 -- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
-local SHORT_LOG, DROP_STEP = 64, 500
+-- A log of up to SHORT_LOG entries is summed and walked whenever that helps; the LOOKED_AT oldest
+-- live ones are looked at in every call, for foreign ones among them.
+local SHORT_LOG, DROP_STEP, LOOKED_AT = 64, 500, 8
 local now, count, below, expired, dropped, credit
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
 
--- Counts the log. `oldest` is the first member and its score.
-local function read_log(oldest)
+-- Counts the log.
+local function read_log()
+  local oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
   count, below, expired, dropped, credit = 0, 0, 0, 0, 0
   if oldest[1] then
     count = call('ZCARD', log_key)
@@ -46,10 +49,11 @@ local function read_expired(enough, limit)
   end
 end
 
--- The entries after the drop, oldest first, read in growing steps and kept.
+-- The entries after the drop, oldest first, read in growing steps and kept. A live foreign one
+-- has -1 - its bytes for permits, and is an error only when it is looked at.
 local members, permits = {}, {}
 
--- Reads on until there are `n` of them, or all. Answers false where a foreign one is live.
+-- Reads on until there are `n` of them, or all.
 local function read_entries(n)
   local left = count - dropped
   while #members < n and #members < left do
@@ -65,14 +69,28 @@ local function read_entries(n)
     for i = 1, #step do
       local p = permits_of(step[i])
       if not p then
-        local rank = first + i - 1
-        if rank < below or rank >= below + expired then
-          foreign = {-3, #step[i]}
-          return false
-        end
-        p = 0
+        p = first + i - 1 < below + expired and 0 or -1 - #step[i]
       end
       members[at + i], permits[at + i] = step[i], p
+    end
+  end
+end
+
+-- So many permits; nil where they stand for a live foreign entry.
+local function looked_at(p)
+  if p < 0 then
+    foreign = {-3, -1 - p}
+    return nil
+  end
+  return p
+end
+
+-- Looks for a foreign entry among the oldest live ones. Answers false where there is one.
+local function look_at_oldest()
+  read_entries(LOOKED_AT)
+  for i = 1, math.min(#permits, LOOKED_AT) do
+    if not looked_at(permits[i]) then
+      return false
     end
   end
   return true
@@ -81,11 +99,12 @@ end
 -- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.
 local function sum_log()
   if not log_total then
-    if not read_entries(count - dropped) then
-      return false
-    end
+    read_entries(count - dropped)
     local sum = 0
     for i = 1, #permits do
+      if not looked_at(permits[i]) then
+        return false
+      end
       sum = sum + permits[i]
     end
     log_total = sum

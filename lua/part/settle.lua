@@ -1,4 +1,5 @@
--- The value after the drop. `value` is nil where it is missing or no integer.
+-- The value after the drop. `value` is nil where it is missing or no integer. Sums are compared as
+-- differences from the rate: above 2^53 they would not be exact.
 local value
 
 -- Fits the value to the rate and the log: `seen` is the rate that this client last saw, nil for
@@ -17,7 +18,7 @@ local function settle(seen)
     if not sum_log() then
       return nil
     end
-    if value + credit + log_total > rate then
+    if value > rate - credit - log_total then
       value = rate - log_total
       return true
     end
@@ -26,7 +27,7 @@ local function settle(seen)
     value = rate
     return true
   end
-  if credit > 0 and value + credit > rate then
+  if credit > 0 and value > rate - credit then
     if not sum_log() then
       return nil
     end

@@ -6,12 +6,13 @@ local trimmed, lowered = 0, nil -- entries taken out whole; what is left of the 
 local function trim(wanted)
   local taken = 0
   while wanted > 0 do
-    if not read_entries(trimmed + 1) then
-      return nil
-    end
+    read_entries(trimmed + 1)
     local p = permits[trimmed + 1]
     if not p then
       break
+    end
+    if not looked_at(p) then
+      return nil
     end
     if p > wanted then
       lowered = p - wanted

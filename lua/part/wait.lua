@@ -7,12 +7,10 @@ local view, scores = nil, {}
 
 local function permits_at(k)
   if view then
-    return view.permits[k]
+    return looked_at(view.permits[k])
   end
-  if not permits[trimmed + k] and not read_entries(trimmed + k) then
-    return nil
-  end
-  return permits[trimmed + k]
+  read_entries(trimmed + k)
+  return looked_at(permits[trimmed + k])
 end
 
 local function score_at(k)
@@ -28,31 +26,36 @@ local function find_score(needed)
   local all = view and view.all or count - dropped - trimmed
   local reach = math.min(all, SHORT_LOG)
   local sum, k = 0, 0
-  while k < reach and (sum < needed or k == 0) do
+  while k < reach and sum < needed do
     k = k + 1
     local p = permits_at(k)
-    if not p then
+    if not p and granted == 0 then
       return nil
+    elseif not p then
+      break
     end
     sum = sum + p
   end
-  if k > 0 and sum >= needed and (granted == 0 or score_at(k) < granted_score) then
+  if sum >= needed and (granted == 0 or score_at(k) < granted_score) then
     return score_at(k), false
   end
   if granted > 0 then
     -- The granted permits stand before the first entry that is not older.
-    sum, k = 0, 0
     local waiting = true
+    sum, k = 0, 0
     while k < reach do
       k = k + 1
-      local score = score_at(k)
+      local p, score = permits_at(k), score_at(k)
+      if not p then
+        return nil
+      end
       if waiting and granted_score <= score then
         waiting, sum = false, sum + granted
         if sum >= needed then
           return granted_score, false
         end
       end
-      sum = sum + permits_at(k)
+      sum = sum + p
       if sum >= needed then
         return score, false
       end
@@ -73,6 +76,9 @@ end
 -- The wait for so many permits, in ms, and whether it is only a lower bound; nil where a foreign
 -- entry is live.
 local function wait_for(needed)
+  if needed <= 0 then
+    return 1, false
+  end
   local score, more = find_score(needed)
   if score == nil then
     return nil
@@ -82,12 +88,13 @@ local function wait_for(needed)
     ms = score + interval - now
   else
     -- More than the log holds: so many full rates must come back first.
-    local rounds = math.max(0, math.ceil((needed - more) / rate))
+    local rounds = math.ceil((needed - more) / rate)
     local rest = needed - rounds * rate
     ms, more = rounds * interval, true
     if rest > 0 then
       ms = ms + find_score(rest) + interval - now
     end
   end
-  return math.max(1, math.ceil(ms)), more
+  -- Beyond 2^53 sums are not exact any more.
+  return math.max(1, math.min(math.ceil(ms), LARGEST)), more
 end

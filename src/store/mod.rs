@@ -21,6 +21,10 @@ pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Failure>>;
 /// A log no longer than this is *short*: it is summed and walked whenever that helps.
 pub(crate) const SHORT_LOG: usize = 64;
 
+/// So many of the oldest live entries are looked at in every acquire and peek: an older Redisson
+/// that shares a short log is found out at once, in a long one by the next refusal or audit.
+pub(crate) const LOOKED_AT: usize = 8;
+
 /// The most expired entries that one call drops; a call that needs more says so and is repeated
 /// (see [`Outcome::Undecided`]).
 pub(crate) const DROP_LIMIT: usize = 2000;

@@ -106,12 +106,13 @@ fn a_server_that_is_down_is_unavailable_until_it_is_back() {
         let case = world.case((Kind::Rust, Kind::Rust), "api").await;
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         world.server.kill();
+        // Each call within its deadline, which is 3 s where nothing is said.
         let start = Instant::now();
         let error = case.one.try_acquire(1).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
         let error = case.other.available().await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
         world.server.restart().await;
         until("it is found again", async || {
             case.one.try_set_rate(Rate::overall(10, LONG)).await.is_ok()

@@ -1,9 +1,8 @@
 //! Keys that hold what no limiter would write. This crate names what is
 //! wrong and writes nothing; of Redisson it is only asked to be left working.
 
-use compat_tests::entry::Entry;
 use compat_tests::peer::{Answer, ErrorKind, Kind, Rate};
-use compat_tests::scenario::{Case, each_pair};
+use compat_tests::scenario::{Case, each_pair, fresh_name};
 
 const LONG: i64 = 600_000;
 
@@ -38,8 +37,6 @@ fn a_hash_that_cannot_be_read_is_named() {
             return; // Divergences 18 and 21.
         }
         for (damage, field) in [
-            ("HDEL @h rate", "rate"),
-            ("HDEL @h interval", "interval"),
             ("HSET @h rate many", "rate"),
             ("HSET @h rate 1.5", "rate"),
             ("HSET @h rate 0", "rate"),
@@ -67,6 +64,21 @@ fn a_hash_that_cannot_be_read_is_named() {
 }
 
 #[test]
+fn a_limiter_without_a_rate_or_an_interval_is_not_initialized() {
+    each_pair(async |case| {
+        for damage in ["HDEL @h rate", "HDEL @h interval", "HDEL @h rate interval"] {
+            case.other.set_rate(Rate::overall(10, LONG)).await.unwrap();
+            let () = case.redis(damage).await;
+            let before = case.dump().await.to_string();
+            let error = case.one.try_acquire(1).await.unwrap_err();
+            let named = [ErrorKind::NotInitialized, ErrorKind::CorruptState];
+            assert!(named.contains(&error.kind), "{damage}: {error:?}");
+            assert_eq!(case.dump().await.to_string(), before, "{damage}");
+        }
+    });
+}
+
+#[test]
 fn a_limiter_without_a_mode_is_not_initialized() {
     each_pair(async |case| {
         case.other.set_rate(Rate::overall(10, LONG)).await.unwrap();
@@ -80,29 +92,29 @@ fn a_limiter_without_a_mode_is_not_initialized() {
     });
 }
 
+/// Layouts of other releases, and what is none: the member, and a part of the
+/// release range that the error names.
+const FOREIGN: [(&[u8], &str); 4] = [
+    (&[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0], "3.16"),
+    (&[0x12, 0x34, 0x56, 0x78, 1, 0, 0, 0], "3.13"),
+    (&[16, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1, 0, 0], ""),
+    (b"x", ""),
+];
+
 #[test]
 fn a_foreign_entry_is_named_while_it_lives_and_harmless_after() {
-    let whole = Entry::encode(&[7; 16], 1);
-    let older: [(&[u8], &str); 4] = [
-        (&[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0], "3.16"),
-        (&[0x12, 0x34, 0x56, 0x78, 1, 0, 0, 0], "3.13"),
-        (&whole[..20], ""),
-        (b"x", ""),
-    ];
     each_pair(async |case| {
         if case.kinds().0 == Kind::Java {
             return; // It guesses.
         }
-        for (member, range) in older {
+        for (member, range) in FOREIGN {
+            // A name that the client has not seen: it looks at the whole log.
+            let case = case.world.case(case.kinds(), &fresh_name()).await;
             case.other.set_rate(Rate::overall(10, 300)).await.unwrap();
             assert!(case.other.try_acquire(4).await.unwrap());
             case.age(4, 1_000).await;
             case.add_entry(-LONG, member).await;
-            let before = case.dump().await.to_string();
-            let error = case.one.try_acquire(1).await.unwrap_err();
-            assert_eq!(error.kind, ErrorKind::ForeignEntry, "{}", error.message);
-            assert!(error.message.contains(range), "{}", error.message);
-            assert_eq!(case.dump().await.to_string(), before, "nothing is written");
+            assert_foreign(&case, 1, range).await;
 
             let () = case.redis("DEL @l").await;
             case.add_entry(1_000, member).await;
@@ -111,6 +123,31 @@ fn a_foreign_entry_is_named_while_it_lives_and_harmless_after() {
             assert_eq!((budget.left(), budget.logged()), (Some(0), 10));
         }
     });
+}
+
+#[test]
+fn a_foreign_entry_is_named_amidst_the_use_of_a_limiter() {
+    each_pair(async |case| {
+        if case.kinds().0 == Kind::Java {
+            return; // It guesses.
+        }
+        for (member, range) in FOREIGN {
+            case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
+            assert!(case.one.try_acquire(4).await.unwrap());
+            case.add_entry(0, member).await;
+            // Whether there are permits for it or not.
+            assert_foreign(case, 7, range).await;
+            assert_foreign(case, 1, range).await;
+        }
+    });
+}
+
+async fn assert_foreign(case: &Case<'_>, permits: i64, range: &str) {
+    let before = case.dump().await.to_string();
+    let error = case.one.try_acquire(permits).await.expect_err("a foreign entry");
+    assert_eq!(error.kind, ErrorKind::ForeignEntry, "{}", error.message);
+    assert!(error.message.contains(range), "{}", error.message);
+    assert_eq!(case.dump().await.to_string(), before, "nothing is written");
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub(super) fn acquire(
     // The log is decided on and written first: that is all that can still fail.
     let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
 
-    if let Some(rate) = &call.call.create {
+    if let Some(rate) = call.call.create.as_ref().filter(|_| !decided.overtaken) {
         create(space, keys, rate)?;
     }
     if let Some(Value { v, set, .. }) = decided.value {
@@ -122,6 +122,8 @@ struct Decided {
     value: Option<Value>,
     left: i64,
     outcomes: Vec<OutcomeRun>,
+    /// Nobody waits for the answer any more: nothing at all is written.
+    overtaken: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -137,11 +139,9 @@ impl<'a> Attempt<'a> {
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Failure> {
         if self.is_overtaken(log) {
             let wait = Wait { ms: 1, at_least: true };
-            return Ok(self.unwritten(
-                log,
-                value,
-                decide::all(&self.call.runs, Outcome::Refused(wait)),
-            ));
+            let outcomes = decide::all(&self.call.runs, Outcome::Refused(wait));
+            let unwritten = self.unwritten(log, value, outcomes);
+            return Ok(Decided { overtaken: true, ..unwritten });
         }
         let Some(demand) = self.demand() else { return self.all_exceed(log, value) };
         let repeated = self.take_earlier(log);
@@ -182,11 +182,15 @@ impl<'a> Attempt<'a> {
     /// seen, so that a new one must be applied here.
     fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Failure> {
         let outcomes = decide::all(&self.call.runs, Outcome::ExceedsRate);
-        if let Some(old) = value.filter(|_| self.is_another()) {
-            let v = self.config.rate - Rest::of(log, self.edge).sum()?;
-            if v != old {
-                let value = Some(Value { v, set: true, unsure: false });
-                return Ok(Decided { value, left: v, outcomes });
+        if let Some(old) = value {
+            let rest = Rest::of(log, self.edge);
+            let first_look = self.call.seen_rate.is_none() && rest.is_short();
+            if self.is_another() || first_look && old + rest.sum()? > self.config.rate {
+                let v = self.config.rate - rest.sum()?;
+                if v != old {
+                    let value = Some(Value { v, set: true, unsure: false });
+                    return Ok(Decided { value, left: v, outcomes, overtaken: false });
+                }
             }
         }
         Ok(self.unwritten(log, value, outcomes))
@@ -194,7 +198,7 @@ impl<'a> Attempt<'a> {
 
     fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeRun>) -> Decided {
         let left = value.unwrap_or(self.config.rate - log.sum());
-        Decided { value: None, left, outcomes }
+        Decided { value: None, left, outcomes, overtaken: false }
     }
 
     /// The grant of an earlier attempt whose answer was lost: moved to the present, so that it
@@ -223,6 +227,7 @@ impl<'a> Attempt<'a> {
         demand: i64,
     ) -> Result<Value, Failure> {
         let rest = Rest::of(log, self.edge);
+        rest.look()?;
         let mut value = phase_1(self.config, self.call.seen_rate, value, dropped, &rest)?;
         let refuses = demand > value.v;
         let lack = phase_2(self.config, &value, &rest, refuses, self.call.audit)?;
@@ -263,7 +268,7 @@ impl<'a> Attempt<'a> {
             }
             value.v = budget.free;
         }
-        Ok(Decided { value: Some(value), left: value.v, outcomes })
+        Ok(Decided { value: Some(value), left: value.v, outcomes, overtaken: false })
     }
 
     /// This call's own entries, once they are in the present.

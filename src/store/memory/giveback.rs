@@ -6,7 +6,7 @@ use crate::store::memory::config::Config;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh;
 use crate::store::memory::log::Log;
-use crate::store::memory::rules::{Rest, drop_all_expired, edge, phase_1, take_oldest};
+use crate::store::memory::rules::{Rest, Value, drop_all_expired, edge, phase_1, take_oldest};
 use crate::store::{RefundCall, RefundReply, ReleaseCall, ReleaseReply, SHORT_LOG};
 use crate::wire::keys::Keys;
 
@@ -67,13 +67,19 @@ pub(super) fn release(
         // All of it: the oldest permits that are taken must be live ones.
         let dropped = drop_all_expired(log, edge);
         let new = phase_1(&config, call.seen_rate, value, dropped, &Rest::of(log, edge))?;
+        let short = log.len() <= SHORT_LOG;
+        if short {
+            Rest::of(log, edge).sum()?;
+        }
         let taken = take_oldest(log, edge, permits)?;
-        Ok((new, taken))
+        // What was too much before, after a release by Java, is not made more.
+        let most = if short { config.rate - log.sum() } else { config.rate };
+        Ok((Value { v: new.v.max(most.min(new.v + taken)), ..new }, taken))
     })?;
-    let v = new.v + taken;
+    let v = new.v;
     if new.set {
         space.set_number(pair.value, v);
-    } else if taken > 0 {
+    } else if value != Some(v) {
         space.change_number(pair.value, v);
     }
     refresh(space, keys, &pair, config.keep_alive);

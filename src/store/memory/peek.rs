@@ -20,6 +20,7 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
     let log = space.log(pair.log)?.unwrap_or(&none);
 
     let (rest, dropped) = Rest::without_expired(log, edge);
+    rest.look()?;
     let value = phase_1(&config, call.seen_rate, value, dropped, &rest)?;
     let permits = i64::try_from(call.permits).unwrap_or(i64::MAX);
     let refuses = permits > value.v.max(0);

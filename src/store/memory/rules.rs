@@ -4,7 +4,7 @@
 use crate::error::{Failure, FailureKind};
 use crate::store::memory::config::{Config, executed};
 use crate::store::memory::log::{Log, permits};
-use crate::store::{DROP_LIMIT, SHORT_LOG};
+use crate::store::{DROP_LIMIT, LOOKED_AT, SHORT_LOG};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, Member, pack, unpack};
 
 /// So many expired entries are dropped between two looks at whether that is enough.
@@ -76,6 +76,17 @@ impl<'a> Rest<'a> {
 
     pub(super) fn is_short(&self) -> bool {
         self.len <= SHORT_LOG
+    }
+
+    /// Looks for foreign entries among the oldest.
+    pub(super) fn look(&self) -> Result<(), Failure> {
+        if self.log.has_foreign() {
+            let live = self.log.iter().skip(self.log.len() - self.len);
+            for (score, member) in live.take(LOOKED_AT) {
+                readable(score, member, self.edge)?;
+            }
+        }
+        Ok(())
     }
 
     /// Σ. Whoever reads it meets the foreign entries.

@@ -3,12 +3,17 @@
 use crate::error::Failure;
 use crate::store::{SHORT_LOG, Wait};
 
+/// No wait is longer: the servers' Lua numbers are not exact above it.
+const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
+
 /// Reads the log once, as far as the waits of one call need it.
 pub(super) struct Walk<I> {
     entries: I,
     /// What was read: score and permits.
     read: Vec<(i64, i64)>,
     ended: bool,
+    /// There are more entries than one call reads.
+    cut: bool,
     t: i64,
     interval: i64,
     rate: i64,
@@ -17,7 +22,7 @@ pub(super) struct Walk<I> {
 impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
     /// `entries` are the scores and permits in the log, oldest first, without this call's own.
     pub(super) fn new(entries: I, t: i64, interval: i64, rate: i64) -> Self {
-        Walk { entries, read: Vec::new(), ended: false, t, interval, rate }
+        Walk { entries, read: Vec::new(), ended: false, cut: false, t, interval, rate }
     }
 
     /// When `permits` more will have expired; `own` is what this call grants, with its date.
@@ -45,7 +50,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
     fn until(&self, score: i64, intervals: i64, at_least: bool) -> Wait {
         let ms = score.saturating_add(self.interval).saturating_sub(self.t);
         let ms = ms.saturating_add(intervals.saturating_mul(self.interval));
-        Wait { ms: ms.max(1) as u64, at_least }
+        Wait { ms: ms.clamp(1, LONGEST) as u64, at_least }
     }
 
     /// The entry with which the sum of the oldest reaches `permits`.
@@ -79,10 +84,10 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
 
     /// The entry at this place; `None` behind the last one, or where the walk stops.
     fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Failure> {
-        if at == self.read.len() && !self.ended {
+        if at == self.read.len() && !self.ended && !self.cut {
             match self.entries.next() {
                 None => self.ended = true,
-                Some(_) if at == SHORT_LOG => return Ok(None),
+                Some(_) if at == SHORT_LOG => self.cut = true,
                 Some(entry) => self.read.push(entry?),
             }
         }

@@ -53,6 +53,12 @@ impl RedisStore {
         Ok(store)
     }
 
+    /// The same server, over the same connection, with another deadline.
+    #[cfg(test)]
+    pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
+        RedisStore { link: self.link.clone(), deadline }
+    }
+
     /// Calls a script and reads its reply.
     fn run<T: 'static>(
         &self,
@@ -316,17 +322,15 @@ fn special(call: &AcquireCall) -> String {
     format!("{} {} {earlier}", u8::from(call.audit), call.hold_ms)
 }
 
-/// Requests as `acquire.lua` takes them: 14 bytes a run.
+/// Requests as `acquire.lua` takes them: 15 bytes a run. No wait is longer than 2^53 ms.
 fn pack_runs(runs: &[Run]) -> Vec<u8> {
-    /// 8,900 years.
-    const MOST_PATIENCE: u64 = (1 << 48) - 1;
-    let mut packed = Vec::with_capacity(runs.len() * 14);
+    let mut packed = Vec::with_capacity(runs.len() * 15);
     for run in runs {
         let mut left = run.count;
         while left > 0 {
             let count = left.min(u64::from(u32::MAX));
             packed.extend_from_slice(&run.permits.to_le_bytes()[..4]);
-            packed.extend_from_slice(&run.patience_ms.min(MOST_PATIENCE).to_le_bytes()[..6]);
+            packed.extend_from_slice(&run.patience_ms.min(MAX_EXACT).to_le_bytes()[..7]);
             packed.extend_from_slice(&count.to_le_bytes()[..4]);
             left -= count;
         }

@@ -269,7 +269,9 @@ fn server_failure(error: &RedisError) -> (FailureKind, Execution) {
     ];
     if says("WRONGTYPE") {
         (FailureKind::WrongType, Execution::Executed)
-    } else if says("NOAUTH") || says("WRONGPASS") {
+    } else if says("NOAUTH") || says("WRONGPASS") || text.contains("unauthenticated") {
+        // The last: a command of more than ten arguments is cut short before anything is said
+        // of credentials.
         (FailureKind::Auth, Execution::NotExecuted)
     } else if says("NOPERM")
         || in_script && text.contains("can't run this command")

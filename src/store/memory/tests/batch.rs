@@ -58,7 +58,7 @@ fn by_date(c: &Client) -> std::collections::BTreeMap<i64, i64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+    #![proptest_config(cases(3))]
 
     #[test]
     fn runs_are_their_requests(case in case()) {

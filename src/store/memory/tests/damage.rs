@@ -191,6 +191,23 @@ fn divergence_6_a_lower_rate_is_seen_by_every_client() {
 }
 
 #[test]
+fn a_lower_rate_is_applied_by_the_very_answer_that_tells_it() {
+    // A new process that asks for too much: the rate it is told counts as seen from then on.
+    let mut c = limiter(10);
+    c.grant(1);
+    c.store.raw_hset("api", "rate", "4");
+    c.seen = None;
+    assert_eq!(c.take(5), Outcome::ExceedsRate);
+    assert_eq!(c.value(), Some(3));
+    assert!(matches!(c.take(4), Outcome::Refused(_)));
+    // Downwards only: what is missing may have been used.
+    c.set_value("1");
+    c.seen = None;
+    assert_eq!(c.take(5), Outcome::ExceedsRate);
+    assert_eq!(c.value(), Some(1));
+}
+
+#[test]
 fn a_debt_waits_and_an_excess_does_not_in_peek() {
     let mut c = limiter(10);
     c.set_value("4");
@@ -344,11 +361,11 @@ fn live_entries_of_older_releases_are_a_clear_error() {
 #[test]
 fn expired_foreign_entries_have_no_credit_and_leave_no_damage() {
     let mut c = limiter(10);
-    // Their permits were taken from the value, and cannot be read.
-    c.set_value("4");
-    c.store.raw_zadd(&c.keys.permits, T0, &[7; 20]);
     c.clock.advance(100);
     c.grant(1);
+    // Their permits were taken from the value, and cannot be read.
+    c.set_value("3");
+    c.store.raw_zadd(&c.keys.permits, T0, &[7; 20]);
     c.clock.advance(900);
     // Dropped; the six are found missing here, and come back one interval later.
     assert_eq!(c.wait(9), 1000);

@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(cases(4))]
 
     /// Members are unique, in the order (score, bytes), and the sum is that of a fresh count.
     #[test]

@@ -1,1 +1,499 @@
+//! Random programs of several clients against a ledger that knows only who used what, and when:
+//! no window of one interval holds more than the rate, nothing fails for ever, and the full rate
+//! is back in one interval.
+//!
+//! What Redisson makes out of nothing (a lost value, a release, a clamped rate) is allowed on
+//! top, until an interval after this crate's next audit. Not made by these programs, because no
+//! store can know it: the loss of value and log at once; the loss of the log while a client has
+//! yet to see a new rate (which fits the value to the log), or followed by an attempt that was
+//! dated before it (whose entry then seems to be the youngest when it expires).
+
+use proptest::prelude::*;
+
+use super::redisson::{Answer, Redisson};
 use super::*;
+
+const CRATE: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Sleep(i64),
+    Take {
+        by: usize,
+        runs: Vec<Run>,
+    },
+    /// A call whose answer is lost; whether it was carried out.
+    Lost {
+        by: usize,
+        permits: u64,
+        carried_out: bool,
+    },
+    Retry {
+        by: usize,
+    },
+    /// The attempt before a retry arrives after it.
+    Late {
+        by: usize,
+    },
+    Refund {
+        by: usize,
+        pick: usize,
+        permits: u64,
+    },
+    Release {
+        by: usize,
+        pick: usize,
+        permits: u64,
+    },
+    Rate {
+        by: usize,
+        rate: u64,
+        keep: bool,
+    },
+    /// A new process: it has seen nothing.
+    Restart {
+        by: usize,
+    },
+    Peek {
+        by: usize,
+    },
+    LoseValue {
+        of: usize,
+    },
+    LoseLog {
+        of: usize,
+    },
+    JavaTake {
+        permits: i64,
+        twice: bool,
+    },
+    JavaAvailable,
+    JavaRelease {
+        pick: usize,
+        permits: u64,
+    },
+    JavaRate {
+        rate: i64,
+    },
+}
+
+fn rates() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(4u64), Just(10)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let by = || 0..CRATE;
+    let sleep = prop_oneof![3 => 1..50i64, 3 => 50..500i64, 1 => 500..1500i64, 1 => Just(I)];
+    let one = (prop_oneof![3 => 1..5u64, 1 => 5..12u64], 1..3u64, prop_oneof![Just(0), 1..900u64])
+        .prop_map(|(permits, count, patience)| runs(permits, patience, count));
+    prop_oneof![
+        10 => sleep.prop_map(Step::Sleep),
+        12 => (by(), prop::collection::vec(one, 1..3)).prop_map(|(by, runs)| Step::Take { by, runs }),
+        2 => (by(), 1..6u64, any::<bool>())
+            .prop_map(|(by, permits, carried_out)| Step::Lost { by, permits, carried_out }),
+        3 => by().prop_map(|by| Step::Retry { by }),
+        1 => by().prop_map(|by| Step::Late { by }),
+        2 => (by(), 0..9usize, 1..6u64)
+            .prop_map(|(by, pick, permits)| Step::Refund { by, pick, permits }),
+        2 => (by(), 0..9usize, 1..6u64)
+            .prop_map(|(by, pick, permits)| Step::Release { by, pick, permits }),
+        1 => (by(), rates(), prop::bool::weighted(0.8))
+            .prop_map(|(by, rate, keep)| Step::Rate { by, rate, keep }),
+        1 => by().prop_map(|by| Step::Restart { by }),
+        1 => by().prop_map(|by| Step::Peek { by }),
+        1 => by().prop_map(|of| Step::LoseValue { of }),
+        1 => by().prop_map(|of| Step::LoseLog { of }),
+        4 => (1..8i64, prop::bool::weighted(0.2))
+            .prop_map(|(permits, twice)| Step::JavaTake { permits, twice }),
+        1 => Just(Step::JavaAvailable),
+        2 => (0..9usize, 1..6u64).prop_map(|(pick, permits)| Step::JavaRelease { pick, permits }),
+        1 => rates().prop_map(|rate| Step::JavaRate { rate: rate as i64 }),
+    ]
+}
+
+/// Permits in use, of one budget.
+#[derive(Clone, Debug)]
+struct Use {
+    budget: usize,
+    by: usize,
+    at: i64,
+    permits: u64,
+    id: EntryId,
+    date: i64,
+    granted: u64,
+    refunded: u64,
+}
+
+/// Permits made out of nothing; no more of them after `until`.
+#[derive(Clone, Debug)]
+struct Made {
+    budget: usize,
+    permits: i64,
+    until: Option<i64>,
+}
+
+struct Pending {
+    first: AcquireCall,
+    dates: Vec<i64>,
+    /// How often the rate had been changed.
+    changes: u32,
+}
+
+struct World {
+    clients: Vec<Client>,
+    java: Redisson,
+    clock: ManualClock,
+    mode: Mode,
+    /// Whether Redisson may make permits out of nothing.
+    mixed: bool,
+    audited: Vec<i64>,
+    pending: Vec<Option<Pending>>,
+    late: Vec<Option<AcquireCall>>,
+    rate: u64,
+    changes: u32,
+    uses: Vec<Use>,
+    made: Vec<Made>,
+    log_lost: Vec<i64>,
+}
+
+const JAVA: usize = CRATE;
+
+impl World {
+    fn new(mode: Mode, rate: u64, mixed: bool) -> Self {
+        let first = client();
+        let clients: Vec<Client> = (0..CRATE)
+            .map(|n| Client {
+                store: first.store.clone(),
+                clock: first.clock.clone(),
+                keys: Keys::new("api", &format!("client{n}")),
+                seen: None,
+                ids: n as u8,
+                calls: 0,
+            })
+            .collect();
+        let set = Rate::from_wire(mode, rate, I as u64, 0);
+        now(first.store.try_set_rate(&first.keys, set)).unwrap();
+        World {
+            java: Redisson::new(&first.store, Keys::new("api", "java")),
+            clock: first.clock.clone(),
+            clients,
+            mode,
+            mixed,
+            audited: vec![0; CRATE],
+            pending: (0..CRATE).map(|_| None).collect(),
+            late: vec![None; CRATE],
+            rate,
+            changes: 0,
+            uses: Vec::new(),
+            made: Vec::new(),
+            log_lost: vec![0; CRATE + 1],
+        }
+    }
+
+    fn t(&self) -> i64 {
+        self.clock.now()
+    }
+
+    fn budget(&self, by: usize) -> usize {
+        if self.mode == Mode::Overall { 0 } else { by }
+    }
+
+    fn keys(&self, by: usize) -> (String, String) {
+        let keys = &self.clients[by].keys;
+        match self.mode {
+            Mode::Overall => (keys.value.to_string(), keys.permits.to_string()),
+            Mode::PerClient => (keys.client_value.to_string(), keys.client_permits.to_string()),
+        }
+    }
+
+    fn store(&self) -> &MemoryStore {
+        &self.clients[0].store
+    }
+
+    fn make(&mut self, budget: usize, permits: i64) {
+        if permits > 0 {
+            assert!(self.mixed, "only in mixed programs");
+            self.made.push(Made { budget, permits, until: None });
+        }
+    }
+
+    fn in_use(&self, budget: usize) -> i64 {
+        let since = self.t() - I;
+        let live = self.uses.iter().filter(|used| used.budget == budget && used.at > since);
+        live.map(|used| used.permits as i64).sum()
+    }
+
+    /// Records what this crate granted, and checks the window that ends now.
+    fn granted(
+        &mut self,
+        by: usize,
+        id: EntryId,
+        reply: &AcquireReply,
+        runs: &[Run],
+        checked: bool,
+    ) {
+        let mut asked =
+            runs.iter().flat_map(|run| std::iter::repeat_n(run.permits, run.count as usize));
+        let mut granted = 0;
+        for outcome in &reply.outcomes {
+            let sum: u64 = asked.by_ref().take(outcome.count as usize).sum();
+            if outcome.outcome == Outcome::Granted {
+                granted += sum;
+            }
+        }
+        assert_eq!(asked.next(), None);
+        if granted == 0 {
+            return;
+        }
+        let (budget, at) = (self.budget(by), self.t());
+        let (permits, date) = (granted, reply.entry_date);
+        self.uses.push(Use { budget, by, at, permits, id, date, granted, refunded: 0 });
+        let made = self.made.iter().filter(|made| made.budget == budget);
+        let made: i64 =
+            made.filter(|made| made.until.is_none_or(|until| at < until)).map(|m| m.permits).sum();
+        if checked {
+            let in_use = self.in_use(budget);
+            assert!(
+                in_use <= self.rate as i64 + made,
+                "{in_use} in one interval at {}, rate {}, made {made}",
+                at - T0,
+                self.rate
+            );
+        }
+    }
+
+    fn send(&mut self, by: usize, mut call: AcquireCall) -> AcquireReply {
+        if self.t() - self.audited[by] >= I {
+            self.audited[by] = self.t();
+            call.audit = true;
+            let (budget, until) = (self.budget(by), self.t() + I);
+            for made in self.made.iter_mut().filter(|made| made.budget == budget) {
+                made.until.get_or_insert(until);
+            }
+        }
+        call.seen_rate = self.clients[by].seen;
+        let reply = self.clients[by].send(call).expect("no error");
+        assert_eq!(reply.rate.permits(), self.rate);
+        reply
+    }
+
+    /// One of the caller's own uses that is younger than an interval.
+    fn pick(&mut self, by: usize, pick: usize, permits: u64) -> Option<&mut Use> {
+        let since = self.t() - I;
+        let mine = self.uses.iter_mut().filter(|used| used.by == by && used.at > since);
+        let mut fit: Vec<_> = mine.filter(|used| used.permits >= permits).collect();
+        if fit.is_empty() { None } else { Some(fit.remove(pick % fit.len())) }
+    }
+
+    /// None within the last interval.
+    fn no_log_lost(&self) -> bool {
+        self.log_lost.iter().all(|lost| self.t() >= lost + I)
+    }
+
+    /// Whether every value is fitted to the rate in force. The shared one always is; of its own
+    /// a client that has seen nothing cannot know.
+    fn all_have_seen(&self) -> bool {
+        let unknown = self.mode == Mode::Overall;
+        self.clients.iter().all(|client| client.seen.map_or(unknown, |seen| seen == self.rate))
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Sleep(ms) => _ = self.clock.advance(ms),
+            Step::Take { by, runs } => {
+                let call = self.clients[by].call(&runs);
+                let id = call.id;
+                let reply = self.send(by, call);
+                self.granted(by, id, &reply, &runs, true);
+            }
+            Step::Lost { by, permits, carried_out } => {
+                if self.pending[by].is_some() {
+                    return;
+                }
+                let call = self.clients[by].call(&[run(permits, 0)]);
+                let (dates, changes) = (vec![self.t()], self.changes);
+                if carried_out {
+                    self.send(by, call.clone());
+                }
+                // It may have fitted the value to a rate that nobody here has seen.
+                self.clients[by].seen = None;
+                self.pending[by] = Some(Pending { first: call, dates, changes });
+            }
+            Step::Retry { by } => {
+                let Some(pending) = self.pending[by].take() else { return };
+                self.clock.advance(1);
+                let earlier = Earlier::Dated(pending.dates);
+                let call = AcquireCall { now: Now::At(self.t()), earlier, ..pending.first.clone() };
+                let reply = self.send(by, call);
+                // Granted under a rate that has been lowered since: the page's third exception.
+                let checked = pending.changes == self.changes;
+                let runs = pending.first.runs.clone();
+                self.granted(by, pending.first.id, &reply, &runs, checked);
+                self.late[by] = Some(pending.first);
+            }
+            Step::Late { by } => {
+                if !self.no_log_lost() {
+                    return;
+                }
+                let Some(call) = self.late[by].take() else { return };
+                // Nobody listens; it may at worst take permits that nobody uses.
+                let seen = self.clients[by].seen;
+                let found = self.store().raw_log(&self.keys(by).1).iter().any(|(_, member)| {
+                    matches!(unpack(member), Member::Entry { id, .. } if call.id.owns(id))
+                });
+                let before = self.store().snapshot();
+                let reply = now(self.store().acquire(&self.clients[by].keys, call)).unwrap();
+                if found {
+                    assert!(reply.outcomes.iter().all(|run| run.outcome != Outcome::Granted));
+                    assert_eq!(self.store().snapshot(), before);
+                }
+                self.clients[by].seen = seen;
+            }
+            Step::Refund { by, pick, permits } => {
+                let Some(used) = self.pick(by, pick, permits) else { return };
+                used.permits -= permits;
+                used.refunded += permits;
+                let (id, date, granted, total) = (used.id, used.date, used.granted, used.refunded);
+                let credited = self.clients[by].refund(id, date, granted, total);
+                assert!(credited <= permits);
+                assert_eq!(self.clients[by].refund(id, date, granted, total), 0);
+            }
+            Step::Release { by, pick, permits } => {
+                let Some(used) = self.pick(by, pick, permits) else { return };
+                used.permits -= permits;
+                assert!(self.clients[by].release(permits) <= permits);
+                self.clients[by].seen = Some(self.rate);
+            }
+            Step::Rate { by, rate, keep } => {
+                if !self.no_log_lost() {
+                    return;
+                }
+                self.rate = rate;
+                self.changes += 1;
+                let state = if keep { StateRule::Keep } else { StateRule::Drop };
+                self.clients[by].set(Rate::from_wire(self.mode, rate, I as u64, 0), state);
+                if !keep {
+                    let budget = self.budget(by);
+                    self.uses.retain(|used| used.budget != budget);
+                }
+            }
+            Step::Restart { by } => {
+                self.clients[by].seen = None;
+                self.audited[by] = 0;
+            }
+            Step::Peek { by } => {
+                let before = self.store().snapshot();
+                let available = self.clients[by].available();
+                assert!(available <= self.rate);
+                assert_eq!(self.store().snapshot(), before);
+            }
+            Step::LoseValue { of } => {
+                if self.t() >= self.log_lost[self.budget(of)] + I {
+                    self.store().raw_del(&self.keys(of).0);
+                }
+            }
+            Step::LoseLog { of } => {
+                let (value, log) = self.keys(of);
+                if self.store().raw_get(&value).is_some() && self.all_have_seen() {
+                    self.store().raw_del(&log);
+                    let budget = self.budget(of);
+                    self.log_lost[budget] = self.t();
+                }
+            }
+            Step::JavaTake { permits, twice } => {
+                let makes = self.java.makes();
+                if makes > 0 && !self.mixed {
+                    return;
+                }
+                let (budget, at) = (self.budget(JAVA), self.t());
+                self.make(budget, makes);
+                if self.java.acquire(at, permits, twice) == Answer::Granted {
+                    let permits = permits as u64;
+                    let (id, granted) = (EntryId([0xee; 16]), permits);
+                    let by = JAVA;
+                    self.uses.push(Use {
+                        budget,
+                        by,
+                        at,
+                        permits,
+                        id,
+                        date: at,
+                        granted,
+                        refunded: 0,
+                    });
+                }
+            }
+            Step::JavaAvailable => {
+                let makes = self.java.makes();
+                if makes > 0 && !self.mixed {
+                    return;
+                }
+                self.make(self.budget(JAVA), makes);
+                self.java.available(self.t());
+            }
+            Step::JavaRelease { pick, permits } => {
+                if !self.mixed {
+                    return;
+                }
+                let makes = self.java.makes();
+                let Some(used) = self.pick(JAVA, pick, permits) else { return };
+                used.permits -= permits;
+                let made = self.java.release(permits as i64) + makes;
+                self.make(self.budget(JAVA), made);
+            }
+            Step::JavaRate { rate } => {
+                if !self.no_log_lost() || !self.mixed {
+                    return;
+                }
+                self.rate = rate as u64;
+                self.changes += 1;
+                let made = self.java.update_rate(self.t(), rate);
+                self.make(self.budget(JAVA), made);
+            }
+        }
+    }
+
+    /// After this crate's next look the full rate is back within an interval.
+    fn end(mut self) {
+        for by in 0..CRATE {
+            let call = AcquireCall { audit: true, ..self.clients[by].call(&[run(1, 0)]) };
+            self.clients[by].send(call).expect("no error");
+        }
+        self.clock.advance(I);
+        let budgets = if self.mode == Mode::Overall { 1 } else { CRATE };
+        for by in 0..budgets {
+            self.clients[by].grant(self.rate);
+        }
+    }
+}
+
+fn play(mode: Mode, rate: u64, mixed: bool, steps: Vec<Step>) {
+    let mut world = World::new(mode, rate, mixed);
+    for step in steps {
+        world.step(step);
+    }
+    world.end();
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..70)
+}
+
+proptest! {
+    #![proptest_config(cases(3))]
+
+    #[test]
+    fn no_window_exceeds_the_rate(rate in rates(), steps in steps()) {
+        play(Mode::Overall, rate, false, steps);
+    }
+
+    #[test]
+    fn with_redissons_faults_no_more_than_they_make(rate in rates(), steps in steps()) {
+        play(Mode::Overall, rate, true, steps);
+    }
+
+    #[test]
+    fn each_client_has_its_own_budget_in_per_client(rate in rates(), steps in steps()) {
+        play(Mode::PerClient, rate, true, steps);
+    }
+}

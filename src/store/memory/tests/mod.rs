@@ -1,6 +1,7 @@
 //! One limiter in a store whose clock the test sets, and calls with the least words.
 
 use futures::FutureExt;
+use proptest::test_runner::Config as ProptestConfig;
 
 use crate::clock::{Clock, ManualClock, Now};
 use crate::error::{Failure, FailureKind};
@@ -178,6 +179,12 @@ impl Client {
     fn set_value(&self, value: &str) {
         self.store.raw_set(&self.keys.value, value);
     }
+}
+
+/// So many times the usual number of cases; `PROPTEST_CASES` sets that.
+fn cases(times: u32) -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { failure_persistence: None, cases: times * usual.cases, ..usual }
 }
 
 fn permits_of(member: &[u8]) -> i64 {

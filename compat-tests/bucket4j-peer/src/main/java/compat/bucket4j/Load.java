@@ -69,7 +69,7 @@ final class Load {
                 if (error != null) {
                     errors.increment();
                 } else if (answer) {
-                    granted.add(permits);
+                    granted.increment();
                 } else {
                     denied.increment();
                 }

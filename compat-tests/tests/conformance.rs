@@ -1,0 +1,496 @@
+//! One suite for every store: each case runs over the in-process store and over a server, through
+//! the public API, with a clock that the case sets by hand.
+
+use std::future::Future;
+use std::time::Duration;
+
+use compat_tests::server::Server;
+use futures::future::join_all;
+use redisson_rate_limiter::{
+    Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, Error, Execution, ExpireCondition,
+    Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const START: i64 = 1_800_000_000_000;
+
+enum Backend {
+    InProcess(InProcessStore),
+    Server(Server),
+}
+
+/// A store, and a clock that all its clients go by.
+struct World {
+    backend: Backend,
+    clock: Clock,
+    time: ManualClock,
+}
+
+impl World {
+    async fn client(&self) -> Client {
+        self.client_by(Client::builder()).await
+    }
+
+    async fn client_by(&self, builder: ClientBuilder) -> Client {
+        let builder = builder.clock(self.clock.clone());
+        match &self.backend {
+            Backend::InProcess(store) => builder.in_process(store).unwrap(),
+            Backend::Server(server) => builder.connect(&server.url()).await.unwrap(),
+        }
+    }
+
+    /// A limiter of 10 permits a second.
+    async fn limiter(&self) -> RateLimiter {
+        let limiter = self.client().await.limiter("api").unwrap();
+        assert!(limiter.try_set_rate(rate(10)).await.unwrap());
+        limiter
+    }
+
+    fn pass(&self, ms: i64) {
+        self.time.advance(ms);
+    }
+}
+
+fn rate(permits: u64) -> Rate {
+    Rate::overall(permits, SECOND).unwrap()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn granted(limiter: &RateLimiter, permits: u64) -> Grant {
+    let decision = limiter.try_acquire_now(permits).await.unwrap();
+    decision.granted().unwrap_or_else(|| panic!("{permits} were denied"))
+}
+
+async fn denied(limiter: &RateLimiter, permits: u64) -> Denial {
+    let decision = limiter.try_acquire_now(permits).await.unwrap();
+    decision.denied().unwrap_or_else(|| panic!("{permits} were granted"))
+}
+
+async fn left(limiter: &RateLimiter) -> u64 {
+    limiter.available_permits().await.unwrap()
+}
+
+fn run<F: Future<Output = ()>>(case: impl Fn(World) -> F, on_server: bool) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let backend = if on_server {
+            Backend::Server(Server::start().await)
+        } else {
+            Backend::InProcess(InProcessStore::new())
+        };
+        let (clock, time) = Clock::manual(START);
+        case(World { backend, clock, time }).await;
+    });
+}
+
+/// Each case twice: `in_process::name` and `server::name`.
+macro_rules! conformance {
+    ($($(#[$doc:meta])* async fn $name:ident($world:ident: World) $body:block)*) => {
+        $($(#[$doc])* async fn $name($world: World) $body)*
+
+        mod in_process {
+            $(#[test] fn $name() { super::run(super::$name, false); })*
+        }
+
+        mod server {
+            $(#[test] fn $name() { super::run(super::$name, true); })*
+        }
+    };
+}
+
+conformance! {
+
+async fn what_does_not_exist_is_not_initialized(world: World) {
+    let limiter = world.client().await.limiter("none").unwrap();
+    for error in [
+        limiter.try_acquire_now(1).await.map(drop).unwrap_err(),
+        limiter.acquire(1).await.map(drop).unwrap_err(),
+        limiter.available_permits().await.map(drop).unwrap_err(),
+        limiter.release(1).await.map(drop).unwrap_err(),
+        limiter.rename("other").await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::NotInitialized { .. }), "{error}");
+        assert_eq!(error.execution(), Execution::Executed);
+        assert_eq!(error.limiter(), Some("none"));
+    }
+    assert_eq!(limiter.config().await.unwrap(), None);
+    assert!(!limiter.exists().await.unwrap());
+    assert!(!limiter.delete().await.unwrap());
+    assert!(!limiter.touch().await.unwrap());
+    assert!(!limiter.expire(SECOND, None).await.unwrap());
+    assert!(!limiter.clear_expire().await.unwrap());
+    assert!(!limiter.update_rate(rate(1), true).await.unwrap());
+    assert!(!limiter.exists().await.unwrap());
+    assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::NoLimiter);
+    assert_eq!(limiter.size_in_memory().await.unwrap(), 0);
+}
+
+async fn a_rate_is_set_once(world: World) {
+    let limiter = world.client().await.limiter("api").unwrap();
+    let first = rate(10).with_keep_alive(SECOND * 60).unwrap();
+    assert!(limiter.try_set_rate(first).await.unwrap());
+    assert!(!limiter.try_set_rate(rate(20)).await.unwrap());
+    assert_eq!(limiter.config().await.unwrap(), Some(first));
+    assert!(limiter.exists().await.unwrap());
+    assert!(limiter.size_in_memory().await.unwrap() > 0);
+}
+
+async fn bad_arguments_are_refused_before_anything_is_sent(world: World) {
+    let client = world.client().await;
+    assert!(matches!(client.limiter(""), Err(Error::InvalidArgument { .. })));
+    let limiter = client.limiter("api").unwrap();
+    for error in [
+        limiter.try_acquire_now(0).await.map(drop).unwrap_err(),
+        limiter.try_acquire(1 << 32, SECOND).await.map(drop).unwrap_err(),
+        limiter.acquire(0).await.map(drop).unwrap_err(),
+        limiter.release((1 << 53) + 1).await.map(drop).unwrap_err(),
+        limiter.expire(Duration::from_micros(1), None).await.map(drop).unwrap_err(),
+        limiter.rename("").await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        assert_eq!(error.execution(), Execution::NotExecuted);
+    }
+    assert_eq!(limiter.release(0).await.unwrap(), 0);
+}
+
+async fn permits_come_back_an_interval_after_they_were_taken(world: World) {
+    let limiter = world.limiter().await;
+    assert_eq!(granted(&limiter, 3).await.left(), 7);
+    world.pass(100);
+    assert_eq!(granted(&limiter, 7).await.left(), 0);
+    world.pass(100);
+    let denial = denied(&limiter, 4).await;
+    assert_eq!((denial.retry_after(), denial.is_at_least()), (ms(900), false));
+    assert_eq!(denial.decided_by(), DecidedBy::Server);
+    assert_eq!(denied(&limiter, 3).await.retry_after(), ms(800));
+    world.pass(799);
+    assert_eq!(denied(&limiter, 1).await.retry_after(), ms(1));
+    world.pass(1);
+    assert_eq!(granted(&limiter, 3).await.left(), 0);
+    assert_eq!(denied(&limiter, 1).await.retry_after(), ms(100));
+}
+
+async fn more_than_the_rate_is_an_error_of_its_own(world: World) {
+    let limiter = world.limiter().await;
+    let (big, small) = futures::join!(limiter.try_acquire_now(11), limiter.try_acquire_now(10));
+    let error = big.unwrap_err();
+    assert!(matches!(error, Error::ExceedsRate { requested: 11, rate: 10, .. }), "{error}");
+    assert!(small.unwrap().is_granted());
+    assert!(matches!(limiter.peek(11).await, Err(Error::ExceedsRate { .. })));
+}
+
+async fn merged_calls_get_what_they_would_get_one_by_one(world: World) {
+    let limiter = world.limiter().await;
+    let sizes = [4, 3, 5, 2, 1, 1, 12, 1];
+    let answers = join_all(sizes.map(|permits| limiter.try_acquire_now(permits))).await;
+    let granted: Vec<bool> = answers
+        .into_iter()
+        .map(|answer| answer.is_ok_and(|decision| decision.is_granted()))
+        .collect();
+    assert_eq!(granted, [true, true, false, true, true, false, false, false]);
+    assert_eq!(left(&limiter).await, 0);
+}
+
+async fn permits_beyond_32_bits_are_counted(world: World) {
+    let limiter = world.client().await.limiter("big").unwrap();
+    limiter.try_set_rate(rate(1 << 40)).await.unwrap();
+    let most = u64::from(u32::MAX);
+    let grants = join_all((0..5).map(|_| limiter.try_acquire_now(most))).await;
+    assert!(grants.iter().all(|grant| grant.as_ref().is_ok_and(Decision::is_granted)));
+    assert_eq!(left(&limiter).await, (1 << 40) - 5 * most);
+    for grant in grants {
+        assert_eq!(grant.unwrap().granted().unwrap().refund_all().await.unwrap(), most);
+    }
+    assert_eq!(left(&limiter).await, 1 << 40);
+    world.pass(1000);
+    assert_eq!(left(&limiter).await, 1 << 40);
+}
+
+async fn a_refund_gives_back_what_its_grant_took(world: World) {
+    let limiter = world.limiter().await;
+    let mut one = granted(&limiter, 4).await;
+    let mut two = granted(&limiter, 6).await;
+    assert_eq!(one.refund(1).await.unwrap(), 1);
+    assert_eq!((one.permits(), left(&limiter).await), (3, 1));
+    assert!(matches!(one.refund(4).await, Err(Error::InvalidArgument { .. })));
+    assert_eq!(one.refund_all().await.unwrap(), 3);
+    assert_eq!(one.refund_all().await.unwrap(), 0);
+    assert_eq!(left(&limiter).await, 4);
+    world.pass(1000);
+    assert_eq!(two.refund(6).await.unwrap_or(0) + left(&limiter).await % 10, 6, "not twice");
+    assert_eq!(left(&limiter).await, 10);
+}
+
+async fn refunds_of_merged_grants_are_their_own(world: World) {
+    let limiter = world.limiter().await;
+    let answers = join_all((0..10).map(|_| limiter.try_acquire_now(1))).await;
+    let mut grants: Vec<Grant> =
+        answers.into_iter().map(|answer| answer.unwrap().granted().unwrap()).collect();
+    for (given_back, grant) in grants.iter_mut().take(7).enumerate() {
+        assert_eq!(left(&limiter).await, given_back as u64);
+        assert_eq!(grant.refund_all().await.unwrap(), 1);
+    }
+    assert_eq!(left(&limiter).await, 7);
+    world.pass(1000);
+    assert_eq!(left(&limiter).await, 10);
+}
+
+async fn release_takes_the_oldest_grants_out(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 4).await;
+    world.pass(500);
+    let _spent = granted(&limiter, 6).await;
+    assert_eq!(limiter.release(5).await.unwrap(), 5);
+    assert_eq!(left(&limiter).await, 5);
+    world.pass(500);
+    assert_eq!(left(&limiter).await, 5, "what was released does not expire again");
+    assert_eq!(limiter.release(100).await.unwrap(), 5);
+    assert_eq!(left(&limiter).await, 10);
+}
+
+async fn a_lower_rate_counts_at_once(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 8).await;
+    assert!(limiter.update_rate(rate(5), true).await.unwrap());
+    assert_eq!(left(&limiter).await, 0);
+    assert_eq!(denied(&limiter, 1).await.retry_after(), SECOND);
+    world.pass(1000);
+    assert_eq!(left(&limiter).await, 5);
+}
+
+async fn a_higher_rate_counts_at_once(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 8).await;
+    assert!(limiter.update_rate(rate(20), true).await.unwrap());
+    assert_eq!(left(&limiter).await, 12);
+    limiter.set_rate(rate(7)).await.unwrap();
+    assert_eq!(left(&limiter).await, 7);
+    let _spent = granted(&limiter, 7).await;
+    limiter.set_rate_with(rate(9), true).await.unwrap();
+    assert_eq!(left(&limiter).await, 2);
+    limiter.set_rate_with(rate(9), false).await.unwrap();
+    assert_eq!(left(&limiter).await, 9);
+}
+
+async fn another_clients_rate_is_noticed(world: World) {
+    let (one, two) = (world.limiter().await, world.client().await.limiter("api").unwrap());
+    let _spent = granted(&one, 4).await;
+    assert!(two.update_rate(rate(6), true).await.unwrap());
+    assert_eq!(left(&one).await, 2);
+    let _spent = granted(&one, 2).await;
+    let _denied = denied(&one, 1).await;
+}
+
+async fn each_client_has_a_budget_of_its_own(world: World) {
+    let id = "11111111-2222-4333-8444-555555555555";
+    let one = world.client_by(Client::builder().id(id)).await.limiter("api").unwrap();
+    let again = world.client_by(Client::builder().id(id)).await.limiter("api").unwrap();
+    let other = world.client().await.limiter("api").unwrap();
+    let rate = Rate::per_client(5, SECOND).unwrap();
+    assert_eq!(rate.mode(), Mode::PerClient);
+    one.try_set_rate(rate).await.unwrap();
+    let _spent = granted(&one, 5).await;
+    let _spent = granted(&other, 5).await;
+    let _denied = denied(&again, 1).await;
+    let refused = one.rename("elsewhere").await.unwrap_err();
+    assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+}
+
+async fn a_limiter_that_carries_its_rate_needs_no_set_up(world: World) {
+    let plain = world.client().await.limiter("api").unwrap();
+    let carrying = plain.clone().with_rate(rate(2));
+    let grant = granted(&carrying, 1).await;
+    assert_eq!((grant.left(), grant.rate()), (1, rate(2)));
+    assert!(plain.delete().await.unwrap());
+    let _spent = granted(&carrying, 2).await;
+    let _denied = denied(&plain, 1).await;
+    assert_eq!(plain.config().await.unwrap(), Some(rate(2)));
+}
+
+async fn a_rename_takes_all_along(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 4).await;
+    let other = world.client().await.limiter("other").unwrap();
+    other.try_set_rate(rate(100)).await.unwrap();
+    let _spent = granted(&other, 50).await;
+    limiter.rename("other").await.unwrap();
+    assert!(!limiter.exists().await.unwrap());
+    assert_eq!(other.config().await.unwrap(), Some(rate(10)));
+    assert_eq!(left(&other).await, 6);
+    world.pass(1000);
+    assert_eq!(left(&other).await, 10);
+    other.rename("other").await.unwrap();
+    assert_eq!(left(&other).await, 10);
+}
+
+async fn lifetimes_obey_their_conditions(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 1).await;
+    assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
+    let minute = SECOND * 60;
+    for (time, condition, changed) in [
+        (minute, Some(ExpireCondition::IfSet), false),
+        (minute, Some(ExpireCondition::IfGreater), false),
+        (minute, Some(ExpireCondition::IfNotSet), true),
+        (minute, Some(ExpireCondition::IfNotSet), false),
+        (minute * 2, Some(ExpireCondition::IfLess), false),
+        (minute * 2, Some(ExpireCondition::IfGreater), true),
+        (minute, Some(ExpireCondition::IfLess), true),
+        (minute * 3, Some(ExpireCondition::IfSet), true),
+        (minute, None, true),
+    ] {
+        let answer = limiter.expire(time, condition).await.unwrap();
+        assert_eq!(answer, changed, "{time:?} {condition:?}");
+    }
+    match limiter.remaining_time_to_live().await.unwrap() {
+        RemainingTime::Ends(left) => assert!(left <= minute && left > minute - SECOND * 10),
+        other => panic!("{other:?}"),
+    }
+    assert!(limiter.clear_expire().await.unwrap());
+    assert!(!limiter.clear_expire().await.unwrap());
+    assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
+    assert!(limiter.expire(Duration::ZERO, None).await.unwrap());
+    assert!(!limiter.exists().await.unwrap());
+    assert_eq!(left(&world.limiter().await).await, 10, "value and log went with it");
+}
+
+async fn a_keep_alive_lasts_as_long_as_it_is_wanted(world: World) {
+    let limiter = world.client().await.limiter("api").unwrap();
+    limiter.try_set_rate(rate(10).with_keep_alive(SECOND * 60).unwrap()).await.unwrap();
+    let ends = limiter.remaining_time_to_live().await.unwrap();
+    assert!(matches!(ends, RemainingTime::Ends(_)), "{ends:?}");
+    limiter.set_rate(rate(10)).await.unwrap();
+    let endless = limiter.remaining_time_to_live().await.unwrap();
+    assert_eq!(endless, RemainingTime::Endless);
+}
+
+async fn peeking_changes_nothing(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 7).await;
+    world.pass(400);
+    for _ in 0..3 {
+        let peek = limiter.peek(5).await.unwrap();
+        assert_eq!((peek.available(), peek.wait(), peek.rate()), (3, ms(600), rate(10)));
+        assert_eq!(limiter.peek(3).await.unwrap().wait(), Duration::ZERO);
+    }
+    assert_eq!(granted(&limiter, 3).await.left(), 0);
+}
+
+async fn a_waiting_call_is_served_when_its_permits_are_back(world: World) {
+    let limiter = world.limiter().await;
+    let client = limiter.clone();
+    let _spent = granted(&limiter, 10).await;
+    let waiter = tokio::spawn(async move { client.acquire(4).await });
+    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+        != DecidedBy::Queue
+    {
+        tokio::task::yield_now().await;
+    }
+    world.pass(1000);
+    // Noticed within a second of real time, whatever the clock was set to.
+    let grant = tokio::time::timeout(SECOND * 3, waiter).await.unwrap().unwrap().unwrap();
+    assert_eq!((grant.permits(), left(&limiter).await), (4, 6));
+}
+
+async fn a_wait_that_cannot_succeed_is_answered_at_once(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 10).await;
+    let begun = std::time::Instant::now();
+    let denial = limiter.try_acquire(1, ms(999)).await.unwrap().denied().unwrap();
+    assert_eq!(denial.retry_after(), SECOND);
+    assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+}
+
+async fn a_waiter_that_gives_up_takes_nothing(world: World) {
+    let limiter = world.limiter().await;
+    let mut spent = granted(&limiter, 10).await;
+    let waiting = tokio::time::timeout(ms(50), limiter.acquire(4)).await;
+    assert!(waiting.is_err());
+    assert_eq!(spent.refund_all().await.unwrap(), 10);
+    assert_eq!(left(&limiter).await, 10);
+}
+
+async fn permits_given_back_are_served_at_once_to_who_waits(world: World) {
+    let limiter = world.limiter().await;
+    let mut spent = granted(&limiter, 10).await;
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(4).await });
+    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+        != DecidedBy::Queue
+    {
+        tokio::task::yield_now().await;
+    }
+    let begun = std::time::Instant::now();
+    spent.refund(5).await.unwrap();
+    let grant = waiter.await.unwrap().unwrap();
+    assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+    assert_eq!((grant.permits(), left(&limiter).await), (4, 1));
+}
+
+async fn a_closed_client_answers_nobody(world: World) {
+    let client = world.client().await;
+    let limiter = client.limiter("api").unwrap();
+    limiter.try_set_rate(rate(1)).await.unwrap();
+    let _spent = granted(&limiter, 1).await;
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(1).await.map(drop) });
+    tokio::time::sleep(ms(20)).await;
+    client.close().await;
+    for error in [
+        waiter.await.unwrap().unwrap_err(),
+        limiter.try_acquire_now(1).await.map(drop).unwrap_err(),
+        limiter.config().await.map(drop).unwrap_err(),
+        client.limiter("other").map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Closed { .. }), "{error}");
+    }
+    assert!(world.client().await.limiter("api").unwrap().exists().await.unwrap());
+}
+
+async fn a_waiter_learns_that_its_limiter_is_gone(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 10).await;
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(1).await.map(drop) });
+    tokio::time::sleep(ms(20)).await;
+    limiter.delete().await.unwrap();
+    let error = tokio::time::timeout(ms(900), waiter).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, Error::NotInitialized { .. }), "{error}");
+}
+
+async fn names_are_taken_as_they_are(world: World) {
+    let client = world.client().await;
+    let prefixed = world.client_by(Client::builder().key_prefix("team:")).await;
+    for name in ["a b", "{a}b", "a{b}c", "ключ", "a:b", "🦀", "{", "}", "a}b"] {
+        let limiter = client.limiter(name).unwrap();
+        assert!(limiter.try_set_rate(rate(3)).await.unwrap(), "{name}");
+        let _spent = granted(&limiter, 2).await;
+        assert_eq!(left(&limiter).await, 1, "{name}");
+        let other = prefixed.limiter(name).unwrap();
+        assert!(!other.exists().await.unwrap(), "{name}");
+        other.try_set_rate(rate(4)).await.unwrap();
+        assert_eq!(left(&client.limiter(&format!("team:{name}")).unwrap()).await, 4, "{name}");
+    }
+}
+
+async fn the_servers_clock_can_date_the_grants(world: World) {
+    let builder = Client::builder().clock(Clock::server());
+    let client = match &world.backend {
+        Backend::InProcess(store) => builder.in_process(store).unwrap(),
+        Backend::Server(server) => builder.connect(&server.url()).await.unwrap(),
+    };
+    let limiter = client.limiter("api").unwrap();
+    limiter.try_set_rate(Rate::overall(5, ms(300)).unwrap()).await.unwrap();
+    for _ in 0..3 {
+        assert!(limiter.try_acquire(5, SECOND).await.unwrap().is_granted());
+    }
+    let denial = denied(&limiter, 5).await;
+    assert!(denial.retry_after() <= ms(300), "{denial:?}");
+    tokio::time::sleep(denial.retry_after()).await;
+    let _spent = granted(&limiter, 5).await;
+}
+
+}

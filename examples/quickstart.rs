@@ -1,0 +1,201 @@
+//! Two services draw from one limiter, and the budget holds.
+//!
+//!     cargo run --example quickstart
+//!     REDIS_URL=redis://127.0.0.1:6379 cargo run --example quickstart
+//!
+//! Without `REDIS_URL` the limiter lives in this process and no server is needed. With it, each
+//! service is a client of that server. The exit code is not zero if more was granted than the rate
+//! allows.
+
+use std::error::Error as _;
+use std::io::{IsTerminal, Write, stdout};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use redisson_rate_limiter::{Client, Decision, Error, InProcessStore, Rate, RateLimiter};
+
+const PERMITS: u64 = 20;
+const INTERVAL: Duration = Duration::from_secs(1);
+const RUN: Duration = Duration::from_secs(6);
+/// The chart has a line for each of these.
+const LINE: Duration = Duration::from_millis(250);
+
+/// No time of this length may see more than the rate. It is a little shorter than the interval,
+/// as grants are dated in whole milliseconds, by the clock of whoever asks.
+const WINDOW: Duration = Duration::from_millis(980);
+
+/// What a service does: it asks for `permits`, waits for them so long, rests, and asks again.
+struct Service {
+    name: &'static str,
+    color: &'static str,
+    permits: u64,
+    timeout_ms: u64,
+    rest_ms: u64,
+}
+
+const SERVICES: [Service; 2] = [
+    Service { name: "shop", color: "\x1b[36m", permits: 1, timeout_ms: 0, rest_ms: 50 },
+    Service { name: "mail", color: "\x1b[33m", permits: 3, timeout_ms: 400, rest_ms: 120 },
+];
+
+/// One call of a service. It was decided at some time between `asked` and `answered`.
+struct Call {
+    service: usize,
+    asked: Instant,
+    answered: Instant,
+    /// `Err`: denied, and after so long it could have been granted.
+    granted: Result<u64, Duration>,
+}
+
+type Calls = Mutex<Vec<Call>>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            eprintln!("{error}{cause}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Answers whether the budget held.
+async fn run() -> Result<bool, Error> {
+    let clients = clients().await?;
+    let name = format!("quickstart:{}", clients[0].id());
+    // A limiter that carries its rate needs no set-up: whoever comes first creates it.
+    let rate = Rate::overall(PERMITS, INTERVAL)?;
+    let shop = clients[0].limiter(&name)?.with_rate(rate);
+    let mail = clients[1].limiter(&name)?.with_rate(rate);
+
+    println!("One limiter, {PERMITS} permits a second, and two services that want more than that:");
+    println!("  shop (s) asks for 1 at a time and does not wait;");
+    println!("  mail (m) asks for 3 at a time and waits up to 400 ms.");
+    println!("A letter is a permit granted in the last second, a dot one that is left. Denials");
+    println!("come with the time after which the last one of them could be granted.\n");
+
+    let calls = Calls::default();
+    let start = Instant::now();
+    let chart = async {
+        watch(start, &calls).await;
+        Ok(())
+    };
+    tokio::try_join!(serve(0, &shop, &calls), serve(1, &mail, &calls), chart)?;
+    let elapsed = start.elapsed();
+
+    shop.delete().await?;
+    for client in clients {
+        client.close().await;
+    }
+    Ok(sum_up(&calls.lock().unwrap(), elapsed))
+}
+
+/// A client for each service: of a server, or of a store in this process that they share.
+async fn clients() -> Result<[Client; 2], Error> {
+    if let Ok(url) = std::env::var("REDIS_URL") {
+        return Ok([Client::connect(&url).await?, Client::connect(&url).await?]);
+    }
+    let store = InProcessStore::new();
+    Ok([Client::builder().in_process(&store)?, Client::builder().in_process(&store)?])
+}
+
+/// One service at work.
+async fn serve(service: usize, limiter: &RateLimiter, calls: &Calls) -> Result<(), Error> {
+    let Service { permits, timeout_ms, rest_ms, .. } = SERVICES[service];
+    let timeout = Duration::from_millis(timeout_ms);
+    let end = Instant::now() + RUN;
+    while Instant::now() < end {
+        let asked = Instant::now();
+        let granted = match limiter.try_acquire(permits, timeout).await? {
+            Decision::Granted(grant) => Ok(grant.permits()),
+            Decision::Denied(denial) => Err(denial.retry_after()),
+            _ => unreachable!("a call is granted or denied"),
+        };
+        let answered = Instant::now();
+        calls.lock().unwrap().push(Call { service, asked, answered, granted });
+        tokio::time::sleep(Duration::from_millis(rest_ms)).await;
+    }
+    Ok(())
+}
+
+/// Draws the chart. A terminal sees its last line grow.
+async fn watch(start: Instant, calls: &Calls) {
+    let live = stdout().is_terminal();
+    let mut begins = start;
+    while start.elapsed() < RUN {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let done = begins.elapsed() >= LINE;
+        let line = line(start, begins, &calls.lock().unwrap(), live);
+        match (live, done) {
+            (true, true) => println!("\r\x1b[2K{line}"),
+            (true, false) => print!("\r\x1b[2K{line}"),
+            (false, true) => println!("{line}"),
+            (false, false) => {}
+        }
+        let _ = stdout().flush();
+        if done {
+            begins += LINE;
+        }
+    }
+    println!();
+}
+
+/// The chart's line of the time that began at `begins`.
+fn line(start: Instant, begins: Instant, calls: &[Call], color: bool) -> String {
+    let now = Instant::now();
+    let (mut bar, mut used, mut denied) = (String::new(), 0, String::new());
+    for (index, service) in SERVICES.iter().enumerate() {
+        let own = || calls.iter().filter(|call| call.service == index);
+        let recent = own().filter(|call| now - call.answered < WINDOW);
+        let granted: u64 = recent.filter_map(|call| call.granted.ok()).sum();
+        let marks = service.name[..1].repeat(granted as usize);
+        bar += &if color { format!("{}{marks}\x1b[0m", service.color) } else { marks };
+        used += granted;
+        let new = own().filter(|call| call.answered >= begins);
+        let waits: Vec<_> = new.filter_map(|call| call.granted.err()).collect();
+        if let Some(wait) = waits.last() {
+            denied += &format!("  {} denied {}x ({wait:?})", service.name, waits.len());
+        }
+    }
+    let left = ".".repeat(PERMITS.saturating_sub(used) as usize);
+    let time = (begins + LINE - start).as_secs_f64();
+    format!("{time:5.2} s  {bar}{left}  {used:2} of {PERMITS}{denied}")
+}
+
+/// Says in words what happened, and whether the budget held.
+fn sum_up(calls: &[Call], elapsed: Duration) -> bool {
+    println!("In {elapsed:.1?}");
+    let mut total = 0;
+    for (index, Service { name, .. }) in SERVICES.iter().enumerate() {
+        let own = || calls.iter().filter(|call| call.service == index);
+        let granted: u64 = own().filter_map(|call| call.granted.ok()).sum();
+        let waits: Vec<_> = own().filter_map(|call| call.granted.err()).collect();
+        let longest = waits.iter().max().copied().unwrap_or_default();
+        let denials = waits.len();
+        print!("  {name} was granted {granted} permits, and denied {denials} times ");
+        println!("with a wait of {longest:?} at most;");
+        total += granted;
+    }
+    let most = PERMITS + (PERMITS as f64 * elapsed.div_duration_f64(INTERVAL)) as u64;
+    let busiest = busiest(calls);
+    println!("  together {total} permits, where the rate allows at most {most};");
+    println!("  in the busiest second {busiest}, where it allows {PERMITS}.");
+    let held = total <= most && busiest <= PERMITS;
+    println!("{}", if held { "The budget held." } else { "THE BUDGET WAS EXCEEDED." });
+    held
+}
+
+/// The most permits whose calls began and ended within one window: they were certainly granted in
+/// it, however long a call took on its way.
+fn busiest(calls: &[Call]) -> u64 {
+    let within = |first: &Call| {
+        let calls = calls.iter().filter(|call| call.asked >= first.asked);
+        let calls = calls.filter(|call| call.answered - first.asked < WINDOW);
+        calls.filter_map(|call| call.granted.ok()).sum()
+    };
+    calls.iter().map(within).max().unwrap_or(0)
+}

@@ -1,1 +1,0 @@
-//! Tests of the store against a server of its own.

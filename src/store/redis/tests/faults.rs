@@ -1,0 +1,352 @@
+//! What goes wrong between a store and its server, and what is said of it.
+
+use std::error::Error as _;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::join_all;
+
+use super::{Server, free_port};
+use crate::clock::Now;
+use crate::error::{Execution, Failure, FailureKind};
+use crate::rate::Rate;
+use crate::store::redis::{RedisStore, reply};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Run, Store};
+use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
+
+const DEADLINE: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(20);
+/// What a call may take beyond its deadline on a busy machine.
+const SLACK: Duration = Duration::from_secs(4);
+
+fn keys() -> Keys {
+    Keys::new("api", "a")
+}
+
+fn call() -> AcquireCall {
+    AcquireCall {
+        now: Now::At(1_700_000_000_000),
+        id: EntryId(rand::random()),
+        seen_rate: Some(1000),
+        audit: false,
+        create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
+        hold_ms: 0,
+        earlier: Earlier::None,
+        runs: vec![Run { permits: 1, patience_ms: 0, count: 1 }],
+    }
+}
+
+async fn connected(server: &Server) -> RedisStore {
+    RedisStore::connect(&server.url(), LONG).await.unwrap().with_deadline(DEADLINE)
+}
+
+async fn acquire(store: &RedisStore) -> Result<AcquireReply, Failure> {
+    let started = Instant::now();
+    let reply = store.acquire(&keys(), call()).await;
+    assert!(started.elapsed() < DEADLINE + SLACK, "it took {:?}", started.elapsed());
+    reply
+}
+
+async fn granted(store: &RedisStore) {
+    assert_eq!(acquire(store).await.unwrap().outcomes[0].outcome, Outcome::Granted);
+}
+
+#[track_caller]
+fn assert_failure<T>(result: Result<T, Failure>, kind: FailureKind, execution: Execution) {
+    let Err(failure) = result else { panic!("it should have failed with {kind:?}") };
+    assert_eq!((&failure.kind, failure.execution), (&kind, execution), "{failure:?}");
+}
+
+fn invalid(url: &str) -> String {
+    let failure = RedisStore::new(url, DEADLINE).unwrap_err();
+    assert_eq!(failure.execution, Execution::NotExecuted);
+    assert!(!format!("{failure:?}").contains("secret"));
+    match failure.kind {
+        FailureKind::InvalidArgument(detail) => detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_wrong_url_is_refused_before_anything_is_sent() {
+    for url in [
+        "",
+        "localhost",
+        "http://localhost",
+        "redis://",
+        "redis://:secret@host:port",
+        "redis://:secret@host/db",
+    ] {
+        assert!(invalid(url).contains("expected is redis://"), "{url}");
+    }
+    if !cfg!(feature = "tls") {
+        assert!(invalid("rediss://:secret@host").contains("\"tls\""));
+    }
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    let store = RedisStore::new("redis://user:secret@host:1234/0", DEADLINE).unwrap();
+    let shown = format!("{store:?}");
+    assert!(shown.contains("host") && !shown.contains("secret") && !shown.contains("user"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let store = RedisStore::new(&format!("redis://127.0.0.1:{}", free_port()), DEADLINE).unwrap();
+    for _ in 0..3 {
+        assert_failure(acquire(&store).await, FailureKind::Unavailable, Execution::NotExecuted);
+    }
+    let source = acquire(&store).await.unwrap_err().source.unwrap();
+    assert!(source.source().unwrap().to_string().contains("refused"), "{source}");
+}
+
+#[tokio::test]
+async fn a_host_that_accepts_and_never_answers_times_out() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("redis://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let store = RedisStore::new(&url, DEADLINE).unwrap();
+    let calls = join_all((0..100).map(|_| acquire(&store))).await;
+    for result in calls {
+        assert_failure(result, FailureKind::Timeout, Execution::NotExecuted);
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_server_times_out_and_recovers() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = connected(&server).await;
+    granted(&store).await;
+
+    server.signal("-STOP");
+    for result in join_all((0..50).map(|_| acquire(&store))).await {
+        assert_failure(result, FailureKind::Timeout, Execution::Unknown);
+    }
+    // That connection is given up: the handshake of a new one is what hangs now.
+    assert_failure(acquire(&store).await, FailureKind::Timeout, Execution::NotExecuted);
+    server.signal("-CONT");
+
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    granted(&store).await;
+}
+
+#[tokio::test]
+async fn a_slow_answer_does_not_cost_the_connection() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = connected(&server).await.with_deadline(LONG);
+    granted(&store).await;
+    server.signal("-STOP");
+    let hasty = store.with_deadline(Duration::from_millis(100));
+    let (slow, quick) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            server.signal("-CONT");
+        },
+        hasty.acquire(&keys(), call()),
+    );
+    let () = slow;
+    assert_failure(quick, FailureKind::Timeout, Execution::Unknown);
+    granted(&store).await;
+}
+
+#[tokio::test]
+async fn a_restart_between_calls_is_not_noticed() {
+    let Some(server) = Server::start(&[]) else { return };
+    let port = server.port;
+    let store = connected(&server).await;
+    granted(&store).await;
+    drop(server);
+    let server = Server::start_at(port, &[]).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The new server does not know the scripts either.
+    granted(&store).await;
+    drop(server);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_failure(acquire(&store).await, FailureKind::Unavailable, Execution::NotExecuted);
+}
+
+#[tokio::test]
+async fn a_server_that_dies_during_a_call_leaves_it_unknown() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = connected(&server).await.with_deadline(LONG);
+    granted(&store).await;
+    server.signal("-STOP");
+    let calls = join_all((0..20).map(|_| store.acquire(&keys(), call())));
+    let killed = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.signal("-KILL");
+    };
+    let (results, ()) = tokio::join!(calls, killed);
+    for result in results {
+        assert_failure(result, FailureKind::Unavailable, Execution::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn scripts_are_sent_again_where_they_were_forgotten() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = RedisStore::new(&server.url(), DEADLINE).unwrap();
+    granted(&store).await;
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.raw()).unwrap();
+    granted(&store).await;
+    assert_eq!(store.peek(&keys(), peek()).await.unwrap().available, 998);
+    assert!(store.size_in_memory(&keys()).await.unwrap() > 0);
+    assert!(store.server_time().await.unwrap() > 1_700_000_000_000);
+}
+
+fn peek() -> crate::store::PeekCall {
+    crate::store::PeekCall { now: Now::At(1_700_000_000_000), permits: 0, seen_rate: Some(1000) }
+}
+
+#[tokio::test]
+async fn all_calls_share_one_connection() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = RedisStore::new(&server.url(), LONG).unwrap();
+    // A caller that goes away while the connection is made takes nothing with it.
+    assert!(store.acquire(&keys(), call()).now_or_never().is_none());
+    for result in join_all((0..2000).map(|_| store.exists(&keys()))).await {
+        result.unwrap();
+    }
+    let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.raw()).unwrap();
+    assert_eq!(clients.lines().count(), 2, "{clients}");
+}
+
+#[test]
+fn a_runtime_that_ends_takes_only_its_connection() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = RedisStore::new(&server.url(), DEADLINE).unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for _ in 0..3 {
+        // One ends in the middle of connecting, the other with the connection in use.
+        runtime().block_on(async { assert!(store.exists(&keys()).now_or_never().is_none()) });
+        runtime().block_on(granted(&store));
+    }
+}
+
+#[tokio::test]
+async fn credentials_are_told_from_other_errors() {
+    let Some(server) = Server::start(&["--requirepass", "right"]) else { return };
+    let at = |user: &str| {
+        RedisStore::new(&format!("redis://{user}127.0.0.1:{}", server.port), DEADLINE).unwrap()
+    };
+    granted(&at(":right@")).await;
+    assert_failure(acquire(&at(":wrong@")).await, FailureKind::Auth, Execution::NotExecuted);
+    assert_failure(acquire(&at("")).await, FailureKind::Auth, Execution::NotExecuted);
+
+    let mut raw = redis::Client::open(format!("redis://:right@127.0.0.1:{}", server.port))
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    for rules in [
+        vec!["none", "~*", "+@all", "-evalsha"],
+        vec!["half", "~*", "+@all", "-zadd"],
+        vec!["keys", "~other", "+@all"],
+    ] {
+        let mut cmd = redis::cmd("ACL");
+        cmd.arg("SETUSER").arg(rules[0]).arg("on").arg(">word");
+        cmd.arg(&rules[1..]).exec(&mut raw).unwrap();
+    }
+    let none = acquire(&at("none:word@")).await;
+    assert_failure(none, FailureKind::Auth, Execution::NotExecuted);
+    assert_failure(acquire(&at("half:word@")).await, FailureKind::Auth, Execution::Unknown);
+    assert_failure(acquire(&at("keys:word@")).await, FailureKind::Auth, Execution::NotExecuted);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_unavailable() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = connected(&server).await;
+    granted(&store).await;
+    let mut raw = server.raw();
+    let mut set = |name: &str, value: &str| {
+        redis::cmd("CONFIG").arg("SET").arg(name).arg(value).exec(&mut raw).unwrap();
+    };
+    set("maxmemory", "1");
+    assert_failure(acquire(&store).await, FailureKind::Unavailable, Execution::Unknown);
+    set("maxmemory", "0");
+    set("min-replicas-to-write", "3");
+    assert_failure(acquire(&store).await, FailureKind::Unavailable, Execution::Unknown);
+    set("min-replicas-to-write", "0");
+    granted(&store).await;
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(free_port()).exec(&mut raw).unwrap();
+    assert_failure(acquire(&store).await, FailureKind::Unavailable, Execution::NotExecuted);
+}
+
+/// The failure that a server's error line stands for.
+fn said(line: &str) -> (FailureKind, Execution) {
+    let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+    let failure = reply::accepted(value).unwrap_err();
+    assert!(failure.source.is_some());
+    (failure.kind, failure.execution)
+}
+
+#[test]
+fn errors_of_6_2_and_7_are_read() {
+    use Execution::{Executed, NotExecuted, Unknown};
+    use FailureKind::{Auth, Unavailable, WrongType};
+    for (line, kind, execution) in [
+        (
+            "WRONGTYPE Operation against a key holding the wrong kind of value script: 9f1a, on \
+          @user_script:3.",
+            WrongType,
+            Executed,
+        ),
+        (
+            "ERR Error running script (call to f_9f1a): @user_script:3: WRONGTYPE Operation against \
+          a key holding the wrong kind of value",
+            WrongType,
+            Executed,
+        ),
+        (
+            "ERR Error running script (call to f_9f1a): @user_script:9: @user_script: 9: -READONLY \
+          You can't write against a read only replica.",
+            Unavailable,
+            NotExecuted,
+        ),
+        (
+            "READONLY You can't write against a read only replica. script: 9f1a, on @user_script:9.",
+            Unavailable,
+            NotExecuted,
+        ),
+        (
+            "ERR Error running script (call to f_9f1a): @user_script:9: @user_script: 9: -OOM command \
+          not allowed when used memory > 'maxmemory'.",
+            Unavailable,
+            Unknown,
+        ),
+        (
+            "ERR Error running script (call to f_9f1a): @user_script:9: The user executing the script \
+          can't run this command or subcommand script",
+            Auth,
+            Unknown,
+        ),
+        ("NOAUTH Authentication required.", Auth, NotExecuted),
+        ("WRONGPASS invalid username-password pair or user is disabled.", Auth, NotExecuted),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", Auth, NotExecuted),
+        ("LOADING Redis is loading the dataset in memory", Unavailable, NotExecuted),
+        (
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            Unavailable,
+            NotExecuted,
+        ),
+        ("CLUSTERDOWN The cluster is down", Unavailable, NotExecuted),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", Unavailable, NotExecuted),
+        (
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            Unavailable,
+            NotExecuted,
+        ),
+        ("ERR max number of clients reached", Unavailable, NotExecuted),
+    ] {
+        assert_eq!(said(line), (kind, execution), "{line}");
+    }
+    let (kind, execution) = said("MOVED 3999 127.0.0.1:6381");
+    assert!(matches!(kind, FailureKind::Server(_)) && execution == NotExecuted, "{kind:?}");
+    let (kind, execution) = said(
+        "ERR user_script:3: attempt to compare number with nil script: \
+        9f1a, on @user_script:3.",
+    );
+    assert!(matches!(kind, FailureKind::Server(_)) && execution == Unknown, "{kind:?}");
+}
