@@ -12,6 +12,7 @@ usage: compat-tests/bench [OPTION…]
   --seconds S           how long a load runs (default 1.5)
   --tasks N[,N…]        these numbers of tasks, where a row has several
   --peers NAME[,NAME…]  these contestants: rust, redisson, bucket4j, empty
+  --calm PERCENT        runs a load again in which others took more of the machine
   --write               writes the table to docs/benchmarks.md";
 
 /// What is to be measured, and how long.
@@ -20,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
     pub(crate) write: bool,
+    /// The part of the machine that others may take.
+    pub(crate) calm: Option<f64>,
     tasks: Option<Vec<u64>>,
     contestants: Option<Vec<Contestant>>,
 }
@@ -32,6 +35,7 @@ impl Options {
             rounds: 5,
             time: Duration::from_millis(1500),
             write: false,
+            calm: None,
             tasks: None,
             contestants: None,
         };
@@ -54,6 +58,7 @@ impl Options {
                 "--peers" => {
                     options.contestants = Some(list(&value()?, "a contestant", Contestant::named)?);
                 }
+                "--calm" => options.calm = Some(number::<f64>(&value()?)? / 100.0),
                 "--write" => options.write = true,
                 "--list" => {
                     for row in Row::ALL {

@@ -4,12 +4,17 @@ use std::fs;
 
 use redis::aio::MultiplexedConnection;
 
+/// On every Linux that Rust and Java run on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// Counters at one moment.
 pub(crate) struct Probe {
     scripts: Counter,
     server_cpu: f64,
     bytes_in: f64,
     bytes_out: f64,
+    /// The contestant's own CPU time, in ticks.
+    client: f64,
     host: Host,
 }
 
@@ -22,6 +27,8 @@ pub(crate) struct Usage {
     pub(crate) script_us: f64,
     /// All CPU time of the server, in µs: with reading, parsing and writing.
     pub(crate) server_us: f64,
+    /// The CPU time of the contestant, in µs.
+    pub(crate) client_us: f64,
     /// What the server read and wrote.
     pub(crate) bytes: f64,
     /// The part of the machine's CPU time that went to nobody of ours.
@@ -42,8 +49,12 @@ struct Host {
 }
 
 impl Probe {
-    /// Reads all counters. `ours` are the processes that take part.
-    pub(crate) async fn read(connection: &mut MultiplexedConnection, ours: &[u32]) -> Probe {
+    /// Reads all counters. `ours` are the processes that take part, `client` the one that does now.
+    pub(crate) async fn read(
+        connection: &mut MultiplexedConnection,
+        ours: &[u32],
+        client: Option<u32>,
+    ) -> Probe {
         let info: String = redis::cmd("INFO")
             .arg(&["commandstats", "cpu", "stats"])
             .query_async(connection)
@@ -66,6 +77,7 @@ impl Probe {
             server_cpu: total("used_cpu_user") + total("used_cpu_sys"),
             bytes_in: total("total_net_input_bytes"),
             bytes_out: total("total_net_output_bytes"),
+            client: client.map_or(0.0, process_ticks),
             host: Host::read(ours),
         }
     }
@@ -79,6 +91,7 @@ impl Probe {
             calls: later.scripts.calls - self.scripts.calls,
             script_us: later.scripts.us - self.scripts.us,
             server_us: 1e6 * (later.server_cpu - self.server_cpu),
+            client_us: 1e6 / TICKS_PER_SECOND * (later.client - self.client),
             bytes: later.bytes_in + later.bytes_out - self.bytes_in - self.bytes_out,
             foreign: if total > 0.0 { ((busy - ours) / total).max(0.0) } else { 0.0 },
         }

@@ -90,7 +90,6 @@ impl Line {
 
     /// The rounds' ratios, and what their median is to be.
     pub(crate) fn goal(mut self, text: &str, ratios: &[f64], goal: Goal) -> Self {
-        self.goal = text.to_owned();
         if let Some(middle) = median(ratios) {
             self.ratio = match ratios.len() {
                 1 => ratio(middle),
@@ -100,11 +99,17 @@ impl Line {
                     format!("{} ({}–{})", ratio(middle), ratio(least), ratio(most))
                 }
             };
-            self.reached = Some(match goal {
-                Goal::AtLeast(bound) => middle >= bound,
-                Goal::AtMost(bound) => middle <= bound,
-            });
         }
+        self.bound(text, ratios, goal)
+    }
+
+    /// What the median of these numbers is to be.
+    pub(crate) fn bound(mut self, text: &str, series: &[f64], goal: Goal) -> Self {
+        self.goal = text.to_owned();
+        self.reached = median(series).map(|middle| match goal {
+            Goal::AtLeast(bound) => middle >= bound,
+            Goal::AtMost(bound) => middle <= bound,
+        });
         self
     }
 

@@ -6,7 +6,7 @@ use compat_tests::peer::Load;
 
 use super::Rounds;
 use crate::fleet::Contestant::{Empty, Redisson, Rust};
-use crate::fleet::{Fleet, Work, report};
+use crate::fleet::{Fleet, Work};
 use crate::options::Options;
 use crate::table::{Goal, Line, Unit, ratios};
 
@@ -36,12 +36,11 @@ pub(super) async fn round_trip(fleet: &Fleet, options: &Options) -> Vec<Line> {
         let mut ours = Vec::new();
         let mut empty = Vec::new();
         for _ in 0..options.rounds {
-            let sample = fleet.load_of(Rust, &peer, work, options.ms()).await;
-            report("rust", tasks, &sample);
-            ours.push(sample);
-            let sample = fleet.script(&script, tasks, options.ms()).await;
-            report("empty", tasks, &sample);
-            empty.push(sample);
+            let ms = options.ms();
+            let load = async || fleet.load_of(Rust, &peer, work, ms).await;
+            ours.push(fleet.calmly(Rust, tasks, load).await);
+            let load = async || fleet.script(&script, tasks, ms).await;
+            empty.push(fleet.calmly(Empty, tasks, load).await);
         }
         let foreign = || ours.iter().chain(&empty).map(|sample| sample.usage.foreign);
         for (name, bound, number) in [

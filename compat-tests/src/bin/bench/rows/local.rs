@@ -21,7 +21,7 @@ pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
         let (mut ours, mut governor, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let lease = json!({"lease": {"permits": 1_000_000, "holdMs": 1000}});
-            let before = fleet.probe().await;
+            let before = fleet.probe(None).await;
             let Some(load) = local_load(fleet, tasks, options.ms(), lease, 1_000_000_000).await
             else {
                 return vec![Line::new("leased").said("not in this build", "–")];
@@ -29,7 +29,7 @@ pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
             ours.push(per_second(load.granted, load.elapsed_ms));
             let ms = options.ms();
             governor.push(check(tasks, ms).await);
-            foreign.push(before.until(&fleet.probe().await).foreign);
+            foreign.push(before.until(&fleet.probe(None).await).foreign);
             eprintln!("  {tasks} tasks: {:.0}/s, governor {:.0}/s", ours[0], governor[0]);
         }
         lines.push(
@@ -46,12 +46,12 @@ pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
 pub(super) async fn denial_memory(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let (mut ours, mut redisson, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.rounds {
-        let before = fleet.probe().await;
+        let before = fleet.probe(None).await;
         let memory = json!({"denialMemoryMs": 500});
         let Some(load) = local_load(fleet, 1000, options.ms(), memory, 1).await else {
             return vec![Line::new("exhausted, with denial memory").said("not in this build", "–")];
         };
-        foreign.push(before.until(&fleet.probe().await).foreign);
+        foreign.push(before.until(&fleet.probe(None).await).foreign);
         if load.granted > 1 {
             fleet.fail(format!("{} grants of a limiter that had one permit", load.granted));
         }

@@ -26,11 +26,11 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
         };
         let work = format!("one limiter, {tasks} tasks, permits per second");
         let times = match tasks {
-            ..=8 => 2.5,
-            ..=64 => 15.0,
-            ..=256 => 40.0,
-            ..=1000 => 80.0,
-            _ => 120.0,
+            0..64 => 2.5,
+            64..256 => 15.0,
+            256..1000 => 40.0,
+            1000..4096 => 80.0,
+            4096.. => 120.0,
         };
         let text = format!("{times} times Redisson");
         lines.push(line(work.clone()).goal(&text, &ratios(&ours, &redisson), Goal::AtLeast(times)));

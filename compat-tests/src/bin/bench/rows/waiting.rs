@@ -1,22 +1,24 @@
 //! Calls that wait: what a grant costs, what is left unused, and whether a big request starves.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use compat_tests::keys::Keys;
 use compat_tests::ledger::Ledger;
 use compat_tests::peer::{Load, Rate};
 use compat_tests::watch::Watch;
-use serde_json::json;
+use futures::future::join_all;
 
 use crate::fleet::Contestant::{self, Redisson, Rust};
 use crate::fleet::{Fleet, expect};
 use crate::options::Options;
 use crate::table::{Goal, Line, Unit};
 
-/// So many tasks at so many permits per second, for so many times the usual time.
+/// So many tasks at such a rate, for so many times the usual time.
 struct Crowd {
     tasks: u64,
     rate: u64,
+    interval_ms: u64,
     longer: u64,
     /// The most calls per grant.
     calls: f64,
@@ -24,10 +26,11 @@ struct Crowd {
     used: Option<f64>,
 }
 
-const CROWDS: [Crowd; 3] = [
-    Crowd { tasks: 200, rate: 10, longer: 5, calls: 1.2, used: None },
-    Crowd { tasks: 1000, rate: 1000, longer: 3, calls: 1.0, used: None },
-    Crowd { tasks: 256, rate: 10_000, longer: 3, calls: 0.15, used: Some(0.99) },
+const CROWDS: [Crowd; 4] = [
+    Crowd { tasks: 200, rate: 10, interval_ms: 1000, longer: 5, calls: 1.2, used: None },
+    Crowd { tasks: 200, rate: 1, interval_ms: 100, longer: 3, calls: 1.2, used: None },
+    Crowd { tasks: 1000, rate: 1000, interval_ms: 1000, longer: 3, calls: 1.0, used: None },
+    Crowd { tasks: 256, rate: 10_000, interval_ms: 1000, longer: 3, calls: 0.15, used: Some(0.99) },
 ];
 
 /// Long runs need fewer rounds.
@@ -55,13 +58,13 @@ pub(super) async fn waiters(fleet: &Fleet, options: &Options) -> Vec<Line> {
                 }
             }
         }
-        let work = format!("{} waiters at {}/s", crowd.tasks, crowd.rate);
+        let work = format!("{} waiters at {crowd}", crowd.tasks);
         let foreign = || ours.foreign.iter().chain(&redisson.foreign).copied();
         lines.push(
             Line::new(format!("{work}: calls per grant"))
                 .ours(&ours.calls, Unit::Plain)
                 .redisson(&redisson.calls, Unit::Plain)
-                .goal(&format!("at most {}", crowd.calls), &ours.calls, Goal::AtMost(crowd.calls))
+                .bound(&format!("at most {}", crowd.calls), &ours.calls, Goal::AtMost(crowd.calls))
                 .foreign(foreign()),
         );
         let line = Line::new(format!("{work}: utilisation"))
@@ -69,7 +72,7 @@ pub(super) async fn waiters(fleet: &Fleet, options: &Options) -> Vec<Line> {
             .redisson(&redisson.used, Unit::Plain)
             .foreign(foreign());
         lines.push(match crowd.used {
-            Some(used) => line.goal(&format!("at least {used}"), &ours.used, Goal::AtLeast(used)),
+            Some(used) => line.bound(&format!("at least {used}"), &ours.used, Goal::AtLeast(used)),
             None => line,
         });
     }
@@ -84,22 +87,23 @@ async fn wait(
     samples: &mut Samples,
 ) {
     let limiter = fleet.peer(contestant).limiter(fleet.fresh_name());
-    assert!(expect(limiter.try_set_rate(Rate::overall(crowd.rate as i64, 1000)).await));
+    let rate = Rate::overall(crowd.rate as i64, crowd.interval_ms as i64);
+    assert!(expect(limiter.try_set_rate(rate).await));
     let log = Keys::new(limiter.name()).log(None);
-    let watch = Watch::start(fleet.server(), vec![log], Duration::from_millis(300)).await;
-    let before = fleet.probe().await;
+    let pause = Duration::from_millis(crowd.interval_ms * 3 / 10);
+    let watch = Watch::start(fleet.server(), vec![log], pause).await;
+    let before = fleet.probe(None).await;
     let load = expect(limiter.wait_load(1, crowd.tasks, ms * crowd.longer).await);
-    let usage = before.until(&fleet.probe().await);
-    let ledger = judge(fleet, contestant, watch, &load, load.granted, crowd.rate, 1000).await;
+    let usage = before.until(&fleet.probe(None).await);
+    let ledger = judge(fleet, contestant, watch, &[load], load.granted, rate).await;
 
     let calls = usage.calls / load.granted as f64;
     let used = ledger.balance().used;
     eprintln!(
-        "  {:9} {:5} waiters at {:>5}/s  {} granted  {calls:.3} calls a grant  {used:.4} used  \
+        "  {:9} {:5} waiters at {crowd}  {} granted  {calls:.3} calls a grant  {used:.4} used  \
          p50 {:.0} ms  others {:.0} %",
         contestant.name(),
         crowd.tasks,
-        crowd.rate,
         load.granted,
         load.p50_us / 1e3,
         100.0 * usage.foreign,
@@ -110,42 +114,52 @@ async fn wait(
     fleet.forget(&[limiter.name().to_owned()]).await;
 }
 
+impl fmt::Display for Crowd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.interval_ms {
+            1000 => write!(f, "{}/s", self.rate),
+            ms => write!(f, "{} per {ms} ms", self.rate),
+        }
+    }
+}
+
 /// Holds what the callers were granted against all that was ever seen in the log.
 async fn judge(
     fleet: &Fleet,
     contestant: Contestant,
     watch: Watch,
-    load: &Load,
+    loads: &[Load],
     granted: u64,
-    rate: u64,
-    interval_ms: u64,
+    rate: Rate,
 ) -> Ledger {
     let seen = watch.finish().await;
     let written: u64 = seen.iter().map(|seen| seen.entry.permits()).sum();
-    let ledger = Ledger::new(rate, interval_ms).record(&seen);
-    if load.errors > 0 {
-        fleet.fail(format!("{} at {rate}: {} calls failed", contestant.name(), load.errors));
+    let ledger = Ledger::new(rate.rate as u64, rate.interval_ms as u64).record(&seen);
+    let who = format!("{} at {} per {} ms", contestant.name(), rate.rate, rate.interval_ms);
+    let errors: u64 = loads.iter().map(|load| load.errors).sum();
+    if errors > 0 {
+        fleet.fail(format!("{who}: {errors} calls failed"));
     }
     if written != granted {
-        fleet.fail(format!(
-            "{} at {rate}: {granted} permits were granted, {written} written down",
-            contestant.name()
-        ));
+        fleet.fail(format!("{who}: {granted} permits were granted, {written} written down"));
     }
     if let Some(reason) = ledger.over_issue() {
-        fleet.fail(format!("{}: {reason}", contestant.name()));
+        fleet.fail(format!("{who}: {reason}"));
     }
     ledger
 }
 
-/// One request for 10 beside tasks that take all there is one by one.
+/// One request for 10 beside tasks that take all there is one by one. They begin one after the
+/// other, so that permits come back one by one and never ten at once.
 pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
-    const TASKS: u64 = 32;
-    const RATE: u64 = 20;
-    const INTERVAL_MS: u64 = 200;
+    const TASKS: u64 = 40;
     const PERMITS: u64 = 10;
+    const BEGIN_MS: u64 = 1000;
     const PATIENCE_MS: u64 = 2500;
-    let turn = (TASKS + PERMITS) as f64 * INTERVAL_MS as f64 / RATE as f64;
+    const ROOM_MS: u64 = 500;
+    let rate = Rate::overall(20, 200);
+    let apart = rate.interval_ms as u64 / rate.rate as u64;
+    let turn = ((TASKS + PERMITS) * apart) as f64;
     let mut foreign = Vec::new();
     let mut said = Vec::new();
     let mut reached = None;
@@ -154,34 +168,40 @@ pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
         let rounds = if fleet.has(contestant) { options.rounds.min(MOST_ROUNDS) } else { 0 };
         for _ in 0..rounds {
             let limiter = fleet.peer(contestant).limiter(fleet.fresh_name());
-            let rate = Rate::overall(RATE as i64, INTERVAL_MS as i64);
             assert!(expect(limiter.try_set_rate(rate).await));
             let log = Keys::new(limiter.name()).log(None);
             let watch = Watch::start(fleet.server(), vec![log], Duration::from_millis(50)).await;
-            let before = fleet.probe().await;
-            let singles = async { expect(limiter.wait_load(1, TASKS, PATIENCE_MS + 1500).await) };
+            let before = fleet.probe(None).await;
+            let singles = join_all((0..TASKS).map(|task| {
+                let limiter = &limiter;
+                async move {
+                    tokio::time::sleep(Duration::from_millis(task * apart)).await;
+                    let ms = BEGIN_MS + PATIENCE_MS + ROOM_MS - task * apart;
+                    expect(limiter.wait_load(1, 1, ms).await)
+                }
+            }));
             let big = async {
-                tokio::time::sleep(Duration::from_millis(1000)).await;
+                tokio::time::sleep(Duration::from_millis(BEGIN_MS)).await;
                 let asked = Instant::now();
-                let arguments = json!({"permits": PERMITS, "timeoutMs": PATIENCE_MS});
-                let granted: bool = expect(limiter.call("tryAcquire", arguments).await);
+                let granted = expect(limiter.try_acquire_for(10, PATIENCE_MS as i64).await);
                 granted.then(|| asked.elapsed().as_secs_f64() * 1e3)
             };
-            let (load, waited) = tokio::join!(singles, big);
-            foreign.push(before.until(&fleet.probe().await).foreign);
-            let granted = load.granted + if waited.is_some() { PERMITS } else { 0 };
-            judge(fleet, contestant, watch, &load, granted, RATE, INTERVAL_MS).await;
+            let (loads, waited) = tokio::join!(singles, big);
+            foreign.push(before.until(&fleet.probe(None).await).foreign);
+            let singles: u64 = loads.iter().map(|load| load.granted).sum();
+            let granted = singles + if waited.is_some() { PERMITS } else { 0 };
+            judge(fleet, contestant, watch, &loads, granted, rate).await;
             eprintln!("  {:9} {waited:.0?} ms; its turn comes at {turn:.0} ms", contestant.name());
             served.push(waited);
         }
         if contestant == Rust && rounds > 0 {
-            // An interval more: the queue keeps its order, others' permits expire in theirs.
-            let late = turn + INTERVAL_MS as f64;
+            // Its turn comes after those who stood there; permits come back within an interval.
+            let late = turn + rate.interval_ms as f64;
             reached = Some(served.iter().all(|waited| waited.is_some_and(|waited| waited <= late)));
         }
         said.push(match served.iter().flatten().copied().reduce(f64::max) {
             _ if rounds == 0 => "–".to_owned(),
-            None => format!("not in {PATIENCE_MS} ms"),
+            None => format!("never, in {PATIENCE_MS} ms"),
             Some(longest) => {
                 let times = served.iter().flatten().count();
                 format!("{times} of {rounds} times, within {longest:.0} ms")
