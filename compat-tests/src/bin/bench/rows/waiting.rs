@@ -152,12 +152,12 @@ async fn judge(
 /// One request for 10 beside tasks that take all there is one by one. They begin one after the
 /// other, so that permits come back one by one and never ten at once.
 pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
-    const TASKS: u64 = 40;
+    const TASKS: u64 = 20;
     const PERMITS: u64 = 10;
-    const BEGIN_MS: u64 = 1000;
-    const PATIENCE_MS: u64 = 2500;
+    const BEGIN_MS: u64 = 1500;
+    const PATIENCE_MS: u64 = 4000;
     const ROOM_MS: u64 = 500;
-    let rate = Rate::overall(20, 200);
+    let rate = Rate::overall(20, 1000);
     let apart = rate.interval_ms as u64 / rate.rate as u64;
     let turn = ((TASKS + PERMITS) * apart) as f64;
     let mut foreign = Vec::new();
@@ -170,7 +170,7 @@ pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
             let limiter = fleet.peer(contestant).limiter(fleet.fresh_name());
             assert!(expect(limiter.try_set_rate(rate).await));
             let log = Keys::new(limiter.name()).log(None);
-            let watch = Watch::start(fleet.server(), vec![log], Duration::from_millis(50)).await;
+            let watch = Watch::start(fleet.server(), vec![log], Duration::from_millis(300)).await;
             let before = fleet.probe(None).await;
             let singles = join_all((0..TASKS).map(|task| {
                 let limiter = &limiter;
