@@ -58,10 +58,9 @@ async fn limit(State(limits): State<Limits>, request: Request, next: Next) -> Re
         }
         Ok(Decision::Denied(denial)) => {
             let mut headers = rate_headers(denial.rate().unwrap_or(limits.rate), 0);
-            headers.insert("retry-after", whole_seconds(denial.retry_after()).into());
+            headers.insert("retry-after", denial.retry_after_secs().into());
             (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests.\n").into_response()
         }
-        Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         // The server of the limiters is away. Whether to let requests through meanwhile is for the
         // service to say; this one does not.
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
@@ -80,11 +79,6 @@ fn rate_headers(rate: Rate, left: u64) -> HeaderMap {
     headers.insert("ratelimit-limit", rate.permits().into());
     headers.insert("ratelimit-remaining", left.into());
     headers
-}
-
-/// `Retry-After` is in seconds. Rounded down, it would send callers back too early.
-fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_millis().div_ceil(1000) as u64
 }
 
 #[cfg(test)]

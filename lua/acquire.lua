@@ -61,33 +61,35 @@ end
 value = integer(raw)
 local value_before = value
 
--- The requests, and how many permits those within the rate ask for together.
-local runs, demand, requests = {}, 0, 0
-if (ARGV[6] or '') == '' then
-  runs[1] = {total_text - 0, 0, 1}
-else
-  local at = 1
-  while at <= #ARGV[6] do
-    local p, patience, n
-    p, patience, n, at = struct.unpack('<I4I7I4', ARGV[6], at)
-    runs[#runs + 1] = {p, patience, n}
-  end
-end
-for i = 1, #runs do
-  local p, n = runs[i][1], runs[i][3]
-  requests = requests + n
-  if p <= rate then
-    demand = demand + p * n
-  end
+-- The requests, run by run, and how many permits those within the rate ask for together.
+local run_permits, run_patience, run_count = {}, {}, {}
+local runs, demand, requests = 0, 0, 0
+do
+  local packed, at, p, patience, n = ARGV[6] or '', 1, total_text - 0, 0, 1
+  repeat
+    if packed ~= '' then
+      p, patience, n, at = struct.unpack('<I4I7I4', packed, at)
+    end
+    runs = runs + 1
+    run_permits[runs], run_patience[runs], run_count[runs] = p, patience, n
+    requests = requests + n
+    if p <= rate then
+      demand = demand + p * n
+    end
+  until packed == '' or at > #packed
 end
 
 local reply = {per_client, 0, rate, interval, keep_alive, now}
+local size = 6
 local function answer(n, kind, ms)
-  local size = #reply
   if n > 0 and size > 6 and reply[size - 1] == kind and reply[size] == ms then
     reply[size - 2] = reply[size - 2] + n
   elseif n > 0 then
-    reply[size + 1], reply[size + 2], reply[size + 3] = n, kind, ms
+    -- In this order: what is not put at an array's end is slow to read again.
+    reply[size + 1] = n
+    reply[size + 2] = kind
+    reply[size + 3] = ms
+    size = size + 3
   end
 end
 -- The answer of a call that writes nothing.
@@ -117,13 +119,20 @@ do
       end
     end
   else
-    local from = int(date)
-    if dates[1] then
-      from = '(' .. dates[1]
-    elseif ARGV[1] == '' and (ARGV[5] or '') ~= '' then
-      from = ARGV[5]
+    local after = dates[1]
+    if not after and ARGV[1] == '' and (ARGV[5] or '') ~= '' then
+      after = string.sub(ARGV[5], 2)
     end
-    found = call('ZRANGEBYSCORE', log_key, from, '+inf', 'WITHSCORES')
+    if total_text == '1' then
+      -- Its only entry is this very member.
+      local score = call('ZSCORE', log_key, ARGV[2])
+      if score and (after and score - after > 0 or not after and score - date >= 0) then
+        found = {ARGV[2], score}
+      end
+    else
+      local from = after and '(' .. after or int(date)
+      found = call('ZRANGEBYSCORE', log_key, from, '+inf', 'WITHSCORES')
+    end
   end
   local known = {}
   for i = 1, #found, 2 do
@@ -277,9 +286,9 @@ end
 
 local queued, waiting, undecided = 0, 0, false -- permits and requests that wait
 local last -- the wait of the last of those
-local asked, ms, more -- the last wait that was looked for, and for how many permits
-for i = 1, #runs do
-  local p, patience, n = runs[i][1], runs[i][2], runs[i][3]
+local known_ms, known_more = {}, {} -- waits that were looked for, by the permits that it takes
+for i = 1, runs do
+  local p, patience, n = run_permits[i], run_patience[i], run_count[i]
   if not undecided and p > rate then
     answer(n, 5, 0)
     n = 0
@@ -287,7 +296,7 @@ for i = 1, #runs do
     local fit = math.max(0, math.min(n, math.floor(budget / p)))
     answer(fit, 0, 0)
     if fit > 0 then
-      asked = nil
+      known_ms = {}
     end
     budget, granted, n = budget - fit * p, granted + fit * p, n - fit
     undecided = n > 0 and not all_dropped
@@ -298,17 +307,19 @@ for i = 1, #runs do
   end
   while n > 0 do
     local bounded = waiting >= EXACT_WAITS
-    if bounded then
-      ms, more, asked = last, true, nil
-    elseif asked ~= queued + p - budget - others then
-      asked = queued + p - budget - others
-      if not view and (debts[1] or again) then
-        look()
+    local ms, more = last, true
+    if not bounded then
+      local lacking = queued + p - budget - others
+      if not known_ms[lacking] then
+        if not view and (debts[1] or again) then
+          look()
+        end
+        known_ms[lacking], known_more[lacking] = wait_for(lacking)
+        if not known_ms[lacking] then
+          return fail()
+        end
       end
-      ms, more = wait_for(asked)
-      if not ms then
-        return fail()
-      end
+      ms, more = known_ms[lacking], known_more[lacking]
     end
     if patience < ms then
       answer(n, more and 2 or 1, ms)

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::engine::{Core, Engine, Tasks};
 use crate::error::{Error, Failure, Operation};
-use crate::limiter::RateLimiter;
+use crate::limiter::{RateLimiter, checked_deadline};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -262,13 +262,7 @@ impl ClientBuilder {
     }
 
     fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
-        let deadline = self.deadline.unwrap_or(DEADLINE);
-        if deadline.is_zero() {
-            return Err(Error::invalid(
-                Operation::Connect,
-                "a deadline of zero; allowed is more than zero".to_owned(),
-            ));
-        }
+        let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = match self.id {
             Some(id) if is_uuid(&id) => id,
             Some(id) => {
@@ -305,9 +299,15 @@ impl ClientBuilder {
 pub struct InProcessStore(MemoryStore);
 
 impl InProcessStore {
-    /// An empty store.
+    /// An empty store, whose times to live go by the system's clock.
     pub fn new() -> Self {
         InProcessStore(MemoryStore::new())
+    }
+
+    /// An empty store, whose times to live go by this clock, which is its own clock for clients
+    /// that ask for the server's; [`Clock::server`] is the system's here.
+    pub fn with_clock(clock: Clock) -> Self {
+        InProcessStore(MemoryStore::with_clock(clock))
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.
 ///
 /// Redisson dates each grant by the clock of the machine that asks, and so does this crate by
@@ -20,6 +22,11 @@ enum Source {
     #[default]
     System,
     Server,
+    Runtime {
+        /// Since 1970, at `origin`.
+        epoch: Duration,
+        origin: Instant,
+    },
     Manual(Arc<AtomicI64>),
 }
 
@@ -35,6 +42,12 @@ impl Clock {
         Clock(Source::Server)
     }
 
+    /// The time of the tokio runtime, counted on from the system's time now. It stands still while
+    /// the runtime's time is paused, and moves with it: for tests in virtual time.
+    pub fn runtime() -> Self {
+        Clock(Source::Runtime { epoch: system_time(), origin: Instant::now() })
+    }
+
     /// A clock that stands where it is set, for tests; the handle sets it.
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
         let now = Arc::new(AtomicI64::new(epoch_ms));
@@ -44,13 +57,8 @@ impl Clock {
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {
-            Source::System => {
-                let since = system_time();
-                Reading {
-                    now: Now::At(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
-                    into_ms: since.subsec_micros() % 1000,
-                }
-            }
+            Source::System => Reading::of(system_time()),
+            Source::Runtime { epoch, origin } => Reading::of(*epoch + origin.elapsed()),
             Source::Server => Reading { now: Now::Server, into_ms: 0 },
             Source::Manual(now) => match now.load(Ordering::SeqCst) {
                 FOLLOW_SYSTEM => Clock::system().read(),
@@ -67,6 +75,16 @@ pub(crate) struct Reading {
     pub(crate) into_ms: u32,
 }
 
+impl Reading {
+    /// Of a time since 1970.
+    fn of(time: Duration) -> Self {
+        Reading {
+            now: Now::At(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+            into_ms: time.subsec_micros() % 1000,
+        }
+    }
+}
+
 /// A manual clock's mark for going with the system's.
 const FOLLOW_SYSTEM: i64 = i64::MIN;
 
@@ -75,6 +93,7 @@ impl fmt::Debug for Clock {
         match &self.0 {
             Source::System => f.write_str("Clock::system"),
             Source::Server => f.write_str("Clock::server"),
+            Source::Runtime { .. } => f.write_str("Clock::runtime"),
             Source::Manual(_) => f.write_str("Clock::manual"),
         }
     }

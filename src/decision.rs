@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::cell::Cell;
-use crate::error::{Error, Operation};
+use crate::error::{Error, Execution, Failure, FailureKind, Operation};
 use crate::rate::Rate;
 use crate::store::Wait;
 
 /// The answer to [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire).
 #[derive(Debug)]
 #[must_use = "a denial must be obeyed"]
-#[non_exhaustive]
 pub enum Decision {
     /// The permits were taken.
     Granted(Grant),
@@ -121,20 +120,25 @@ impl Grant {
     /// A refund whose future is dropped counts as one whose outcome is unknown.
     pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
         if permits > self.permits() {
-            return Err(Error::invalid(
-                Operation::Refund,
-                format!("a refund of {permits} permits; the grant has {}", self.permits()),
-            ));
+            let detail = format!("a refund of {permits} permits; the grant has {}", self.permits());
+            return Err(self.error(Failure::new(
+                FailureKind::InvalidArgument(detail),
+                Execution::NotExecuted,
+            )));
         }
         let Some(decided) = self.cell.decided().filter(|_| permits > 0) else { return Ok(0) };
         self.returned += permits;
         let answer = self.engine.refund(decided, permits, self.deadline).await;
         answer.map_err(|failure| {
-            if failure.execution != crate::error::Execution::Unknown {
+            if failure.execution != Execution::Unknown {
                 self.returned -= permits;
             }
-            failure.into_error(Operation::Refund, Some(self.engine.name.clone()))
+            self.error(failure)
         })
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        failure.into_error(Operation::Refund, Some(self.engine.name.clone()))
     }
 
     /// Gives back all that is left of this grant: [`refund`](Grant::refund) of all of it.
@@ -176,6 +180,12 @@ impl Denial {
     /// permits are given back or the rate is raised.
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
+    }
+
+    /// [`retry_after`](Denial::retry_after) in whole seconds, rounded up: what the HTTP header
+    /// `Retry-After` takes.
+    pub fn retry_after_secs(&self) -> u64 {
+        self.wait.ms.div_ceil(1000)
     }
 
     /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: many stand

@@ -20,8 +20,10 @@ pub enum Operation {
     Refund,
     /// `release`.
     Release,
-    /// `available_permits` and `peek`.
+    /// `available_permits`.
     AvailablePermits,
+    /// `peek`.
+    Peek,
     /// `config`.
     Config,
     /// `try_set_rate`.
@@ -54,6 +56,7 @@ impl Operation {
         matches!(
             self,
             Operation::AvailablePermits
+                | Operation::Peek
                 | Operation::Config
                 | Operation::RemainingTimeToLive
                 | Operation::Exists
@@ -73,6 +76,7 @@ impl fmt::Display for Operation {
             Operation::Refund => "refund",
             Operation::Release => "release",
             Operation::AvailablePermits => "available_permits",
+            Operation::Peek => "peek",
             Operation::Config => "config",
             Operation::TrySetRate => "try_set_rate",
             Operation::SetRate => "set_rate",

@@ -20,7 +20,6 @@
 //! match limiter.try_acquire(5, Duration::from_millis(250)).await? {
 //!     Decision::Granted(grant) => assert_eq!(grant.left(), 95),
 //!     Decision::Denied(denial) => println!("try again in {:?}", denial.retry_after()),
-//!     _ => {}
 //! }
 //! client.close().await;
 //! # Ok(())
@@ -69,7 +68,7 @@ pub use client::{Client, ClientBuilder, InProcessStore};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Cause, Context, Error, Execution, Operation};
-pub use limiter::{RateLimiter, RemainingTime};
+pub use limiter::{RateLimiter, RemainingTime, State};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 

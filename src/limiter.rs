@@ -41,7 +41,6 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// match limiter.try_acquire(1, Duration::from_millis(50)).await? {
 ///     Decision::Granted(_) => unreachable!("both permits are taken"),
 ///     Decision::Denied(denial) => assert!(denial.retry_after() > Duration::from_secs(59)),
-///     _ => {}
 /// }
 /// # Ok(())
 /// # }
@@ -77,10 +76,13 @@ impl RateLimiter {
     /// This handle, with a deadline of its own in place of the client's: how long an operation may
     /// take on the way to the server and back. The time that an acquire waits for permits does not
     /// count.
-    #[must_use]
-    pub fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for a deadline of zero.
+    pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
+        self.deadline = checked_deadline(deadline, Operation::Limiter)?;
+        Ok(self)
     }
 
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
@@ -154,12 +156,7 @@ impl RateLimiter {
                 format!("{permits} permits asked for at once; allowed are 1 to 2^32-1"),
             ));
         }
-        let request = Request {
-            permits,
-            patience,
-            deadline: micros(self.deadline),
-            creates: self.rate.is_some(),
-        };
+        let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
         let verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
         match verdict {
             Verdict::Call(cell, Outcome::Granted) => {
@@ -232,7 +229,11 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
-        Ok(self.peek(1).await?.available())
+        let store = &self.engine.core.store;
+        let call = self.peek_call(1);
+        let reply =
+            self.ask(Operation::AvailablePermits, || store.peek(&self.engine.keys, call)).await?;
+        Ok(reply.available)
     }
 
     /// What an acquire of `permits` would meet now: what is available, the rate, the wait. Changes
@@ -242,22 +243,23 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
-        let call = PeekCall {
+        let store = &self.engine.core.store;
+        let call = self.peek_call(permits);
+        let reply = self.ask(Operation::Peek, || store.peek(&self.engine.keys, call)).await?;
+        let rate = reply.rate.permits();
+        if permits > rate {
+            let kind = FailureKind::ExceedsRate { requested: permits, rate };
+            return Err(self.error(Operation::Peek, Failure::new(kind, Execution::Executed)));
+        }
+        Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
+    }
+
+    fn peek_call(&self, permits: u64) -> PeekCall {
+        PeekCall {
             now: self.engine.core.clock.read().now,
             permits,
             seen_rate: self.engine.seen_rate(),
-        };
-        let store = &self.engine.core.store;
-        let reply =
-            self.ask(Operation::AvailablePermits, || store.peek(&self.engine.keys, call)).await?;
-        let rate = reply.rate.permits();
-        if permits > rate.max(1) {
-            let kind = FailureKind::ExceedsRate { requested: permits, rate };
-            return Err(
-                self.error(Operation::AvailablePermits, Failure::new(kind, Execution::Executed))
-            );
         }
-        Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
     }
 
     /// Sets the rate if the limiter has none, and answers whether it did. Redisson's
@@ -307,12 +309,12 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn set_rate_with(&self, rate: Rate, keep_state: bool) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, state_rule(keep_state)).await.map(drop)
+    pub async fn set_rate_with(&self, rate: Rate, state: State) -> Result<(), Error> {
+        self.store_rate(Operation::SetRate, rate, false, state.into()).await.map(drop)
     }
 
     /// Changes the rate of a limiter that exists; answers false, and does nothing, where there is
-    /// none. Redisson's `updateRate(RateLimiterArgs)`, with its keep-state.
+    /// none. Redisson's `updateRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
@@ -321,8 +323,8 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn update_rate(&self, rate: Rate, keep_state: bool) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, true, state_rule(keep_state)).await
+    pub async fn update_rate(&self, rate: Rate, state: State) -> Result<bool, Error> {
+        self.store_rate(Operation::UpdateRate, rate, true, state.into()).await
     }
 
     async fn store_rate(
@@ -560,8 +562,34 @@ impl RateLimiter {
     }
 }
 
-fn state_rule(keep_state: bool) -> StateRule {
-    if keep_state { StateRule::Keep } else { StateRule::Drop }
+/// A deadline that leaves time for anything at all.
+pub(crate) fn checked_deadline(
+    deadline: Duration,
+    operation: Operation,
+) -> Result<Duration, Error> {
+    if deadline.is_zero() {
+        let detail = "a deadline of zero; allowed is more than zero".to_owned();
+        return Err(Error::invalid(operation, detail));
+    }
+    Ok(deadline)
+}
+
+/// What becomes of the grants so far when a rate is set: Redisson's `keepState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// They count against the new rate.
+    Keep,
+    /// They are forgotten: the whole new rate is available at once.
+    Reset,
+}
+
+impl From<State> for StateRule {
+    fn from(state: State) -> Self {
+        match state {
+            State::Keep => StateRule::Keep,
+            State::Reset => StateRule::Drop,
+        }
+    }
 }
 
 impl fmt::Debug for RateLimiter {

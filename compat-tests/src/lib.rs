@@ -11,7 +11,9 @@
 //! - [`watch`] records every log entry that anybody writes, and [`ledger`]
 //!   judges them, knowing nothing of either implementation;
 //! - [`dump`] shows one limiter as it lies in the server, and the difference
-//!   between two; [`keys`] and [`entry`] know the names and the bytes.
+//!   between two; [`keys`] and [`entry`] know the names and the bytes;
+//! - [`oracle`] replays real Redisson releases in virtual time, against each
+//!   other and against this crate, in random programs.
 //!
 //! A support function that cannot do its work panics with the reason: in a
 //! test there is nobody to hand an error to.
@@ -21,6 +23,7 @@ pub mod entry;
 pub mod keys;
 pub mod ledger;
 pub mod monitor;
+pub mod oracle;
 pub mod peer;
 mod port;
 pub mod proxy;

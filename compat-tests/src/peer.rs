@@ -49,7 +49,7 @@ pub struct CallError {
 }
 
 /// The kinds of the peer protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[allow(missing_docs)]
 pub enum ErrorKind {
     NotInitialized,
@@ -72,13 +72,20 @@ pub type Answer<T> = Result<T, CallError>;
 #[derive(Clone, Debug)]
 pub struct Options {
     kind: Kind,
+    release: Option<String>,
     arguments: Vec<String>,
 }
 
 impl Options {
     /// A peer on the server at `url`.
     pub fn new(kind: Kind, url: impl Into<String>) -> Self {
-        Options { kind, arguments: vec!["--redis".into(), url.into()] }
+        Options { kind, release: None, arguments: vec!["--redis".into(), url.into()] }
+    }
+
+    /// This Redisson release, whatever `COMPAT_REDISSON` says (Java only).
+    pub fn release(mut self, release: &str) -> Self {
+        self.release = Some(release.into());
+        self
     }
 
     /// A prefix for all keys.
@@ -152,7 +159,8 @@ impl Peer {
         match options.kind {
             Kind::Rust => command.arg("rust"),
             Kind::Java => {
-                let release = std::env::var("COMPAT_REDISSON");
+                let named = || std::env::var("COMPAT_REDISSON").ok();
+                let release = options.release.clone().or_else(named);
                 command.args(["java", release.as_deref().unwrap_or(REDISSON)])
             }
             Kind::Bucket4j => command.args(["bucket4j", BUCKET4J]),

@@ -8,7 +8,7 @@ use compat_tests::server::Server;
 use futures::future::join_all;
 use redisson_rate_limiter::{
     Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, Error, Execution, ExpireCondition,
-    Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime,
+    Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime, State,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -122,7 +122,7 @@ async fn what_does_not_exist_is_not_initialized(world: World) {
     assert!(!limiter.touch().await.unwrap());
     assert!(!limiter.expire(SECOND, None).await.unwrap());
     assert!(!limiter.clear_expire().await.unwrap());
-    assert!(!limiter.update_rate(rate(1), true).await.unwrap());
+    assert!(!limiter.update_rate(rate(1), State::Keep).await.unwrap());
     assert!(!limiter.exists().await.unwrap());
     assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::NoLimiter);
     assert_eq!(limiter.size_in_memory().await.unwrap(), 0);
@@ -254,7 +254,7 @@ async fn release_takes_the_oldest_grants_out(world: World) {
 async fn a_lower_rate_counts_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 8).await;
-    assert!(limiter.update_rate(rate(5), true).await.unwrap());
+    assert!(limiter.update_rate(rate(5), State::Keep).await.unwrap());
     assert_eq!(left(&limiter).await, 0);
     assert_eq!(denied(&limiter, 1).await.retry_after(), SECOND);
     world.pass(1000);
@@ -264,21 +264,21 @@ async fn a_lower_rate_counts_at_once(world: World) {
 async fn a_higher_rate_counts_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 8).await;
-    assert!(limiter.update_rate(rate(20), true).await.unwrap());
+    assert!(limiter.update_rate(rate(20), State::Keep).await.unwrap());
     assert_eq!(left(&limiter).await, 12);
     limiter.set_rate(rate(7)).await.unwrap();
     assert_eq!(left(&limiter).await, 7);
     let _spent = granted(&limiter, 7).await;
-    limiter.set_rate_with(rate(9), true).await.unwrap();
+    limiter.set_rate_with(rate(9), State::Keep).await.unwrap();
     assert_eq!(left(&limiter).await, 2);
-    limiter.set_rate_with(rate(9), false).await.unwrap();
+    limiter.set_rate_with(rate(9), State::Reset).await.unwrap();
     assert_eq!(left(&limiter).await, 9);
 }
 
 async fn another_clients_rate_is_noticed(world: World) {
     let (one, two) = (world.limiter().await, world.client().await.limiter("api").unwrap());
     let _spent = granted(&one, 4).await;
-    assert!(two.update_rate(rate(6), true).await.unwrap());
+    assert!(two.update_rate(rate(6), State::Keep).await.unwrap());
     assert_eq!(left(&one).await, 2);
     let _spent = granted(&one, 2).await;
     let _denied = denied(&one, 1).await;
@@ -308,6 +308,24 @@ async fn a_limiter_that_carries_its_rate_needs_no_set_up(world: World) {
     let _spent = granted(&carrying, 2).await;
     let _denied = denied(&plain, 1).await;
     assert_eq!(plain.config().await.unwrap(), Some(rate(2)));
+}
+
+async fn only_handles_that_carry_a_rate_create_and_each_its_own(world: World) {
+    let plain = world.client().await.limiter("api").unwrap();
+    let (two, three) = (plain.clone().with_rate(rate(2)), plain.clone().with_rate(rate(3)));
+    let (warm, first, second, third, last) = futures::join!(
+        plain.try_acquire_now(1),
+        plain.try_acquire_now(1),
+        three.try_acquire_now(1),
+        two.try_acquire_now(1),
+        plain.try_acquire_now(1),
+    );
+    for early in [warm, first] {
+        assert!(matches!(early, Err(Error::NotInitialized { .. })), "{early:?}");
+    }
+    for later in [second, third, last] {
+        assert_eq!(later.unwrap().granted().unwrap().rate(), rate(3));
+    }
 }
 
 async fn a_rename_takes_all_along(world: World) {

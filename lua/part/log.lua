@@ -4,7 +4,7 @@
 -- A log of up to SHORT_LOG entries is summed and walked whenever that helps; the LOOKED_AT oldest
 -- live ones are looked at in every call, for foreign ones among them.
 local SHORT_LOG, DROP_STEP, LOOKED_AT = 64, 500, 8
-local now, count, below, expired, dropped, credit
+local now, first, count, below, expired, dropped, credit
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
 
@@ -12,9 +12,10 @@ local foreign -- the error reply of a live entry of an older Redisson: {-3, its 
 local function read_log()
   local oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
   count, below, expired, dropped, credit = 0, 0, 0, 0, 0
-  if oldest[1] then
+  first = tonumber(oldest[2])
+  if first then
     count = call('ZCARD', log_key)
-    if tonumber(oldest[2]) < 0 then
+    if first < 0 then
       below = call('ZCOUNT', log_key, '-inf', '(0')
     end
   end
@@ -24,7 +25,7 @@ end
 -- permits are together, or `limit` entries, or there are no more. Answers whether these are all.
 -- A foreign one counts for nothing.
 local function read_expired(enough, limit)
-  if now < interval or count == below then
+  if now < interval or count == below or first > now - interval then
     return true
   end
   local edge = int(now - interval)

@@ -5,14 +5,6 @@ local granted_score, granted = 0, 0
 -- after the drop: {permits = …, how many there are in all}; `scores` is filled as needed.
 local view, scores = nil, {}
 
-local function permits_at(k)
-  if view then
-    return looked_at(view.permits[k])
-  end
-  read_entries(trimmed + k)
-  return looked_at(permits[trimmed + k])
-end
-
 local function score_at(k)
   if not scores[k] then
     scores[k] = tonumber(call('ZSCORE', log_key, members[trimmed + k]))
@@ -25,27 +17,42 @@ end
 local function find_score(needed)
   local all = view and view.all or count - dropped - trimmed
   local reach = math.min(all, SHORT_LOG)
+  local list, base = permits, trimmed
+  if view then
+    list, base = view.permits, 0
+  end
   local sum, k = 0, 0
   while k < reach and sum < needed do
     k = k + 1
-    local p = permits_at(k)
-    if not p and granted == 0 then
-      return nil
-    elseif not p then
+    if not list[base + k] then
+      read_entries(base + k)
+    end
+    if list[base + k] < 0 then
+      if granted == 0 then
+        return looked_at(list[base + k])
+      end
       break
     end
-    sum = sum + p
+    sum = sum + list[base + k]
   end
   if sum >= needed and (granted == 0 or score_at(k) < granted_score) then
     return score_at(k), false
   end
-  if granted > 0 then
+  if granted > 0 and sum < needed and k == reach and
+      (k == 0 or list[base + k] >= 0 and score_at(k) < granted_score) then
+    if all <= SHORT_LOG then
+      sum = sum + granted
+      if sum >= needed then
+        return granted_score, false
+      end
+    end
+  elseif granted > 0 then
     -- The granted permits stand before the first entry that is not older.
     local waiting = true
     sum, k = 0, 0
     while k < reach do
       k = k + 1
-      local p, score = permits_at(k), score_at(k)
+      local p, score = looked_at(list[base + k]), score_at(k)
       if not p then
         return nil
       end

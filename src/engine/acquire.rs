@@ -50,9 +50,7 @@ impl Acquire {
         if state.closed {
             return Some(Verdict::Failed(closed()));
         }
-        if self.create.is_some() {
-            state.create = self.create;
-        }
+        self.request.create = self.create.map(|rate| state.carried(rate));
         let straight = state.queue.is_idle() && !state.driving;
         let waker = (!straight).then(|| waker.clone());
         let (ticket, place) = match state.queue.arrive(now, self.request, waker) {

@@ -4,19 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
+use futures::future::{Either, select};
+
 use super::cell::{Answer, Cell, Decided, Entry};
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Run};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, Run};
 use crate::wire::entry::EntryId;
 
 /// A call that has left the queue.
 pub(super) struct Plan {
     pub(super) runs: Vec<Run>,
     pub(super) create: Option<Rate>,
+    /// The first of the callers' deadlines.
+    pub(super) due: Time,
     pub(super) cell: Arc<Cell>,
     pub(super) seen_rate: Option<u64>,
     /// The date of the last audit and the rate then in force.
@@ -55,6 +59,7 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
     let mut dates: Vec<i64> = Vec::new();
     let mut first_sent_after = None;
     let mut pause = None;
+    let mut due = plan.due;
     loop {
         let reading = core.clock.read();
         let (now, earlier) = match reading.now {
@@ -89,7 +94,8 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
             earlier: earlier.clone(),
             runs: plan.runs.clone(),
         };
-        let failure = match core.store.acquire(&engine.keys, call).await {
+        let answer = core.store.acquire(&engine.keys, call);
+        let failure = match in_time(engine, &plan.cell, answer, &mut due).await {
             Ok(reply) => {
                 let dated = match now {
                     Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
@@ -118,16 +124,14 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
             execution: if known { failure.execution } else { Execution::Unknown },
             ..failure
         };
-        if !give_up_overdue(engine, &plan.cell, &failure) {
-            return Err(failure);
-        }
         if let Some(pause) = pause {
-            rt::sleep(pause).await;
+            rt::sleep(engine.core.until(due).min(pause)).await;
+        }
+        match give_up_overdue(engine, &plan.cell, &failure) {
+            Some(next) => due = next,
+            None => return Err(failure),
         }
         pause = Some(pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
-        if !give_up_overdue(engine, &plan.cell, &failure) {
-            return Err(failure);
-        }
     }
 }
 
@@ -141,17 +145,40 @@ fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
     now.abs_diff(last) >= rate.interval_ms().max(1000)
 }
 
-/// Tells those whose deadline has passed; answers whether anybody is left.
-fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> bool {
+/// Awaits the answer of an attempt for as long as anybody wants it. Those whose deadline passes
+/// meanwhile are told at once.
+async fn in_time(
+    engine: &Engine,
+    cell: &Cell,
+    mut answer: Reply<AcquireReply>,
+    due: &mut Time,
+) -> Result<AcquireReply, Failure> {
+    loop {
+        let timer = rt::sleep_until(engine.core.instant_of(*due));
+        futures::pin_mut!(timer);
+        match select(answer, timer).await {
+            Either::Left((answer, _)) => return answer,
+            Either::Right(((), unanswered)) => answer = unanswered,
+        }
+        let late = Failure::new(FailureKind::Timeout, Execution::Unknown);
+        match give_up_overdue(engine, cell, &late) {
+            Some(next) => *due = next,
+            None => return Err(late),
+        }
+    }
+}
+
+/// Tells those whose deadline has passed; answers when the next one's does, if anybody is left.
+fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> Option<Time> {
     let mut state = engine.lock();
-    let (overdue, wanted) = state.queue.overdue(engine.core.now());
+    let (overdue, next) = state.queue.overdue(engine.core.now());
     if !overdue.is_empty() {
         cell.settle_some_late();
     }
     let wake = state.fail_late(overdue, failure);
     drop(state);
     wake.into_iter().for_each(Waker::wake);
-    wanted
+    next
 }
 
 /// A call in flight: lands once, and on drop where it has not.
@@ -198,7 +225,10 @@ impl FlightGuard<'_> {
                 state.settle(&self.cell, settled, Answer::Decided(decided))
             }
             Err(failure) => {
-                let settled = state.queue.failed();
+                let settled = match failure.kind {
+                    FailureKind::NotInitialized(_) => state.queue.uninitialized(),
+                    _ => state.queue.failed(),
+                };
                 let fresh = settled.fresh;
                 state.settle(&self.cell, settled, Answer::Failed { failure, fresh })
             }

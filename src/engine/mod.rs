@@ -78,8 +78,8 @@ struct State {
     rate: Option<Rate>,
     /// The date of the last audit, or of the first answer; epoch ms.
     audited: Option<i64>,
-    /// What the handles that carry a rate create.
-    create: Option<Rate>,
+    /// The rates that handles carry.
+    carried: Vec<Rate>,
 }
 
 enum Late {
@@ -95,9 +95,12 @@ impl Core {
     }
 
     fn instant_of(&self, time: Time) -> Instant {
-        // Tokio's own "far future" is 30 years; a bound of one day is as good as none here.
-        let ahead = Duration::from_micros(time.saturating_sub(self.now()));
-        rt::now() + ahead.min(Duration::from_secs(86_400))
+        rt::now() + self.until(time)
+    }
+
+    /// How long it is until then; no more than a day, which is as good as for ever here.
+    fn until(&self, time: Time) -> Duration {
+        Duration::from_micros(time.saturating_sub(self.now())).min(Duration::from_secs(86_400))
     }
 
     pub(crate) fn saw_server_time(&self, epoch_ms: i64) {
@@ -127,7 +130,7 @@ impl Engine {
                 seen_rate: None,
                 rate: None,
                 audited: None,
-                create: None,
+                carried: Vec::new(),
             }),
             bell: Notify::new(),
         }
@@ -191,7 +194,8 @@ impl State {
         match step {
             Step::Call(call) => Next::Call(Plan {
                 runs: call.runs,
-                create: self.create.filter(|_| call.creates),
+                create: call.create.map(|index| self.carried[usize::from(index)]),
+                due: call.due,
                 cell: std::mem::take(&mut self.open),
                 seen_rate: self.seen_rate,
                 audit: self.audited.zip(self.rate),
@@ -200,6 +204,20 @@ impl State {
             Step::InFlight => Next::InFlight,
             Step::Idle => Next::Idle,
         }
+    }
+
+    /// The number of a rate that a handle carries.
+    fn carried(&mut self, rate: Rate) -> u16 {
+        let known = self.carried.iter().position(|carried| *carried == rate);
+        let index = known.unwrap_or_else(|| {
+            // Nobody carries thousands of rates for one limiter; if so, the last ones are one.
+            if self.carried.len() > usize::from(u16::MAX) {
+                self.carried.pop();
+            }
+            self.carried.push(rate);
+            self.carried.len() - 1
+        });
+        index as u16
     }
 
     /// Writes down what a call settled; answers whom to wake.

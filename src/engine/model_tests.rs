@@ -219,7 +219,7 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
             (permits, Patience::Endless)
         }
     };
-    let request = Request { permits, patience, deadline: 1_000_000_000, creates: false };
+    let request = Request { permits, patience, deadline: 1_000_000_000, create: None };
     let mut acquire = Acquire::new(engine, request, None);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {

@@ -47,8 +47,8 @@ pub(crate) struct Request {
     pub(crate) patience: Patience,
     /// How long a call may take in which this request is asked, in microseconds.
     pub(crate) deadline: Time,
-    /// It creates the limiter where there is none.
-    pub(crate) creates: bool,
+    /// It creates the limiter where there is none: which of the rates that the shell knows.
+    pub(crate) create: Option<u16>,
 }
 
 /// What became of an arrival.
@@ -77,8 +77,11 @@ pub(crate) enum Step {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) runs: Vec<Run>,
-    /// Some request of it creates the limiter where there is none.
-    pub(crate) creates: bool,
+    /// What its first request creates where there is no limiter. Had they been asked one by one,
+    /// those before the first that creates would have failed: see [`Queue::uninitialized`].
+    pub(crate) create: Option<u16>,
+    /// The first of the callers' deadlines.
+    pub(crate) due: Time,
 }
 
 /// What to do next, and who is refused before it.
@@ -440,11 +443,25 @@ impl<W> Queue<W> {
         }
     }
 
+    /// The call in flight found no limiter, and its first request creates none: those before the
+    /// first that does fail, as they would have had they come alone, and the others ask again.
+    pub(crate) fn uninitialized(&mut self) -> Settled<W> {
+        let Some(flight) = &mut self.flight else { return Settled::nothing() };
+        let creates = |member: &Member<W>| !member.gone && member.request.create.is_some();
+        let first = flight.members.iter().position(creates).filter(|first| *first > 0);
+        let mut back = flight.members.split_off(first.unwrap_or(flight.members.len()));
+        flight.asked_before = flight.asked_before.min(flight.members.len());
+        back.retain(|member| !member.gone);
+        let settled = self.failed();
+        self.requeue(back);
+        settled
+    }
+
     /// Gives up on those in flight whose own deadline has passed, and answers who they are and
-    /// whether anyone is left for whom the call is worth another attempt.
-    pub(crate) fn overdue(&mut self, now: Time) -> (Vec<(Ticket, Option<W>)>, bool) {
+    /// when the next one's passes; never, where nobody is left who wants the answer.
+    pub(crate) fn overdue(&mut self, now: Time) -> (Vec<(Ticket, Option<W>)>, Option<Time>) {
         let mut overdue = Vec::new();
-        let mut wanted = false;
+        let mut next = None;
         for member in self.flight.iter_mut().flat_map(|flight| &mut flight.members) {
             if member.gone {
                 continue;
@@ -453,10 +470,10 @@ impl<W> Queue<W> {
                 member.gone = true;
                 overdue.push((member.ticket, member.waker.take()));
             } else {
-                wanted = true;
+                next = Some(next.map_or(member.due, |next: Time| next.min(member.due)));
             }
         }
-        (overdue, wanted)
+        (overdue, next)
     }
 
     /// A caller gives up.
@@ -527,9 +544,10 @@ impl<W> Queue<W> {
     fn board(&mut self, now: Time, due: Time) -> Option<Call> {
         let mut runs: Vec<Run> = Vec::new();
         let mut left_out = Vec::new();
-        let mut boarded = 0;
+        let (mut boarded, mut requests) = (0, 0);
         let mut one_more = false;
-        let mut creates = false;
+        let mut create = None;
+        let mut first_due = Time::MAX;
         for member in &self.backlog {
             if boarded == MAX_REQUESTS || one_more {
                 break;
@@ -554,13 +572,19 @@ impl<W> Queue<W> {
                 _ if full => break,
                 _ => runs.push(Run { permits, patience_ms, count: 1 }),
             }
-            creates |= member.request.creates;
+            if requests == 0 {
+                create = member.request.create;
+            }
+            requests += 1;
             boarded += 1;
         }
         let asked_before = boarded.min(self.asked_before);
         let mut members: Vec<_> = self.backlog.drain(..boarded).collect();
         for member in &mut members[..asked_before] {
             member.due = now.saturating_add(member.request.deadline);
+        }
+        for member in members.iter().filter(|member| !member.gone) {
+            first_due = first_due.min(member.due);
         }
         // Whoever found no room is no longer fresh: the next fresh ones have places of their own.
         self.asked_before = self.backlog.len();
@@ -570,7 +594,7 @@ impl<W> Queue<W> {
             return None;
         }
         self.flight = Some(Flight { members, asked_before, left_out });
-        Some(Call { runs, creates })
+        Some(Call { runs, create, due: first_due })
     }
 
     fn requeue(&mut self, back: Vec<Member<W>>) {

@@ -131,7 +131,7 @@ impl World {
             Some(0) => Patience::None,
             Some(time) => Patience::Until(self.now + time),
         };
-        let request = Request { permits, patience, deadline: DEADLINE, creates: false };
+        let request = Request { permits, patience, deadline: DEADLINE, create: None };
         let ticket = self.queue.next_ticket;
         let (place, fate) = match self.queue.arrive(self.now, request, Some(ticket)) {
             Arrival::Queued { ticket: given, place } => {
@@ -409,7 +409,7 @@ fn what_is_granted_to_one_that_left_in_flight_is_unwanted() {
 fn a_failed_call_fails_those_it_asked_for_and_no_others() {
     let mut queue: Queue<u32> = Queue::default();
     let request =
-        Request { permits: 1, patience: Patience::None, deadline: DEADLINE, creates: false };
+        Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
     queue.arrive(0, request, Some(0));
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.arrive(1, request, Some(1));
@@ -421,15 +421,33 @@ fn a_failed_call_fails_those_it_asked_for_and_no_others() {
 #[test]
 fn overdue_requests_are_told_and_their_grants_unwanted() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 3, patience: Patience::None, deadline: 10, creates: false };
+    let request = Request { permits: 3, patience: Patience::None, deadline: 10, create: None };
     queue.arrive(0, request, Some(0));
     queue.arrive(5, Request { deadline: 100, ..request }, Some(1));
     assert!(matches!(queue.step(5).step, Step::Call(_)));
-    assert_eq!(queue.overdue(9), (vec![], true));
-    assert_eq!(queue.overdue(10), (vec![(0, Some(0))], true));
+    assert_eq!(queue.overdue(9), (vec![], Some(10)));
+    assert_eq!(queue.overdue(10), (vec![(0, Some(0))], Some(105)));
     let outcomes = vec![OutcomeRun { count: 2, outcome: Outcome::Granted }];
     let settled = queue.replied(11, 5, (10, 1_000_000), outcomes);
     assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
+}
+
+#[test]
+fn those_before_the_first_that_creates_find_no_limiter() {
+    let mut queue: Queue<u32> = Queue::default();
+    let plain = Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
+    for (caller, create) in [(0, None), (1, None), (2, Some(7)), (3, None), (4, Some(8))] {
+        queue.arrive(0, Request { create, ..plain }, Some(caller));
+    }
+    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    assert_eq!((call.create, call.runs[0].count), (None, 5));
+    let settled = queue.uninitialized();
+    assert_eq!((settled.wake, settled.fresh, settled.late), (vec![0, 1], 2, vec![]));
+    let Step::Call(call) = queue.step(1).step else { panic!("no call") };
+    assert_eq!((call.create, call.runs[0].count), (Some(7), 3));
+    let settled = queue.uninitialized();
+    assert_eq!(settled.wake, [2, 3, 4], "it was to be created: nobody asks for ever");
+    assert!(queue.is_idle());
 }
 
 #[test]

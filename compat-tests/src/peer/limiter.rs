@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Answer, Call, Peer};
 
 /// Whether a rate is shared by all clients or each client has its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Mode {
     #[serde(rename = "OVERALL")]
@@ -20,7 +20,7 @@ pub enum Mode {
 
 /// The arguments of the calls that set a rate. Signed: a test may pass what is
 /// not allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
     /// For whom.

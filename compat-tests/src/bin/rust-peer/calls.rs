@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures::future::{AbortHandle, Abortable};
 use redisson_rate_limiter::{
-    Client, Decision, Grant, ManualClock, Mode, RateLimiter, RemainingTime,
+    Client, Decision, Grant, ManualClock, Mode, RateLimiter, RemainingTime, State,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
@@ -119,12 +119,8 @@ impl Inner {
         match line.op.as_str() {
             "trySetRate" => Ok(json!(limiter.try_set_rate(line.rate()?).await?)),
             "setRate" => Ok(json!(limiter.set_rate(line.rate()?).await?)),
-            "setRateArgs" => {
-                Ok(json!(limiter.set_rate_with(line.rate()?, line.flag("keepState")?).await?))
-            }
-            "updateRate" => {
-                Ok(json!(limiter.update_rate(line.rate()?, line.flag("keepState")?).await?))
-            }
+            "setRateArgs" => Ok(json!(limiter.set_rate_with(line.rate()?, state(&line)?).await?)),
+            "updateRate" => Ok(json!(limiter.update_rate(line.rate()?, state(&line)?).await?)),
             "tryAcquire" => self.try_acquire(&limiter, &line).await,
             "acquire" => {
                 let grant = limiter.acquire(line.whole("permits")?).await?;
@@ -188,6 +184,10 @@ impl Inner {
         let credited = grant.lock().await.refund(line.whole("permits")?).await?;
         Ok(json!(credited))
     }
+}
+
+fn state(line: &Line) -> Result<State, Failure> {
+    Ok(if line.flag("keepState")? { State::Keep } else { State::Reset })
 }
 
 async fn config(limiter: &RateLimiter) -> Answer {

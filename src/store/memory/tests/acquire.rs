@@ -112,6 +112,19 @@ fn a_long_log_is_walked_so_far_and_no_further() {
 }
 
 #[test]
+fn all_waits_of_a_call_end_at_the_same_entry_of_a_long_log() {
+    let mut c = limiter(100);
+    for _ in 0..66 {
+        c.grant(1);
+        c.clock.advance(1);
+    }
+    // Each of them looks beyond the 64th entry, which stands at 63 ms.
+    let asked: Vec<_> = (0..5).map(|more| run(99 + more % 2, 0)).collect();
+    let bound = Outcome::Refused(Wait { ms: 1000 - 66 + 63, at_least: true });
+    assert_eq!(c.ask(&asked).outcomes, [OutcomeRun { count: 5, outcome: bound }]);
+}
+
+#[test]
 fn a_lease_is_dated_at_its_end() {
     let mut c = limiter(10);
     let call = AcquireCall { hold_ms: 400, ..c.call(&[run(10, 0)]) };

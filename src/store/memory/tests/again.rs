@@ -56,6 +56,17 @@ fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
 }
 
 #[test]
+fn an_attempt_that_was_overtaken_does_not_create_the_limiter_either() {
+    let mut c = limiter(10);
+    let first = AcquireCall { create: Some(rate(10)), ..c.call(&[run(3, 0)]) };
+    c.send(first.clone()).unwrap();
+    c.store.raw_del("api");
+    let before = c.store.snapshot();
+    assert_eq!(c.send(first).unwrap().outcomes[0].outcome, OVERTAKEN);
+    assert_eq!(c.store.snapshot(), before);
+}
+
+#[test]
 fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     let mut c = limiter(10);
     let first = AcquireCall {

@@ -1,0 +1,190 @@
+//! Judges grants and refusals in virtual time, from nothing but the grants.
+//!
+//! At a rate R and an interval I a request for w permits at the time t is to
+//! be granted exactly where the permits granted in (t - I, t] and w together
+//! are at most R. A grant stamped later than t counts too; one that somebody
+//! with a faster clock has seen expire does not come back.
+
+use std::collections::HashMap;
+
+use super::ops::{ErrorKind, Op, Outcome};
+use super::state::State;
+use super::subject::Call;
+use crate::keys::Keys;
+
+/// Those who draw from one budget: a limiter, and the client in PER_CLIENT.
+type Scope = (String, Option<usize>);
+
+/// The grants of all limiters.
+#[derive(Debug, Default)]
+pub struct Judge {
+    grants: HashMap<Scope, Vec<(u64, i64)>>,
+}
+
+/// A rate in force, as the limiter's hash has it.
+#[derive(Clone, Copy, Debug)]
+struct InForce {
+    rate: i64,
+    interval: u64,
+    per_client: bool,
+}
+
+impl Judge {
+    /// Takes note of a call, and judges it where there is something to judge.
+    /// `before` and `after` are the states around it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the answer, or with the state.
+    pub fn judge(
+        &mut self,
+        call: Call<'_>,
+        clients: &[String],
+        (before, after): (&State, &State),
+        outcome: &Outcome,
+    ) -> Result<(), String> {
+        let in_force = in_force(before, call.name);
+        match (call.op, in_force) {
+            (Op::TryAcquire(permits), Some(rate)) => {
+                self.acquire(call, rate, *permits, outcome)?;
+            }
+            (Op::AvailablePermits, Some(rate)) => {
+                let left = rate.rate - self.used(call, rate);
+                if *outcome != Outcome::Count(left) {
+                    return Err(format!("{left} permits are left, not {outcome:?}"));
+                }
+            }
+            (Op::TryAcquire(_) | Op::AvailablePermits, None) => {
+                let said = outcome.failure();
+                let none = said == Some(ErrorKind::NotInitialized);
+                none.then_some(())
+                    .ok_or_else(|| format!("there is no limiter, yet {outcome:?}"))?;
+            }
+            (_, _) if outcome.failure().is_some() => {
+                return Err(format!("{:?} failed: {outcome:?}", call.op));
+            }
+            // A time that is past removes the keys at once.
+            (Op::SetRate(_) | Op::Delete | Op::ExpireAt(..=0, _), _) => {
+                self.removed(clients, after);
+            }
+            _ => {}
+        }
+        self.balanced(call, clients, after)
+    }
+
+    /// Keys have expired: the budgets without any keys start afresh.
+    pub fn removed(&mut self, clients: &[String], state: &State) {
+        self.grants.retain(|(name, client), _| {
+            let keys = Keys::new(name.as_str());
+            let own = client.map(|client| clients[client].as_str());
+            [keys.value(own), keys.log(own)].iter().any(|key| state.0.contains_key(key))
+        });
+    }
+
+    fn acquire(
+        &mut self,
+        call: Call<'_>,
+        rate: InForce,
+        permits: i64,
+        outcome: &Outcome,
+    ) -> Result<(), String> {
+        if permits > rate.rate {
+            return match outcome.failure() {
+                Some(ErrorKind::ExceedsRate) => Ok(()),
+                _ => Err(format!("{permits} of {} answered {outcome:?}", rate.rate)),
+            };
+        }
+        let used = self.used(call, rate);
+        let fits = used + permits <= rate.rate;
+        match outcome {
+            Outcome::Granted if fits => {
+                let scope = scope(call, rate);
+                self.grants.entry(scope).or_default().push((call.now, permits));
+                Ok(())
+            }
+            Outcome::Denied(_) if !fits => Ok(()),
+            Outcome::Granted => Err(format!(
+                "over-issue: {used} + {permits} of {} within {} ms",
+                rate.rate, rate.interval
+            )),
+            Outcome::Denied(_) => {
+                Err(format!("lost permits: {permits} refused with {used} of {} in use", rate.rate))
+            }
+            other => Err(format!("an acquire answered {other:?}")),
+        }
+    }
+
+    /// The permits in use; what has expired is forgotten for good.
+    fn used(&mut self, call: Call<'_>, rate: InForce) -> i64 {
+        let grants = self.grants.entry(scope(call, rate)).or_default();
+        grants.retain(|(at, _)| at + rate.interval > call.now);
+        grants.iter().map(|(_, permits)| permits).sum()
+    }
+
+    /// What is written must add up: the value and the log are the rate.
+    fn balanced(&self, call: Call<'_>, clients: &[String], after: &State) -> Result<(), String> {
+        let budget = after.budget(call.name, &clients[call.client]);
+        match (in_force(after, call.name), budget.value) {
+            (Some(rate), Some(value)) if value + budget.used() != rate.rate => Err(format!(
+                "a value of {value} and {} in the log are not {}",
+                budget.used(),
+                rate.rate
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn scope(call: Call<'_>, rate: InForce) -> Scope {
+    (call.name.to_owned(), rate.per_client.then_some(call.client))
+}
+
+fn in_force(state: &State, name: &str) -> Option<InForce> {
+    Some(InForce {
+        rate: state.number(name, "rate")?,
+        interval: state.number(name, "interval")? as u64,
+        per_client: state.field(name, "type")? == "1",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::oracle::state::{Content, Key};
+
+    fn limiter(rate: i64) -> State {
+        let fields =
+            [("rate", rate.to_string()), ("interval", "1000".into()), ("type", "0".into())];
+        let fields: BTreeMap<_, _> = fields.map(|(f, v)| (f.to_owned(), v)).into();
+        let content = Content::Hash(fields);
+        State([("api".to_owned(), Key { content, ttl: None })].into())
+    }
+
+    fn acquire(judge: &mut Judge, now: u64, permits: i64, outcome: Outcome) -> Result<(), String> {
+        let op = Op::TryAcquire(permits);
+        let (client, name) = (0, "api");
+        let call = Call { client, name, op: &op, now };
+        let state = limiter(5);
+        judge.judge(call, &["id".into()], (&state, &state), &outcome)
+    }
+
+    #[test]
+    fn the_edge_of_the_window_is_outside() {
+        let mut judge = Judge::default();
+        acquire(&mut judge, 5_000, 3, Outcome::Granted).unwrap();
+        acquire(&mut judge, 5_999, 3, Outcome::Denied(1)).unwrap();
+        acquire(&mut judge, 6_000, 5, Outcome::Granted).unwrap();
+    }
+
+    #[test]
+    fn over_issue_and_lost_permits_are_seen() {
+        let mut judge = Judge::default();
+        acquire(&mut judge, 5_000, 3, Outcome::Granted).unwrap();
+        let over = acquire(&mut judge, 5_999, 3, Outcome::Granted).unwrap_err();
+        assert!(over.contains("over-issue: 3 + 3 of 5"), "{over}");
+        let lost = acquire(&mut judge, 5_999, 2, Outcome::Denied(1)).unwrap_err();
+        assert!(lost.contains("lost permits"), "{lost}");
+    }
+}

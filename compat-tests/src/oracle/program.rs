@@ -1,0 +1,270 @@
+//! Random programs: what clients do to limiters, and when.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::ops::{Condition, Mode, Op, Rate};
+
+/// A sequence of operations. It shrinks to fewer and simpler ones.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The limiters' names; the second is what the first is renamed to, and
+    /// the other way round.
+    pub names: [String; 2],
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// One operation, and the time that goes on before it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// How the time moves on first.
+    pub clock: Clock,
+    /// By how many milliseconds the client's own clock is ahead.
+    pub skew: i64,
+    /// Which client.
+    pub client: usize,
+    /// Which of the names.
+    pub name: usize,
+    /// What it does.
+    pub op: Op,
+}
+
+/// How time moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Not at all.
+    Stays,
+    /// By so many milliseconds.
+    By(u64),
+    /// By so many intervals of the limiter.
+    Intervals(u64),
+    /// To the moment when a grant expires, give or take: that of the
+    /// last-but-`back` grant, `off` milliseconds later. Stays where that is
+    /// past.
+    Edge {
+        /// 0 is the last grant.
+        back: usize,
+        /// -1, 0 or 1.
+        off: i64,
+    },
+}
+
+/// What may occur in a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// How many clients there are.
+    pub clients: usize,
+    /// Two limiters instead of one.
+    pub both_names: bool,
+    /// The mode of all rates, if it is always the same.
+    pub mode: Option<Mode>,
+    /// All rates are the same.
+    pub one_rate: bool,
+    /// `setRate(args)` and `updateRate`.
+    pub rate_args: bool,
+    /// Clocks of clients that are ahead or behind, and change.
+    pub skew: bool,
+    /// 0 and fewer permits, keep-alives shorter than the interval.
+    pub edges: bool,
+    /// `release`.
+    pub release: bool,
+    /// `availablePermits`, which writes.
+    pub available: bool,
+    /// `expire`, `expireAt`, `clearExpire` and keep-alives.
+    pub lifetimes: bool,
+    /// `rename`.
+    pub rename: bool,
+    /// The longest program.
+    pub steps: usize,
+}
+
+impl Profile {
+    /// All there is.
+    pub const EVERYTHING: Profile = Profile {
+        clients: 3,
+        both_names: true,
+        mode: None,
+        one_rate: false,
+        rate_args: true,
+        skew: true,
+        edges: true,
+        release: true,
+        available: true,
+        lifetimes: true,
+        rename: true,
+        steps: 60,
+    };
+
+    /// What keeps value + log = rate in Redisson, in both modes: a limiter
+    /// that is created, used, removed and created again. What writes outside
+    /// of that is added by [`Profile::sound`].
+    const PLAIN: Profile = Profile {
+        clients: 3,
+        both_names: false,
+        mode: None,
+        one_rate: true,
+        rate_args: false,
+        skew: false,
+        edges: false,
+        release: false,
+        available: false,
+        lifetimes: false,
+        rename: false,
+        steps: 60,
+    };
+
+    /// The profiles in which Redisson's state stays sound: each leaves out
+    /// what, together with the rest, ends in one of the divergences.
+    pub fn sound() -> Vec<Profile> {
+        let mut profiles = Vec::new();
+        for mode in [Mode::Overall, Mode::PerClient] {
+            let base =
+                Profile { mode: Some(mode), one_rate: mode == Mode::PerClient, ..Profile::PLAIN };
+            profiles.extend([
+                Profile { available: true, ..base },
+                Profile { lifetimes: true, ..base },
+                Profile { skew: true, ..base },
+            ]);
+        }
+        profiles
+    }
+
+    /// Programs of this profile.
+    pub fn programs(self) -> BoxedStrategy<Program> {
+        let start = (self.rates(), names());
+        start
+            .prop_flat_map(move |(rate, names)| {
+                let rates = match self.one_rate {
+                    true => Just(rate).boxed(),
+                    false => self.rates(),
+                };
+                let step = self.step(rates, &names);
+                (Just(rate), Just(names), vec(step, 1..=self.steps))
+            })
+            .prop_map(|(rate, names, mut steps)| {
+                let create = Step {
+                    clock: Clock::Stays,
+                    skew: 0,
+                    client: 0,
+                    name: 0,
+                    op: Op::TrySetRate(rate),
+                };
+                steps.insert(0, create);
+                Program { names, steps }
+            })
+            .boxed()
+    }
+
+    fn step(self, rates: BoxedStrategy<Rate>, names: &[String; 2]) -> BoxedStrategy<Step> {
+        let skews = match self.skew {
+            true => prop_oneof![
+                12 => Just(0),
+                1 => -50i64..=50,
+                1 => select(vec![-5_000i64, -1_000, -999, 1_000, 3_000]),
+            ]
+            .boxed(),
+            false => Just(0).boxed(),
+        };
+        let name = match self.both_names {
+            true => prop_oneof![4 => Just(0usize), 1 => Just(1)].boxed(),
+            false => Just(0).boxed(),
+        };
+        let others = [names[1].clone(), names[0].clone()];
+        (clock(), skews, 0..self.clients, name, self.ops(rates))
+            .prop_map(move |(clock, skew, client, name, op)| Step {
+                op: match op {
+                    Op::Rename(_) => Op::Rename(others[name].clone()),
+                    op => op,
+                },
+                clock,
+                skew,
+                client,
+                name,
+            })
+            .boxed()
+    }
+
+    fn ops(self, rates: BoxedStrategy<Rate>) -> BoxedStrategy<Op> {
+        let keep = any::<bool>();
+        let permits = match self.edges {
+            true => prop_oneof![20 => 1i64..=4, 6 => 5i64..=13, 1 => -2i64..=0].boxed(),
+            false => prop_oneof![4 => 1i64..=4, 1 => 5i64..=13].boxed(),
+        };
+        let acquire = permits.clone().prop_map(Op::TryAcquire).boxed();
+        let mut choices = vec![
+            (24, acquire),
+            (3, rates.clone().prop_map(Op::TrySetRate).boxed()),
+            (1, rates.clone().prop_map(Op::SetRate).boxed()),
+            (1, select(vec![Op::GetConfig, Op::IsExists, Op::Touch]).boxed()),
+            (1, Just(Op::Delete).boxed()),
+        ];
+        if self.rate_args {
+            let args = (rates.clone(), keep);
+            choices.push((2, args.clone().prop_map(|(r, k)| Op::SetRateArgs(r, k)).boxed()));
+            choices.push((2, args.prop_map(|(r, k)| Op::UpdateRate(r, k)).boxed()));
+        }
+        if self.available {
+            choices.push((4, Just(Op::AvailablePermits).boxed()));
+        }
+        if self.release {
+            choices.push((3, permits.prop_map(Op::Release).boxed()));
+        }
+        if self.rename {
+            choices.push((1, Just(Op::Rename(String::new())).boxed()));
+        }
+        if self.lifetimes {
+            let ttl = select(vec![1_000i64, 1_700, 4_400, 9_000, 30_000]);
+            let when = prop_oneof![9 => ttl.clone(), 1 => Just(-1_000i64)];
+            choices.extend([
+                (2, (ttl, condition()).prop_map(|(t, c)| Op::Expire(t, c)).boxed()),
+                (1, (when, condition()).prop_map(|(t, c)| Op::ExpireAt(t, c)).boxed()),
+                (1, Just(Op::ClearExpire).boxed()),
+                (1, Just(Op::RemainTimeToLive).boxed()),
+            ]);
+        }
+        proptest::strategy::Union::new_weighted(choices).boxed()
+    }
+
+    fn rates(self) -> BoxedStrategy<Rate> {
+        let mode = match self.mode {
+            Some(mode) => Just(mode).boxed(),
+            None => prop_oneof![2 => Just(Mode::Overall), 1 => Just(Mode::PerClient)].boxed(),
+        };
+        let interval = select(vec![1_000i64, 1_500, 4_000]);
+        let keep_alive = match (self.lifetimes, self.edges) {
+            (false, _) => Just(None).boxed(),
+            (true, false) => prop_oneof![2 => Just(None), 1 => (0i64..=3).prop_map(Some)].boxed(),
+            (true, true) => prop_oneof![2 => Just(None), 1 => (-1i64..=3).prop_map(Some)].boxed(),
+        };
+        (mode, 1i64..=10, interval, keep_alive)
+            .prop_map(|(mode, rate, interval_ms, keep_alive)| Rate {
+                mode,
+                rate,
+                interval_ms,
+                keep_alive_ms: keep_alive.map(|longer| interval_ms + longer * 900),
+            })
+            .boxed()
+    }
+}
+
+fn names() -> impl Strategy<Value = [String; 2]> {
+    let pairs = [["api", "other"], ["a{p}i", "a{p}j"], ["{api", "b}"], ["z\u{e4}hler 1", "{}x"]];
+    select(pairs.map(|pair| pair.map(String::from)).to_vec())
+}
+
+fn clock() -> impl Strategy<Value = Clock> {
+    prop_oneof![
+        6 => Just(Clock::Stays),
+        3 => (0u64..=20).prop_map(Clock::By),
+        4 => (1u64..=1_600).prop_map(Clock::By),
+        1 => (1u64..=4).prop_map(Clock::Intervals),
+        6 => (0usize..=6, -1i64..=1).prop_map(|(back, off)| Clock::Edge { back, off }),
+    ]
+}
+
+fn condition() -> impl Strategy<Value = Option<Condition>> + Clone {
+    let all = [Condition::Nx, Condition::Xx, Condition::Gt, Condition::Lt];
+    prop_oneof![1 => Just(None), 1 => select(all.map(Some).to_vec())]
+}

@@ -1,0 +1,149 @@
+//! The virtual world in which a program runs: its clock, its clients, and the
+//! lifetimes of its keys.
+
+use std::time::Instant;
+
+use super::ops::{Condition, Op, Outcome};
+use super::program::{Clock, Program, Step};
+use super::record::now_ms;
+use super::state::{State, TTL_TOLERANCE_MS, keys_of};
+use super::subject::{Call, Fate};
+use super::vtime::Lifetimes;
+
+/// The ids of the clients in random programs.
+pub fn client_ids(count: usize) -> Vec<String> {
+    (1..=count).map(|n| format!("{n}0000000-0000-4000-8000-000000000000")).collect()
+}
+
+/// The world of one run of one program.
+#[derive(Debug)]
+pub struct World<'a> {
+    program: &'a Program,
+    /// The virtual time of the server.
+    pub now: u64,
+    /// All keys that the program may touch.
+    pub keys: Vec<String>,
+    /// The virtual lifetimes of these keys.
+    pub lifetimes: Lifetimes,
+    /// What the keys held after the last step.
+    pub state: State,
+    /// The times of grants, for each name.
+    grants: [Vec<u64>; 2],
+    /// When the step began, in real time.
+    began: Instant,
+}
+
+impl<'a> World<'a> {
+    /// A world in which nothing is yet. Its time starts at the real one.
+    pub fn new(program: &'a Program, clients: &[String]) -> World<'a> {
+        World {
+            program,
+            now: now_ms(),
+            keys: keys_of(&program.names.each_ref().map(String::as_str), clients),
+            lifetimes: Lifetimes::default(),
+            state: State::default(),
+            grants: Default::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Lets the time go on before a step: what becomes of the keys.
+    pub fn tick(&mut self, step: &Step) -> Vec<(String, Fate)> {
+        self.began = Instant::now();
+        let interval = self.interval(step);
+        let to = match step.clock {
+            Clock::Stays => self.now,
+            Clock::By(ms) => self.now + ms,
+            Clock::Intervals(n) => self.now + n * interval,
+            Clock::Edge { back, off } => {
+                let granted = self.grants[step.name].iter().rev().nth(back);
+                let edge = granted.map(|at| (at + interval).saturating_add_signed(off));
+                edge.unwrap_or(self.now).max(self.now)
+            }
+        };
+        if to == self.now {
+            return Vec::new();
+        }
+        self.advance_to(to)
+    }
+
+    /// Lets the time go on: what becomes of the keys.
+    pub fn advance_to(&mut self, to: u64) -> Vec<(String, Fate)> {
+        self.now = to;
+        let fates = self.lifetimes.advance(to);
+        for (name, fate) in &fates {
+            match *fate {
+                Fate::Gone => drop(self.state.0.remove(name)),
+                Fate::Left(ms) => {
+                    if let Some(key) = self.state.0.get_mut(name) {
+                        key.ttl = Some(ms);
+                    }
+                }
+            }
+        }
+        fates
+    }
+
+    /// The operation of a step, made independent of real time: whether a time
+    /// to live is later than another must not hang on a millisecond.
+    pub fn resolve(&self, step: &Step) -> Op {
+        let (mut ttl, condition) = match step.op {
+            Op::Expire(ttl, condition) | Op::ExpireAt(ttl, condition) => (ttl, condition),
+            _ => return step.op.clone(),
+        };
+        if matches!(condition, Some(Condition::Gt | Condition::Lt)) {
+            let close = |ttl: i64| {
+                let left = self.keys.iter().filter_map(|k| self.lifetimes.left(k, self.now));
+                left.into_iter().any(|ms| ttl.abs_diff(ms as i64) <= 2 * TTL_TOLERANCE_MS)
+            };
+            while close(ttl) {
+                ttl += 3 * TTL_TOLERANCE_MS as i64;
+            }
+        }
+        match step.op {
+            Op::Expire(..) => Op::Expire(ttl, condition),
+            _ => Op::ExpireAt(ttl, condition),
+        }
+    }
+
+    /// The call of a step; `op` is what [`World::resolve`] made of it.
+    pub fn call<'b>(&self, step: &Step, op: &'b Op) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call {
+            client: step.client,
+            name: &self.program.names[step.name],
+            op,
+            now: self.now.saturating_add_signed(step.skew),
+        }
+    }
+
+    /// Learns what came of a step.
+    pub fn learn(&mut self, step: &Step, outcome: &Outcome, state: State) {
+        if *outcome == Outcome::Granted {
+            self.grants[step.name].push(self.now.saturating_add_signed(step.skew));
+        }
+        self.lifetimes.observe(self.now, &state);
+        self.state = state;
+    }
+
+    /// True where the step took so long in real time, and keys have so little
+    /// left, that it says nothing about virtual time: the machine was busy.
+    pub fn real_time_showed(&self, after: [&State; 2]) -> bool {
+        let took = self.began.elapsed().as_millis() as u64;
+        let expire = |state: &State| state.0.values().any(|key| key.ttl.is_some());
+        let showed =
+            took > TTL_TOLERANCE_MS / 2 && (expire(&self.state) || after.into_iter().any(expire));
+        if showed {
+            eprintln!("a step took {took} ms of real time; its program ends there");
+        }
+        showed
+    }
+
+    fn interval(&self, step: &Step) -> u64 {
+        let name = &self.program.names[step.name];
+        let interval = self.state.number(name, "interval");
+        interval.map_or(1_000, |ms| ms.clamp(1, 60_000) as u64)
+    }
+}

@@ -1,0 +1,33 @@
+//! Clients of several Redisson releases on one limiter, judged by their grants.
+
+use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, releases};
+use compat_tests::oracle::mixed::{Crew, run};
+use compat_tests::oracle::program::Profile;
+use compat_tests::oracle::replay::Oracle;
+use compat_tests::oracle::world::client_ids;
+use compat_tests::server::Server;
+
+#[test]
+fn releases_share_a_limiter() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(Server::start());
+    let clients = client_ids(3);
+    let profiles = Profile::sound();
+    for (i, profile) in profiles.iter().enumerate() {
+        let campaign =
+            Campaign { name: &format!("mixed {i}"), budget: budget(0.2 / profiles.len() as f64) };
+        campaign.run(
+            || profile.programs(),
+            async |worker| {
+                let newest = Oracle::on(&server, worker, NEWEST, &clients).await;
+                let mut others = Vec::new();
+                for release in releases() {
+                    others.push(Oracle::on(&server, worker, &release, &clients).await.subject);
+                }
+                let crew = Crew { first: others, second: vec![newest.subject] };
+                (crew, newest.site)
+            },
+            async |(crew, site), program| run(program, &clients, crew, site).await,
+        );
+    }
+}
