@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compat_tests::keys::Keys;
 use compat_tests::peer::{Kind, Limiter, Load, Peer, Rate};
@@ -23,6 +23,9 @@ const LONG_MS: i64 = 3_600_000;
 
 /// How often a load is run at most where it is to be calm.
 const RUNS: usize = 6;
+
+/// How long a load is put off at most until the machine is calm.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a load is run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -226,6 +229,7 @@ impl Fleet {
     ) -> Sample {
         let mut calmest = None;
         for _ in 0..RUNS {
+            self.await_calm().await;
             let sample = load().await;
             report(contestant, tasks, &sample);
             let better = |best: &Sample| sample.usage.foreign < best.usage.foreign;
@@ -235,9 +239,21 @@ impl Fleet {
             if self.calm.is_none_or(|calm| sample.usage.foreign <= calm) {
                 break;
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         calmest.expect("it ran")
+    }
+
+    /// Waits, for a while, until others leave the machine alone.
+    pub(crate) async fn await_calm(&self) {
+        let Some(calm) = self.calm else { return };
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let before = self.probe(None).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if before.until(&self.probe(None).await).foreign <= calm {
+                return;
+            }
+        }
     }
 
     /// Runs a load of an empty script.

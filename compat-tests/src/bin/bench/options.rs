@@ -12,7 +12,7 @@ usage: compat-tests/bench [OPTION…]
   --seconds S           how long a load runs (default 1.5)
   --tasks N[,N…]        these numbers of tasks, where a row has several
   --peers NAME[,NAME…]  these contestants: rust, redisson, bucket4j, empty
-  --calm PERCENT        runs a load again in which others took more of the machine
+  --calm PERCENT        puts off and repeats loads in which others take more of the machine
   --write               writes the table to docs/benchmarks.md";
 
 /// What is to be measured, and how long.

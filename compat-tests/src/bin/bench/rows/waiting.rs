@@ -86,6 +86,7 @@ async fn wait(
     ms: u64,
     samples: &mut Samples,
 ) {
+    fleet.await_calm().await;
     let limiter = fleet.peer(contestant).limiter(fleet.fresh_name());
     let rate = Rate::overall(crowd.rate as i64, crowd.interval_ms as i64);
     assert!(expect(limiter.try_set_rate(rate).await));
@@ -167,6 +168,7 @@ pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
         let mut served = Vec::new();
         let rounds = if fleet.has(contestant) { options.rounds.min(MOST_ROUNDS) } else { 0 };
         for _ in 0..rounds {
+            fleet.await_calm().await;
             let limiter = fleet.peer(contestant).limiter(fleet.fresh_name());
             assert!(expect(limiter.try_set_rate(rate).await));
             let log = Keys::new(limiter.name()).log(None);
