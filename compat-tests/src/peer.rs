@@ -24,10 +24,16 @@ pub enum Kind {
     /// A real Redisson: the release that `COMPAT_REDISSON` names, else
     /// [`REDISSON`].
     Java,
+    /// bucket4j, for the benchmarks: it knows `trySetRate`, `availablePermits`
+    /// and `load`.
+    Bucket4j,
 }
 
 /// The Redisson release that takes part where nothing else is said.
 pub const REDISSON: &str = "4.7.0";
+
+/// The bucket4j release of the benchmarks.
+pub const BUCKET4J: &str = "8.19.0";
 
 /// How long a peer may take to build and start, and how long a call may take.
 const START: Duration = Duration::from_secs(900);
@@ -157,6 +163,7 @@ impl Peer {
                 let release = options.release.clone().or_else(named);
                 command.args(["java", release.as_deref().unwrap_or(REDISSON)])
             }
+            Kind::Bucket4j => command.args(["bucket4j", BUCKET4J]),
         };
         let mut child = command
             .args(&options.arguments)
@@ -199,6 +206,11 @@ impl Peer {
     /// Which implementation it runs.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Its process, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
     }
 
     /// The id of its client, which stands in the names of PER_CLIENT keys.

@@ -74,6 +74,22 @@ impl Server {
         self.port
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.lock().expect("the child's lock").id()
+    }
+
+    /// Which server of which version it is.
+    pub async fn describe(&self) -> String {
+        let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
+        let field =
+            |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        match field("valkey_version") {
+            Some(version) => format!("Valkey {version}"),
+            None => format!("Redis {}", field("redis_version").unwrap_or("unknown")),
+        }
+    }
+
     /// The password that clients log in with.
     pub fn password(&self) -> Option<&str> {
         self.options.password.as_deref()

@@ -28,23 +28,42 @@ pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> 
         }
     };
     let load = Load::new(line)?;
-    load.run(&limiters, |limiter, permits, _| async move { limiter.try_acquire_now(permits).await })
-        .await
+    load.run(&limiters, Ask::Now).await
 }
 
 /// `waitLoad`: calls that wait, each as long as there is time left. A task whose call cannot be
 /// granted in the time that is left has nothing left to ask for.
 pub(crate) async fn waiting(limiter: &RateLimiter, line: &Line) -> Result<Value, Failure> {
     let load = Load::new(line)?;
-    load.run(std::slice::from_ref(limiter), |limiter, permits, end| async move {
-        let left = end.saturating_duration_since(Instant::now());
-        let decision = limiter.try_acquire(permits, left).await?;
-        if !decision.is_granted() {
-            tokio::time::sleep_until(end.into()).await;
+    load.run(std::slice::from_ref(limiter), Ask::Waiting).await
+}
+
+/// How a load asks for permits.
+#[derive(Clone, Copy)]
+enum Ask {
+    Now,
+    Waiting,
+}
+
+impl Ask {
+    async fn once(
+        self,
+        limiter: &RateLimiter,
+        permits: u64,
+        end: Instant,
+    ) -> Result<Decision, Error> {
+        match self {
+            Ask::Now => limiter.try_acquire_now(permits).await,
+            Ask::Waiting => {
+                let left = end.saturating_duration_since(Instant::now());
+                let decision = limiter.try_acquire(permits, left).await?;
+                if !decision.is_granted() {
+                    tokio::time::sleep_until(end.into()).await;
+                }
+                Ok(decision)
+            }
         }
-        Ok(decision)
-    })
-    .await
+    }
 }
 
 struct Load {
@@ -77,14 +96,7 @@ impl Load {
         })
     }
 
-    async fn run<F>(
-        self,
-        limiters: &[RateLimiter],
-        call: impl Fn(RateLimiter, u64, Instant) -> F + Copy + Send + Sync + 'static,
-    ) -> Result<Value, Failure>
-    where
-        F: Future<Output = Result<Decision, Error>> + Send,
-    {
+    async fn run(self, limiters: &[RateLimiter], ask: Ask) -> Result<Value, Failure> {
         let begun = Instant::now();
         let end = begun + self.time;
         let permits = self.permits;
@@ -95,7 +107,7 @@ impl Load {
                 let (mut granted, mut denied, mut errors) = (0, 0, 0);
                 let mut from = Instant::now();
                 while from < end {
-                    match call(limiter.clone(), permits, end).await {
+                    match ask.once(&limiter, permits, end).await {
                         Ok(Decision::Granted(_)) => granted += 1,
                         Ok(_) => denied += 1,
                         Err(error) => {

@@ -1,0 +1,104 @@
+//! The command line.
+
+use std::time::Duration;
+
+use crate::fleet::Contestant;
+use crate::rows::Row;
+
+const USAGE: &str = "\
+usage: compat-tests/bench [OPTION…]
+  --only ROW[,ROW…]     these rows of the table; --list names them
+  --rounds N            rounds of each row (default 5)
+  --seconds S           how long a load runs (default 1.5)
+  --tasks N[,N…]        these numbers of tasks, where a row has several
+  --peers NAME[,NAME…]  these contestants: rust, redisson, bucket4j, empty
+  --calm PERCENT        puts off and repeats loads in which others take more of the machine
+  --write               writes the table to docs/benchmarks.md";
+
+/// What is to be measured, and how long.
+pub(crate) struct Options {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) rounds: usize,
+    pub(crate) time: Duration,
+    pub(crate) write: bool,
+    /// The part of the machine that others may take.
+    pub(crate) calm: Option<f64>,
+    tasks: Option<Vec<u64>>,
+    contestants: Option<Vec<Contestant>>,
+}
+
+impl Options {
+    /// `None`: there is nothing to do.
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut options = Options {
+            rows: Row::ALL.to_vec(),
+            rounds: 5,
+            time: Duration::from_millis(1500),
+            write: false,
+            calm: None,
+            tasks: None,
+            contestants: None,
+        };
+        while let Some(flag) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{flag} wants a value\n{USAGE}"));
+            match flag.as_str() {
+                "--only" => options.rows = list(&value()?, "a row", Row::named)?,
+                "--rounds" => options.rounds = number(&value()?)?,
+                "--seconds" => {
+                    let seconds: f64 = number(&value()?)?;
+                    options.time = Duration::try_from_secs_f64(seconds)
+                        .ok()
+                        .filter(|time| *time <= Duration::from_secs(30))
+                        .ok_or("--seconds: allowed is up to 30")?;
+                }
+                "--tasks" => {
+                    options.tasks =
+                        Some(list(&value()?, "a number of tasks", |text| text.parse().ok())?);
+                }
+                "--peers" => {
+                    options.contestants = Some(list(&value()?, "a contestant", Contestant::named)?);
+                }
+                "--calm" => options.calm = Some(number::<f64>(&value()?)? / 100.0),
+                "--write" => options.write = true,
+                "--list" => {
+                    for row in Row::ALL {
+                        println!("{}", row.name());
+                    }
+                    return Ok(None);
+                }
+                "--help" => {
+                    println!("{USAGE}");
+                    return Ok(None);
+                }
+                _ => return Err(format!("{flag}: not an option\n{USAGE}")),
+            }
+        }
+        if options.rounds == 0 {
+            return Err("--rounds: allowed is a number from 1".to_owned());
+        }
+        Ok(Some(options))
+    }
+
+    /// A load's time in milliseconds.
+    pub(crate) fn ms(&self) -> u64 {
+        self.time.as_millis() as u64
+    }
+
+    /// The numbers of tasks to measure, of those that a row has.
+    pub(crate) fn tasks(&self, default: &[u64]) -> Vec<u64> {
+        self.tasks.clone().unwrap_or_else(|| default.to_vec())
+    }
+
+    /// Whether this contestant takes part.
+    pub(crate) fn takes_part(&self, contestant: Contestant) -> bool {
+        self.contestants.as_ref().is_none_or(|some| some.contains(&contestant))
+    }
+}
+
+fn list<T>(text: &str, what: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
+    text.split(',').map(|part| parse(part).ok_or_else(|| format!("{part}: not {what}"))).collect()
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text}: not a number"))
+}

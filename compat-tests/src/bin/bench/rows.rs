@@ -1,0 +1,112 @@
+//! The rows of the table.
+
+mod latency;
+mod local;
+mod throughput;
+mod waiting;
+
+use crate::fleet::{Contestant, Fleet, Sample, Work};
+use crate::options::Options;
+use crate::table::{Line, Series};
+
+/// One piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    OneLimiter,
+    Exhausted,
+    ManyLimiters,
+    OneTask,
+    RoundTrip,
+    Waiters,
+    BigRequest,
+    Leases,
+    DenialMemory,
+}
+
+impl Row {
+    pub(crate) const ALL: [Row; 9] = [
+        Row::OneLimiter,
+        Row::Exhausted,
+        Row::ManyLimiters,
+        Row::OneTask,
+        Row::RoundTrip,
+        Row::Waiters,
+        Row::BigRequest,
+        Row::Leases,
+        Row::DenialMemory,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Row::OneLimiter => "one-limiter",
+            Row::Exhausted => "exhausted",
+            Row::ManyLimiters => "many-limiters",
+            Row::OneTask => "one-task",
+            Row::RoundTrip => "round-trip",
+            Row::Waiters => "waiters",
+            Row::BigRequest => "big-request",
+            Row::Leases => "leases",
+            Row::DenialMemory => "denial-memory",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|row| row.name() == name)
+    }
+
+    /// Whether this contestant has a part in it.
+    pub(crate) fn needs(self, contestant: Contestant) -> bool {
+        match contestant {
+            Contestant::Rust => true,
+            Contestant::Redisson => !matches!(self, Row::RoundTrip | Row::Leases),
+            Contestant::Bucket4j => self == Row::OneLimiter,
+            Contestant::Empty => matches!(self, Row::OneTask | Row::RoundTrip),
+        }
+    }
+
+    pub(crate) async fn run(self, fleet: &Fleet, options: &Options) -> Vec<Line> {
+        match self {
+            Row::OneLimiter => throughput::one_limiter(fleet, options).await,
+            Row::Exhausted => throughput::exhausted(fleet, options).await,
+            Row::ManyLimiters => throughput::many_limiters(fleet, options).await,
+            Row::OneTask => latency::one_task(fleet, options).await,
+            Row::RoundTrip => latency::round_trip(fleet, options).await,
+            Row::Waiters => waiting::waiters(fleet, options).await,
+            Row::BigRequest => waiting::big_request(fleet, options).await,
+            Row::Leases => local::leases(fleet, options).await,
+            Row::DenialMemory => local::denial_memory(fleet, options).await,
+        }
+    }
+}
+
+/// The samples of some contestants, round by round.
+struct Rounds(Vec<(Contestant, Vec<Sample>)>);
+
+impl Rounds {
+    /// Lets the contestants that are here take turns at the same work.
+    async fn run(
+        fleet: &Fleet,
+        options: &Options,
+        contestants: &[Contestant],
+        work: Work,
+    ) -> Rounds {
+        let here = contestants.iter().copied().filter(|contestant| fleet.has(*contestant));
+        let mut rounds = Rounds(here.map(|contestant| (contestant, Vec::new())).collect());
+        for _ in 0..options.rounds {
+            for (contestant, samples) in &mut rounds.0 {
+                samples.push(fleet.load(*contestant, work, options.ms()).await);
+            }
+        }
+        rounds
+    }
+
+    /// One number of each round; empty for a contestant that is not here.
+    fn of(&self, contestant: Contestant, number: impl Fn(&Sample) -> f64) -> Series {
+        let samples = self.0.iter().find(|(who, _)| *who == contestant);
+        samples.map_or_else(Series::new, |(_, samples)| samples.iter().map(number).collect())
+    }
+
+    fn foreign(&self) -> Series {
+        self.0.iter().flat_map(|(_, samples)| samples).map(|sample| sample.usage.foreign).collect()
+    }
+}

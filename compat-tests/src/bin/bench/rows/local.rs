@@ -1,0 +1,130 @@
+//! Calls that are answered without the server.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use compat_tests::peer::{Answer, ErrorKind, Load, Rate};
+use futures::future::join_all;
+use governor::{Quota, RateLimiter};
+use serde_json::{Value, json};
+
+use crate::fleet::Contestant::{Redisson, Rust};
+use crate::fleet::{Fleet, Work, expect};
+use crate::options::Options;
+use crate::table::{Goal, Line, Unit, ratios};
+
+pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for tasks in options.tasks(&[1, 8]) {
+        let work = format!("leased, {tasks} tasks, permits per second");
+        let (mut ours, mut governor, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let lease = json!({"lease": {"permits": 1_000_000, "holdMs": 1000}});
+            let before = fleet.probe(None).await;
+            let Some(load) = local_load(fleet, tasks, options.ms(), lease, 1_000_000_000).await
+            else {
+                return vec![Line::new("leased").said("not in this build", "–")];
+            };
+            ours.push(per_second(load.granted, load.elapsed_ms));
+            let ms = options.ms();
+            governor.push(check(tasks, ms).await);
+            foreign.push(before.until(&fleet.probe(None).await).foreign);
+            eprintln!("  {tasks} tasks: {:.0}/s, governor {:.0}/s", ours[0], governor[0]);
+        }
+        lines.push(
+            Line::new(work)
+                .ours(&ours, Unit::PerSecond)
+                .beside("governor", &governor, Unit::PerSecond)
+                .goal("0.7 of governor", &ratios(&ours, &governor), Goal::AtLeast(0.7))
+                .foreign(foreign),
+        );
+    }
+    lines
+}
+
+pub(super) async fn denial_memory(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let (mut ours, mut redisson, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        let before = fleet.probe(None).await;
+        let memory = json!({"denialMemoryMs": 500});
+        let Some(load) = local_load(fleet, 1000, options.ms(), memory, 1).await else {
+            return vec![Line::new("exhausted, with denial memory").said("not in this build", "–")];
+        };
+        foreign.push(before.until(&fleet.probe(None).await).foreign);
+        if load.granted > 1 {
+            fleet.fail(format!("{} grants of a limiter that had one permit", load.granted));
+        }
+        ours.push(per_second(load.denied, load.elapsed_ms));
+        if fleet.has(Redisson) {
+            let work = Work { tasks: 1000, limiters: 1, exhausted: true };
+            redisson.push(fleet.load(Redisson, work, options.ms()).await.per_second());
+        }
+    }
+    vec![
+        Line::new("exhausted limiter, 1000 tasks, with denial memory, denials per second")
+            .ours(&ours, Unit::PerSecond)
+            .redisson(&redisson, Unit::PerSecond)
+            .goal("1500 times Redisson", &ratios(&ours, &redisson), Goal::AtLeast(1500.0))
+            .foreign(foreign),
+    ]
+}
+
+/// A load with an option that the peer may not have yet.
+async fn local_load(fleet: &Fleet, tasks: u64, ms: u64, option: Value, rate: i64) -> Option<Load> {
+    let limiter = fleet.peer(Rust).limiter(fleet.fresh_name());
+    assert!(expect(limiter.try_set_rate(Rate::overall(rate, 3_600_000)).await));
+    let mut arguments = json!({"permits": 1, "tasks": tasks, "ms": ms});
+    for (key, value) in option.as_object().into_iter().flatten() {
+        arguments[key] = value.clone();
+    }
+    let answer: Answer<Load> = limiter.call("load", arguments).await;
+    let load = match answer {
+        Err(error) if error.kind == ErrorKind::InvalidArgument => None,
+        answer => Some(expect(answer)),
+    };
+    if let Some(load) = &load
+        && rate > 1
+    {
+        // What is not used of a lease goes back when it ends.
+        let mut written = 0;
+        for _ in 0..30 {
+            written = rate - expect(limiter.available().await);
+            if written == load.granted as i64 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        if written != load.granted as i64 {
+            fleet.fail(format!("leased: {} were granted, {written} written", load.granted));
+        }
+    }
+    fleet.forget(&[limiter.name().to_owned()]).await;
+    load
+}
+
+/// The same closed loops around governor's `check`.
+async fn check(tasks: u64, ms: u64) -> f64 {
+    let plenty = NonZeroU32::new(1_000_000_000).expect("it is not zero");
+    let limiter = Arc::new(RateLimiter::direct(Quota::per_second(plenty)));
+    let begun = Instant::now();
+    let end = begun + Duration::from_millis(ms);
+    let tasks = (0..tasks).map(|_| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let mut granted = 0;
+            while Instant::now() < end {
+                granted += u64::from(limiter.check().is_ok());
+                tokio::task::consume_budget().await;
+            }
+            granted
+        })
+    });
+    let granted: u64 =
+        join_all(tasks.collect::<Vec<_>>()).await.into_iter().map(|g| g.expect("it ends")).sum();
+    per_second(granted, begun.elapsed().as_secs_f64() * 1e3)
+}
+
+fn per_second(count: u64, ms: f64) -> f64 {
+    count as f64 / ms * 1e3
+}

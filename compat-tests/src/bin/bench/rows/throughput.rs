@@ -1,0 +1,96 @@
+//! Closed loops of calls that do not wait: how many are decided in a second, and what each costs.
+
+use super::Rounds;
+use crate::fleet::Contestant::{Bucket4j, Redisson, Rust};
+use crate::fleet::{Fleet, Sample, Work};
+use crate::options::Options;
+use crate::table::{Goal, Line, Unit, ratios};
+
+pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for tasks in options.tasks(&[1000, 4096, 256, 64, 8]) {
+        let contestants: &[_] = match tasks {
+            256 | 4096 => &[Rust, Redisson, Bucket4j],
+            _ => &[Rust, Redisson],
+        };
+        let work = Work { tasks, limiters: 1, exhausted: false };
+        let rounds = Rounds::run(fleet, options, contestants, work).await;
+        let [ours, redisson, bucket4j] =
+            [Rust, Redisson, Bucket4j].map(|contestant| rounds.of(contestant, Sample::per_second));
+        let line = |work: String| {
+            Line::new(work)
+                .ours(&ours, Unit::PerSecond)
+                .redisson(&redisson, Unit::PerSecond)
+                .beside("bucket4j", &bucket4j, Unit::PerSecond)
+                .foreign(rounds.foreign())
+        };
+        let work = format!("one limiter, {tasks} tasks, permits per second");
+        let times = match tasks {
+            0..64 => 2.5,
+            64..256 => 15.0,
+            256..1000 => 40.0,
+            1000..4096 => 80.0,
+            4096.. => 120.0,
+        };
+        let text = format!("{times} times Redisson");
+        lines.push(line(work.clone()).goal(&text, &ratios(&ours, &redisson), Goal::AtLeast(times)));
+        if !bucket4j.is_empty() {
+            let (text, times) = match tasks {
+                ..=256 => ("at least bucket4j", 1.0),
+                _ => ("1.3 times bucket4j", 1.3),
+            };
+            let ratios = ratios(&ours, &bucket4j);
+            lines.push(line(work).goal(text, &ratios, Goal::AtLeast(times)));
+        }
+        if tasks == 1000 {
+            lines.extend(cost(&rounds));
+        }
+    }
+    lines
+}
+
+/// What a permit costs the server at 1000 tasks.
+fn cost(rounds: &Rounds) -> [Line; 2] {
+    let script = [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::script_us));
+    let memory = [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::log_bytes));
+    let line = |work: &str, [ours, redisson]: &[Vec<f64>; 2], unit, text: &str, times| {
+        Line::new(work)
+            .ours(ours, unit)
+            .redisson(redisson, unit)
+            .goal(text, &ratios(redisson, ours), Goal::AtLeast(times))
+            .foreign(rounds.foreign())
+    };
+    [
+        line(
+            "server time per permit at 1000 tasks",
+            &script,
+            Unit::Micros,
+            "a 200th of Redisson's",
+            200.0,
+        ),
+        line("log memory per permit at 1000 tasks", &memory, Unit::Bytes, "a 50th", 50.0),
+    ]
+}
+
+pub(super) async fn exhausted(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let work = Work { tasks: 1000, limiters: 1, exhausted: true };
+    let rounds = Rounds::run(fleet, options, &[Rust, Redisson], work).await;
+    vec![compared(&rounds, "exhausted limiter, 1000 tasks, denials per second", 120.0)]
+}
+
+pub(super) async fn many_limiters(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let work = Work { tasks: 1000, limiters: 1000, exhausted: false };
+    let rounds = Rounds::run(fleet, options, &[Rust, Redisson], work).await;
+    vec![compared(&rounds, "1000 limiters, one task each, permits per second", 3.0)]
+}
+
+fn compared(rounds: &Rounds, work: &str, times: f64) -> Line {
+    let [ours, redisson] =
+        [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::per_second));
+    let text = format!("{times} times Redisson");
+    Line::new(work)
+        .ours(&ours, Unit::PerSecond)
+        .redisson(&redisson, Unit::PerSecond)
+        .goal(&text, &ratios(&ours, &redisson), Goal::AtLeast(times))
+        .foreign(rounds.foreign())
+}
