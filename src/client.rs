@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::engine::{Core, Engine, Tasks};
 use crate::error::{Error, Failure, Operation};
 use crate::limiter::RateLimiter;
+use crate::options::LimiterOptions;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -105,6 +106,24 @@ impl Client {
         };
         drop(limiters);
         Ok(RateLimiter::new(self.clone(), engine))
+    }
+
+    /// The limiter of this name, with options. Nothing is sent.
+    ///
+    /// Options belong to the name: all handles of it have them, those that [`limiter`] has made or
+    /// makes included, for as long as any of them lives. An option that the name does not have yet
+    /// is added; one that it has must be the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for an option out of its range, and for one that the name has
+    /// otherwise; else as [`limiter`].
+    ///
+    /// [`limiter`]: Client::limiter
+    pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
+        let limiter = self.limiter(name)?;
+        limiter.set_options(&options)?;
+        Ok(limiter)
     }
 
     /// Makes all calls that wait ask again at once: for a [manual clock](Clock::manual) that was

@@ -52,6 +52,9 @@ pub enum DecidedBy {
     Server,
     /// This client's own queue: a request that waits and does not fit stands before this one.
     Queue,
+    /// This client's memory of a denial whose wait is not over: see
+    /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
+    Memory,
 }
 
 /// Permits that were taken.

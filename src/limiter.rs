@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::decision::{DecidedBy, Decision, Denial, Grant, Peek};
 use crate::engine::acquire::Acquire;
-use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
+use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Local, Verdict, micros};
 use crate::error::{Error, Execution, Failure, FailureKind, Operation};
+use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request};
 use crate::rate::{MAX_EXACT, Rate};
 use crate::store::{
@@ -58,6 +59,13 @@ impl RateLimiter {
     pub(crate) fn new(client: Client, engine: Arc<Engine>) -> Self {
         let deadline = client.deadline();
         RateLimiter { client, engine, deadline, rate: None }
+    }
+
+    pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), Error> {
+        options
+            .check()
+            .and_then(|()| self.engine.set_options(options))
+            .map_err(|detail| self.invalid(Operation::Limiter, detail))
     }
 
     /// The limiter's name, without the client's prefix.
@@ -153,6 +161,15 @@ impl RateLimiter {
                 Operation::Acquire,
                 format!("{permits} permits asked for at once; allowed are 1 to 2^32-1"),
             ));
+        }
+        if let Some(answer) = self.engine.answer_locally(permits, patience) {
+            // No server paces a caller that is answered here.
+            tokio::task::consume_budget().await;
+            return Ok(match answer {
+                Local::Denied(wait, rate) => {
+                    Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
+                }
+            });
         }
         let request = Request {
             permits,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::cell::{Answer, Cell, Decided, Entry};
+use super::denials::Refusal;
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
@@ -21,14 +22,16 @@ pub(super) struct Plan {
     pub(super) seen_rate: Option<u64>,
     /// The date of the last audit and the rate then in force.
     pub(super) audit: Option<(i64, Rate)>,
+    /// See [`State::changes`](super::State).
+    pub(super) changes: u64,
 }
 
 /// Carries a call out and settles its callers. Dropped half-way, it fails them: nobody is left
 /// waiting for an answer that nobody awaits.
 pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
-    let mut flight = FlightGuard { engine: &engine, cell: plan.cell.clone(), landed: false };
-    let asked: u64 = plan.runs.iter().map(|run| run.count).sum();
-    let answer = match attempts(&engine, plan).await {
+    let mut flight = FlightGuard { engine: &engine, plan, landed: false };
+    let asked: u64 = flight.plan.runs.iter().map(|run| run.count).sum();
+    let answer = match attempts(&engine, &flight.plan).await {
         Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
             Err(Failure::new(
                 FailureKind::Server("a reply that does not answer every request".to_owned()),
@@ -49,7 +52,7 @@ struct Landing {
     audited: bool,
 }
 
-async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> {
+async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure> {
     let core = &engine.core;
     let id = EntryId(rand::random());
     let mut dates: Vec<i64> = Vec::new();
@@ -157,7 +160,7 @@ fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> bool {
 /// A call in flight: lands once, and on drop where it has not.
 struct FlightGuard<'a> {
     engine: &'a Arc<Engine>,
-    cell: Arc<Cell>,
+    plan: Plan,
     landed: bool,
 }
 
@@ -174,13 +177,21 @@ impl FlightGuard<'_> {
                 if applied || state.seen_rate.is_some() {
                     state.seen_rate = Some(reply.rate.permits());
                 }
-                state.rate = Some(reply.rate);
+                let old = state.rate.replace(reply.rate);
+                let other_rate = old.is_some_and(|old| old != reply.rate);
                 if audited || state.audited.is_none() {
                     state.audited = Some(reply.now);
                 }
+                let now = engine.core.now();
+                if let Some(denials) = engine.denials.get() {
+                    let granted = reply.outcomes.iter().any(|run| run.outcome == Outcome::Granted);
+                    // What may have come back since it was asked for is not known to the answer.
+                    let refusal = Refusal::of(&self.plan.runs, &reply.outcomes)
+                        .filter(|_| state.changes == self.plan.changes);
+                    denials.answered(now, dated, refusal, granted || other_rate, reply.rate);
+                }
                 let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
-                let mut settled =
-                    state.queue.replied(engine.core.now(), dated, rate, reply.outcomes);
+                let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);
                 unwanted = settled.unwanted;
                 let decided = Decided {
                     entry: Entry {
@@ -195,12 +206,12 @@ impl FlightGuard<'_> {
                     outcomes: std::mem::take(&mut settled.outcomes),
                     fresh_from: settled.fresh_from,
                 };
-                state.settle(&self.cell, settled, Answer::Decided(decided))
+                state.settle(&self.plan.cell, settled, Answer::Decided(decided))
             }
             Err(failure) => {
                 let settled = state.queue.failed();
                 let fresh = settled.fresh;
-                state.settle(&self.cell, settled, Answer::Failed { failure, fresh })
+                state.settle(&self.plan.cell, settled, Answer::Failed { failure, fresh })
             }
         };
         state.direct = None;
@@ -214,7 +225,7 @@ impl FlightGuard<'_> {
             driver::spawn(engine.clone(), None);
         }
         if unwanted > 0 {
-            engine.give_back(self.cell.clone(), unwanted);
+            engine.give_back(self.plan.cell.clone(), unwanted);
         }
         wake.into_iter().for_each(Waker::wake);
     }

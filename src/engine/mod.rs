@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
-use crate::queue::{Queue, Settled, Step, Ticket, Time, Turn};
+use crate::options::LimiterOptions;
+use crate::queue::{Patience, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{Outcome, Store, Wait};
 use crate::wire::keys::Keys;
@@ -23,6 +24,7 @@ use crate::wire::keys::Keys;
 pub(crate) mod acquire;
 mod call;
 pub(crate) mod cell;
+mod denials;
 mod driver;
 #[cfg(all(test, shuttle))]
 mod model_tests;
@@ -31,6 +33,7 @@ mod rt;
 
 use call::Plan;
 use cell::{Answer, Cell};
+use denials::Denials;
 use rt::{Mutex, MutexGuard};
 
 /// The pauses between attempts of a call that failed for now: each twice the one before.
@@ -54,6 +57,8 @@ pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
+    /// Denials that are remembered, where its user wants them to be.
+    denials: OnceLock<Denials>,
     state: Mutex<State>,
     /// Rung when a sleeping driver has something to look at.
     bell: Notify,
@@ -80,6 +85,8 @@ struct State {
     audited: Option<i64>,
     /// What the handles that carry a rate create.
     create: Option<Rate>,
+    /// Goes up when permits may have come back: what was decided before says nothing any more.
+    changes: u64,
 }
 
 enum Late {
@@ -116,6 +123,7 @@ impl Engine {
             name,
             keys,
             core,
+            denials: OnceLock::new(),
             state: Mutex::new(State {
                 queue: Queue::default(),
                 open: Arc::default(),
@@ -128,6 +136,7 @@ impl Engine {
                 rate: None,
                 audited: None,
                 create: None,
+                changes: 0,
             }),
             bell: Notify::new(),
         }
@@ -137,6 +146,7 @@ impl Engine {
     pub(crate) fn ask_again(&self) {
         let mut state = self.lock();
         state.queue.ask_again();
+        self.forget_denials(&mut state);
         if state.asleep {
             drop(state);
             self.bell.notify_one();
@@ -148,6 +158,45 @@ impl Engine {
         let mut state = self.lock();
         state.seen_rate = Some(rate.permits());
         state.rate = Some(rate);
+        self.forget_denials(&mut state);
+    }
+
+    fn forget_denials(&self, state: &mut State) {
+        state.changes += 1;
+        if let Some(denials) = self.denials.get() {
+            denials.clear();
+        }
+    }
+
+    /// Takes options over, beside those that it has. One that it has otherwise is refused, with
+    /// the reason.
+    pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
+        // With the state locked two callers cannot set half of their options each.
+        let _state = self.lock();
+        if let (Some(wanted), Some(has)) = (options.denial_memory, self.denials.get())
+            && has.longest() != wanted
+        {
+            return Err(format!(
+                "a denial memory of {wanted:?}; this client's limiter of the name has one of {:?}",
+                has.longest()
+            ));
+        }
+        if let Some(longest) = options.denial_memory {
+            let _ = self.denials.set(Denials::new(longest));
+        }
+        Ok(())
+    }
+
+    /// The answer to a request that needs no call.
+    #[inline]
+    pub(crate) fn answer_locally(&self, permits: u64, patience: Patience) -> Option<Local> {
+        if patience == Patience::None
+            && let Some(denials) = self.denials.get()
+            && let Some((wait, rate)) = denials.denial(permits, || self.core.now())
+        {
+            return Some(Local::Denied(wait, rate));
+        }
+        None
     }
 
     /// The rate this client last saw.
@@ -165,6 +214,7 @@ impl Engine {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        self.forget_denials(&mut state);
         let drained = state.queue.drain();
         let wake = state.fail_late(drained, &closed());
         drop(state);
@@ -195,6 +245,7 @@ impl State {
                 cell: std::mem::take(&mut self.open),
                 seen_rate: self.seen_rate,
                 audit: self.audited.zip(self.rate),
+                changes: self.changes,
             }),
             Step::SleepUntil(time) => Next::SleepUntil(time),
             Step::InFlight => Next::InFlight,
@@ -229,6 +280,13 @@ enum Next {
     SleepUntil(Time),
     InFlight,
     Idle,
+}
+
+/// What is answered without a call.
+#[derive(Debug)]
+pub(crate) enum Local {
+    /// The server has refused as much, and the wait that it named is not over.
+    Denied(Wait, Rate),
 }
 
 /// What a caller is told.
