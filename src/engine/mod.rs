@@ -187,6 +187,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether there can be requests that need no call.
+    #[inline]
+    pub(crate) fn answers_locally(&self) -> bool {
+        self.denials.get().is_some()
+    }
+
     /// The answer to a request that needs no call.
     #[inline]
     pub(crate) fn answer_locally(&self, permits: u64, patience: Patience) -> Option<Local> {
