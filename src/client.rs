@@ -130,15 +130,17 @@ impl Client {
     /// set, or permits known to have come back elsewhere.
     pub fn ask_again(&self) {
         for engine in self.engines() {
+            engine.clock_was_set();
             engine.ask_again();
         }
     }
 
     /// Ends this client: calls that wait fail with [`Error::Closed`], as do later ones; calls in
-    /// flight and permits on their way back are awaited, for the client's deadline at most.
+    /// flight and permits on their way back, leased ones included, are awaited, for the client's deadline at most.
     ///
     /// A client that is dropped without it leaves nothing behind but permits that were not given
-    /// back: they expire an interval after they were granted.
+    /// back: they expire an interval after they were granted, those of a lease an interval after
+    /// the end of its hold.
     pub async fn close(&self) {
         self.0.closed.store(true, Ordering::SeqCst);
         for engine in self.engines() {
@@ -194,7 +196,7 @@ impl Limiters {
     /// A service that names a limiter for each of its users must not keep them all.
     fn make_room(&mut self) {
         if self.by_name.len() >= self.limit {
-            self.by_name.retain(|_, engine| Arc::strong_count(engine) > 1);
+            self.by_name.retain(|_, engine| Arc::strong_count(engine) > 1 || engine.holds_lease());
             self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
         }
     }

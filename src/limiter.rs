@@ -169,6 +169,10 @@ impl RateLimiter {
         }
         if let Some(answer) = self.engine.answer_locally(permits, patience) {
             return Ok(match answer {
+                Local::Leased(taken) => {
+                    let grant = Grant::leased(self.engine.clone(), taken, permits, self.deadline);
+                    Decision::Granted(grant)
+                }
                 Local::Denied(wait, rate) => {
                     Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
                 }
@@ -498,6 +502,7 @@ impl RateLimiter {
         let deleted = self
             .ask(Operation::Delete, || self.engine.core.store.delete(&self.engine.keys))
             .await?;
+        self.engine.end_leases();
         self.engine.ask_again();
         Ok(deleted)
     }
@@ -519,6 +524,7 @@ impl RateLimiter {
         let to = self.client.keys(name, Operation::Rename)?;
         let store = &self.engine.core.store;
         self.ask(Operation::Rename, || store.rename(&self.engine.keys, &to)).await?;
+        self.engine.end_leases();
         self.engine.ask_again();
         Ok(())
     }

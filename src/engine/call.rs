@@ -6,17 +6,24 @@ use std::task::Waker;
 
 use super::cell::{Answer, Cell, Decided, Entry};
 use super::denials::Refusal;
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver, rt};
+use super::lease::Lease;
+use super::pool::Nanos;
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Run};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Run};
 use crate::wire::entry::EntryId;
 
 /// A call that has left the queue.
 pub(super) struct Plan {
+    /// The callers' requests, and behind them those of a lease.
     pub(super) runs: Vec<Run>,
+    /// How many permits are asked for as a lease, in requests of one each.
+    pub(super) leased: u64,
+    /// How far ahead the call's grants are dated.
+    pub(super) hold_ms: u64,
     pub(super) create: Option<Rate>,
     pub(super) cell: Arc<Cell>,
     pub(super) seen_rate: Option<u64>,
@@ -49,6 +56,8 @@ struct Landing {
     id: EntryId,
     /// When the millisecond of the answer's date began.
     dated: Time,
+    /// The end of a lease's hold.
+    hold_end: Nanos,
     audited: bool,
 }
 
@@ -58,14 +67,17 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
     let mut dates: Vec<i64> = Vec::new();
     let mut first_sent_after = None;
     let mut pause = None;
+    let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
     loop {
+        // Before the clock is read: the hold must not end after the date that is sent.
+        let begun = core.nanos();
         let reading = core.clock.read();
         let (now, earlier) = match reading.now {
             Now::At(at) => {
                 let at = dates.last().map_or(at, |last| at.max(last + 1));
                 let earlier = match dates.as_slice() {
                     [] => Earlier::None,
-                    dates => Earlier::Dated(dates.to_vec()),
+                    dates => Earlier::Dated(dates.iter().map(|date| date + hold_ms).collect()),
                 };
                 (Now::At(at), earlier)
             }
@@ -88,7 +100,7 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
             seen_rate: plan.seen_rate,
             audit,
             create: plan.create,
-            hold_ms: 0,
+            hold_ms: plan.hold_ms,
             earlier: earlier.clone(),
             runs: plan.runs.clone(),
         };
@@ -101,7 +113,10 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
                         core.now()
                     }
                 };
-                return Ok(Landing { reply, id, dated, audited: audit });
+                let into_ms = Nanos::from(reading.into_ms) * 1000;
+                let hold = plan.hold_ms.saturating_mul(1_000_000);
+                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
+                return Ok(Landing { reply, id, dated, hold_end, audited: audit });
             }
             Err(failure) => failure,
         };
@@ -157,6 +172,25 @@ fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> bool {
     wanted
 }
 
+/// Takes the answers to the last so many requests out of an answer, and says how many of them were
+/// granted.
+fn granted_of_last(outcomes: &mut Vec<OutcomeRun>, requests: u64) -> u64 {
+    let mut left = requests;
+    let mut granted = 0;
+    while let Some(run) = outcomes.last_mut().filter(|_| left > 0) {
+        let count = run.count.min(left);
+        left -= count;
+        run.count -= count;
+        if run.outcome == Outcome::Granted {
+            granted += count;
+        }
+        if run.count == 0 {
+            outcomes.pop();
+        }
+    }
+    granted
+}
+
 /// A call in flight: lands once, and on drop where it has not.
 struct FlightGuard<'a> {
     engine: &'a Arc<Engine>,
@@ -169,9 +203,10 @@ impl FlightGuard<'_> {
         self.landed = true;
         let engine = self.engine;
         let mut state = engine.lock();
-        let mut unwanted = 0;
+        let mut left = Vec::new();
+        let mut busy = None;
         let wake = match answer {
-            Ok(Landing { reply, id, dated, audited }) => {
+            Ok(Landing { mut reply, id, dated, hold_end, audited }) => {
                 // Whoever has never seen the rate has not applied it by an error.
                 let applied = reply.outcomes.iter().any(|run| run.outcome != Outcome::ExceedsRate);
                 if applied || state.seen_rate.is_some() {
@@ -190,14 +225,19 @@ impl FlightGuard<'_> {
                         .filter(|_| state.changes == self.plan.changes);
                     denials.answered(now, dated, refusal, granted || other_rate, reply.rate);
                 }
+                let leased = granted_of_last(&mut reply.outcomes, self.plan.leased);
+                let waits = |run: &OutcomeRun| matches!(run.outcome, Outcome::Waiting(_));
+                let somebody_waits = reply.outcomes.iter().any(waits);
                 let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
                 let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);
-                unwanted = settled.unwanted;
+                if settled.unwanted > 0 {
+                    left.push((self.plan.cell.clone(), settled.unwanted));
+                }
                 let decided = Decided {
                     entry: Entry {
                         id,
                         date: reply.entry_date,
-                        granted: settled.granted,
+                        granted: settled.granted + leased,
                         returned: AtomicU64::new(0),
                         returning: AtomicBool::new(false),
                     },
@@ -206,7 +246,23 @@ impl FlightGuard<'_> {
                     outcomes: std::mem::take(&mut settled.outcomes),
                     fresh_from: settled.fresh_from,
                 };
-                state.settle(&self.plan.cell, settled, Answer::Decided(decided))
+                let wake = state.settle(&self.plan.cell, settled, Answer::Decided(decided));
+                if other_rate || somebody_waits {
+                    // What is held back would be used by those who come after whoever waits.
+                    engine.end_leases_locked(&mut state, &mut left);
+                }
+                if leased > 0 {
+                    let cell = self.plan.cell.clone();
+                    let lease = Lease { cell, permits: leased as u32, end: hold_end };
+                    if somebody_waits || state.closed {
+                        left.push((lease.cell, leased));
+                    } else {
+                        engine.take_lease_in(&mut state, lease, &mut left);
+                    }
+                }
+                // Whoever waits for the end of it all must not miss what follows.
+                busy = (!left.is_empty()).then(|| Tasks::begin(&engine.core));
+                wake
             }
             Err(failure) => {
                 let settled = state.queue.failed();
@@ -224,9 +280,8 @@ impl FlightGuard<'_> {
         if drive {
             driver::spawn(engine.clone(), None);
         }
-        if unwanted > 0 {
-            engine.give_back(self.plan.cell.clone(), unwanted);
-        }
+        engine.give_back_all(left);
+        drop(busy);
         wake.into_iter().for_each(Waker::wake);
     }
 }

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::options::LimiterOptions;
-use crate::queue::{Patience, Queue, Settled, Step, Ticket, Time, Turn};
+use crate::queue::{Call, Patience, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{Outcome, Store, Wait};
+use crate::store::{Outcome, Run, Store, Wait};
 use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
@@ -26,14 +26,18 @@ mod call;
 pub(crate) mod cell;
 mod denials;
 mod driver;
+pub(crate) mod lease;
 #[cfg(all(test, shuttle))]
 mod model_tests;
+pub(crate) mod pool;
 mod refund;
 mod rt;
 
 use call::Plan;
 use cell::{Answer, Cell};
 use denials::Denials;
+use lease::{Leases, Leasing};
+use pool::{Nanos, Taken};
 use rt::{Mutex, MutexGuard};
 
 /// The pauses between attempts of a call that failed for now: each twice the one before.
@@ -59,6 +63,8 @@ pub(crate) struct Engine {
     pub(crate) core: Arc<Core>,
     /// Denials that are remembered, where its user wants them to be.
     denials: OnceLock<Denials>,
+    /// Permits that are taken ahead, where its user wants them to be.
+    leasing: OnceLock<Leasing>,
     state: Mutex<State>,
     /// Rung when a sleeping driver has something to look at.
     bell: Notify,
@@ -87,6 +93,7 @@ struct State {
     create: Option<Rate>,
     /// Goes up when permits may have come back: what was decided before says nothing any more.
     changes: u64,
+    leases: Leases,
 }
 
 enum Late {
@@ -99,6 +106,13 @@ impl Core {
     /// The time of the queues.
     pub(crate) fn now(&self) -> Time {
         micros(rt::now().saturating_duration_since(self.origin))
+    }
+
+    /// The time of what is answered without a call.
+    #[inline]
+    pub(crate) fn nanos(&self) -> Nanos {
+        let since = rt::now().saturating_duration_since(self.origin);
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
     }
 
     fn instant_of(&self, time: Time) -> Instant {
@@ -124,6 +138,7 @@ impl Engine {
             keys,
             core,
             denials: OnceLock::new(),
+            leasing: OnceLock::new(),
             state: Mutex::new(State {
                 queue: Queue::default(),
                 open: Arc::default(),
@@ -137,6 +152,7 @@ impl Engine {
                 audited: None,
                 create: None,
                 changes: 0,
+                leases: Leases::default(),
             }),
             bell: Notify::new(),
         }
@@ -153,8 +169,9 @@ impl Engine {
         }
     }
 
-    /// This client has set the rate itself.
-    pub(crate) fn set_seen_rate(&self, rate: Rate) {
+    /// This client has set the rate itself: what was leased under the old one is given up.
+    pub(crate) fn set_seen_rate(self: &Arc<Self>, rate: Rate) {
+        self.end_leases();
         let mut state = self.lock();
         state.seen_rate = Some(rate.permits());
         state.rate = Some(rate);
@@ -181,6 +198,17 @@ impl Engine {
                 has.longest()
             ));
         }
+        if let (Some(wanted), Some(has)) = (options.lease, self.leasing.get())
+            && has.terms != wanted
+        {
+            return Err(format!(
+                "a lease of {wanted}; this client's limiter of the name has one of {}",
+                has.terms
+            ));
+        }
+        if let Some(terms) = options.lease {
+            let _ = self.leasing.set(Leasing::new(terms));
+        }
         if let Some(longest) = options.denial_memory {
             let _ = self.denials.set(Denials::new(longest));
         }
@@ -190,12 +218,19 @@ impl Engine {
     /// Whether there can be requests that need no call.
     #[inline]
     pub(crate) fn answers_locally(&self) -> bool {
-        self.denials.get().is_some()
+        self.denials.get().is_some() || self.leasing.get().is_some()
     }
 
     /// The answer to a request that needs no call.
     #[inline]
-    pub(crate) fn answer_locally(&self, permits: u64, patience: Patience) -> Option<Local> {
+    pub(crate) fn answer_locally(
+        self: &Arc<Self>,
+        permits: u64,
+        patience: Patience,
+    ) -> Option<Local> {
+        if let Some(taken) = self.take_leased(permits) {
+            return Some(Local::Leased(taken));
+        }
         if patience == Patience::None
             && let Some(denials) = self.denials.get()
             && let Some((wait, rate)) = denials.denial(permits, || self.core.now())
@@ -203,6 +238,11 @@ impl Engine {
             return Some(Local::Denied(wait, rate));
         }
         None
+    }
+
+    /// The rate in force at the last answer.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.lock().rate
     }
 
     /// The rate this client last saw.
@@ -217,14 +257,17 @@ impl Engine {
     }
 
     /// Fails all who wait, and all who come; a call in flight is still answered.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(self: &Arc<Self>) {
+        let mut left = Vec::new();
         let mut state = self.lock();
         state.closed = true;
         self.forget_denials(&mut state);
+        self.end_leases_locked(&mut state, &mut left);
         let drained = state.queue.drain();
         let wake = state.fail_late(drained, &closed());
         drop(state);
         self.bell.notify_one();
+        self.give_back_all(left);
         wake.into_iter().for_each(Waker::wake);
     }
 
@@ -235,8 +278,8 @@ impl Engine {
 
 impl State {
     /// What to do next. Those who are refused before it are told by the caller's waking `wake`.
-    fn step(&mut self, now: Time, wake: &mut Vec<Waker>) -> Next {
-        let Turn { step, refused } = self.queue.step(now);
+    fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
+        let Turn { step, refused } = self.queue.step(engine.core.now());
         if !refused.is_empty() {
             self.open.settle_some_late();
         }
@@ -245,17 +288,51 @@ impl State {
             wake.extend(waker);
         }
         match step {
-            Step::Call(call) => Next::Call(Plan {
-                runs: call.runs,
-                create: self.create.filter(|_| call.creates),
-                cell: std::mem::take(&mut self.open),
-                seen_rate: self.seen_rate,
-                audit: self.audited.zip(self.rate),
-                changes: self.changes,
-            }),
+            Step::Call(call) => {
+                // Where somebody has waited already, nothing is taken ahead of the queue.
+                let leased = if self.queue.asks_again() { 0 } else { self.lease_wanted(engine) };
+                Next::Call(self.plan(engine, call, leased))
+            }
             Step::SleepUntil(time) => Next::SleepUntil(time),
             Step::InFlight => Next::InFlight,
+            Step::Idle if self.leases.is_call_wanted() => match self.lease_wanted(engine) {
+                0 => Next::Idle,
+                leased => {
+                    let call = self.queue.call_for_nobody();
+                    Next::Call(self.plan(engine, call, leased))
+                }
+            },
             Step::Idle => Next::Idle,
+        }
+    }
+
+    /// How many permits the call that is made now takes ahead.
+    fn lease_wanted(&mut self, engine: &Engine) -> u64 {
+        self.leases.called();
+        match engine.leasing.get() {
+            Some(leasing) if !self.closed => {
+                self.leases.wants(leasing, self.rate, engine.core.nanos())
+            }
+            _ => 0,
+        }
+    }
+
+    fn plan(&mut self, engine: &Engine, call: Call, leased: u64) -> Plan {
+        let mut runs = call.runs;
+        let mut hold_ms = 0;
+        if let Some(leasing) = engine.leasing.get().filter(|_| leased > 0) {
+            runs.push(Run { permits: 1, patience_ms: 0, count: leased });
+            hold_ms = leasing.hold_ms();
+        }
+        Plan {
+            runs,
+            leased,
+            hold_ms,
+            create: self.create.filter(|_| call.creates),
+            cell: std::mem::take(&mut self.open),
+            seen_rate: self.seen_rate,
+            audit: self.audited.zip(self.rate),
+            changes: self.changes,
         }
     }
 
@@ -291,6 +368,8 @@ enum Next {
 /// What is answered without a call.
 #[derive(Debug)]
 pub(crate) enum Local {
+    /// Taken out of a lease.
+    Leased(Taken),
     /// The server has refused as much, and the wait that it named is not over.
     Denied(Wait, Rate),
 }
