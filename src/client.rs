@@ -282,7 +282,7 @@ impl ClientBuilder {
         self.build(Arc::new(store.0.clone()))
     }
 
-    fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+    pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
         let deadline = self.deadline.unwrap_or(DEADLINE);
         if deadline.is_zero() {
             return Err(Error::invalid(

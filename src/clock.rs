@@ -21,6 +21,9 @@ enum Source {
     System,
     Server,
     Manual(Arc<AtomicI64>),
+    /// The runtime's time, which tests can pause and move.
+    #[cfg(test)]
+    Runtime(tokio::time::Instant),
 }
 
 impl Clock {
@@ -41,6 +44,12 @@ impl Clock {
         (Clock(Source::Manual(now.clone())), ManualClock(now))
     }
 
+    /// A clock that goes with the runtime's.
+    #[cfg(test)]
+    pub(crate) fn runtime() -> Self {
+        Clock(Source::Runtime(tokio::time::Instant::now()))
+    }
+
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {
@@ -56,6 +65,12 @@ impl Clock {
                 FOLLOW_SYSTEM => Clock::system().read(),
                 now => Reading { now: Now::At(now), into_ms: 0 },
             },
+            #[cfg(test)]
+            Source::Runtime(origin) => {
+                let since = origin.elapsed();
+                let now = Now::At(1_700_000_000_000 + since.as_millis() as i64);
+                Reading { now, into_ms: since.subsec_micros() % 1000 }
+            }
         }
     }
 }
@@ -76,6 +91,8 @@ impl fmt::Debug for Clock {
             Source::System => f.write_str("Clock::system"),
             Source::Server => f.write_str("Clock::server"),
             Source::Manual(_) => f.write_str("Clock::manual"),
+            #[cfg(test)]
+            Source::Runtime(_) => f.write_str("Clock::runtime"),
         }
     }
 }

@@ -62,6 +62,11 @@ impl RateLimiter {
         RateLimiter { client, engine, deadline, rate: None }
     }
 
+    #[cfg(test)]
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), Error> {
         options
             .check()

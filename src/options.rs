@@ -83,7 +83,7 @@ impl LimiterOptions {
     /// Java clients see an entry like any other, dated up to `hold` ahead; the delay that they are
     /// told grows by as much.
     ///
-    /// Leasing begins with a client's second call of the limiter, once its rate is known. A limiter
+    /// Leasing begins with a client's second call of the limiter at the latest, once it knows the rate. A limiter
     /// with a keep-alive shorter than its interval and `hold` together is not leased from: its log
     /// could be gone before the lease. Calls then go to the server one by one, as without a lease.
     ///

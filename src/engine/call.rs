@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use super::cell::{Answer, Cell, Decided, Entry};
 use super::denials::Refusal;
@@ -31,6 +32,13 @@ pub(super) struct Plan {
     pub(super) audit: Option<(i64, Rate)>,
     /// See [`State::changes`](super::State).
     pub(super) changes: u64,
+}
+
+impl Plan {
+    /// Whether it only takes a lease: then nobody waits for it, and one attempt is enough.
+    fn is_for_nobody(&self) -> bool {
+        self.leased == self.runs.iter().map(|run| run.count).sum::<u64>()
+    }
 }
 
 /// Carries a call out and settles its callers. Dropped half-way, it fails them: nobody is left
@@ -66,7 +74,9 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
     let id = EntryId(rand::random());
     let mut dates: Vec<i64> = Vec::new();
     let mut first_sent_after = None;
-    let mut pause = None;
+    // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
+    // would find entries expired that are not.
+    let mut pause = Duration::from_millis(1);
     let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
     loop {
         // Before the clock is read: the hold must not end after the date that is sent.
@@ -136,13 +146,14 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
             execution: if known { failure.execution } else { Execution::Unknown },
             ..failure
         };
+        if plan.is_for_nobody() {
+            engine.give_back_lost(id, dates.iter().map(|date| date + hold_ms), plan.leased);
+        }
         if !give_up_overdue(engine, &plan.cell, &failure) {
             return Err(failure);
         }
-        if let Some(pause) = pause {
-            rt::sleep(pause).await;
-        }
-        pause = Some(pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
+        rt::sleep(pause).await;
+        pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         if !give_up_overdue(engine, &plan.cell, &failure) {
             return Err(failure);
         }
@@ -239,6 +250,7 @@ impl FlightGuard<'_> {
                         date: reply.entry_date,
                         granted: settled.granted + leased,
                         returned: AtomicU64::new(0),
+                        credited: AtomicU64::new(0),
                         returning: AtomicBool::new(false),
                     },
                     rate: reply.rate,

@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) granted: u64,
     /// How much of it has been asked back so far, by whomever.
     pub(crate) returned: AtomicU64,
+    /// How much of that is known to have come back.
+    pub(crate) credited: AtomicU64,
     /// A refund goes on in the background.
     pub(crate) returning: AtomicBool,
 }

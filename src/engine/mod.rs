@@ -32,6 +32,8 @@ mod model_tests;
 pub(crate) mod pool;
 mod refund;
 mod rt;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
 use call::Plan;
 use cell::{Answer, Cell};
