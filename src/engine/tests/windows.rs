@@ -114,19 +114,18 @@ async fn run(acts: Vec<Act>, holds: [u64; 3], sizes: [u32; 3]) {
             Act::Refund(which, permits) => {
                 let taken = {
                     let mut books = books.lock().unwrap();
-                    let count = books.uses.len().max(1);
-                    books.uses.get_mut(which % count).and_then(|one| {
+                    let index = which % books.uses.len().max(1);
+                    books.uses.get_mut(index).and_then(|one| {
                         let grant = one.grant.take()?;
                         let permits = permits.min(grant.permits());
                         one.used -= permits;
-                        Some((grant, permits))
+                        Some((index, grant, permits))
                     })
                 };
-                let Some((mut grant, permits)) = taken else { continue };
+                let Some((index, mut grant, permits)) = taken else { continue };
                 let credited = grant.refund(permits).await.unwrap();
                 let mut books = books.lock().unwrap();
-                let count = books.uses.len();
-                let one = &mut books.uses[which % count];
+                let one = &mut books.uses[index];
                 one.kept -= credited;
                 one.grant = Some(grant);
             }
