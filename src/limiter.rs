@@ -601,7 +601,7 @@ fn is_budget_due() -> bool {
     thread_local!(static ANSWERS: Cell<u32> = const { Cell::new(0) });
     let answers = ANSWERS.get().wrapping_add(1);
     ANSWERS.set(answers);
-    answers % 8 == 0
+    answers.is_multiple_of(8)
 }
 
 fn state_rule(keep_state: bool) -> StateRule {
