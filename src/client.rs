@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::engine::{Core, Engine, Tasks};
 use crate::error::{Error, Failure, Operation};
 use crate::limiter::{RateLimiter, checked_deadline};
+use crate::options::LimiterOptions;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -107,19 +108,39 @@ impl Client {
         Ok(RateLimiter::new(self.clone(), engine))
     }
 
+    /// The limiter of this name, with options. Nothing is sent.
+    ///
+    /// Options belong to the name: all handles of it have them, those that [`limiter`] has made or
+    /// makes included, for as long as any of them lives. An option that the name does not have yet
+    /// is added; one that it has must be the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for an option out of its range, and for one that the name has
+    /// otherwise; else as [`limiter`].
+    ///
+    /// [`limiter`]: Client::limiter
+    pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
+        let limiter = self.limiter(name)?;
+        limiter.set_options(&options)?;
+        Ok(limiter)
+    }
+
     /// Makes all calls that wait ask again at once: for a [manual clock](Clock::manual) that was
     /// set, or permits known to have come back elsewhere.
     pub fn ask_again(&self) {
         for engine in self.engines() {
+            engine.clock_was_set();
             engine.ask_again();
         }
     }
 
     /// Ends this client: calls that wait fail with [`Error::Closed`], as do later ones; calls in
-    /// flight and permits on their way back are awaited, for the client's deadline at most.
+    /// flight and permits on their way back, leased ones included, are awaited, for the client's deadline at most.
     ///
     /// A client that is dropped without it leaves nothing behind but permits that were not given
-    /// back: they expire an interval after they were granted.
+    /// back: they expire an interval after they were granted, those of a lease an interval after
+    /// the end of its hold.
     pub async fn close(&self) {
         self.0.closed.store(true, Ordering::SeqCst);
         for engine in self.engines() {
@@ -175,7 +196,7 @@ impl Limiters {
     /// A service that names a limiter for each of its users must not keep them all.
     fn make_room(&mut self) {
         if self.by_name.len() >= self.limit {
-            self.by_name.retain(|_, engine| Arc::strong_count(engine) > 1);
+            self.by_name.retain(|_, engine| Arc::strong_count(engine) > 1 || engine.holds_lease());
             self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
         }
     }
@@ -261,7 +282,7 @@ impl ClientBuilder {
         self.build(Arc::new(store.0.clone()))
     }
 
-    fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+    pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = match self.id {
             Some(id) if is_uuid(&id) => id,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::cell::Cell;
+use crate::engine::pool::{LeaseNumber, Taken};
 use crate::error::{Error, Execution, Failure, FailureKind, Operation};
 use crate::rate::Rate;
 use crate::store::Wait;
@@ -51,6 +52,12 @@ pub enum DecidedBy {
     Server,
     /// This client's own queue: a request that waits and does not fit stands before this one.
     Queue,
+    /// This client's memory of a denial whose wait is not over: see
+    /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
+    Memory,
+    /// This client, out of permits that it had taken ahead: see
+    /// [`LimiterOptions::lease`](crate::LimiterOptions::lease).
+    Lease,
 }
 
 /// Permits that were taken.
@@ -60,12 +67,19 @@ pub enum DecidedBy {
 #[must_use = "a grant that is dropped is spent"]
 pub struct Grant {
     engine: Arc<Engine>,
-    cell: Arc<Cell>,
-    rate: Rate,
+    source: Source,
     left: u64,
     permits: u64,
     returned: u64,
     deadline: Duration,
+}
+
+/// Where a grant's permits are in the log.
+enum Source {
+    /// In the entry of this call.
+    Call(Arc<Cell>),
+    /// In the entry of this lease.
+    Lease(LeaseNumber),
 }
 
 impl Grant {
@@ -76,8 +90,18 @@ impl Grant {
         deadline: Duration,
     ) -> Option<Self> {
         let decided = cell.decided()?;
-        let (rate, left) = (decided.rate, decided.left);
-        Some(Grant { engine, rate, left, permits, returned: 0, deadline, cell })
+        let left = decided.left;
+        Some(Grant { engine, left, permits, returned: 0, deadline, source: Source::Call(cell) })
+    }
+
+    pub(crate) fn leased(
+        engine: Arc<Engine>,
+        taken: Taken,
+        permits: u64,
+        deadline: Duration,
+    ) -> Self {
+        let source = Source::Lease(taken.lease);
+        Grant { engine, source, left: taken.left.into(), permits, returned: 0, deadline }
     }
 
     /// The permits that were taken and have not been given back.
@@ -86,26 +110,35 @@ impl Grant {
     }
 
     /// The permits left to others when it was granted: after the whole call, where callers shared
-    /// one.
+    /// one. Of a leased grant, what it left of the lease.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// The rate in force.
+    /// The rate in force; for a leased grant, as this client last saw it.
     pub fn rate(&self) -> Rate {
-        self.rate
+        let rate = match &self.source {
+            Source::Call(cell) => cell.decided().map(|decided| decided.rate),
+            Source::Lease(_) => self.engine.rate(),
+        };
+        rate.unwrap_or_else(|| unreachable!("a grant comes with the rate"))
     }
 
     /// Who decided.
     pub fn decided_by(&self) -> DecidedBy {
-        DecidedBy::Server
+        match self.source {
+            Source::Call(_) => DecidedBy::Server,
+            Source::Lease(_) => DecidedBy::Lease,
+        }
     }
 
     /// Gives back `permits` of this grant, and answers how many of them came back to the limiter:
     /// fewer where the grant has expired meanwhile, or its limiter was reset.
     ///
     /// Those permits can be taken again at once, by anybody. Nothing but this grant's own log
-    /// entry is touched, so no other grant is made smaller by it.
+    /// entry is touched, so no other grant is made smaller by it. A leased grant goes back into its
+    /// lease, where that is still in use; of leases that were used up, this client remembers the
+    /// last 256.
     ///
     /// # Errors
     ///
@@ -126,9 +159,17 @@ impl Grant {
                 Execution::NotExecuted,
             )));
         }
-        let Some(decided) = self.cell.decided().filter(|_| permits > 0) else { return Ok(0) };
+        if permits == 0 {
+            return Ok(0);
+        }
         self.returned += permits;
-        let answer = self.engine.refund(decided, permits, self.deadline).await;
+        let answer = match &self.source {
+            Source::Call(cell) => match cell.decided() {
+                Some(decided) => self.engine.refund(decided, permits, self.deadline).await,
+                None => Ok(0),
+            },
+            Source::Lease(lease) => self.engine.refund_leased(*lease, permits, self.deadline).await,
+        };
         answer.map_err(|failure| {
             if failure.execution != Execution::Unknown {
                 self.returned -= permits;
@@ -157,7 +198,7 @@ impl fmt::Debug for Grant {
             .field("limiter", &self.engine.name)
             .field("permits", &self.permits())
             .field("left", &self.left)
-            .field("rate", &self.rate)
+            .field("decided_by", &self.decided_by())
             .finish_non_exhaustive()
     }
 }

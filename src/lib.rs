@@ -59,6 +59,7 @@ mod decision;
 mod engine;
 mod error;
 mod limiter;
+mod options;
 mod queue;
 mod rate;
 mod store;
@@ -70,6 +71,7 @@ pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Cause, Context, Error, Execution, Operation};
 pub use limiter::keys::RemainingTime;
 pub use limiter::{RateLimiter, State};
+pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 

@@ -60,7 +60,7 @@ impl Acquire {
         let place = Place { ticket, place, cell: state.open.clone() };
         if straight {
             let mut nobody = Vec::new();
-            match state.step(now, &mut nobody) {
+            match state.step(engine, &mut nobody) {
                 Next::Call(plan) => {
                     let call = Box::pin(call::run(engine.clone(), plan));
                     place.cell.direct().call = Some(call);

@@ -3,21 +3,30 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use futures::future::{Either, select};
 
 use super::cell::{Answer, Cell, Decided, Entry};
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, driver, rt};
+use super::denials::Refusal;
+use super::lease::Lease;
+use super::pool::Nanos;
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, Run};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Reply, Run};
 use crate::wire::entry::EntryId;
 
 /// A call that has left the queue.
 pub(super) struct Plan {
+    /// The callers' requests, and behind them those of a lease.
     pub(super) runs: Vec<Run>,
+    /// How many permits are asked for as a lease, in requests of one each.
+    pub(super) leased: u64,
+    /// How far ahead the call's grants are dated.
+    pub(super) hold_ms: u64,
     pub(super) create: Option<Rate>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
@@ -25,14 +34,23 @@ pub(super) struct Plan {
     pub(super) seen_rate: Option<u64>,
     /// The date of the last audit and the rate then in force.
     pub(super) audit: Option<(i64, Rate)>,
+    /// See [`State::changes`](super::State).
+    pub(super) changes: u64,
+}
+
+impl Plan {
+    /// Whether it only takes a lease: then nobody waits for it, and one attempt is enough.
+    fn is_for_nobody(&self) -> bool {
+        self.leased == self.runs.iter().map(|run| run.count).sum::<u64>()
+    }
 }
 
 /// Carries a call out and settles its callers. Dropped half-way, it fails them: nobody is left
 /// waiting for an answer that nobody awaits.
 pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
-    let mut flight = FlightGuard { engine: &engine, cell: plan.cell.clone(), landed: false };
-    let asked: u64 = plan.runs.iter().map(|run| run.count).sum();
-    let answer = match attempts(&engine, plan).await {
+    let mut flight = FlightGuard { engine: &engine, plan, landed: false };
+    let asked: u64 = flight.plan.runs.iter().map(|run| run.count).sum();
+    let answer = match attempts(&engine, &flight.plan).await {
         Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
             Err(Failure::new(
                 FailureKind::Server("a reply that does not answer every request".to_owned()),
@@ -50,24 +68,31 @@ struct Landing {
     id: EntryId,
     /// When the millisecond of the answer's date began.
     dated: Time,
+    /// The end of a lease's hold.
+    hold_end: Nanos,
     audited: bool,
 }
 
-async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> {
+async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure> {
     let core = &engine.core;
     let id = EntryId(rand::random());
     let mut dates: Vec<i64> = Vec::new();
     let mut first_sent_after = None;
-    let mut pause = None;
     let mut due = plan.due;
+    // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
+    // would find entries expired that are not.
+    let mut pause = Duration::from_millis(1);
+    let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
     loop {
+        // Before the clock is read: the hold must not end after the date that is sent.
+        let begun = core.nanos();
         let reading = core.clock.read();
         let (now, earlier) = match reading.now {
             Now::At(at) => {
                 let at = dates.last().map_or(at, |last| at.max(last + 1));
                 let earlier = match dates.as_slice() {
                     [] => Earlier::None,
-                    dates => Earlier::Dated(dates.to_vec()),
+                    dates => Earlier::Dated(dates.iter().map(|date| date + hold_ms).collect()),
                 };
                 (Now::At(at), earlier)
             }
@@ -93,7 +118,7 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
             seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
             audit,
             create: plan.create,
-            hold_ms: 0,
+            hold_ms: plan.hold_ms,
             earlier: earlier.clone(),
             runs: plan.runs.clone(),
         };
@@ -107,7 +132,10 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
                         core.now()
                     }
                 };
-                return Ok(Landing { reply, id, dated, audited: audit });
+                let into_ms = Nanos::from(reading.into_ms) * 1000;
+                let hold = plan.hold_ms.saturating_mul(1_000_000);
+                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
+                return Ok(Landing { reply, id, dated, hold_end, audited: audit });
             }
             Err(failure) => failure,
         };
@@ -127,14 +155,19 @@ async fn attempts(engine: &Arc<Engine>, plan: Plan) -> Result<Landing, Failure> 
             execution: if known { failure.execution } else { Execution::Unknown },
             ..failure
         };
-        if let Some(pause) = pause {
-            rt::sleep(engine.core.until(due).min(pause)).await;
+        if plan.is_for_nobody() {
+            engine.give_back_lost(id, dates.iter().map(|date| date + hold_ms), plan.leased);
         }
-        match give_up_overdue(engine, &plan.cell, &failure) {
-            Some(next) => due = next,
-            None => return Err(failure),
+        for pause in [None, Some(pause)] {
+            if let Some(pause) = pause {
+                rt::sleep(engine.core.until(due).min(pause)).await;
+            }
+            match give_up_overdue(engine, &plan.cell, &failure) {
+                Some(next) => due = next,
+                None => return Err(failure),
+            }
         }
-        pause = Some(pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
+        pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
 }
 
@@ -184,10 +217,29 @@ fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> Option<Ti
     next
 }
 
+/// Takes the answers to the last so many requests out of an answer, and says how many of them were
+/// granted.
+fn granted_of_last(outcomes: &mut Vec<OutcomeRun>, requests: u64) -> u64 {
+    let mut left = requests;
+    let mut granted = 0;
+    while let Some(run) = outcomes.last_mut().filter(|_| left > 0) {
+        let count = run.count.min(left);
+        left -= count;
+        run.count -= count;
+        if run.outcome == Outcome::Granted {
+            granted += count;
+        }
+        if run.count == 0 {
+            outcomes.pop();
+        }
+    }
+    granted
+}
+
 /// A call in flight: lands once, and on drop where it has not.
 struct FlightGuard<'a> {
     engine: &'a Arc<Engine>,
-    cell: Arc<Cell>,
+    plan: Plan,
     landed: bool,
 }
 
@@ -196,29 +248,44 @@ impl FlightGuard<'_> {
         self.landed = true;
         let engine = self.engine;
         let mut state = engine.lock();
-        let mut unwanted = 0;
+        let mut left = Vec::new();
+        let mut busy = None;
         let wake = match answer {
-            Ok(Landing { reply, id, dated, audited }) => {
+            Ok(Landing { mut reply, id, dated, hold_end, audited }) => {
                 // Whoever has never seen the rate has not applied it by an error.
                 let applied = reply.outcomes.iter().any(|run| run.outcome != Outcome::ExceedsRate);
                 if applied || state.seen_rate.is_some() {
                     state.seen_rate = Some(reply.rate.permits());
                 }
-                state.rate = Some(reply.rate);
+                let old = state.rate.replace(reply.rate);
+                let other_rate = old.is_some_and(|old| old != reply.rate);
                 if audited || state.audited.is_none() {
                     state.audited = Some(reply.now);
                 }
+                let now = engine.core.now();
+                if let Some(denials) = engine.denials.get() {
+                    let granted = reply.outcomes.iter().any(|run| run.outcome == Outcome::Granted);
+                    // What may have come back since it was asked for is not known to the answer.
+                    let refusal = Refusal::of(&self.plan.runs, &reply.outcomes)
+                        .filter(|_| state.changes == self.plan.changes);
+                    denials.answered(now, dated, refusal, granted || other_rate, reply.rate);
+                }
+                let leased = granted_of_last(&mut reply.outcomes, self.plan.leased);
+                let waits = |run: &OutcomeRun| matches!(run.outcome, Outcome::Waiting(_));
+                let somebody_waits = reply.outcomes.iter().any(waits);
                 let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
-                let mut settled =
-                    state.queue.replied(engine.core.now(), dated, rate, reply.outcomes);
-                unwanted = settled.unwanted;
+                let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);
+                if settled.unwanted > 0 {
+                    left.push((self.plan.cell.clone(), settled.unwanted));
+                }
                 let decided = Decided {
                     entry: Entry {
                         id,
                         date: reply.entry_date,
-                        granted: settled.granted,
+                        granted: settled.granted + leased,
                         returned: AtomicU64::new(0),
                         left: AtomicU64::new(settled.granted),
+                        credited: AtomicU64::new(0),
                         returning: AtomicBool::new(false),
                     },
                     rate: reply.rate,
@@ -226,7 +293,23 @@ impl FlightGuard<'_> {
                     outcomes: std::mem::take(&mut settled.outcomes),
                     fresh_from: settled.fresh_from,
                 };
-                state.settle(&self.cell, settled, Answer::Decided(decided))
+                let wake = state.settle(&self.plan.cell, settled, Answer::Decided(decided));
+                if other_rate || somebody_waits {
+                    // What is held back would be used by those who come after whoever waits.
+                    engine.end_leases_locked(&mut state, &mut left);
+                }
+                if leased > 0 {
+                    let cell = self.plan.cell.clone();
+                    let lease = Lease { cell, permits: leased as u32, end: hold_end };
+                    if somebody_waits || state.closed {
+                        left.push((lease.cell, leased));
+                    } else {
+                        engine.take_lease_in(&mut state, lease, &mut left);
+                    }
+                }
+                // Whoever waits for the end of it all must not miss what follows.
+                busy = (!left.is_empty()).then(|| Tasks::begin(&engine.core));
+                wake
             }
             Err(failure) => {
                 if failure.execution == Execution::Unknown {
@@ -237,7 +320,7 @@ impl FlightGuard<'_> {
                     _ => state.queue.failed(),
                 };
                 let fresh = settled.fresh;
-                state.settle(&self.cell, settled, Answer::Failed { failure, fresh })
+                state.settle(&self.plan.cell, settled, Answer::Failed { failure, fresh })
             }
         };
         state.direct = None;
@@ -250,9 +333,8 @@ impl FlightGuard<'_> {
         if drive {
             driver::spawn(engine.clone(), None);
         }
-        if unwanted > 0 {
-            engine.give_back(self.cell.clone(), unwanted);
-        }
+        engine.give_back_all(left);
+        drop(busy);
         wake.into_iter().for_each(Waker::wake);
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) returned: AtomicU64,
     /// What is left of it, as far as is known.
     pub(crate) left: AtomicU64,
+    /// How much of that is known to have come back.
+    pub(crate) credited: AtomicU64,
     /// A refund goes on in the background.
     pub(crate) returning: AtomicBool,
 }

@@ -14,7 +14,8 @@ const GATHER_ENOUGH: usize = 512;
 
 /// Whether a driver must be started; the caller then must do it.
 pub(super) fn is_needed(state: &mut State) -> bool {
-    if state.driving || state.queue.is_idle() || !rt::can_spawn() {
+    let nothing_to_do = state.queue.is_idle() && !state.leases.is_call_wanted();
+    if state.driving || nothing_to_do || !rt::can_spawn() {
         return false;
     }
     state.driving = true;
@@ -59,7 +60,7 @@ impl Driver<'_> {
             let mut wake = Vec::new();
             let next = {
                 let mut state = engine.lock();
-                let next = state.step(engine.core.now(), &mut wake);
+                let next = state.step(engine, &mut wake);
                 state.asleep = matches!(next, Next::InFlight | Next::SleepUntil(_));
                 if matches!(next, Next::Idle) {
                     state.driving = false;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -15,22 +15,31 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
-use crate::queue::{Queue, Settled, Step, Ticket, Time, Turn};
+use crate::options::LimiterOptions;
+use crate::queue::{Call, Patience, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{Outcome, Store, Wait};
+use crate::store::{Outcome, Run, Store, Wait};
 use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
 mod call;
 pub(crate) mod cell;
+mod denials;
 mod driver;
+pub(crate) mod lease;
 #[cfg(all(test, shuttle))]
 mod model_tests;
+pub(crate) mod pool;
 mod refund;
 mod rt;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
 use call::Plan;
 use cell::{Answer, Cell};
+use denials::Denials;
+use lease::{Leases, Leasing};
+use pool::{Nanos, Taken};
 use rt::{Mutex, MutexGuard};
 
 /// The pauses between attempts of a call that failed for now: each twice the one before.
@@ -54,6 +63,10 @@ pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
+    /// Denials that are remembered, where its user wants them to be.
+    denials: OnceLock<Denials>,
+    /// Permits that are taken ahead, where its user wants them to be.
+    leasing: OnceLock<Leasing>,
     state: Mutex<State>,
     /// Rung when a sleeping driver has something to look at.
     bell: Notify,
@@ -80,6 +93,9 @@ struct State {
     audited: Option<i64>,
     /// The rates that handles carry.
     carried: Vec<Rate>,
+    /// Goes up when permits may have come back: what was decided before says nothing any more.
+    changes: u64,
+    leases: Leases,
 }
 
 enum Late {
@@ -92,6 +108,13 @@ impl Core {
     /// The time of the queues.
     pub(crate) fn now(&self) -> Time {
         micros(rt::now().saturating_duration_since(self.origin))
+    }
+
+    /// The time of what is answered without a call.
+    #[inline]
+    pub(crate) fn nanos(&self) -> Nanos {
+        let since = rt::now().saturating_duration_since(self.origin);
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
     }
 
     fn instant_of(&self, time: Time) -> Instant {
@@ -119,6 +142,8 @@ impl Engine {
             name,
             keys,
             core,
+            denials: OnceLock::new(),
+            leasing: OnceLock::new(),
             state: Mutex::new(State {
                 queue: Queue::default(),
                 open: Arc::default(),
@@ -131,6 +156,8 @@ impl Engine {
                 rate: None,
                 audited: None,
                 carried: Vec::new(),
+                changes: 0,
+                leases: Leases::default(),
             }),
             bell: Notify::new(),
         }
@@ -140,17 +167,87 @@ impl Engine {
     pub(crate) fn ask_again(&self) {
         let mut state = self.lock();
         state.queue.ask_again();
+        self.forget_denials(&mut state);
         if state.asleep {
             drop(state);
             self.bell.notify_one();
         }
     }
 
-    /// This client has set the rate itself.
-    pub(crate) fn set_seen_rate(&self, rate: Rate) {
+    /// This client has set the rate itself: what was leased under the old one is given up.
+    pub(crate) fn set_seen_rate(self: &Arc<Self>, rate: Rate) {
+        self.end_leases();
         let mut state = self.lock();
         state.seen_rate = Some(rate.permits());
         state.rate = Some(rate);
+        self.forget_denials(&mut state);
+    }
+
+    fn forget_denials(&self, state: &mut State) {
+        state.changes += 1;
+        if let Some(denials) = self.denials.get() {
+            denials.clear();
+        }
+    }
+
+    /// Takes options over, beside those that it has. One that it has otherwise is refused, with
+    /// the reason.
+    pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
+        // With the state locked two callers cannot set half of their options each.
+        let _state = self.lock();
+        if let (Some(wanted), Some(has)) = (options.denial_memory, self.denials.get())
+            && has.longest() != wanted
+        {
+            return Err(format!(
+                "a denial memory of {wanted:?}; this client's limiter of the name has one of {:?}",
+                has.longest()
+            ));
+        }
+        if let (Some(wanted), Some(has)) = (options.lease, self.leasing.get())
+            && has.terms != wanted
+        {
+            return Err(format!(
+                "a lease of {wanted}; this client's limiter of the name has one of {}",
+                has.terms
+            ));
+        }
+        if let Some(terms) = options.lease {
+            let _ = self.leasing.set(Leasing::new(terms));
+        }
+        if let Some(longest) = options.denial_memory {
+            let _ = self.denials.set(Denials::new(longest));
+        }
+        Ok(())
+    }
+
+    /// Whether there can be requests that need no call.
+    #[inline]
+    pub(crate) fn answers_locally(&self) -> bool {
+        self.denials.get().is_some() || self.leasing.get().is_some()
+    }
+
+    /// The answer to a request that needs no call.
+    #[inline]
+    pub(crate) fn answer_locally(
+        self: &Arc<Self>,
+        permits: u64,
+        patience: Patience,
+    ) -> Option<Local> {
+        if let Some(taken) = self.take_leased(permits) {
+            return Some(Local::Leased(taken));
+        }
+        if patience == Patience::None
+            && let Some(denials) = self.denials.get()
+            && let Some((wait, rate)) = denials.denial(permits, || self.core.now())
+        {
+            return Some(Local::Denied(wait, rate));
+        }
+        None
+    }
+
+    /// The rate in force at the last answer.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.lock().rate
     }
 
     /// What this client last saw may have been replaced by itself, with an unknown outcome.
@@ -170,13 +267,17 @@ impl Engine {
     }
 
     /// Fails all who wait, and all who come; a call in flight is still answered.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(self: &Arc<Self>) {
+        let mut left = Vec::new();
         let mut state = self.lock();
         state.closed = true;
+        self.forget_denials(&mut state);
+        self.end_leases_locked(&mut state, &mut left);
         let drained = state.queue.drain();
         let wake = state.fail_late(drained, &closed());
         drop(state);
         self.bell.notify_one();
+        self.give_back_all(left);
         wake.into_iter().for_each(Waker::wake);
     }
 
@@ -187,8 +288,8 @@ impl Engine {
 
 impl State {
     /// What to do next. Those who are refused before it are told by the caller's waking `wake`.
-    fn step(&mut self, now: Time, wake: &mut Vec<Waker>) -> Next {
-        let Turn { step, refused } = self.queue.step(now);
+    fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
+        let Turn { step, refused } = self.queue.step(engine.core.now());
         if !refused.is_empty() {
             self.open.settle_some_late();
         }
@@ -197,16 +298,20 @@ impl State {
             wake.extend(waker);
         }
         match step {
-            Step::Call(call) => Next::Call(Plan {
-                runs: call.runs,
-                create: call.create.map(|index| self.carried[usize::from(index)]),
-                due: call.due,
-                cell: std::mem::take(&mut self.open),
-                seen_rate: self.seen_rate,
-                audit: self.audited.zip(self.rate),
-            }),
+            Step::Call(call) => {
+                // Where somebody has waited already, nothing is taken ahead of the queue.
+                let leased = if self.queue.asks_again() { 0 } else { self.lease_wanted(engine) };
+                Next::Call(self.plan(engine, call, leased))
+            }
             Step::SleepUntil(time) => Next::SleepUntil(time),
             Step::InFlight => Next::InFlight,
+            Step::Idle if self.leases.is_call_wanted() => match self.lease_wanted(engine) {
+                0 => Next::Idle,
+                leased => {
+                    let call = self.queue.call_for_nobody();
+                    Next::Call(self.plan(engine, call, leased))
+                }
+            },
             Step::Idle => Next::Idle,
         }
     }
@@ -223,6 +328,37 @@ impl State {
             self.carried.len() - 1
         });
         index as u16
+    }
+
+    /// How many permits the call that is made now takes ahead.
+    fn lease_wanted(&mut self, engine: &Engine) -> u64 {
+        self.leases.called();
+        match engine.leasing.get() {
+            Some(leasing) if !self.closed => {
+                self.leases.wants(leasing, self.rate, engine.core.nanos())
+            }
+            _ => 0,
+        }
+    }
+
+    fn plan(&mut self, engine: &Engine, call: Call, leased: u64) -> Plan {
+        let mut runs = call.runs;
+        let mut hold_ms = 0;
+        if let Some(leasing) = engine.leasing.get().filter(|_| leased > 0) {
+            runs.push(Run { permits: 1, patience_ms: 0, count: leased });
+            hold_ms = leasing.hold_ms();
+        }
+        Plan {
+            runs,
+            leased,
+            hold_ms,
+            create: call.create.map(|index| self.carried[usize::from(index)]),
+            due: call.due,
+            cell: std::mem::take(&mut self.open),
+            seen_rate: self.seen_rate,
+            audit: self.audited.zip(self.rate),
+            changes: self.changes,
+        }
     }
 
     /// Writes down what a call settled; answers whom to wake.
@@ -252,6 +388,15 @@ enum Next {
     SleepUntil(Time),
     InFlight,
     Idle,
+}
+
+/// What is answered without a call.
+#[derive(Debug)]
+pub(crate) enum Local {
+    /// Taken out of a lease.
+    Leased(Taken),
+    /// The server has refused as much, and the wait that it named is not over.
+    Denied(Wait, Rate),
 }
 
 /// What a caller is told.

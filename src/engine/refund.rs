@@ -1,7 +1,7 @@
 //! Giving permits back: a grant's own, and those that nobody took.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use super::cell::{Cell, Decided, Entry};
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, rt};
 use crate::error::{Execution, Failure};
 use crate::store::RefundCall;
+use crate::wire::entry::EntryId;
 
 /// How long a refund that nobody waits for is attempted.
 const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
@@ -43,6 +44,33 @@ impl Engine {
         });
     }
 
+    /// Gives back, in the background, all that calls of these dates may have been granted whose
+    /// answers were lost. One that is still on its way then is granted for nothing, and expires.
+    pub(super) fn give_back_lost(
+        self: &Arc<Self>,
+        id: EntryId,
+        dates: impl Iterator<Item = i64>,
+        permits: u64,
+    ) {
+        for date in dates.filter(|_| rt::can_spawn()) {
+            let (engine, guard) = (self.clone(), Tasks::begin(&self.core));
+            rt::spawn(async move {
+                let _guard = guard;
+                let entry = Entry {
+                    id,
+                    date,
+                    granted: permits,
+                    returned: AtomicU64::new(permits),
+                    credited: AtomicU64::new(0),
+                    left: AtomicU64::new(permits),
+                    returning: AtomicBool::new(true),
+                };
+                let deadline = rt::now() + BACKGROUND_DEADLINE;
+                let _ = engine.return_to_store(&entry, permits, deadline).await;
+            });
+        }
+    }
+
     /// Gives back permits of an entry; answers how many were credited.
     pub(crate) async fn refund(
         &self,
@@ -51,15 +79,18 @@ impl Engine {
         deadline: Duration,
     ) -> Result<u64, Failure> {
         let entry = &decided.entry;
-        let returned = entry.returned.fetch_add(permits, Ordering::SeqCst) + permits;
-        let answer = self.return_to_store(entry, returned, rt::now() + deadline).await;
+        let before = entry.returned.fetch_add(permits, Ordering::SeqCst);
+        let answer = self.return_to_store(entry, before + permits, rt::now() + deadline).await;
+        // One refund can carry another's permits along: what was asked back first came back first.
+        let answer = answer.map(|credited| credited.saturating_sub(before).min(permits));
         if answer.as_ref().is_err_and(|failure| failure.execution != Execution::Unknown) {
             entry.returned.fetch_sub(permits, Ordering::SeqCst);
         }
-        answer.map(|credited| credited.min(permits))
+        answer
     }
 
-    /// Repeating a refund changes nothing, so it is attempted until the deadline.
+    /// Repeating a refund changes nothing, so it is attempted until the deadline. Answers how many
+    /// permits of the entry have come back so far.
     async fn return_to_store(
         &self,
         entry: &Entry,
@@ -81,7 +112,8 @@ impl Engine {
                     if credited > 0 {
                         self.ask_again();
                     }
-                    return Ok(credited);
+                    let before = entry.credited.fetch_add(credited, Ordering::SeqCst);
+                    return Ok(before + credited);
                 }
                 Err(failure) => failure,
             };

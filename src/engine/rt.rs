@@ -5,7 +5,7 @@
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
-    pub(crate) use std::sync::{Mutex, MutexGuard};
+    pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
     use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ mod model {
     use std::cell::Cell;
     use std::time::Duration;
 
-    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
     use tokio::time::Instant;
 
     thread_local! {

@@ -134,6 +134,7 @@ impl RateLimiter {
         let deleted = self
             .ask(Operation::Delete, || self.engine.core.store.delete(&self.engine.keys))
             .await?;
+        self.engine.end_leases();
         self.engine.ask_again();
         Ok(deleted)
     }
@@ -155,6 +156,7 @@ impl RateLimiter {
         let to = self.client.keys(name, Operation::Rename)?;
         let store = &self.engine.core.store;
         self.ask(Operation::Rename, || store.rename(&self.engine.keys, &to)).await?;
+        self.engine.end_leases();
         self.engine.ask_again();
         Ok(())
     }

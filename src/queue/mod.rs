@@ -339,6 +339,19 @@ impl<W> Queue<W> {
         refused
     }
 
+    /// Whether the call in flight asks for somebody who has waited already.
+    pub(crate) fn asks_again(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.asked_before > 0)
+    }
+
+    /// A call that asks for nobody in the queue is sent, while nobody stands in it. It is answered
+    /// as any other, with no outcomes.
+    pub(crate) fn call_for_nobody(&mut self) -> Call {
+        debug_assert!(self.is_idle());
+        self.flight = Some(Flight { members: Vec::new(), asked_before: 0, left_out: Vec::new() });
+        Call::default()
+    }
+
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
     /// answer's date began; waits count from there.
     pub(crate) fn replied(

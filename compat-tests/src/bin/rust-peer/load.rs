@@ -6,57 +6,66 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use hdrhistogram::Histogram;
-use redisson_rate_limiter::{Client, Decision, Error, RateLimiter};
+use redisson_rate_limiter::{Client, Decision, Error, LimiterOptions, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::protocol::{Failure, Line};
 
-/// `load`: calls that never wait.
+/// `load`: calls that never wait, through limiters that have the options asked for. Options stay
+/// with a limiter's name for as long as the peer runs.
 pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> {
-    for option in ["lease", "denialMemoryMs"] {
-        if line.has(option) {
-            return Err(Failure::invalid(format!("{option}: there is no such option yet")));
-        }
-    }
+    let options = options(line)?;
     let name = line.text("name")?;
     let limiters = match line.whole_or("limiters", 1)? {
         0 => return Err(Failure::invalid("limiters is 0; allowed is a whole number from 1")),
-        1 => vec![client.limiter(name)?],
+        1 => vec![client.limiter_with(name, options)?],
         many => {
             let names = (0..many).map(|i| format!("{name}{i}"));
-            names.map(|name| client.limiter(&name)).collect::<Result<_, _>>()?
+            names.map(|name| client.limiter_with(&name, options)).collect::<Result<_, _>>()?
         }
     };
-    let load = Load::new(line)?;
-    load.run(&limiters, Ask::Now).await
+    Load::new(line)?.run(&limiters, Call::Now).await
 }
 
-/// `waitLoad`: calls that wait, each as long as there is time left. A task whose call cannot be
-/// granted in the time that is left has nothing left to ask for.
+fn options(line: &Line) -> Result<LimiterOptions, Failure> {
+    let mut options = LimiterOptions::new();
+    if let Some(lease) = line.part("lease")? {
+        let permits = lease.whole("permits")?;
+        let permits = u32::try_from(permits)
+            .map_err(|_| Failure::invalid(format!("lease: {permits} permits are too many")))?;
+        options = options.lease(permits, lease.millis("holdMs")?);
+    }
+    if line.has("denialMemoryMs") {
+        options = options.denial_memory(line.millis("denialMemoryMs")?);
+    }
+    Ok(options)
+}
+
+/// `waitLoad`: calls that wait, each as long as there is time left.
 pub(crate) async fn waiting(limiter: &RateLimiter, line: &Line) -> Result<Value, Failure> {
-    let load = Load::new(line)?;
-    load.run(std::slice::from_ref(limiter), Ask::Waiting).await
+    Load::new(line)?.run(std::slice::from_ref(limiter), Call::Waiting).await
 }
 
-/// How a load asks for permits.
 #[derive(Clone, Copy)]
-enum Ask {
+enum Call {
     Now,
     Waiting,
 }
 
-impl Ask {
-    async fn once(
+impl Call {
+    async fn run(
         self,
         limiter: &RateLimiter,
         permits: u64,
         end: Instant,
     ) -> Result<Decision, Error> {
         match self {
-            Ask::Now => limiter.try_acquire_now(permits).await,
-            Ask::Waiting => {
+            Call::Now => limiter.try_acquire_now(permits).await,
+            Call::Waiting => {
                 let left = end.saturating_duration_since(Instant::now());
                 let decision = limiter.try_acquire(permits, left).await?;
+                // A task whose call cannot be granted in the time that is left has nothing left to
+                // ask for.
                 if !decision.is_granted() {
                     tokio::time::sleep_until(end.into()).await;
                 }
@@ -65,6 +74,13 @@ impl Ask {
         }
     }
 }
+
+/// How long calls take without a look at the clock between them, and how many there can be.
+///
+/// Calls that take a fraction of a microsecond would spend more on being timed than on what they
+/// do: they are timed in stretches.
+const LOOK_EVERY: Duration = Duration::from_micros(2);
+const LONGEST_STRETCH: u32 = 64;
 
 struct Load {
     permits: u64,
@@ -96,7 +112,7 @@ impl Load {
         })
     }
 
-    async fn run(self, limiters: &[RateLimiter], ask: Ask) -> Result<Value, Failure> {
+    async fn run(self, limiters: &[RateLimiter], call: Call) -> Result<Value, Failure> {
         let begun = Instant::now();
         let end = begun + self.time;
         let permits = self.permits;
@@ -105,20 +121,28 @@ impl Load {
             let limiter = limiters[task % limiters.len()].clone();
             tokio::spawn(async move {
                 let (mut granted, mut denied, mut errors) = (0, 0, 0);
+                let mut stretch = 1;
                 let mut from = Instant::now();
                 while from < end {
-                    match ask.once(&limiter, permits, end).await {
-                        Ok(Decision::Granted(_)) => granted += 1,
-                        Ok(_) => denied += 1,
-                        Err(error) => {
-                            if errors == 0 {
-                                eprintln!("rust-peer: load: {error}");
+                    for _ in 0..stretch {
+                        match call.run(&limiter, permits, end).await {
+                            Ok(Decision::Granted(_)) => granted += 1,
+                            Ok(_) => denied += 1,
+                            Err(error) => {
+                                if errors == 0 {
+                                    eprintln!("rust-peer: load: {error}");
+                                }
+                                errors += 1;
                             }
-                            errors += 1;
                         }
                     }
                     let now = Instant::now();
-                    tally.record(now - from);
+                    tally.record(now - from, stretch);
+                    stretch = if now - from < LOOK_EVERY {
+                        (stretch * 2).min(LONGEST_STRETCH)
+                    } else {
+                        (stretch / 2).max(1)
+                    };
                     from = now;
                 }
                 tally.granted.fetch_add(granted, Ordering::Relaxed);
@@ -132,12 +156,19 @@ impl Load {
 }
 
 impl Tally {
-    fn record(&self, latency: Duration) {
+    /// So many calls, one after the other, took so long. Any of them may have been the slow one, so
+    /// one counts with all of the time, the others with their share: no call is taken for faster
+    /// than the slowest was.
+    fn record(&self, took: Duration, calls: u32) {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed));
         let shard = THREAD.with(|thread| thread % self.latencies.len());
         let mut histogram = self.latencies[shard].lock().unwrap_or_else(PoisonError::into_inner);
-        histogram.saturating_record(latency.as_micros() as u64);
+        histogram.saturating_record(took.as_micros() as u64);
+        if calls > 1 {
+            let share = (took / calls).as_micros() as u64;
+            histogram.saturating_record_n(share, u64::from(calls - 1));
+        }
     }
 
     fn report(&self, elapsed: Duration) -> Value {

@@ -70,6 +70,17 @@ impl Line {
         self.args.get(name).is_some_and(|value| !value.is_null())
     }
 
+    /// The arguments under this name, where there are any.
+    pub(crate) fn part(&self, name: &str) -> Result<Option<Line>, Failure> {
+        match self.args.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(args)) => {
+                Ok(Some(Line { id: Value::Null, op: self.op.clone(), args: args.clone() }))
+            }
+            found => Err(unusable(name, "an object", found)),
+        }
+    }
+
     pub(crate) fn rate(&self) -> Result<Rate, Failure> {
         let mode = match self.text("mode")? {
             "OVERALL" => Mode::Overall,

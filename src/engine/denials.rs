@@ -1,0 +1,256 @@
+//! Denials that are still known to hold, so that nobody has to ask for them again.
+
+use std::time::Duration;
+
+use super::rt::atomic::{AtomicU64, Ordering, fence};
+use crate::queue::Time;
+use crate::rate::{Mode, Rate};
+use crate::store::{Outcome, OutcomeRun, Run, Wait};
+
+/// The last denial of one limiter in one client, readable without a lock.
+///
+/// Writers hold the engine's lock. A reader that meets a writer takes it for no denial: the
+/// version is odd while the fields change, and another one after it.
+#[derive(Debug)]
+pub(crate) struct Denials {
+    /// No denial is believed for longer.
+    longest: Duration,
+    version: AtomicU64,
+    /// Believed before this; 0 for no denial.
+    until: AtomicU64,
+    /// When the permits that were refused can be had.
+    free_at: AtomicU64,
+    /// The permits that were refused, with a mark for a wait that is a lower bound.
+    refused: AtomicU64,
+    /// The permits of the rate then in force with a mark for its mode, its interval, its
+    /// keep-alive.
+    rate: [AtomicU64; 3],
+}
+
+/// The mark beside a number of at most 2^53.
+const MARK: u64 = 1 << 63;
+
+/// A refusal as a call's answer tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) permits: u64,
+    pub(crate) wait: Wait,
+}
+
+impl Refusal {
+    /// The refusal of the fewest permits in this answer. None where a request waits: it may give
+    /// up, and what was refused behind it then fits.
+    pub(crate) fn of(runs: &[Run], outcomes: &[OutcomeRun]) -> Option<Refusal> {
+        let mut fewest: Option<Refusal> = None;
+        let mut runs = runs.iter().map(|run| (run.permits, run.count));
+        let mut run = runs.next();
+        for outcome in outcomes {
+            let mut count = outcome.count;
+            while let Some((permits, left)) = &mut run
+                && count > 0
+            {
+                match outcome.outcome {
+                    Outcome::Waiting(_) | Outcome::Undecided => return None,
+                    Outcome::Refused(wait) if fewest.is_none_or(|few| *permits < few.permits) => {
+                        fewest = Some(Refusal { permits: *permits, wait });
+                    }
+                    _ => {}
+                }
+                let here = count.min(*left);
+                count -= here;
+                *left -= here;
+                if *left == 0 {
+                    run = runs.next();
+                }
+            }
+        }
+        fewest
+    }
+}
+
+impl Denials {
+    pub(crate) fn new(longest: Duration) -> Self {
+        Denials {
+            longest,
+            version: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            free_at: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            rate: Default::default(),
+        }
+    }
+
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// The wait of a request that does not wait, and the rate, where it is known to be denied.
+    /// More than the rate is for the server to answer.
+    #[inline]
+    pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {
+        let version = self.version.load(Ordering::Acquire);
+        let until = self.until.load(Ordering::Relaxed);
+        if until == 0 || version % 2 == 1 {
+            return None;
+        }
+        let free_at = self.free_at.load(Ordering::Relaxed);
+        let refused = self.refused.load(Ordering::Relaxed);
+        let [rate, interval, keep_alive] =
+            [0, 1, 2].map(|field| self.rate[field].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        if !(refused & !MARK..=rate & !MARK).contains(&permits) {
+            return None;
+        }
+        let now = now();
+        if now >= until {
+            return None;
+        }
+        let ms = (free_at - now).div_ceil(1000);
+        let at_least = refused & MARK != 0 || permits > refused & !MARK;
+        let mode = if rate & MARK == 0 { Mode::Overall } else { Mode::PerClient };
+        let rate = Rate::from_wire(mode, rate & !MARK, interval, keep_alive);
+        Some((Wait { ms, at_least }, rate))
+    }
+
+    /// A call was answered. `dated`: the time from which its waits count; `outdated`: what was
+    /// known before it is not true any more.
+    pub(crate) fn answered(
+        &self,
+        now: Time,
+        dated: Time,
+        refusal: Option<Refusal>,
+        outdated: bool,
+        rate: Rate,
+    ) {
+        if outdated {
+            self.clear();
+        }
+        let Some(Refusal { permits, wait }) = refusal else { return };
+        let known = now < self.until.load(Ordering::Relaxed);
+        if known && permits > self.refused.load(Ordering::Relaxed) & !MARK {
+            return;
+        }
+        let free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
+        let until = free_at.min(now.saturating_add(super::micros(self.longest)));
+        if permits > rate.permits() || until <= now {
+            return;
+        }
+        self.write(|| {
+            let mark = |marked: bool| if marked { MARK } else { 0 };
+            let per_client = rate.mode() == Mode::PerClient;
+            self.until.store(until, Ordering::Relaxed);
+            self.free_at.store(free_at, Ordering::Relaxed);
+            self.refused.store(permits | mark(wait.at_least), Ordering::Relaxed);
+            self.rate[0].store(rate.permits() | mark(per_client), Ordering::Relaxed);
+            self.rate[1].store(rate.interval_ms(), Ordering::Relaxed);
+            self.rate[2].store(rate.keep_alive_ms(), Ordering::Relaxed);
+        });
+    }
+
+    /// Permits may have come back.
+    pub(crate) fn clear(&self) {
+        if self.until.load(Ordering::Relaxed) != 0 {
+            self.write(|| self.until.store(0, Ordering::Relaxed));
+        }
+    }
+
+    fn write(&self, fields: impl FnOnce()) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        fields();
+        self.version.store(version + 2, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Time = 1000;
+
+    fn rate() -> Rate {
+        Rate::from_wire(Mode::PerClient, 10, 1000, 5000)
+    }
+
+    fn refusal(permits: u64, ms: u64) -> Option<Refusal> {
+        Some(Refusal { permits, wait: Wait { ms, at_least: false } })
+    }
+
+    fn wait(denials: &Denials, permits: u64, now: Time) -> Option<(u64, bool)> {
+        denials.denial(permits, || now).map(|(wait, found)| {
+            assert_eq!(found, rate());
+            (wait.ms, wait.at_least)
+        })
+    }
+
+    #[test]
+    fn a_denial_holds_for_as_many_permits_or_more_until_its_wait_is_over() {
+        let denials = Denials::new(Duration::from_secs(60));
+        assert_eq!(wait(&denials, 3, 0), None);
+        denials.answered(20 * MS, 10 * MS, refusal(3, 100), false, rate());
+        assert_eq!(wait(&denials, 3, 20 * MS), Some((90, false)));
+        assert_eq!(wait(&denials, 4, 20 * MS + 1), Some((90, true)));
+        assert_eq!(wait(&denials, 2, 20 * MS), None, "fewer may fit");
+        assert_eq!(wait(&denials, 11, 20 * MS), None, "more than the rate is an error");
+        assert_eq!(wait(&denials, 3, 110 * MS - 1), Some((1, false)));
+        assert_eq!(wait(&denials, 3, 110 * MS), None);
+    }
+
+    #[test]
+    fn it_is_believed_no_longer_than_the_bound() {
+        let denials = Denials::new(Duration::from_millis(50));
+        denials.answered(0, 0, refusal(1, 100), false, rate());
+        assert_eq!(wait(&denials, 1, 50 * MS - 1), Some((51, false)));
+        assert_eq!(wait(&denials, 1, 50 * MS), None);
+    }
+
+    #[test]
+    fn it_is_forgotten_when_permits_come_back() {
+        let denials = Denials::new(Duration::from_secs(60));
+        denials.answered(0, 0, refusal(1, 100), false, rate());
+        denials.clear();
+        assert_eq!(wait(&denials, 1, 0), None);
+        denials.answered(0, 0, refusal(2, 100), false, rate());
+        denials.answered(0, 0, None, true, rate());
+        assert_eq!(wait(&denials, 2, 0), None, "a grant says that there are some");
+    }
+
+    #[test]
+    fn fewer_permits_say_more() {
+        let denials = Denials::new(Duration::from_secs(60));
+        denials.answered(0, 0, refusal(2, 100), false, rate());
+        denials.answered(0, 0, refusal(5, 300), false, rate());
+        assert_eq!(wait(&denials, 2, 0), Some((100, false)));
+        denials.answered(0, 0, refusal(1, 50), false, rate());
+        assert_eq!(wait(&denials, 1, 0), Some((50, false)));
+        denials.answered(50 * MS, 50 * MS, refusal(5, 300), false, rate());
+        assert_eq!(wait(&denials, 5, 50 * MS), Some((300, false)), "what is over is replaced");
+    }
+
+    #[test]
+    fn the_fewest_permits_refused_are_found_in_an_answer() {
+        let runs =
+            [(5, 2), (1, 1), (2, 3)].map(|(permits, count)| Run { permits, patience_ms: 0, count });
+        let short = Wait { ms: 3, at_least: false };
+        let long = Wait { ms: 9, at_least: true };
+        let answer = |outcomes: &[(u64, Outcome)]| {
+            let runs_of = |&(count, outcome): &(u64, Outcome)| OutcomeRun { count, outcome };
+            Refusal::of(&runs, &outcomes.iter().map(runs_of).collect::<Vec<_>>())
+        };
+        let (yes, no) = (Outcome::Granted, Outcome::Refused);
+        assert_eq!(answer(&[(6, yes)]), None);
+        assert_eq!(
+            answer(&[(1, yes), (1, no(long)), (2, yes), (2, no(short))]),
+            Some(Refusal { permits: 2, wait: short })
+        );
+        assert_eq!(
+            answer(&[(2, no(long)), (4, no(short))]),
+            Some(Refusal { permits: 1, wait: short })
+        );
+        assert_eq!(answer(&[(2, no(long)), (1, Outcome::Waiting(long)), (3, no(long))]), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! The permits of a lease, taken without a lock.
+
+use super::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Nanoseconds since the client's origin: the time of what is answered without a call.
+pub(crate) type Nanos = u64;
+
+/// What is left of the lease in use.
+///
+/// One word holds the lease's number and the permits left, so that a take is one exchange. The
+/// lease's end stands beside it, and is written only while no lease is in use: the number has
+/// changed by then, so that an exchange for the lease before fails. Hence a take that succeeds has
+/// looked at the end of the lease that it took from.
+///
+/// Only takes and put-backs come without the engine's lock.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Pool {
+    /// The lease's number (its upper half) and the permits left.
+    word: AtomicU64,
+    end: AtomicU64,
+    /// Another lease is there already, for when this one is used up.
+    has_next: AtomicBool,
+    /// A take that leaves less than this asks for another lease.
+    low: u64,
+}
+
+/// The number of a lease. It wraps, after more leases than anybody remembers.
+pub(crate) type LeaseNumber = u32;
+
+/// Permits taken out of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) lease: LeaseNumber,
+    /// What it left.
+    pub(crate) left: u32,
+    /// It is time to ask for another lease.
+    pub(crate) runs_low: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(low: u32) -> Self {
+        Pool {
+            word: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            has_next: AtomicBool::new(false),
+            low: low.into(),
+        }
+    }
+
+    /// Takes permits, unless there are fewer or the lease's end has come. The clock is read with
+    /// every take: nothing is used after the end.
+    #[inline]
+    pub(crate) fn take(&self, permits: u64, now: impl FnOnce() -> Nanos) -> Option<Taken> {
+        let mut word = self.word.load(Ordering::Acquire);
+        if left(word) < permits {
+            return None;
+        }
+        let now = now();
+        loop {
+            if left(word) < permits || now >= self.end.load(Ordering::Relaxed) {
+                return None;
+            }
+            let rest = word - permits;
+            match self.word.compare_exchange_weak(word, rest, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let runs_low = left(rest) < self.low && left(word) >= self.low;
+                    return Some(Taken { lease: number(word), left: left(rest) as u32, runs_low });
+                }
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Puts permits back that were taken out of this lease; answers whether it is still in use.
+    pub(crate) fn put_back(&self, lease: LeaseNumber, permits: u64) -> bool {
+        self.word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                (number(word) == lease).then(|| word + permits)
+            })
+            .is_ok()
+    }
+
+    /// Whether a take that found too little can be helped.
+    #[inline]
+    pub(crate) fn has_next(&self) -> bool {
+        self.has_next.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_has_next(&self, has_next: bool) {
+        self.has_next.store(has_next, Ordering::Release);
+    }
+
+    /// Ends the lease in use; answers what was left of it. Under the engine's lock.
+    pub(super) fn retire(&self) -> u64 {
+        let word = self.word.load(Ordering::Acquire);
+        // Nobody else changes the number.
+        let none = pack(number(word).wrapping_add(1), 0);
+        left(self.word.swap(none, Ordering::AcqRel))
+    }
+
+    /// Puts a new lease to use, and answers its number. Under the engine's lock, after a
+    /// [`retire`](Self::retire).
+    pub(super) fn publish(&self, permits: u32, end: Nanos) -> LeaseNumber {
+        let word = self.word.load(Ordering::Acquire);
+        debug_assert_eq!(left(word), 0, "the lease before was not retired");
+        let new = pack(number(word).wrapping_add(1), permits);
+        self.end.store(end, Ordering::Relaxed);
+        self.word.store(new, Ordering::Release);
+        number(new)
+    }
+
+    /// Brings the end of the lease in use forward. Under the engine's lock.
+    pub(super) fn set_end(&self, end: Nanos) {
+        self.end.store(end, Ordering::Relaxed);
+    }
+
+    /// Number and permits left, to see whether anything was taken meanwhile.
+    pub(super) fn word(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        left(self.word())
+    }
+}
+
+fn pack(number: LeaseNumber, permits: u32) -> u64 {
+    u64::from(number) << 32 | u64::from(permits)
+}
+
+fn number(word: u64) -> LeaseNumber {
+    (word >> 32) as LeaseNumber
+}
+
+fn left(word: u64) -> u64 {
+    word & u64::from(u32::MAX)
+}

@@ -1,0 +1,127 @@
+//! Denial memory.
+
+use super::*;
+
+fn memory(longest: u64) -> LimiterOptions {
+    LimiterOptions::new().denial_memory(ms(longest))
+}
+
+async fn exhausted(world: &World, longest: u64) -> (RateLimiter, Grant) {
+    let limiter = world.limiter(memory(longest)).await;
+    let all = grant(&limiter, 100).await;
+    (limiter, all)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_remembered_until_its_wait_is_over() {
+    let world = World::new();
+    let (limiter, _all) = exhausted(&world, 60_000).await;
+    sleep(ms(100)).await;
+    let first = denial(&limiter, 3).await;
+    assert_eq!((first.decided_by(), first.retry_after()), (DecidedBy::Server, ms(900)));
+
+    let calls = world.store.calls();
+    sleep(ms(300)).await;
+    let same = denial(&limiter, 3).await;
+    assert_eq!((same.decided_by(), same.retry_after()), (DecidedBy::Memory, ms(600)));
+    assert_eq!((same.is_at_least(), same.rate()), (false, Some(rate(100))));
+    let more = denial(&limiter, 4).await;
+    assert_eq!((more.decided_by(), more.is_at_least()), (DecidedBy::Memory, true));
+    assert_eq!(world.store.calls(), calls);
+    assert_eq!(denial(&limiter, 2).await.decided_by(), DecidedBy::Server, "fewer may fit");
+    assert!(matches!(limiter.try_acquire_now(101).await, Err(Error::ExceedsRate { .. })));
+
+    sleep(ms(600)).await;
+    assert_eq!(grant(&limiter, 3).await.decided_by(), DecidedBy::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_change_is_noticed_within_the_bound() {
+    let world = World::new();
+    let (limiter, _all) = exhausted(&world, 200).await;
+    let _ = denial(&limiter, 1).await;
+    let other = world.client().limiter("api").unwrap();
+    assert!(other.update_rate(rate(200), true).await.unwrap());
+    sleep(ms(199)).await;
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Memory);
+    sleep(ms(1)).await;
+    assert_eq!(grant(&limiter, 1).await.rate(), rate(200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_client_does_is_noticed_at_once() {
+    let world = World::new();
+    let (limiter, mut all) = exhausted(&world, 60_000).await;
+    let _ = denial(&limiter, 1).await;
+    assert_eq!(all.refund(1).await.unwrap(), 1);
+    let _ = grant(&limiter, 1).await;
+    let _ = denial(&limiter, 1).await;
+    assert_eq!(limiter.release(1).await.unwrap(), 1);
+    let _ = grant(&limiter, 1).await;
+    let _ = denial(&limiter, 1).await;
+    assert!(limiter.update_rate(rate(101), true).await.unwrap());
+    let _ = grant(&limiter, 1).await;
+    let _ = denial(&limiter, 1).await;
+    assert!(limiter.delete().await.unwrap());
+    assert!(matches!(limiter.try_acquire_now(1).await, Err(Error::NotInitialized { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_refund_overtakes_is_not_remembered() {
+    let world = World::new();
+    let (limiter, mut all) = exhausted(&world, 60_000).await;
+    let (refused, refunded) = tokio::join!(limiter.try_acquire_now(1), all.refund(1));
+    assert!(!refused.unwrap().is_granted());
+    assert_eq!(refunded.unwrap(), 1);
+    let _ = grant(&limiter, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_ask() {
+    let world = World::new();
+    let (limiter, _all) = exhausted(&world, 60_000).await;
+    let _ = denial(&limiter, 1).await;
+    let waiting = limiter.try_acquire(60, ms(1500)).await.unwrap();
+    assert!(matches!(waiting, Decision::Granted(grant) if grant.permits() == 60));
+    let _ = denial(&limiter, 41).await;
+    let _ = grant(&limiter, 40).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_behind_one_that_waits_is_not_remembered() {
+    let world = World::new();
+    let limiter = world.limiter(memory(60_000)).await;
+    let _ninety = grant(&limiter, 90).await;
+    let behind = {
+        let (waits, behind) = (limiter.acquire(20), limiter.try_acquire_now(5));
+        futures::pin_mut!(waits, behind);
+        match futures::future::select(waits, behind).await {
+            futures::future::Either::Right((behind, _)) => behind.unwrap().denied().unwrap(),
+            futures::future::Either::Left(_) => panic!("there are not twenty"),
+        }
+        // Here the one that waits gives up.
+    };
+    assert_ne!(behind.decided_by(), DecidedBy::Memory);
+    let _ = grant(&limiter, 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_belong_to_the_name() {
+    let world = World::new();
+    let client = world.client();
+    let plain = client.limiter("api").unwrap();
+    let lease = LimiterOptions::new().lease(10, ms(100));
+    client.limiter_with("api", memory(5)).unwrap();
+    client.limiter_with("api", lease.denial_memory(ms(5))).unwrap();
+    for other in [memory(6), LimiterOptions::new().lease(11, ms(100))] {
+        let error = client.limiter_with("api", other).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    }
+    client.limiter_with("other", memory(6)).unwrap();
+    plain.try_set_rate(rate(100)).await.unwrap();
+    let _ = grant(&plain, 100).await;
+    let _ = denial(&plain, 1).await;
+    assert_eq!(denial(&plain, 1).await.decided_by(), DecidedBy::Memory);
+    client.close().await;
+    assert!(matches!(plain.try_acquire_now(1).await, Err(Error::Closed { .. })));
+}

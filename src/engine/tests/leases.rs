@@ -1,0 +1,217 @@
+//! Leases.
+
+use super::*;
+
+fn lease(permits: u32, hold: u64) -> LimiterOptions {
+    LimiterOptions::new().lease(permits, ms(hold))
+}
+
+/// A limiter with a lease of 20 out, for 200 ms, and one permit of it used.
+async fn leased(world: &World) -> (RateLimiter, Grant) {
+    let limiter = world.limiter(lease(20, 200)).await;
+    // The first call learns the rate, the second one brings the lease.
+    for _ in 0..2 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    }
+    let first = grant(&limiter, 1).await;
+    assert_eq!((first.decided_by(), first.left(), first.rate()), (DecidedBy::Lease, 19, rate(100)));
+    (limiter, first)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_serves_without_calls() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let other = world.client().limiter("api").unwrap();
+    assert_eq!(other.available_permits().await.unwrap(), 78, "2 used, 20 leased");
+    let calls = world.store.calls();
+    for _ in 0..9 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    }
+    assert_eq!(world.store.calls(), calls);
+    assert_eq!(other.available_permits().await.unwrap(), 78);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_lease_is_there_before_the_first_is_used_up() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let calls = world.store.calls();
+    for used in 1..60 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease, "{used}");
+        settle().await;
+    }
+    let calls = world.store.calls() - calls;
+    assert!((3..=6).contains(&calls), "{calls} calls for 60 permits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_used_after_the_hold_and_the_rest_goes_back() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    for _ in 0..4 {
+        sleep(ms(49)).await;
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    }
+    sleep(ms(4)).await;
+    settle().await;
+    assert_eq!(world.store.out(), 2 + 5, "what was used");
+    let next = grant(&limiter, 1).await;
+    assert_eq!(next.decided_by(), DecidedBy::Server);
+    // The entry was dated with the end of the hold.
+    let other = world.client().limiter("api").unwrap();
+    limiter.client().close().await;
+    assert_eq!(other.available_permits().await.unwrap(), 100 - 2 - 5 - 1);
+    sleep(ms(999)).await;
+    assert_eq!(other.available_permits().await.unwrap(), 100 - 1 - 5 - 1);
+    sleep(ms(1)).await;
+    assert_eq!(other.available_permits().await.unwrap(), 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_lease_goes_back_after_half_its_hold() {
+    let world = World::new();
+    let (_limiter, _first) = leased(&world).await;
+    sleep(ms(90)).await;
+    assert_eq!(world.store.out(), 22);
+    sleep(ms(65)).await;
+    settle().await;
+    assert_eq!(world.store.out(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_overtakes_one_that_waits() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let big = limiter.clone();
+    // 78 are free and 19 in the lease: together they are enough.
+    let waits = tokio::spawn(async move { big.acquire(90).await.unwrap() });
+    let begun = tokio::time::Instant::now();
+    let _ninety = waits.await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(world.store.out(), 93);
+    let big = limiter.clone();
+    let waits = tokio::spawn(async move { big.acquire(50).await.unwrap() });
+    settle().await;
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Queue);
+    let _fifty = waits.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_goes_into_the_lease_or_into_its_entry() {
+    let world = World::new();
+    let (limiter, mut first) = leased(&world).await;
+    let mut five = grant(&limiter, 5).await;
+    let calls = world.store.out();
+    assert_eq!(five.refund(3).await.unwrap(), 3);
+    assert_eq!(world.store.out(), calls, "nothing was sent");
+    assert_eq!(grant(&limiter, 1).await.left(), 20 - 1 - 5 + 3 - 1);
+    sleep(ms(200)).await;
+    settle().await;
+    assert_eq!(world.store.out(), 2 + 1 + 2 + 1);
+    assert_eq!(five.refund_all().await.unwrap(), 2);
+    assert_eq!(first.refund_all().await.unwrap(), 1);
+    assert_eq!(first.refund_all().await.unwrap(), 0);
+    assert_eq!(world.store.out(), 2 + 1);
+    sleep(ms(1000)).await;
+    let mut late = five;
+    assert!(late.refund(1).await.is_err(), "it was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_gives_back() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    limiter.client().close().await;
+    assert_eq!(world.store.out(), 3);
+    assert!(matches!(limiter.try_acquire_now(1).await, Err(Error::Closed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_set_here_ends_the_lease() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    assert!(limiter.update_rate(rate(5), true).await.unwrap());
+    settle().await;
+    assert_eq!(world.store.out(), 3);
+    let _ = grant(&limiter, 2).await;
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_set_elsewhere_ends_it_once_seen() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let other = world.client().limiter("api").unwrap();
+    assert!(other.update_rate(rate(30), true).await.unwrap());
+    let _ = grant(&limiter, 1).await;
+    let _ = denial(&limiter, 21).await;
+    settle().await;
+    assert_eq!(world.store.out(), 4);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_keep_alive_allows_no_lease() {
+    let world = World::new();
+    let limiter = world.client().limiter_with("api", lease(20, 200)).unwrap();
+    limiter.set_rate(rate(100).with_keep_alive(ms(1199)).unwrap()).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    }
+    limiter.set_rate(rate(100).with_keep_alive(ms(1200)).unwrap()).await.unwrap();
+    let _ = grant(&limiter, 1).await;
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_set_forward_ends_the_hold() {
+    let (clock, manual) = Clock::manual(1_700_000_000_000);
+    let world = World::of(clock);
+    let (limiter, _first) = leased(&world).await;
+    manual.advance(199);
+    limiter.client().ask_again();
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    sleep(ms(1)).await;
+    settle().await;
+    assert_eq!(world.store.out(), 2 + 2, "a millisecond was left of it");
+    // Set back, it lengthens nothing.
+    let _ = grant(&limiter, 1).await;
+    let _ = grant(&limiter, 1).await;
+    manual.advance(-10_000);
+    limiter.client().ask_again();
+    for _ in 0..4 {
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+        sleep(ms(50)).await;
+    }
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_counts_once() {
+    let world = World::new();
+    let limiter = world.limiter(lease(20, 200)).await;
+    let _ = grant(&limiter, 1).await;
+    world.store.books().lose.store(2, Ordering::SeqCst);
+    let _ = grant(&limiter, 1).await;
+    assert_eq!(world.store.calls(), 4);
+    assert_eq!(world.store.out(), 22);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
+    limiter.client().close().await;
+    let other = world.client().limiter("api").unwrap();
+    assert_eq!(other.available_permits().await.unwrap(), 97);
+    assert_eq!(world.store.out(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_outlive_the_handles_and_are_not_forgotten() {
+    let world = World::new();
+    let (limiter, _first) = leased(&world).await;
+    let client = limiter.client().clone();
+    drop((limiter, _first));
+    for name in 0..3000 {
+        client.limiter(&format!("{name}")).unwrap();
+    }
+    let again = client.limiter("api").unwrap();
+    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease);
+}

@@ -1,0 +1,67 @@
+//! What is answered without a call, in tokio's paused time over the in-process store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock;
+use crate::{Client, DecidedBy, Decision, Denial, Error, Grant, LimiterOptions, Rate, RateLimiter};
+
+mod counting;
+mod denials;
+mod leases;
+mod windows;
+
+use counting::Counting;
+
+/// A store whose clock goes with the runtime's, and so do its clients'.
+struct World {
+    store: Counting,
+    clock: Clock,
+}
+
+impl World {
+    fn new() -> Self {
+        World::of(Clock::runtime())
+    }
+
+    fn of(clock: Clock) -> Self {
+        World { store: Counting::new(clock.clone()), clock }
+    }
+
+    fn client(&self) -> Client {
+        let builder = Client::builder().clock(self.clock.clone());
+        builder.build(Arc::new(self.store.clone())).unwrap()
+    }
+
+    /// A limiter of 100 permits a second, with options.
+    async fn limiter(&self, options: LimiterOptions) -> RateLimiter {
+        self.client().limiter("api").unwrap().try_set_rate(rate(100)).await.unwrap();
+        self.client().limiter_with("api", options).unwrap()
+    }
+}
+
+fn rate(permits: u64) -> Rate {
+    Rate::overall(permits, ms(1000)).unwrap()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn grant(limiter: &RateLimiter, permits: u64) -> Grant {
+    limiter.try_acquire_now(permits).await.unwrap().granted().expect("a grant")
+}
+
+async fn denial(limiter: &RateLimiter, permits: u64) -> Denial {
+    limiter.try_acquire_now(permits).await.unwrap().denied().expect("a denial")
+}
+
+/// Lets what goes on in the background come to its end.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
