@@ -110,10 +110,11 @@ fn an_empty_name_is_refused() {
         for kind in kinds() {
             let limiter = shared_world().await.peer(kind, 0).await.limiter("");
             let answer = limiter.try_set_rate(Rate::overall(10, 600_000)).await;
-            match kind {
-                Kind::Rust => assert_eq!(answer.unwrap_err().kind, ErrorKind::InvalidArgument),
+            if kind == Kind::Rust {
+                assert_eq!(answer.unwrap_err().kind, ErrorKind::InvalidArgument);
+            } else {
                 // Redisson takes the empty name as any other.
-                Kind::Java => assert_eq!(answer, Ok(true)),
+                assert_eq!(answer, Ok(true));
             }
         }
     });
