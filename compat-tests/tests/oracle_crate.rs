@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use compat_tests::oracle::campaign::{Campaign, NEWEST, WORKERS, budget, releases};
 use compat_tests::oracle::divergence::{Difference, of_this_crate_and};
-use compat_tests::oracle::lockstep::{Rules, Side, run};
+use compat_tests::oracle::lockstep::{Follow, Rules, Side, run};
+use compat_tests::oracle::ops::Op;
 use compat_tests::oracle::ours::Ours;
 use compat_tests::oracle::program::Profile;
 use compat_tests::oracle::replay::Oracle;
@@ -40,11 +41,19 @@ fn lockstep<P: Site>(
             || Profile::EVERYTHING.programs(),
             async |worker| {
                 let theirs = Oracle::on(server, worker, release, &clients).await;
-                (theirs, ours(worker + WORKERS, &clients).await)
+                // One worker sees the states that Redisson leaves behind, the other our own.
+                let follow = if worker == 0 { Follow::First } else { Follow::Second };
+                let rules = Rules { follow, ..Rules::between(release, NEWEST) };
+                (theirs, ours(worker + WORKERS, &clients).await, rules)
             },
-            async |(theirs, ours), program| {
-                run(program, &clients, (theirs, ours), Rules::between(release, NEWEST), &excuse)
-                    .await
+            async |(theirs, ours, rules), program| {
+                let mut program = program.clone();
+                if rules.follow == Follow::First {
+                    // Of 11 only the refusal is compared: a log with such grants in it ends
+                    // all likeness.
+                    program.steps.retain(|step| !matches!(step.op, Op::TryAcquire(..=0)));
+                }
+                run(&program, &clients, (theirs, ours), *rules, &excuse).await
             },
         );
         println!("{}: divergences met: {:?}", campaign.name, met.lock().expect("the count"));

@@ -26,11 +26,22 @@ pub struct Rules {
     pub compare: Compare,
     /// Whether the waits of refusals must be equal.
     pub waits: bool,
+    /// Whose state both go on from after a difference that is excused.
+    pub follow: Follow,
+}
+
+/// One of two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// The first.
+    First,
+    /// The second.
+    Second,
 }
 
 /// Runs a program on both sides. `excuse` names the divergence that explains a
-/// difference; then the first side takes the state of the second over, and
-/// both go on. Answers how many operations were run.
+/// difference; then one side takes the state of the other over, and both go on.
+/// Answers how many operations were run.
 ///
 /// # Errors
 ///
@@ -85,18 +96,30 @@ pub async fn run<A: Subject, B: Subject>(
             world.learn(step, &second, right);
             continue;
         }
-        let _ = writeln!(trace, "      divergence {divergence}; goes on from the second state");
-        if !a.site.restore(&world.keys, &right).await {
+        let (outcome, state) = match rules.follow {
+            Follow::First => (first, left),
+            Follow::Second => (second, right),
+        };
+        let _ = writeln!(
+            trace,
+            "      divergence {divergence}; goes on from the state of the {:?}",
+            rules.follow
+        );
+        let restored = match rules.follow {
+            Follow::First => b.site.restore(&world.keys, &state).await,
+            Follow::Second => a.site.restore(&world.keys, &state).await,
+        };
+        if !restored {
             return Ok(done);
         }
-        world.learn(step, &second, right);
+        world.learn(step, &outcome, state);
     }
     Ok(done)
 }
 
 impl Rules {
     /// Everything.
-    pub const ALL: Rules = Rules { compare: Compare::ALL, waits: true };
+    pub const ALL: Rules = Rules { compare: Compare::ALL, waits: true, follow: Follow::Second };
 
     /// What two releases have in common: ids have 16 bytes since 3.21.0, the
     /// hash has a keep-alive since 3.38.0.
@@ -108,6 +131,7 @@ impl Rules {
                 keep_alive: both_since([3, 38, 0]) || number(a) == number(b),
             },
             waits: true,
+            follow: Follow::Second,
         }
     }
 

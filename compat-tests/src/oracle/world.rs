@@ -31,7 +31,12 @@ pub struct World<'a> {
     grants: [Vec<u64>; 2],
     /// When the step began, in real time.
     began: Instant,
+    /// A step before took so long that lifetimes may have parted.
+    stalled: bool,
 }
+
+/// A step that takes longer than this in real time says nothing of lifetimes.
+const STALL_MS: u64 = TTL_TOLERANCE_MS / 2;
 
 impl<'a> World<'a> {
     /// A world in which nothing is yet. Its time starts at the real one.
@@ -44,11 +49,13 @@ impl<'a> World<'a> {
             state: State::default(),
             grants: Default::default(),
             began: Instant::now(),
+            stalled: false,
         }
     }
 
     /// Lets the time go on before a step: what becomes of the keys.
     pub fn tick(&mut self, step: &Step) -> Vec<(String, Fate)> {
+        self.stalled |= self.took_ms() > STALL_MS;
         self.began = Instant::now();
         let interval = self.interval(step);
         let to = match step.clock {
@@ -128,17 +135,20 @@ impl<'a> World<'a> {
         self.state = state;
     }
 
-    /// True where the step took so long in real time, and keys have so little
-    /// left, that it says nothing about virtual time: the machine was busy.
+    /// True where a step took so long in real time, and keys expire, that it
+    /// says nothing about virtual time: the machine was busy.
     pub fn real_time_showed(&self, after: [&State; 2]) -> bool {
-        let took = self.began.elapsed().as_millis() as u64;
         let expire = |state: &State| state.0.values().any(|key| key.ttl.is_some());
-        let showed =
-            took > TTL_TOLERANCE_MS / 2 && (expire(&self.state) || after.into_iter().any(expire));
+        let showed = (self.stalled || self.took_ms() > STALL_MS)
+            && (expire(&self.state) || after.into_iter().any(expire));
         if showed {
-            eprintln!("a step took {took} ms of real time; its program ends there");
+            eprintln!("the machine was busy for too long; a program ends there");
         }
         showed
+    }
+
+    fn took_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
     }
 
     fn interval(&self, step: &Step) -> u64 {

@@ -146,7 +146,9 @@ pub fn release_is_taken_out(d: &Difference<'_>) -> bool {
         return false;
     }
     let taken = sides.live_permits().min(*wanted);
-    let values = sides.left().map(|left| (left + taken).min(sides.rate.max(left)));
+    // What was too much before is not made more.
+    let most = sides.rate - sides.ours.used();
+    let values = sides.left().map(|left| left.max(most.min(left + taken)));
     sides.live_permits() - sides.ours.used() == taken
         && is_trimmed(&sides.live, &sides.ours.entries)
         && sides.ours.value.is_some_and(|value| values.contains(&value))
