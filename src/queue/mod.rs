@@ -74,7 +74,7 @@ pub(crate) enum Step {
 }
 
 /// A call to send.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) runs: Vec<Run>,
     /// What its first request creates where there is no limiter. Had they been asked one by one,
@@ -349,7 +349,7 @@ impl<W> Queue<W> {
     pub(crate) fn call_for_nobody(&mut self) -> Call {
         debug_assert!(self.is_idle());
         self.flight = Some(Flight { members: Vec::new(), asked_before: 0, left_out: Vec::new() });
-        Call::default()
+        Call { runs: Vec::new(), create: None, due: Time::MAX }
     }
 
     /// The call in flight was answered. `dated` is the time at which the millisecond of the

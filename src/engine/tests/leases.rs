@@ -131,7 +131,7 @@ async fn closing_gives_back() {
 async fn a_rate_set_here_ends_the_lease() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
-    assert!(limiter.update_rate(rate(5), true).await.unwrap());
+    assert!(limiter.update_rate(rate(5), crate::State::Keep).await.unwrap());
     settle().await;
     assert_eq!(world.store.out(), 3);
     let _ = grant(&limiter, 2).await;
@@ -143,7 +143,7 @@ async fn a_rate_set_elsewhere_ends_it_once_seen() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     let other = world.client().limiter("api").unwrap();
-    assert!(other.update_rate(rate(30), true).await.unwrap());
+    assert!(other.update_rate(rate(30), crate::State::Keep).await.unwrap());
     let _ = grant(&limiter, 1).await;
     let _ = denial(&limiter, 21).await;
     settle().await;
