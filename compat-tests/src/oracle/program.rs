@@ -244,9 +244,13 @@ impl Profile {
             choices.extend([
                 (2, (ttl, condition()).prop_map(|(t, c)| Op::Expire(t, c)).boxed()),
                 (1, (when, condition()).prop_map(|(t, c)| Op::ExpireAt(t, c)).boxed()),
-                (1, Just(Op::ClearExpire).boxed()),
                 (1, Just(Op::RemainTimeToLive).boxed()),
             ]);
+            // In PER_CLIENT it leaves the hash without the end that other clients' keys still
+            // have, and these part company (divergence 17).
+            if self.mode != Some(Mode::PerClient) {
+                choices.push((1, Just(Op::ClearExpire).boxed()));
+            }
         }
         proptest::strategy::Union::new_weighted(choices).boxed()
     }
