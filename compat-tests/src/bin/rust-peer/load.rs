@@ -95,14 +95,19 @@ struct Tally {
     denied: AtomicU64,
     errors: AtomicU64,
     /// One for each thread that records, so that none waits for another.
-    latencies: Vec<Mutex<Histogram<u64>>>,
+    latencies: Vec<Shard>,
 }
+
+/// In cache lines of its own.
+#[repr(align(128))]
+struct Shard(Mutex<Histogram<u64>>);
 
 impl Load {
     fn new(line: &Line) -> Result<Self, Failure> {
         let shards = std::thread::available_parallelism().map_or(2, usize::from) + 1;
         let latencies = (0..shards).map(|_| {
-            Mutex::new(Histogram::new_with_max(3_600_000_000, 3).expect("the bounds are valid"))
+            let latencies = Histogram::new_with_max(3_600_000_000, 3);
+            Shard(Mutex::new(latencies.expect("the bounds are valid")))
         });
         Ok(Load {
             permits: line.whole("permits")?,
@@ -163,7 +168,7 @@ impl Tally {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed));
         let shard = THREAD.with(|thread| thread % self.latencies.len());
-        let mut histogram = self.latencies[shard].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut histogram = self.latencies[shard].0.lock().unwrap_or_else(PoisonError::into_inner);
         histogram.saturating_record(took.as_micros() as u64);
         if calls > 1 {
             let share = (took / calls).as_micros() as u64;
@@ -174,7 +179,7 @@ impl Tally {
     fn report(&self, elapsed: Duration) -> Value {
         let mut all = Histogram::<u64>::new(3).expect("three digits are valid");
         for shard in &self.latencies {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.add(&*shard).expect("a histogram that grows takes any other");
         }
         json!({
