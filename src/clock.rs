@@ -22,7 +22,7 @@ enum Source {
     Server,
     Manual(Arc<AtomicI64>),
     /// The runtime's time, which tests can pause and move.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     Runtime(tokio::time::Instant),
 }
 
@@ -45,7 +45,7 @@ impl Clock {
     }
 
     /// A clock that goes with the runtime's.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn runtime() -> Self {
         Clock(Source::Runtime(tokio::time::Instant::now()))
     }
@@ -65,7 +65,7 @@ impl Clock {
                 FOLLOW_SYSTEM => Clock::system().read(),
                 now => Reading { now: Now::At(now), into_ms: 0 },
             },
-            #[cfg(test)]
+            #[cfg(all(test, not(shuttle)))]
             Source::Runtime(origin) => {
                 let since = origin.elapsed();
                 let now = Now::At(1_700_000_000_000 + since.as_millis() as i64);
@@ -91,7 +91,7 @@ impl fmt::Debug for Clock {
             Source::System => f.write_str("Clock::system"),
             Source::Server => f.write_str("Clock::server"),
             Source::Manual(_) => f.write_str("Clock::manual"),
-            #[cfg(test)]
+            #[cfg(all(test, not(shuttle)))]
             Source::Runtime(_) => f.write_str("Clock::runtime"),
         }
     }
