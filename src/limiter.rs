@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::decision::{DecidedBy, Decision, Denial, Grant, Peek};
 use crate::engine::acquire::Acquire;
-use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Local, Verdict, micros};
+use crate::engine::local::Local;
+use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
 use crate::error::{Error, Execution, Failure, FailureKind, Operation};
 use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request};
@@ -60,7 +61,7 @@ impl RateLimiter {
         RateLimiter { client, engine, deadline, rate: None }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -185,7 +186,13 @@ impl RateLimiter {
             });
         }
         let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
-        let verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
+        let mut verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
+        if let Verdict::Call(cell, Outcome::Refused(_)) = &verdict {
+            let left = cell.decided().map_or(0, |decided| decided.left);
+            if self.engine.give_way(permits, left).await {
+                verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
+            }
+        }
         match verdict {
             Verdict::Call(cell, Outcome::Granted) => {
                 Grant::new(self.engine.clone(), cell, permits, self.deadline)

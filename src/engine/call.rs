@@ -265,9 +265,12 @@ impl FlightGuard<'_> {
                 let now = engine.core.now();
                 if let Some(denials) = engine.denials.get() {
                     let granted = reply.outcomes.iter().any(|run| run.outcome == Outcome::Granted);
-                    // What may have come back since it was asked for is not known to the answer.
-                    let refusal = Refusal::of(&self.plan.runs, &reply.outcomes)
-                        .filter(|_| state.changes == self.plan.changes);
+                    // The answer does not know what has come back since it was asked for, nor
+                    // what this client holds.
+                    let holds =
+                        engine.leasing.get().map(|leasing| state.leases.held(&leasing.pool));
+                    let is_new = state.changes == self.plan.changes && holds.unwrap_or(0) == 0;
+                    let refusal = Refusal::of(&self.plan.runs, &reply.outcomes).filter(|_| is_new);
                     denials.answered(now, dated, refusal, granted || other_rate, reply.rate);
                 }
                 let leased = granted_of_last(&mut reply.outcomes, self.plan.leased);

@@ -6,19 +6,18 @@
 //!
 //! The hold runs on the runtime's time, from before the clock was read that dates the entry: a
 //! system clock that is set back does not lengthen it. One that is set forward brings the entry's
-//! expiry nearer, and the end of the hold with it: [`Engine::look_after`] compares the two, a few
-//! times in each hold. With the server's clock the entry is dated later than the hold's beginning,
+//! expiry nearer, and the end of the hold with it: [`super::keeper`] compares the two, a few times in each
+//! hold. With the server's clock the entry is dated later than the hold's beginning,
 //! by the way to the server.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Core;
 use super::cell::Cell;
-use super::pool::{LeaseNumber, Nanos, Pool, Taken};
-use super::{Core, Engine, State, driver, rt};
+use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
-use crate::error::Failure;
 use crate::options::Lease as Terms;
 use crate::rate::Rate;
 
@@ -44,8 +43,8 @@ pub(super) struct Leases {
     past: VecDeque<(LeaseNumber, Arc<Cell>)>,
     /// A call for the next lease is to be made.
     wanted: bool,
-    /// Somebody looks after them: see [`spawn_keeper`].
-    kept: bool,
+    /// Somebody looks after them: see [`keeper::spawn`].
+    pub(super) kept: bool,
     /// The pool's word at the last take that was noticed, and since when.
     unused: (u64, Nanos),
 }
@@ -97,11 +96,22 @@ impl Leases {
         self.wanted
     }
 
-    pub(super) fn called(&mut self) {
-        self.wanted = false;
+    pub(super) fn want_call(&mut self, wanted: bool) {
+        self.wanted = wanted;
     }
 
-    fn is_out(&self) -> bool {
+    /// The call that wrote this lease's entry, where it is remembered.
+    pub(super) fn cell(&self, lease: LeaseNumber) -> Option<Arc<Cell>> {
+        let mut past = self.past.iter();
+        past.find(|(number, _)| *number == lease).map(|(_, cell)| cell.clone())
+    }
+
+    /// The permits that are leased and not used.
+    pub(super) fn held(&self, pool: &Pool) -> u64 {
+        pool.left() + self.next.as_ref().map_or(0, |next| next.permits.into())
+    }
+
+    pub(super) fn is_out(&self) -> bool {
         self.current.is_some() || self.next.is_some()
     }
 
@@ -154,7 +164,13 @@ impl Leases {
     }
 
     /// Puts the next lease to use, where the one in use has too little and the next one enough.
-    fn go_on(&mut self, pool: &Pool, permits: u64, now: Nanos, left: &mut Vec<Leftover>) {
+    pub(super) fn go_on(
+        &mut self,
+        pool: &Pool,
+        permits: u64,
+        now: Nanos,
+        left: &mut Vec<Leftover>,
+    ) {
         if self.next.as_ref().is_some_and(|next| permits <= next.permits.into() && now < next.end)
             && let Some(next) = self.next.take()
         {
@@ -166,7 +182,12 @@ impl Leases {
 
     /// Ends what has come to its end, or has not been used for half its hold. Answers when to look
     /// again; `None`: nothing is out.
-    fn look(&mut self, core: &Core, leasing: &Leasing, left: &mut Vec<Leftover>) -> Option<Nanos> {
+    pub(super) fn look(
+        &mut self,
+        core: &Core,
+        leasing: &Leasing,
+        left: &mut Vec<Leftover>,
+    ) -> Option<Nanos> {
         let (pool, hold) = (&leasing.pool, leasing.hold());
         self.heed_clock(core, pool);
         let now = core.nanos();
@@ -211,170 +232,6 @@ impl Leases {
                     pool.set_end(lease.end);
                 }
             }
-        }
-    }
-}
-
-impl Engine {
-    /// Takes permits out of a lease.
-    #[inline]
-    pub(super) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
-        let pool = &self.leasing.get()?.pool;
-        let taken = match pool.take(permits, || self.core.nanos()) {
-            None if pool.has_next() => self.take_of_next(pool, permits)?,
-            taken => taken?,
-        };
-        if taken.runs_low {
-            self.want_lease();
-        }
-        Some(taken)
-    }
-
-    #[cold]
-    fn take_of_next(self: &Arc<Self>, pool: &Pool, permits: u64) -> Option<Taken> {
-        let mut left = Vec::new();
-        let mut state = self.lock();
-        let now = self.core.nanos();
-        let taken = pool.take(permits, || now).or_else(|| {
-            state.leases.go_on(pool, permits, now, &mut left);
-            pool.take(permits, || now)
-        });
-        drop(state);
-        self.give_back_all(left);
-        taken
-    }
-
-    /// Has a call made for the next lease, behind the one in flight where there is one.
-    #[cold]
-    fn want_lease(self: &Arc<Self>) {
-        let mut state = self.lock();
-        state.leases.wanted = !state.closed;
-        // The call in flight of a caller that went straight looks for this when it lands.
-        let drive = state.queue.is_idle() && driver::is_needed(&mut state);
-        drop(state);
-        if drive {
-            driver::spawn(self.clone(), None);
-        }
-    }
-
-    /// Gives permits of a lease back: to the lease, where it is still in use, else out of its
-    /// entry. Answers how many came back.
-    pub(crate) async fn refund_leased(
-        &self,
-        lease: LeaseNumber,
-        permits: u64,
-        deadline: Duration,
-    ) -> Result<u64, Failure> {
-        if self.leasing.get().is_some_and(|leasing| leasing.pool.put_back(lease, permits)) {
-            return Ok(permits);
-        }
-        let cell = {
-            let state = self.lock();
-            let mut past = state.leases.past.iter();
-            past.find(|(number, _)| *number == lease).map(|(_, cell)| cell.clone())
-        };
-        match cell.as_ref().and_then(|cell| cell.decided()) {
-            Some(decided) => self.refund(decided, permits, deadline).await,
-            None => Ok(0),
-        }
-    }
-
-    /// Takes a lease in, under the lock, and sees to it that it ends.
-    pub(super) fn take_lease_in(
-        self: &Arc<Self>,
-        state: &mut State,
-        lease: Lease,
-        left: &mut Vec<Leftover>,
-    ) {
-        let Some(leasing) = self.leasing.get() else { return };
-        state.leases.take_in(&leasing.pool, lease, self.core.nanos(), left);
-        spawn_keeper(self, state);
-    }
-
-    /// Ends all leases and gives back what is left of them.
-    pub(crate) fn end_leases(self: &Arc<Self>) {
-        let mut left = Vec::new();
-        self.end_leases_locked(&mut self.lock(), &mut left);
-        self.give_back_all(left);
-    }
-
-    pub(super) fn end_leases_locked(&self, state: &mut State, left: &mut Vec<Leftover>) {
-        if let Some(leasing) = self.leasing.get() {
-            state.leases.called();
-            state.leases.end_all(&leasing.pool, left);
-        }
-    }
-
-    pub(super) fn give_back_all(self: &Arc<Self>, left: Vec<Leftover>) {
-        for (cell, permits) in left {
-            self.give_back(cell, permits);
-        }
-    }
-
-    /// Whether permits are leased that would be lost with this engine.
-    pub(crate) fn holds_lease(&self) -> bool {
-        self.lock().leases.is_out()
-    }
-
-    /// The clock that dates entries may have been set: leases may be at their end.
-    pub(crate) fn clock_was_set(self: &Arc<Self>) {
-        if let Some(leasing) = self.leasing.get() {
-            let mut left = Vec::new();
-            self.lock().leases.look(&self.core, leasing, &mut left);
-            self.give_back_all(left);
-        }
-    }
-
-    /// Looks after the leases; answers when to do so again, `None` where there are none.
-    fn look_after(self: &Arc<Self>) -> Option<Nanos> {
-        let leasing = self.leasing.get()?;
-        let mut left = Vec::new();
-        let mut state = self.lock();
-        let again = state.leases.look(&self.core, leasing, &mut left);
-        state.leases.kept &= again.is_some();
-        drop(state);
-        self.give_back_all(left);
-        again
-    }
-}
-
-/// Has a task look after the leases until none is out, unless there is one. Under the engine's
-/// lock. It does not keep an engine alive that nobody else holds: what is left then expires.
-fn spawn_keeper(engine: &Arc<Engine>, state: &mut State) {
-    if state.leases.kept || !state.leases.is_out() || !rt::can_spawn() {
-        return;
-    }
-    state.leases.kept = true;
-    let mut keeper = Keeper { engine: Arc::downgrade(engine), done: false };
-    rt::spawn(async move {
-        while let Some(at) = keeper.look() {
-            rt::sleep_until(at).await;
-        }
-    });
-}
-
-struct Keeper {
-    engine: Weak<Engine>,
-    /// It has said so to the engine.
-    done: bool,
-}
-
-impl Keeper {
-    fn look(&mut self) -> Option<tokio::time::Instant> {
-        let engine = self.engine.upgrade()?;
-        let at = engine.look_after();
-        self.done = at.is_none();
-        Some(engine.core.origin + Duration::from_nanos(at?))
-    }
-}
-
-impl Drop for Keeper {
-    /// The runtime is going down: the next lease finds another keeper.
-    fn drop(&mut self) {
-        if !self.done
-            && let Some(engine) = self.engine.upgrade()
-        {
-            engine.lock().leases.kept = false;
         }
     }
 }

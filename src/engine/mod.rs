@@ -15,8 +15,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
-use crate::options::LimiterOptions;
-use crate::queue::{Call, Patience, Queue, Settled, Step, Ticket, Time, Turn};
+use crate::queue::{Call, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{Outcome, Run, Store, Wait};
 use crate::wire::keys::Keys;
@@ -26,7 +25,10 @@ mod call;
 pub(crate) mod cell;
 mod denials;
 mod driver;
-pub(crate) mod lease;
+mod keeper;
+mod lease;
+mod leasing;
+pub(crate) mod local;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 pub(crate) mod pool;
@@ -39,7 +41,7 @@ use call::Plan;
 use cell::{Answer, Cell};
 use denials::Denials;
 use lease::{Leases, Leasing};
-use pool::{Nanos, Taken};
+use pool::Nanos;
 use rt::{Mutex, MutexGuard};
 
 /// The pauses between attempts of a call that failed for now: each twice the one before.
@@ -183,68 +185,6 @@ impl Engine {
         self.forget_denials(&mut state);
     }
 
-    fn forget_denials(&self, state: &mut State) {
-        state.changes += 1;
-        if let Some(denials) = self.denials.get() {
-            denials.clear();
-        }
-    }
-
-    /// Takes options over, beside those that it has. One that it has otherwise is refused, with
-    /// the reason.
-    pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
-        // With the state locked two callers cannot set half of their options each.
-        let _state = self.lock();
-        if let (Some(wanted), Some(has)) = (options.denial_memory, self.denials.get())
-            && has.longest() != wanted
-        {
-            return Err(format!(
-                "a denial memory of {wanted:?}; this client's limiter of the name has one of {:?}",
-                has.longest()
-            ));
-        }
-        if let (Some(wanted), Some(has)) = (options.lease, self.leasing.get())
-            && has.terms != wanted
-        {
-            return Err(format!(
-                "a lease of {wanted}; this client's limiter of the name has one of {}",
-                has.terms
-            ));
-        }
-        if let Some(terms) = options.lease {
-            let _ = self.leasing.set(Leasing::new(terms));
-        }
-        if let Some(longest) = options.denial_memory {
-            let _ = self.denials.set(Denials::new(longest));
-        }
-        Ok(())
-    }
-
-    /// Whether there can be requests that need no call.
-    #[inline]
-    pub(crate) fn answers_locally(&self) -> bool {
-        self.denials.get().is_some() || self.leasing.get().is_some()
-    }
-
-    /// The answer to a request that needs no call.
-    #[inline]
-    pub(crate) fn answer_locally(
-        self: &Arc<Self>,
-        permits: u64,
-        patience: Patience,
-    ) -> Option<Local> {
-        if let Some(taken) = self.take_leased(permits) {
-            return Some(Local::Leased(taken));
-        }
-        if patience == Patience::None
-            && let Some(denials) = self.denials.get()
-            && let Some((wait, rate)) = denials.denial(permits, || self.core.now())
-        {
-            return Some(Local::Denied(wait, rate));
-        }
-        None
-    }
-
     /// The rate in force at the last answer.
     pub(crate) fn rate(&self) -> Option<Rate> {
         self.lock().rate
@@ -330,17 +270,6 @@ impl State {
         index as u16
     }
 
-    /// How many permits the call that is made now takes ahead.
-    fn lease_wanted(&mut self, engine: &Engine) -> u64 {
-        self.leases.called();
-        match engine.leasing.get() {
-            Some(leasing) if !self.closed => {
-                self.leases.wants(leasing, self.rate, engine.core.nanos())
-            }
-            _ => 0,
-        }
-    }
-
     fn plan(&mut self, engine: &Engine, call: Call, leased: u64) -> Plan {
         let mut runs = call.runs;
         let mut hold_ms = 0;
@@ -388,15 +317,6 @@ enum Next {
     SleepUntil(Time),
     InFlight,
     Idle,
-}
-
-/// What is answered without a call.
-#[derive(Debug)]
-pub(crate) enum Local {
-    /// Taken out of a lease.
-    Leased(Taken),
-    /// The server has refused as much, and the wait that it named is not over.
-    Denied(Wait, Rate),
 }
 
 /// What a caller is told.

@@ -8,12 +8,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::task::Poll;
+use std::time::Duration;
 
 use super::acquire::Acquire;
+use super::local::Local;
+use super::pool::Pool;
 use super::rt::{self, Mutex};
 use super::{Core, Engine, Tasks, Verdict};
 use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
+use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request};
 use crate::rate::{Mode, Rate};
 use crate::store::*;
@@ -22,6 +26,8 @@ use crate::wire::keys::Keys;
 
 /// How many orders a test looks at.
 const ORDERS: usize = 2000;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A store that answers late, fails now and then, and keeps the books.
 #[derive(Clone)]
@@ -35,6 +41,7 @@ struct Inner {
     log: VecDeque<(u64, EntryId, u64)>,
     in_flight: usize,
     granted: u64,
+    granted_to: HashMap<EntryId, u64>,
     refunded: HashMap<EntryId, u64>,
     /// Every so many-th attempt is carried out and its answer lost; 0: none.
     lose: usize,
@@ -84,6 +91,7 @@ impl Inner {
             None if granted > 0 => {
                 self.left -= granted;
                 self.granted += granted;
+                self.granted_to.insert(call.id, granted);
                 self.log.push_back((self.ticks + self.interval, call.id, granted));
             }
             None => {}
@@ -102,6 +110,7 @@ impl Books {
             log: VecDeque::new(),
             in_flight: 0,
             granted: 0,
+            granted_to: HashMap::new(),
             refunded: HashMap::new(),
             lose,
             attempts: 0,
@@ -145,8 +154,10 @@ impl Store for Books {
             rt::yield_now().await;
             let mut books = books.lock().unwrap();
             assert!(call.returned <= call.granted, "more given back than was granted");
+            let granted = books.granted_to.get(&call.id).copied().unwrap_or(0);
             let returned = books.refunded.entry(call.id).or_default();
-            let credited = call.returned.saturating_sub(*returned);
+            let left = granted - *returned;
+            let credited = left - left.min(call.granted - call.returned);
             *returned += credited;
             if let Some(entry) = books.log.iter_mut().find(|entry| entry.1 == call.id) {
                 entry.2 -= credited;
@@ -207,14 +218,42 @@ enum Habit {
     Wait(u64),
     /// Waits without end, but gives up after so many polls.
     GivesUp(u64, usize),
+    /// Takes permits out of the lease, where there are any, so many times; else as `Now`.
+    Leased(u64, usize),
+    /// The same once, and gives them back.
+    GivesBack(u64),
     /// Comes, is polled once, and is not looked at again for long.
     Sluggish(u64),
 }
 
 /// Runs callers of one limiter and answers what they kept.
 async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
+    let (permits, times) = match habit {
+        Habit::Leased(permits, times) => (permits, times),
+        Habit::GivesBack(permits) => (permits, 1),
+        _ => return ask(engine, habit).await,
+    };
+    let mut kept = 0;
+    for _ in 0..times {
+        kept += match engine.answer_locally(permits, Patience::None) {
+            Some(Local::Leased(taken)) => {
+                rt::yield_now().await;
+                let back = match habit {
+                    Habit::GivesBack(_) => engine.refund_leased(taken.lease, permits, SECOND).await,
+                    _ => Ok(0),
+                };
+                permits - back.unwrap()
+            }
+            _ => ask(engine.clone(), Habit::Now(permits)).await,
+        };
+    }
+    kept
+}
+
+async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, patience) = match habit {
         Habit::Now(permits) => (permits, Patience::None),
+        Habit::Leased(..) | Habit::GivesBack(_) => unreachable!("these ask as `Now`"),
         Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
             (permits, Patience::Endless)
         }
@@ -264,6 +303,10 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
 }
 
 fn check(rate: u64, lose: usize, habits: &'static [Habit]) {
+    check_with(rate, lose, LimiterOptions::new(), habits);
+}
+
+fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static [Habit]) {
     shuttle::check_random(
         move || {
             let books = Books::new(rate, lose);
@@ -275,15 +318,20 @@ fn check(rate: u64, lose: usize, habits: &'static [Habit]) {
                 tasks: Tasks::default(),
             });
             let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
+            engine.set_options(&options).unwrap();
+            engine.set_seen_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
             let callers: Vec<_> = habits
                 .iter()
                 .map(|habit| shuttle::future::spawn(call(engine.clone(), *habit)))
                 .collect();
+            let closed = engine.clone();
             let kept: u64 = shuttle::future::block_on(async move {
                 let mut kept = 0;
                 for caller in callers {
                     kept += caller.await.unwrap();
                 }
+                core.tasks.drained().await;
+                closed.close();
                 core.tasks.drained().await;
                 kept
             });
@@ -322,4 +370,55 @@ fn a_caller_that_is_not_polled_holds_nobody_up() {
 #[test]
 fn lost_answers_count_once() {
     check(2, 3, &[Habit::Wait(1), Habit::Wait(2), Habit::GivesUp(1, 3), Habit::Now(1)]);
+}
+
+fn lease() -> LimiterOptions {
+    LimiterOptions::new().lease(2, Duration::from_millis(40))
+}
+
+#[test]
+fn callers_that_lease() {
+    let habits = &[Habit::Leased(1, 4), Habit::Leased(1, 3), Habit::Now(1), Habit::GivesBack(1)];
+    check_with(5, 0, lease(), habits);
+    check_with(5, 3, lease(), habits);
+}
+
+#[test]
+fn callers_that_wait_beside_leases() {
+    let habits = &[Habit::Leased(1, 3), Habit::Wait(3), Habit::GivesBack(1), Habit::GivesUp(2, 3)];
+    check_with(3, 0, lease(), habits);
+}
+
+#[test]
+fn the_pool_gives_each_permit_once() {
+    shuttle::check_random(
+        || {
+            let pool = Arc::new(Pool::new(1));
+            let first = pool.publish(3, 10);
+            let takers: Vec<_> = (0..2_u64)
+                .map(|taker| {
+                    let pool = pool.clone();
+                    shuttle::thread::spawn(move || {
+                        let mut taken = 0;
+                        for _ in 0..3 {
+                            let Some(one) = pool.take(1, || 9 + taker) else { continue };
+                            // The second taker is past the end of the first lease.
+                            assert!(taker == 0 || one.lease != first, "taken after its end");
+                            taken += 1;
+                            if taken == 2 && pool.put_back(one.lease, 1) {
+                                taken -= 1;
+                            }
+                        }
+                        taken
+                    })
+                })
+                .collect();
+            let mut left = pool.retire();
+            pool.publish(2, 20);
+            let taken: u64 = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
+            left += pool.retire();
+            assert_eq!(taken + left, 5);
+        },
+        ORDERS * 5,
+    );
 }

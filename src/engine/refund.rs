@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::cell::{Cell, Decided, Entry};
@@ -19,6 +20,21 @@ impl Engine {
     /// Gives back permits of this cell's entry in the background. Without a runtime they expire as
     /// any other, an interval after they were granted.
     pub(crate) fn give_back(self: &Arc<Self>, cell: Arc<Cell>, permits: u64) {
+        drop(self.begin_to_give_back(cell, permits));
+    }
+
+    /// The same; the answer resolves when it is done, or was left to another refund that goes on.
+    pub(super) fn begin_to_give_back(
+        self: &Arc<Self>,
+        cell: Arc<Cell>,
+        permits: u64,
+    ) -> oneshot::Receiver<()> {
+        let (done, is_done) = oneshot::channel();
+        self.give_back_then(cell, permits, done);
+        is_done
+    }
+
+    fn give_back_then(self: &Arc<Self>, cell: Arc<Cell>, permits: u64, done: oneshot::Sender<()>) {
         let Some(decided) = cell.decided() else { return };
         decided.entry.returned.fetch_add(permits, Ordering::SeqCst);
         if decided.entry.returning.swap(true, Ordering::SeqCst) || !rt::can_spawn() {
@@ -27,7 +43,7 @@ impl Engine {
         let engine = self.clone();
         let guard = Tasks::begin(&self.core);
         rt::spawn(async move {
-            let _guard = guard;
+            let _guard = (guard, done);
             let Some(decided) = cell.decided() else { return };
             let entry = &decided.entry;
             let deadline = rt::now() + BACKGROUND_DEADLINE;

@@ -98,6 +98,22 @@ async fn nobody_overtakes_one_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_gives_way_to_a_request_that_needs_it() {
+    for patience in [0, 100] {
+        let world = World::new();
+        let (limiter, _first) = leased(&world).await;
+        // 78 are free and 19 in the lease.
+        let big = limiter.try_acquire(90, ms(patience)).await.unwrap();
+        assert!(big.is_granted());
+        limiter.client().close().await;
+        assert_eq!(world.store.out(), 93);
+        let (limiter, _first) = leased(&World::new()).await;
+        assert!(!limiter.try_acquire(98, ms(patience)).await.unwrap().is_granted());
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease, "it would not do");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refund_goes_into_the_lease_or_into_its_entry() {
     let world = World::new();
     let (limiter, mut first) = leased(&world).await;
