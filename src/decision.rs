@@ -165,7 +165,7 @@ impl Grant {
         self.returned += permits;
         let answer = match &self.source {
             Source::Call(cell) => match cell.decided() {
-                Some(decided) => self.engine.refund(decided, permits, self.deadline).await,
+                Some(decided) => self.engine.refund(&decided.entry, permits, self.deadline).await,
                 None => Ok(0),
             },
             Source::Lease(lease) => self.engine.refund_leased(*lease, permits, self.deadline).await,

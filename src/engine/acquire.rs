@@ -212,7 +212,7 @@ impl Drop for Acquire {
             None => {}
         }
         if let Some(Verdict::Call(cell, Outcome::Granted)) = settled {
-            engine.give_back(cell, self.request.permits);
+            engine.give_back(&cell, self.request.permits);
         }
     }
 }

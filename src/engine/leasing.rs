@@ -67,7 +67,7 @@ impl Engine {
     /// Gives permits of a lease back: to the lease, where it is still in use, else out of its
     /// entry. Answers how many came back.
     pub(crate) async fn refund_leased(
-        &self,
+        self: &Arc<Self>,
         lease: LeaseNumber,
         permits: u64,
         deadline: Duration,
@@ -77,7 +77,7 @@ impl Engine {
         }
         let cell = self.lock().leases.cell(lease);
         match cell.as_ref().and_then(|cell| cell.decided()) {
-            Some(decided) => self.refund(decided, permits, deadline).await,
+            Some(decided) => self.refund(&decided.entry, permits, deadline).await,
             None => Ok(0),
         }
     }
@@ -109,7 +109,9 @@ impl Engine {
         }
         let back: Vec<_> = leftovers
             .into_iter()
-            .map(|(cell, permits)| self.begin_to_give_back(cell, permits))
+            .filter_map(|(cell, permits)| {
+                Some(self.begin_to_give_back(&cell.decided()?.entry, permits))
+            })
             .collect();
         for one in back {
             // Where it failed, or there is no runtime to do it, asking again tells.
@@ -134,7 +136,7 @@ impl Engine {
 
     pub(super) fn give_back_all(self: &Arc<Self>, left: Vec<Leftover>) {
         for (cell, permits) in left {
-            self.give_back(cell, permits);
+            self.give_back(&cell, permits);
         }
     }
 
