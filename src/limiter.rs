@@ -177,7 +177,8 @@ impl RateLimiter {
         if let Some(answer) = self.engine.answer_locally(permits, patience) {
             return Ok(match answer {
                 Local::Leased(taken) => {
-                    let grant = Grant::leased(self.engine.clone(), taken, permits, self.deadline);
+                    let engine = self.engine.clone();
+                    let grant = Grant::leased(engine, taken, permits, self.deadline);
                     Decision::Granted(grant)
                 }
                 Local::Denied(wait, rate) => {
@@ -186,19 +187,17 @@ impl RateLimiter {
             });
         }
         let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
-        let mut verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
+        let mut verdict = Acquire::new(&self.engine, request, self.rate.as_ref()).await;
         if let Verdict::Call(cell, Outcome::Refused(_)) = &verdict {
             let left = cell.decided().map_or(0, |decided| decided.left);
             if self.engine.give_way(permits, left).await {
-                verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
+                verdict = Acquire::new(&self.engine, request, self.rate.as_ref()).await;
             }
         }
         match verdict {
-            Verdict::Call(cell, Outcome::Granted) => {
-                Grant::new(self.engine.clone(), cell, permits, self.deadline)
-                    .map(Decision::Granted)
-                    .ok_or_else(|| unreachable!("a granted request has a decided cell"))
-            }
+            Verdict::Call(cell, Outcome::Granted) => Grant::new(cell, permits, self.deadline)
+                .map(Decision::Granted)
+                .ok_or_else(|| unreachable!("a granted request has a decided cell")),
             Verdict::Call(cell, Outcome::ExceedsRate) => {
                 let rate = cell.decided().map_or(0, |decided| decided.rate.permits());
                 let kind = FailureKind::ExceedsRate { requested: permits, rate };

@@ -282,16 +282,18 @@ impl FlightGuard<'_> {
                 let somebody_waits = reply.outcomes.iter().any(waits);
                 let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
                 let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);
+                let entry = Arc::new(Entry {
+                    id,
+                    date: reply.entry_date,
+                    granted: settled.granted + leased,
+                    refunds: Refunds::default(),
+                });
                 if settled.unwanted > 0 {
-                    left.push((self.plan.cell.clone(), settled.unwanted));
+                    left.push((entry.clone(), settled.unwanted));
                 }
                 let decided = Decided {
-                    entry: Arc::new(Entry {
-                        id,
-                        date: reply.entry_date,
-                        granted: settled.granted + leased,
-                        refunds: Refunds::default(),
-                    }),
+                    engine: engine.clone(),
+                    entry: entry.clone(),
                     rate: reply.rate,
                     left: u64::try_from(reply.left).unwrap_or(0),
                     outcomes: std::mem::take(&mut settled.outcomes),
@@ -303,10 +305,9 @@ impl FlightGuard<'_> {
                     engine.end_leases_locked(&mut state, &mut left);
                 }
                 if leased > 0 {
-                    let cell = self.plan.cell.clone();
-                    let lease = Lease { cell, permits: leased as u32, end: hold_end };
+                    let lease = Lease { entry, permits: leased as u32, end: hold_end };
                     if somebody_waits || state.closed {
-                        left.push((lease.cell, leased));
+                        left.push((lease.entry, leased));
                     } else {
                         engine.take_lease_in(&mut state, lease, &mut left);
                     }

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use futures::future::BoxFuture;
 
+use super::Engine;
 use super::refund::Refunds;
 use super::rt::{Mutex, MutexGuard};
 use crate::error::Failure;
@@ -22,7 +23,6 @@ pub(crate) struct Cell {
 }
 
 /// The answer of a call.
-#[derive(Debug)]
 pub(crate) enum Answer {
     Decided(Decided),
     Failed {
@@ -33,8 +33,8 @@ pub(crate) enum Answer {
 }
 
 /// What a store decided.
-#[derive(Debug)]
 pub(crate) struct Decided {
+    pub(crate) engine: Arc<Engine>,
     pub(crate) entry: Arc<Entry>,
     pub(crate) rate: Rate,
     /// What was left after the call.
@@ -109,7 +109,7 @@ impl Cell {
 
 impl std::fmt::Debug for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cell").field("answer", &self.answer).finish_non_exhaustive()
+        f.debug_struct("Cell").field("answered", &self.is_answered()).finish_non_exhaustive()
     }
 }
 

@@ -75,9 +75,9 @@ impl Engine {
         if self.leasing.get().is_some_and(|leasing| leasing.pool.put_back(lease, permits)) {
             return Ok(permits);
         }
-        let cell = self.lock().leases.cell(lease);
-        match cell.as_ref().and_then(|cell| cell.decided()) {
-            Some(decided) => self.refund(&decided.entry, permits, deadline).await,
+        let entry = self.lock().leases.entry(lease);
+        match entry {
+            Some(entry) => self.refund(&entry, permits, deadline).await,
             None => Ok(0),
         }
     }
@@ -109,9 +109,7 @@ impl Engine {
         }
         let back: Vec<_> = leftovers
             .into_iter()
-            .filter_map(|(cell, permits)| {
-                Some(self.begin_to_give_back(&cell.decided()?.entry, permits))
-            })
+            .map(|(entry, permits)| self.begin_to_give_back(&entry, permits))
             .collect();
         for one in back {
             // Where it failed, or there is no runtime to do it, asking again tells.
@@ -135,8 +133,8 @@ impl Engine {
     }
 
     pub(super) fn give_back_all(self: &Arc<Self>, left: Vec<Leftover>) {
-        for (cell, permits) in left {
-            self.give_back(&cell, permits);
+        for (entry, permits) in left {
+            self.give_back(&entry, permits);
         }
     }
 

@@ -273,7 +273,7 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
         }
     };
     let request = Request { permits, patience, deadline: 1_000_000_000, create: None };
-    let mut acquire = Acquire::new(engine.clone(), request, None);
+    let mut acquire = Acquire::new(&engine, request, None);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, WeakShared, select};
 use tokio::time::Instant;
 
-use super::cell::{Cell, Entry};
+use super::cell::Entry;
 use super::rt::{Mutex, MutexGuard};
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, rt};
 use crate::error::{Execution, Failure, FailureKind};
@@ -83,11 +83,10 @@ impl Engine {
         Ok(freed.saturating_sub(place.before).min(permits))
     }
 
-    /// Gives permits of this cell's entry back in the background.
-    pub(crate) fn give_back(self: &Arc<Self>, cell: &Cell, permits: u64) {
-        if let Some(decided) = cell.decided() {
-            drop(self.begin_to_give_back(&decided.entry, permits));
-        }
+    /// Gives permits of an entry back in the background. Without a runtime they expire as any
+    /// other, an interval after they were granted.
+    pub(crate) fn give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) {
+        drop(self.begin_to_give_back(entry, permits));
     }
 
     /// Gives back, in the background, all that attempts may have been granted whose answers were
@@ -96,13 +95,11 @@ impl Engine {
     pub(super) fn give_back_lost(self: &Arc<Self>, id: EntryId, dates: &[i64], permits: u64) {
         for &date in dates {
             let entry = Arc::new(Entry { id, date, granted: permits, refunds: Refunds::default() });
-            drop(self.begin_to_give_back(&entry, permits));
+            self.give_back(&entry, permits);
         }
     }
 
-    /// Gives permits of an entry back in the background, and answers what to await where it
-    /// matters when. Without a runtime they expire as any other, an interval after they were
-    /// granted.
+    /// The same; answers what to await where it matters when.
     pub(super) fn begin_to_give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) -> Flight {
         let has_runtime = rt::can_spawn();
         let deadline = rt::now() + BACKGROUND_DEADLINE;
