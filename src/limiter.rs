@@ -185,11 +185,21 @@ impl RateLimiter {
                 }
             });
         }
-        let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
+        let deadline = micros(self.deadline);
+        let request = Request { permits, patience, deadline, create: None };
+        let begun = self.engine.core.now();
         let mut verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
         if let Verdict::Call(cell, Outcome::Refused(_)) = &verdict {
             let left = cell.decided().map_or(0, |decided| decided.left);
-            if self.engine.give_way(permits, left).await {
+            // Both calls together take no longer than one may, beside the wait for permits.
+            let due = match patience {
+                Patience::Until(end) => end.max(begun),
+                Patience::None | Patience::Endless => begun,
+            }
+            .saturating_add(deadline);
+            if self.engine.give_way(permits, left, due).await {
+                let rest = due.saturating_sub(self.engine.core.now());
+                let request = Request { deadline: rest.min(deadline), ..request };
                 verdict = Acquire::new(self.engine.clone(), request, self.rate).await;
             }
         }
