@@ -16,7 +16,7 @@ use crate::engine::local::Local;
 use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
 use crate::error::{Error, Execution, Failure, FailureKind, Operation};
 use crate::options::LimiterOptions;
-use crate::queue::{Patience, Request};
+use crate::queue::{Patience, Request, Time};
 use crate::rate::{MAX_EXACT, Rate};
 use crate::store::{Outcome, PeekCall, ReleaseCall, Reply, SetRate, StateRule};
 use crate::wire::entry::MAX_ENTRY_PERMITS;
@@ -187,11 +187,15 @@ impl RateLimiter {
             });
         }
         let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
+        let begun = self.engine.leases().then(|| self.engine.core.now());
         let mut verdict = Acquire::new(&self.engine, request, self.rate.as_ref()).await;
-        if let Verdict::Call(cell, Outcome::Refused(_)) = &verdict {
+        if let Some(begun) = begun
+            && let Verdict::Call(cell, Outcome::Refused(_)) = &verdict
+        {
             let left = cell.decided().map_or(0, |decided| decided.left);
-            if self.engine.give_way(permits, left).await {
-                verdict = Acquire::new(&self.engine, request, self.rate.as_ref()).await;
+            // On the heap, as few calls need it and all would carry it.
+            if let Some(second) = Box::pin(self.ask_without_leases(request, begun, left)).await {
+                verdict = second;
             }
         }
         match verdict {
@@ -217,6 +221,28 @@ impl RateLimiter {
             }
             Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),
         }
+    }
+
+    /// Asks a second time after a refusal, once this client's own leases have gone back, where they
+    /// are what is missing. Both calls together take no longer than one may, beside the wait for
+    /// permits.
+    async fn ask_without_leases(
+        &self,
+        request: Request,
+        begun: Time,
+        left: u64,
+    ) -> Option<Verdict> {
+        let due = match request.patience {
+            Patience::Until(end) => end.max(begun),
+            Patience::None | Patience::Endless => begun,
+        }
+        .saturating_add(request.deadline);
+        if !self.engine.give_way(request.permits, left, due).await {
+            return None;
+        }
+        let rest = due.saturating_sub(self.engine.core.now());
+        let request = Request { deadline: rest.min(request.deadline), ..request };
+        Some(Acquire::new(&self.engine, request, self.rate.as_ref()).await)
     }
 
     /// Puts back up to `permits` that were granted less than an interval ago, whoever they were

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, join_all, select};
+
 use super::lease::{Lease, Leftover};
 use super::pool::{LeaseNumber, Pool, Taken};
-use super::{Engine, State, driver, keeper};
+use super::{Engine, State, driver, keeper, rt};
 use crate::error::Failure;
+use crate::queue::Time;
 
 impl State {
     /// How many permits the call that is made now takes ahead.
@@ -96,7 +99,10 @@ impl Engine {
 
     /// Gives leases back for a request that the server has refused, where it would be served with
     /// them; answers whether it is worth asking again. `left` is what was left on the server.
-    pub(crate) async fn give_way(self: &Arc<Self>, permits: u64, left: u64) -> bool {
+    ///
+    /// What goes back goes on its own: it is awaited until `due` at most, and not lost with whoever
+    /// awaits it.
+    pub(crate) async fn give_way(self: &Arc<Self>, permits: u64, left: u64, due: Time) -> bool {
         let Some(leasing) = self.leasing.get() else { return false };
         let mut leftovers = Vec::new();
         {
@@ -111,11 +117,11 @@ impl Engine {
             .into_iter()
             .map(|(entry, permits)| self.begin_to_give_back(&entry, permits))
             .collect();
-        for one in back {
-            // Where it failed, or there is no runtime to do it, asking again tells.
-            let _ = one.await;
-        }
-        true
+        // Where it failed, or there is no runtime to do it, asking again tells.
+        let timer = rt::sleep_until(self.core.instant_of(due));
+        futures::pin_mut!(timer);
+        let all_back = matches!(select(join_all(back), timer).await, Either::Left(_));
+        all_back && self.core.now() < due
     }
 
     /// Ends all leases and gives back what is left of them.
