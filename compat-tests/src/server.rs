@@ -81,13 +81,30 @@ impl Server {
 
     /// Which server of which version it is.
     pub async fn describe(&self) -> String {
-        let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
-        let field =
-            |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        match field("valkey_version") {
+        match self.info("valkey_version").await {
             Some(version) => format!("Valkey {version}"),
-            None => format!("Redis {}", field("redis_version").unwrap_or("unknown")),
+            None => format!("Redis {}", self.redis_version().await),
         }
+    }
+
+    /// Whether its `EXPIRE` takes conditions, as it does since Redis 7.0. Before, `expire` with a
+    /// condition fails in Redisson.
+    pub async fn has_expire_conditions(&self) -> bool {
+        let version = self.redis_version().await;
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        major.unwrap_or_else(|| panic!("{version} is no version")) >= 7
+    }
+
+    /// The version of Redis, or the one that a Valkey is compatible with.
+    async fn redis_version(&self) -> String {
+        self.info("redis_version").await.expect("every server says its version")
+    }
+
+    /// A field of what it says of itself.
+    async fn info(&self, field: &str) -> Option<String> {
+        let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
+        let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        Some(value.to_owned())
     }
 
     /// The password that clients log in with.

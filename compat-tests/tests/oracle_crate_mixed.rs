@@ -1,6 +1,6 @@
 //! This crate and releases of Redisson on one limiter, judged by their grants.
 
-use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, releases};
+use compat_tests::oracle::campaign::{Campaign, budget, crews};
 use compat_tests::oracle::mixed::{Crew, run};
 use compat_tests::oracle::ours::Ours;
 use compat_tests::oracle::program::Profile;
@@ -16,24 +16,27 @@ fn crate_and_redisson_share_a_limiter() {
     let clients = client_ids(5);
     let mut profiles = Profile::sound();
     profiles.push(Profile::BESIDE_REDISSON);
-    for (i, profile) in profiles.iter().enumerate() {
-        let campaign = Campaign {
-            name: &format!("crate mixed {i}"),
-            budget: budget(0.15 / profiles.len() as f64),
-        };
-        campaign.run(
-            || Profile { clients: clients.len(), ..*profile }.programs(),
-            async |worker| {
-                let newest = Oracle::on(&server, worker, NEWEST, &clients).await;
-                let mut theirs = vec![newest.subject];
-                for release in releases().iter().filter(|release| *release != NEWEST) {
-                    theirs.push(Oracle::on(&server, worker, release, &clients).await.subject);
-                }
-                let ours = Ours::on(&server, worker, &clients).await;
-                (Crew { first: theirs, second: vec![ours.subject] }, newest.site)
-            },
-            async |(crew, site), program| run(program, &clients, crew, site).await,
-        );
+    let crews = crews();
+    let share = 0.15 / (profiles.len() * crews.len()) as f64;
+    for releases in &crews {
+        for (i, profile) in profiles.iter().enumerate() {
+            let campaign = Campaign {
+                name: &format!("crate mixed {i} with {}", releases.join(" ")),
+                budget: budget(share),
+            };
+            campaign.run(
+                || Profile { clients: clients.len(), ..*profile }.programs(),
+                async |worker| {
+                    let mut theirs = Vec::new();
+                    for release in releases {
+                        theirs.push(Oracle::on(&server, worker, release, &clients).await.subject);
+                    }
+                    let ours = Ours::on(&server, worker, &clients).await;
+                    (Crew { first: theirs, second: vec![ours.subject] }, ours.site)
+                },
+                async |(crew, site), program| run(program, &clients, crew, site).await,
+            );
+        }
     }
 }
 

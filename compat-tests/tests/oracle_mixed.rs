@@ -1,6 +1,6 @@
 //! Clients of several Redisson releases on one limiter, judged by their grants.
 
-use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, releases};
+use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, crews};
 use compat_tests::oracle::mixed::{Crew, run};
 use compat_tests::oracle::program::Profile;
 use compat_tests::oracle::replay::Oracle;
@@ -12,22 +12,29 @@ fn releases_share_a_limiter() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = runtime.block_on(Server::start());
     let clients = client_ids(3);
-    let profiles = Profile::sound();
-    for (i, profile) in profiles.iter().enumerate() {
-        let campaign =
-            Campaign { name: &format!("mixed {i}"), budget: budget(0.1 / profiles.len() as f64) };
-        campaign.run(
-            || profile.programs(),
-            async |worker| {
-                let newest = Oracle::on(&server, worker, NEWEST, &clients).await;
-                let mut others = Vec::new();
-                for release in releases() {
-                    others.push(Oracle::on(&server, worker, &release, &clients).await.subject);
-                }
-                let crew = Crew { first: others, second: vec![newest.subject] };
-                (crew, newest.site)
-            },
-            async |(crew, site), program| run(program, &clients, crew, site).await,
-        );
+    let (profiles, crews) = (Profile::sound(), crews());
+    let share = 0.1 / (profiles.len() * crews.len()) as f64;
+    for releases in &crews {
+        for (i, profile) in profiles.iter().enumerate() {
+            let campaign = Campaign {
+                name: &format!("mixed {i} of {}", releases.join(" ")),
+                budget: budget(share),
+            };
+            campaign.run(
+                || profile.programs(),
+                async |worker| {
+                    let newest = Oracle::on(&server, worker, NEWEST, &clients).await;
+                    let mut others = Vec::new();
+                    for release in releases.iter().skip(1) {
+                        others.push(Oracle::on(&server, worker, release, &clients).await.subject);
+                    }
+                    if others.is_empty() {
+                        others.push(newest.subject.clone());
+                    }
+                    (Crew { first: others, second: vec![newest.subject] }, newest.site)
+                },
+                async |(crew, site), program| run(program, &clients, crew, site).await,
+            );
+        }
     }
 }

@@ -348,19 +348,14 @@ async fn lifetimes_act_on_all_keys_and_rename_on_one() {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(4).await;
         let keys = [NAME.to_owned(), s.value(), s.log()];
-        assert_eq!(s.at(T).expire(500_000, Some(Condition::Xx)).await, Outcome::Flag(false));
-        assert_eq!(s.at(T).expire(500_000, Some(Condition::Nx)).await, Outcome::Flag(true));
+        assert_eq!(s.at(T).expire(500_000, None).await, Outcome::Flag(true));
         for key in &keys {
             assert!(close(s.ttl(key).await, 500_000), "{key}");
         }
-        // True where any of them changes.
-        s.edit(|state| state.0.get_mut(&s.value()).unwrap().ttl = None).await;
-        assert_eq!(s.at(T).expire(700_000, Some(Condition::Nx)).await, Outcome::Flag(true));
-        assert!(close(s.ttl(NAME).await, 500_000));
-        assert!(close(s.ttl(&s.value()).await, 700_000));
-        assert_eq!(s.at(T).expire_at(600_000, Some(Condition::Gt)).await, Outcome::Flag(true));
-        assert_eq!(s.at(T).expire_at(650_000, Some(Condition::Lt)).await, Outcome::Flag(true));
-        assert!(close(s.ttl(&s.value()).await, 650_000));
+        assert_eq!(s.at(T).expire_at(650_000, None).await, Outcome::Flag(true));
+        for key in &keys {
+            assert!(close(s.ttl(key).await, 650_000), "{key}");
+        }
         assert_eq!(s.at(T).clear_expire().await, Outcome::Flag(true));
         assert_eq!(s.at(T).clear_expire().await, Outcome::Flag(false));
         for key in &keys {
@@ -374,6 +369,32 @@ async fn lifetimes_act_on_all_keys_and_rename_on_one() {
         assert_eq!(s.at(T).delete().await, Outcome::Flag(true));
         assert_eq!(s.state().await.0.len(), 1);
         assert_eq!(s.at(T).delete().await, Outcome::Flag(false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn conditions_are_those_of_each_key() {
+    everywhere(async |s| {
+        if !s.has(&Op::Expire(1, Some(Condition::Nx))) {
+            // Redis before 7.0.
+            return;
+        }
+        s.at(T).try_set_rate(s.rate(10)).await;
+        s.at(T).try_acquire_once(4).await;
+        assert_eq!(s.at(T).expire(500_000, Some(Condition::Xx)).await, Outcome::Flag(false));
+        assert_eq!(s.at(T).expire(500_000, Some(Condition::Nx)).await, Outcome::Flag(true));
+        for key in &[NAME.to_owned(), s.value(), s.log()] {
+            assert!(close(s.ttl(key).await, 500_000), "{key}");
+        }
+        // True where any of them changes.
+        s.edit(|state| state.0.get_mut(&s.value()).unwrap().ttl = None).await;
+        assert_eq!(s.at(T).expire(700_000, Some(Condition::Nx)).await, Outcome::Flag(true));
+        assert!(close(s.ttl(NAME).await, 500_000));
+        assert!(close(s.ttl(&s.value()).await, 700_000));
+        assert_eq!(s.at(T).expire_at(600_000, Some(Condition::Gt)).await, Outcome::Flag(true));
+        assert_eq!(s.at(T).expire_at(650_000, Some(Condition::Lt)).await, Outcome::Flag(true));
+        assert!(close(s.ttl(&s.value()).await, 650_000));
     })
     .await;
 }

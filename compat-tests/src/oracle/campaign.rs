@@ -5,9 +5,11 @@
 //! | `ORACLE_OPS` | operations in all, 50,000 where it is not set |
 //! | `ORACLE_RELEASES` | releases, separated by spaces, or `all` |
 //! | `ORACLE_SEED` | the seed that a failure printed |
+//! | `ORACLE_TABLE` | a file: each campaign that ended well adds a line to it, its name and its operations, a tabulator between |
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -35,6 +37,17 @@ pub fn releases() -> Vec<String> {
         named => named.split_whitespace().collect(),
     };
     releases.into_iter().map(String::from).collect()
+}
+
+/// The same in groups that share a limiter: the newest, and up to two others with it.
+pub fn crews() -> Vec<Vec<String>> {
+    let mut others = releases();
+    others.retain(|release| release != NEWEST);
+    let crew = |others: &[String]| [&[NEWEST.to_owned()], others].concat();
+    match others.as_slice() {
+        [] => vec![crew(&[])],
+        others => others.chunks(2).map(crew).collect(),
+    }
 }
 
 /// The operations that a test may spend: its share of the whole.
@@ -106,6 +119,13 @@ impl Campaign<'_> {
         self.show(&done, start.get());
         if let Some(failure) = failure.into_inner().expect("the failure") {
             panic!("{}, ORACLE_SEED={seed}\n{failure}", self.name);
+        }
+        println!("{}: OK, ORACLE_SEED={seed}", self.name);
+        if let Some(file) = std::env::var_os("ORACLE_TABLE") {
+            let line = format!("{}\t{}\n", self.name, done.into_inner());
+            let file = std::fs::File::options().append(true).create(true).open(file);
+            let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+            written.expect("ORACLE_TABLE is a file to write to");
         }
     }
 

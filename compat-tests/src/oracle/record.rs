@@ -18,7 +18,7 @@ use crate::server::Server;
 pub struct Recording {
     /// The release, as in `4.7.0`.
     pub release: String,
-    /// The commands of each operation that the release has.
+    /// The commands of each operation that the release has, and that the server can run.
     pub templates: HashMap<Shape, Vec<Template>>,
     /// What it does with arguments it may refuse.
     pub edges: BTreeMap<(Shape, Edge), Answered>,
@@ -73,13 +73,15 @@ pub async fn recording(release: &str) -> Arc<Recording> {
     recording
 }
 
-/// Records a release on a server of its own.
+/// Records a release on a server of its own. What the server lacks the commands for is left out,
+/// and so out of all that is run beside the recording.
 ///
 /// Panics where a command cannot be explained, naming the release, the
 /// operation and the word.
 async fn record(release: &str) -> Recording {
     let server = Server::start().await;
     let options = Options::new(Kind::Java, server.url()).release(release);
+    let conditions = server.has_expire_conditions().await;
     let mut session = Session {
         peer: Peer::start_with(options).await,
         monitor: Monitor::start(&server).await,
@@ -89,6 +91,9 @@ async fn record(release: &str) -> Recording {
     let mut templates = HashMap::new();
     let mut edges = BTreeMap::new();
     for shape in Shape::all() {
+        if matches!(shape, Shape::Expire(Some(_)) | Shape::ExpireAt(Some(_))) && !conditions {
+            continue;
+        }
         let samples = [0, 1].map(|round| example(shape, round));
         let [first, second] = &samples;
         let Some(first) = session.sample(first).await else {

@@ -27,7 +27,8 @@ fn divergence_12_a_request_that_waits_for_many_entries_asks_for_each() {
             case.one.set_rate(Rate::overall(20, 800)).await.unwrap();
             for _ in 0..20 {
                 assert!(case.one.try_acquire(1).await.unwrap());
-                tokio::time::sleep(Duration::from_millis(12)).await;
+                // So far apart that a busy machine does not see many of them expire at once.
+                tokio::time::sleep(Duration::from_millis(30)).await;
             }
             let () = world.server.run(redis::cmd("CONFIG").arg("RESETSTAT").to_owned()).await;
             case.one.acquire(20).await.unwrap();
@@ -45,7 +46,10 @@ fn divergence_12_a_request_that_waits_for_many_entries_asks_for_each() {
 fn divergence_12_a_big_request_starves_behind_small_ones() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(20, 400)).await.unwrap();
-        assert!(case.one.try_acquire(20).await.unwrap());
+        // The two halves expire apart, so that the big one needs what the small ones have taken.
+        assert!(case.one.try_acquire(10).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(case.one.try_acquire(10).await.unwrap());
         let big = case.one.begin("tryAcquire", json!({"permits": 20, "timeoutMs": 1_500}));
         // Small ones of the same client, for longer than the big one can wait.
         let small = case.one.wait_load(1, 40, 2_500).await.unwrap();

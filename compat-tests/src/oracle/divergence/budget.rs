@@ -193,13 +193,15 @@ pub fn missing_value_is_counted(d: &Difference<'_>) -> bool {
 }
 
 /// 1, 3: a state in which value and log are not the rate is healed, or left as
-/// it is where the request fits.
+/// it is where the request fits and what has expired does not tell more.
 pub fn unsound_is_healed(d: &Difference<'_>) -> bool {
     Sides::of(d).is_some_and(|sides| {
         let after = sides.excess_of_ours();
         let fits = *d.outcomes[1] == Outcome::Granted;
+        let above = sides.before.value.is_some_and(|v| v + sides.expired > sides.rate);
+        let is_counted = sides.expired > 0 && (above || sides.live.is_empty());
         sides.excess().is_some_and(|excess| excess != 0)
-            && (after == Some(0) || fits && after == sides.excess())
+            && (after == Some(0) || fits && !is_counted && after == sides.excess())
             && decided(d, &sides)
     })
 }

@@ -7,7 +7,7 @@ use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
 use crate::store::redis::{RedisStore, pack_runs};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Run, Store};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, Run, Store};
 use crate::wire::entry::{EntryId, pack};
 use crate::wire::keys::Keys;
 
@@ -122,6 +122,46 @@ async fn the_same_attempt_twice_on_its_way_grants_once() {
         let before = (client.value(), client.log());
         assert_eq!(client.outcome(call).await, Outcome::Granted);
         assert_eq!((client.value(), client.log()), before);
+    }
+}
+
+/// Its entry is not the one that this attempt would write.
+#[tokio::test]
+async fn the_same_batch_twice_finds_what_is_left_of_its_grant() {
+    let Some(mut client) = client().await else { return };
+    let batch = |id, count| {
+        let runs = vec![Run { permits: 2, patience_ms: 0, count }];
+        AcquireCall { runs, ..call(T0 + 10, id, 1) }
+    };
+    let reply = client.acquire(batch(1, 3)).await;
+    let refund =
+        RefundCall { id: EntryId([1; 16]), entry_date: reply.entry_date, granted: 6, returned: 2 };
+    assert_eq!(client.store.refund(&client.keys, refund).await.unwrap().credited, 2);
+    let before = (client.value(), client.log());
+    let outcomes = client.acquire(batch(1, 3)).await.outcomes;
+    assert_eq!((outcomes[0].count, outcomes[0].outcome), (2, Outcome::Granted));
+    assert_eq!((client.value(), client.log()), before);
+
+    // A part of them was refused.
+    let first = client.acquire(batch(2, 60)).await.outcomes;
+    assert_eq!((first[0].count, first[0].outcome), (47, Outcome::Granted));
+    let before = (client.value(), client.log());
+    let again = client.acquire(batch(2, 60)).await.outcomes;
+    assert_eq!((again[0].count, again[0].outcome), (47, Outcome::Granted));
+    assert_eq!((client.value(), client.log()), before);
+}
+
+#[tokio::test]
+async fn a_refund_that_is_repeated_changes_nothing() {
+    let Some(mut client) = client().await else { return };
+    let reply = client.acquire(call(T0 + 10, 1, 9)).await;
+    let refund =
+        RefundCall { id: EntryId([1; 16]), entry_date: reply.entry_date, granted: 9, returned: 2 };
+    for credited in [2, 0] {
+        let reply = client.store.refund(&client.keys, refund).await.unwrap();
+        assert_eq!((reply.credited, reply.left), (credited, 7));
+        assert_eq!(client.value(), 92);
+        assert_eq!(client.log()[1], (pack(EntryId([1; 16]), 7), T0 + 10));
     }
 }
 
