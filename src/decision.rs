@@ -94,6 +94,7 @@ impl Grant {
         Some(Grant { engine, left, permits, returned: 0, deadline, source: Source::Call(cell) })
     }
 
+    #[inline]
     pub(crate) fn leased(
         engine: Arc<Engine>,
         taken: Taken,
