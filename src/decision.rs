@@ -101,6 +101,7 @@ impl Grant {
         Some(Grant { permits, returned: 0, deadline, source: Source::Call(cell) })
     }
 
+    #[inline]
     pub(crate) fn leased(
         engine: Arc<Engine>,
         taken: Taken,

@@ -26,9 +26,8 @@ impl State {
 
 impl Engine {
     /// Takes permits out of a lease.
-    #[inline]
-    pub(super) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
-        let pool = &self.leasing.get()?.pool;
+    pub(crate) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
+        let pool = &self.leasing.get().filter(|_| permits > 0)?.pool;
         let taken = match pool.take(permits, || self.core.nanos()) {
             None if pool.has_next() => self.take_of_next(pool, permits)?,
             taken => taken?,
