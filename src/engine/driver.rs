@@ -8,9 +8,10 @@ use crate::error::{Execution, Failure, FailureKind};
 use futures::future::BoxFuture;
 
 /// Before a call the driver lets others run until the queue stops growing: those who were just
-/// answered, and come again, then share the next call. At most so many turns, or so many requests.
+/// answered, and come again, then share the next call. At most so many turns, or so many requests:
+/// where these stand there already the call goes at once, and others run while it is under way.
 const GATHER_TURNS: usize = 8;
-const GATHER_ENOUGH: usize = 512;
+const GATHER_ENOUGH: usize = 1024;
 
 /// Whether a driver must be started; the caller then must do it.
 pub(super) fn is_needed(state: &mut State) -> bool {
@@ -84,11 +85,14 @@ impl Driver<'_> {
     }
 
     async fn gather(&self) {
-        let mut before = 0;
+        let mut before = self.engine.lock().queue.fresh();
         for _ in 0..GATHER_TURNS {
+            if before >= GATHER_ENOUGH {
+                return;
+            }
             rt::yield_now().await;
             let gathered = self.engine.lock().queue.fresh();
-            if gathered == before || gathered >= GATHER_ENOUGH {
+            if gathered == before {
                 return;
             }
             before = gathered;

@@ -13,6 +13,7 @@ use protocol::{Failure, Line};
 use redisson_rate_limiter::{Client, Clock, ManualClock};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 struct Options {
@@ -21,8 +22,22 @@ struct Options {
     key_prefix: String,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    runtime().block_on(peer())
+}
+
+/// One core is left to the server, which here shares the machine: beside two busy workers on two
+/// cores both lose. `TOKIO_WORKER_THREADS` says otherwise.
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        builder.worker_threads((cores - 1).max(1));
+    }
+    builder.enable_all().build().expect("a runtime")
+}
+
+async fn peer() -> ExitCode {
     let (clock, manual) = Clock::manual(0);
     manual.follow_system();
     let client = match options(std::env::args().skip(1)).and_then(|options| client(options, clock))
