@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::cell::Cell;
+use crate::engine::cell::{Cell, Decided};
 use crate::engine::pool::{LeaseNumber, Taken};
 use crate::error::{Error, Execution, Failure, FailureKind, Operation};
 use crate::rate::Rate;
@@ -66,9 +66,7 @@ pub enum DecidedBy {
 /// back what was not used.
 #[must_use = "a grant that is dropped is spent"]
 pub struct Grant {
-    engine: Arc<Engine>,
     source: Source,
-    left: u64,
     permits: u64,
     returned: u64,
     deadline: Duration,
@@ -76,32 +74,42 @@ pub struct Grant {
 
 /// Where a grant's permits are in the log.
 enum Source {
-    /// In the entry of this call.
+    /// In the entry of this call, which is decided.
     Call(Arc<Cell>),
-    /// In the entry of this lease.
-    Lease(LeaseNumber),
+    /// In the entry of a lease.
+    Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
+}
+
+impl Source {
+    fn engine(&self) -> &Arc<Engine> {
+        match self {
+            Source::Call(cell) => &decided(cell).engine,
+            Source::Lease { engine, .. } => engine,
+        }
+    }
+}
+
+/// What a grant's call was told.
+fn decided(cell: &Cell) -> &Decided {
+    cell.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was decided"))
 }
 
 impl Grant {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        cell: Arc<Cell>,
-        permits: u64,
-        deadline: Duration,
-    ) -> Option<Self> {
-        let decided = cell.decided()?;
-        let left = decided.left;
-        Some(Grant { engine, left, permits, returned: 0, deadline, source: Source::Call(cell) })
+    /// `None` where the call is not decided.
+    pub(crate) fn new(cell: Arc<Cell>, permits: u64, deadline: Duration) -> Option<Self> {
+        cell.decided()?;
+        Some(Grant { permits, returned: 0, deadline, source: Source::Call(cell) })
     }
 
+    #[inline]
     pub(crate) fn leased(
         engine: Arc<Engine>,
         taken: Taken,
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let source = Source::Lease(taken.lease);
-        Grant { engine, source, left: taken.left.into(), permits, returned: 0, deadline }
+        let source = Source::Lease { engine, lease: taken.lease, left: taken.left };
+        Grant { source, permits, returned: 0, deadline }
     }
 
     /// The permits that were taken and have not been given back.
@@ -112,23 +120,27 @@ impl Grant {
     /// The permits left to others when it was granted: after the whole call, where callers shared
     /// one. Of a leased grant, what it left of the lease.
     pub fn left(&self) -> u64 {
-        self.left
+        match &self.source {
+            Source::Call(cell) => decided(cell).left,
+            Source::Lease { left, .. } => u64::from(*left),
+        }
     }
 
     /// The rate in force; for a leased grant, as this client last saw it.
     pub fn rate(&self) -> Rate {
-        let rate = match &self.source {
-            Source::Call(cell) => cell.decided().map(|decided| decided.rate),
-            Source::Lease(_) => self.engine.rate(),
-        };
-        rate.unwrap_or_else(|| unreachable!("a grant comes with the rate"))
+        match &self.source {
+            Source::Call(cell) => decided(cell).rate,
+            Source::Lease { engine, .. } => {
+                engine.rate().unwrap_or_else(|| unreachable!("a lease comes with the rate"))
+            }
+        }
     }
 
     /// Who decided.
     pub fn decided_by(&self) -> DecidedBy {
         match self.source {
             Source::Call(_) => DecidedBy::Server,
-            Source::Lease(_) => DecidedBy::Lease,
+            Source::Lease { .. } => DecidedBy::Lease,
         }
     }
 
@@ -164,11 +176,13 @@ impl Grant {
         }
         self.returned += permits;
         let answer = match &self.source {
-            Source::Call(cell) => match cell.decided() {
-                Some(decided) => self.engine.refund(decided, permits, self.deadline).await,
-                None => Ok(0),
-            },
-            Source::Lease(lease) => self.engine.refund_leased(*lease, permits, self.deadline).await,
+            Source::Call(cell) => {
+                let Decided { engine, entry, .. } = decided(cell);
+                engine.refund(entry, permits, self.deadline).await
+            }
+            Source::Lease { engine, lease, .. } => {
+                engine.refund_leased(*lease, permits, self.deadline).await
+            }
         };
         answer.map_err(|failure| {
             if failure.execution != Execution::Unknown {
@@ -179,7 +193,7 @@ impl Grant {
     }
 
     fn error(&self, failure: Failure) -> Error {
-        failure.into_error(Operation::Refund, Some(self.engine.name.clone()))
+        failure.into_error(Operation::Refund, Some(self.source.engine().name.clone()))
     }
 
     /// Gives back all that is left of this grant: [`refund`](Grant::refund) of all of it.
@@ -195,9 +209,9 @@ impl Grant {
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
-            .field("limiter", &self.engine.name)
+            .field("limiter", &self.source.engine().name)
             .field("permits", &self.permits())
-            .field("left", &self.left)
+            .field("left", &self.left())
             .field("decided_by", &self.decided_by())
             .finish_non_exhaustive()
     }

@@ -101,7 +101,9 @@ pub enum Execution {
     Executed,
     /// It was not: nothing was sent, or the server refused it before it ran.
     NotExecuted,
-    /// It was sent and no answer came: it may have been carried out, or may be yet.
+    /// It was sent and no answer came: it may have been carried out, or may be yet. Permits that an
+    /// acquire may have taken so are given back in the background, for ten seconds at most; what
+    /// does not come back then is free within an interval.
     Unknown,
 }
 

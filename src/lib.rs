@@ -53,6 +53,9 @@
 //!
 //! - `tls`: `rediss://` addresses, by rustls with the platform's root certificates.
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod client;
 mod clock;
 mod decision;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use compat_tests::dump::Dump;
 use compat_tests::peer::{Kind, Peer, Rate as PeerRate};
 use compat_tests::proxy::{Fault, Proxy};
+use compat_tests::scenario::until;
 use compat_tests::server::Server;
 use futures::future::join_all;
 use rand::rngs::SmallRng;
@@ -35,6 +36,16 @@ impl World {
 
     async fn budget(&self) -> (Option<i64>, u64) {
         budget(&self.server, "once").await
+    }
+
+    /// Waits until no more than these are taken.
+    async fn settles_at(&self, taken: u64) {
+        let what = format!("{taken} of 10 permits are taken, and no more");
+        until(&what, async || {
+            let (left, logged) = self.budget().await;
+            logged == taken && left == Some(10 - taken as i64)
+        })
+        .await;
     }
 }
 
@@ -137,10 +148,29 @@ async fn a_silent_connection_is_given_up_and_the_call_counts_once() {
     let answer = world.limiter.try_acquire_now(3).await;
     assert!(trap.has_sprung());
     match answer {
-        Ok(decision) => assert!(decision.is_granted()),
-        Err(error) => assert_eq!(error.execution(), Execution::Unknown, "{error}"),
+        Ok(decision) => {
+            assert!(decision.is_granted());
+            assert_eq!(world.budget().await, (Some(7), 3));
+        }
+        Err(error) => {
+            assert_eq!(error.execution(), Execution::Unknown, "{error}");
+            world.settles_at(0).await;
+        }
     }
-    assert_eq!(world.budget().await, (Some(7), 3));
+}
+
+#[tokio::test]
+async fn a_dropped_caller_whose_answer_is_lost_leaves_nothing_taken() {
+    let world = World::new().await;
+    let _spent = granted(&world.limiter, 1).await;
+    for fault in [Fault::LoseReply, Fault::Silence] {
+        let mut trap = world.proxy.trap("once", fault);
+        let limiter = world.limiter.clone();
+        let call = tokio::spawn(async move { limiter.try_acquire_now(3).await.map(drop) });
+        trap.sprung().await;
+        call.abort();
+        world.settles_at(1).await;
+    }
 }
 
 #[tokio::test]
@@ -164,6 +194,8 @@ async fn a_handles_deadline_is_obeyed_while_the_server_is_frozen() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_millis(3900), "{:?}", begun.elapsed());
     world.server.resume();
+    // What the server has granted to those who were told otherwise comes back.
+    world.settles_at(2).await;
 }
 
 #[test]

@@ -9,16 +9,17 @@ use futures::future::BoxFuture;
 
 use super::cell::Cell;
 use super::{Engine, Late, Next, State, Verdict, call, closed, driver};
+use crate::error::Failure;
 use crate::queue::{Arrival, Request, Ticket};
 use crate::rate::Rate;
 use crate::store::Outcome;
 
 /// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
 /// exactly what it took.
-pub(crate) struct Acquire {
-    engine: Arc<Engine>,
+pub(crate) struct Acquire<'a> {
+    engine: &'a Arc<Engine>,
     request: Request,
-    create: Option<Rate>,
+    create: Option<&'a Rate>,
     stage: Stage,
 }
 
@@ -36,21 +37,21 @@ struct Place {
     cell: Arc<Cell>,
 }
 
-impl Acquire {
-    pub(crate) fn new(engine: Arc<Engine>, request: Request, create: Option<Rate>) -> Self {
+impl<'a> Acquire<'a> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, request: Request, create: Option<&'a Rate>) -> Self {
         Acquire { engine, request, create, stage: Stage::New }
     }
 
     /// Joins the queue, or goes straight.
     fn arrive(&mut self, waker: &Waker) -> Option<Verdict> {
-        let engine = &self.engine;
+        let engine = self.engine;
         let now = engine.core.now();
         let mut guard = engine.lock();
         let state = &mut *guard;
         if state.closed {
             return Some(Verdict::Failed(closed()));
         }
-        self.request.create = self.create.map(|rate| state.carried(rate));
+        self.request.create = self.create.map(|rate| state.carried(*rate));
         let straight = state.queue.is_idle() && !state.driving;
         let waker = (!straight).then(|| waker.clone());
         let (ticket, place) = match state.queue.arrive(now, self.request, waker) {
@@ -115,32 +116,47 @@ impl Place {
         }
     }
 
-    fn settled(&self) -> Option<Verdict> {
+    fn settled(&self) -> Option<Told> {
         if self.cell.some_late() {
             return None;
         }
-        let outcome = self.cell.fresh(self.place)?;
-        Some(verdict(self.cell.clone(), outcome))
+        self.cell.fresh(self.place).map(Told::Here)
     }
 
     /// With the state locked nothing can change: late verdicts come first.
-    fn settled_now(&self, state: &mut State) -> Option<Verdict> {
-        if let Some(verdict) = self.settled_late(state) {
-            return Some(verdict);
+    fn settled_now(&self, state: &mut State) -> Option<Told> {
+        match self.settled_late(state) {
+            Some(verdict) => Some(Told::Late(verdict)),
+            None => self.cell.fresh(self.place).map(Told::Here),
         }
-        let outcome = self.cell.fresh(self.place)?;
-        Some(verdict(self.cell.clone(), outcome))
     }
 }
 
-fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, crate::error::Failure>) -> Verdict {
+/// What became of a request, and where that is told.
+enum Told {
+    /// In the cell that it holds.
+    Here(Result<Outcome, Failure>),
+    Late(Verdict),
+}
+
+impl Told {
+    /// The verdict of the request that holds this cell.
+    fn verdict(self, cell: Arc<Cell>) -> Verdict {
+        match self {
+            Told::Here(outcome) => verdict(cell, outcome),
+            Told::Late(verdict) => verdict,
+        }
+    }
+}
+
+fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, Failure>) -> Verdict {
     match outcome {
         Ok(outcome) => Verdict::Call(cell, outcome),
         Err(failure) => Verdict::Failed(failure),
     }
 }
 
-impl Future for Acquire {
+impl Future for Acquire<'_> {
     type Output = Verdict;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
@@ -178,24 +194,26 @@ impl Future for Acquire {
                 state.queue.set_waker(place.ticket, cx.waker().clone());
             }
         }
-        match settled {
-            Some(verdict) => {
-                this.stage = Stage::Done;
-                Poll::Ready(verdict)
+        match (settled, std::mem::replace(&mut this.stage, Stage::Done)) {
+            (Some(told), Stage::Direct(place) | Stage::Queued(place)) => {
+                Poll::Ready(told.verdict(place.cell))
             }
-            None => Poll::Pending,
+            (_, stage) => {
+                this.stage = stage;
+                Poll::Pending
+            }
         }
     }
 }
 
-impl Drop for Acquire {
+impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         let (place, direct) = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Direct(place) => (place, true),
             Stage::Queued(place) => (place, false),
             Stage::New | Stage::Done => return,
         };
-        let engine = &self.engine;
+        let engine = self.engine;
         let call = if direct { place.cell.direct().call.take() } else { None };
         let mut state = engine.lock();
         let settled = place.settled_now(&mut state);
@@ -211,8 +229,11 @@ impl Drop for Acquire {
             None if asleep => engine.bell.notify_one(),
             None => {}
         }
-        if let Some(Verdict::Call(cell, Outcome::Granted)) = settled {
-            engine.give_back(cell, self.request.permits);
+        if let Some(Verdict::Call(cell, Outcome::Granted)) =
+            settled.map(|told| told.verdict(place.cell))
+            && let Some(decided) = cell.decided()
+        {
+            engine.give_back(&decided.entry, self.request.permits);
         }
     }
 }

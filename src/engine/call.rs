@@ -1,7 +1,7 @@
 //! One call of a queue: attempted until it is answered, or until nobody wants the answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use super::cell::{Answer, Cell, Decided, Entry};
 use super::denials::Refusal;
 use super::lease::Lease;
 use super::pool::Nanos;
+use super::refund::Refunds;
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
@@ -38,24 +39,25 @@ pub(super) struct Plan {
     pub(super) changes: u64,
 }
 
-impl Plan {
-    /// Whether it only takes a lease: then nobody waits for it, and one attempt is enough.
-    fn is_for_nobody(&self) -> bool {
-        self.leased == self.runs.iter().map(|run| run.count).sum::<u64>()
-    }
-}
-
 /// Carries a call out and settles its callers. Dropped half-way, it fails them: nobody is left
 /// waiting for an answer that nobody awaits.
 pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
     let mut flight = FlightGuard { engine: &engine, plan, landed: false };
     let asked: u64 = flight.plan.runs.iter().map(|run| run.count).sum();
-    let answer = match attempts(&engine, &flight.plan).await {
+    let id = EntryId(rand::random());
+    let mut dates = Vec::new();
+    let answer = match attempts(&engine, &flight.plan, id, &mut dates).await {
         Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
             Err(Failure::new(
                 FailureKind::Server("a reply that does not answer every request".to_owned()),
                 Execution::Executed,
             ))
+        }
+        Err(failure) => {
+            // Whoever was told so, or has gone away, holds no grant.
+            let permits = flight.plan.runs.iter().map(|run| run.permits * run.count).sum();
+            engine.give_back_lost(id, &dates, permits);
+            Err(failure)
         }
         answer => answer,
     };
@@ -73,10 +75,15 @@ struct Landing {
     audited: bool,
 }
 
-async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure> {
+/// Attempts a call; `lost` are then the dates of the entries of those attempts whose outcome is
+/// unknown.
+async fn attempts(
+    engine: &Engine,
+    plan: &Plan,
+    id: EntryId,
+    lost: &mut Vec<i64>,
+) -> Result<Landing, Failure> {
     let core = &engine.core;
-    let id = EntryId(rand::random());
-    let mut dates: Vec<i64> = Vec::new();
     let mut first_sent_after = None;
     let mut due = plan.due;
     // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
@@ -89,10 +96,10 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
         let reading = core.clock.read();
         let (now, earlier) = match reading.now {
             Now::At(at) => {
-                let at = dates.last().map_or(at, |last| at.max(last + 1));
-                let earlier = match dates.as_slice() {
+                let at = lost.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                let earlier = match lost.as_slice() {
                     [] => Earlier::None,
-                    dates => Earlier::Dated(dates.iter().map(|date| date + hold_ms).collect()),
+                    dates => Earlier::Dated(dates.to_vec()),
                 };
                 (Now::At(at), earlier)
             }
@@ -144,20 +151,17 @@ async fn attempts(engine: &Arc<Engine>, plan: &Plan) -> Result<Landing, Failure>
         }
         if failure.execution == Execution::Unknown {
             match (now, earlier) {
-                (Now::At(at), _) => dates.push(at),
+                (Now::At(at), _) => lost.push(at.saturating_add(hold_ms)),
                 (Now::Server, Earlier::FirstSince(since)) => first_sent_after = Some(since),
                 (Now::Server, _) => {}
             }
         }
         // Once an attempt may have been carried out, no later one makes that undone.
-        let known = dates.is_empty() && first_sent_after.is_none();
+        let known = lost.is_empty() && first_sent_after.is_none();
         let failure = Failure {
             execution: if known { failure.execution } else { Execution::Unknown },
             ..failure
         };
-        if plan.is_for_nobody() {
-            engine.give_back_lost(id, dates.iter().map(|date| date + hold_ms), plan.leased);
-        }
         for pause in [None, Some(pause)] {
             if let Some(pause) = pause {
                 rt::sleep(engine.core.until(due).min(pause)).await;
@@ -278,19 +282,18 @@ impl FlightGuard<'_> {
                 let somebody_waits = reply.outcomes.iter().any(waits);
                 let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
                 let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);
+                let entry = Arc::new(Entry {
+                    id,
+                    date: reply.entry_date,
+                    granted: settled.granted + leased,
+                    refunds: Refunds::default(),
+                });
                 if settled.unwanted > 0 {
-                    left.push((self.plan.cell.clone(), settled.unwanted));
+                    left.push((entry.clone(), settled.unwanted));
                 }
                 let decided = Decided {
-                    entry: Entry {
-                        id,
-                        date: reply.entry_date,
-                        granted: settled.granted + leased,
-                        returned: AtomicU64::new(0),
-                        left: AtomicU64::new(settled.granted),
-                        credited: AtomicU64::new(0),
-                        returning: AtomicBool::new(false),
-                    },
+                    engine: engine.clone(),
+                    entry: entry.clone(),
                     rate: reply.rate,
                     left: u64::try_from(reply.left).unwrap_or(0),
                     outcomes: std::mem::take(&mut settled.outcomes),
@@ -302,10 +305,9 @@ impl FlightGuard<'_> {
                     engine.end_leases_locked(&mut state, &mut left);
                 }
                 if leased > 0 {
-                    let cell = self.plan.cell.clone();
-                    let lease = Lease { cell, permits: leased as u32, end: hold_end };
+                    let lease = Lease { entry, permits: leased as u32, end: hold_end };
                     if somebody_waits || state.closed {
-                        left.push((lease.cell, leased));
+                        left.push((lease.entry, leased));
                     } else {
                         engine.take_lease_in(&mut state, lease, &mut left);
                     }

@@ -1,11 +1,13 @@
 //! What one call settles, written once and shared by all its callers.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
 use futures::future::BoxFuture;
 
+use super::Engine;
+use super::refund::Refunds;
 use super::rt::{Mutex, MutexGuard};
 use crate::error::Failure;
 use crate::rate::Rate;
@@ -21,7 +23,6 @@ pub(crate) struct Cell {
 }
 
 /// The answer of a call.
-#[derive(Debug)]
 pub(crate) enum Answer {
     Decided(Decided),
     Failed {
@@ -32,9 +33,9 @@ pub(crate) enum Answer {
 }
 
 /// What a store decided.
-#[derive(Debug)]
 pub(crate) struct Decided {
-    pub(crate) entry: Entry,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) entry: Arc<Entry>,
     pub(crate) rate: Rate,
     /// What was left after the call.
     pub(crate) left: u64,
@@ -48,14 +49,7 @@ pub(crate) struct Entry {
     pub(crate) id: EntryId,
     pub(crate) date: i64,
     pub(crate) granted: u64,
-    /// How much of it has been asked back so far, by whomever.
-    pub(crate) returned: AtomicU64,
-    /// What is left of it, as far as is known.
-    pub(crate) left: AtomicU64,
-    /// How much of that is known to have come back.
-    pub(crate) credited: AtomicU64,
-    /// A refund goes on in the background.
-    pub(crate) returning: AtomicBool,
+    pub(crate) refunds: Refunds,
 }
 
 /// The call of a caller that went straight: polled by that caller, or by whoever took it over.
@@ -115,7 +109,7 @@ impl Cell {
 
 impl std::fmt::Debug for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cell").field("answer", &self.answer).finish_non_exhaustive()
+        f.debug_struct("Cell").field("answered", &self.is_answered()).finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
-use super::cell::Cell;
+use super::cell::Entry;
 use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
 use crate::options::Lease as Terms;
@@ -40,7 +40,7 @@ pub(super) struct Leases {
     current: Option<Lease>,
     /// What is left of it is used up first.
     next: Option<Lease>,
-    past: VecDeque<(LeaseNumber, Arc<Cell>)>,
+    past: VecDeque<(LeaseNumber, Arc<Entry>)>,
     /// A call for the next lease is to be made.
     wanted: bool,
     /// Somebody looks after them: see [`keeper::spawn`].
@@ -51,13 +51,13 @@ pub(super) struct Leases {
 
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) cell: Arc<Cell>,
+    pub(super) entry: Arc<Entry>,
     pub(super) permits: u32,
     pub(super) end: Nanos,
 }
 
 /// Permits of an entry that are to be given back, once the lock is free.
-pub(super) type Leftover = (Arc<Cell>, u64);
+pub(super) type Leftover = (Arc<Entry>, u64);
 
 impl Leasing {
     pub(super) fn new(terms: Terms) -> Self {
@@ -101,9 +101,9 @@ impl Leases {
     }
 
     /// The call that wrote this lease's entry, where it is remembered.
-    pub(super) fn cell(&self, lease: LeaseNumber) -> Option<Arc<Cell>> {
+    pub(super) fn entry(&self, lease: LeaseNumber) -> Option<Arc<Entry>> {
         let mut past = self.past.iter();
-        past.find(|(number, _)| *number == lease).map(|(_, cell)| cell.clone())
+        past.find(|(number, _)| *number == lease).map(|(_, entry)| entry.clone())
     }
 
     /// The permits that are leased and not used.
@@ -125,7 +125,7 @@ impl Leases {
     ) {
         debug_assert!(self.next.is_none(), "nothing is leased while a next lease is there");
         if lease.end <= now {
-            left.push((lease.cell, lease.permits.into()));
+            left.push((lease.entry, lease.permits.into()));
         } else if pool.left() > 0 && self.current.as_ref().is_some_and(|lease| now < lease.end) {
             self.next = Some(lease);
             pool.set_has_next(true);
@@ -140,7 +140,7 @@ impl Leases {
         if self.past.len() == REMEMBERED {
             self.past.pop_front();
         }
-        self.past.push_back((number, lease.cell.clone()));
+        self.past.push_back((number, lease.entry.clone()));
         self.unused = (pool.word(), now);
         self.current = Some(lease);
     }
@@ -150,7 +150,7 @@ impl Leases {
         if let Some(lease) = self.current.take()
             && rest > 0
         {
-            left.push((lease.cell, rest));
+            left.push((lease.entry, rest));
         }
     }
 
@@ -159,7 +159,7 @@ impl Leases {
         self.end_current(pool, left);
         if let Some(lease) = self.next.take() {
             pool.set_has_next(false);
-            left.push((lease.cell, lease.permits.into()));
+            left.push((lease.entry, lease.permits.into()));
         }
     }
 
@@ -222,8 +222,7 @@ impl Leases {
             .map(|lease| (lease, true))
             .chain(self.next.iter_mut().map(|lease| (lease, false)))
         {
-            let Some(decided) = lease.cell.decided() else { continue };
-            let ms = u64::try_from(decided.entry.date.saturating_sub(at)).unwrap_or(0);
+            let ms = u64::try_from(lease.entry.date.saturating_sub(at)).unwrap_or(0);
             let rest =
                 ms.saturating_mul(1_000_000).saturating_sub(u64::from(reading.into_ms) * 1000);
             if now.saturating_add(rest) < lease.end {

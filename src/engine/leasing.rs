@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, join_all, select};
+
 use super::lease::{Lease, Leftover};
 use super::pool::{LeaseNumber, Pool, Taken};
-use super::{Engine, State, driver, keeper};
+use super::{Engine, State, driver, keeper, rt};
 use crate::error::Failure;
+use crate::queue::Time;
 
 impl State {
     /// How many permits the call that is made now takes ahead.
@@ -23,9 +26,8 @@ impl State {
 
 impl Engine {
     /// Takes permits out of a lease.
-    #[inline]
-    pub(super) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
-        let pool = &self.leasing.get()?.pool;
+    pub(crate) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
+        let pool = &self.leasing.get().filter(|_| permits > 0)?.pool;
         let taken = match pool.take(permits, || self.core.nanos()) {
             None if pool.has_next() => self.take_of_next(pool, permits)?,
             taken => taken?,
@@ -67,7 +69,7 @@ impl Engine {
     /// Gives permits of a lease back: to the lease, where it is still in use, else out of its
     /// entry. Answers how many came back.
     pub(crate) async fn refund_leased(
-        &self,
+        self: &Arc<Self>,
         lease: LeaseNumber,
         permits: u64,
         deadline: Duration,
@@ -75,9 +77,9 @@ impl Engine {
         if self.leasing.get().is_some_and(|leasing| leasing.pool.put_back(lease, permits)) {
             return Ok(permits);
         }
-        let cell = self.lock().leases.cell(lease);
-        match cell.as_ref().and_then(|cell| cell.decided()) {
-            Some(decided) => self.refund(decided, permits, deadline).await,
+        let entry = self.lock().leases.entry(lease);
+        match entry {
+            Some(entry) => self.refund(&entry, permits, deadline).await,
             None => Ok(0),
         }
     }
@@ -96,7 +98,10 @@ impl Engine {
 
     /// Gives leases back for a request that the server has refused, where it would be served with
     /// them; answers whether it is worth asking again. `left` is what was left on the server.
-    pub(crate) async fn give_way(self: &Arc<Self>, permits: u64, left: u64) -> bool {
+    ///
+    /// What goes back goes on its own: it is awaited until `due` at most, and not lost with whoever
+    /// awaits it.
+    pub(crate) async fn give_way(self: &Arc<Self>, permits: u64, left: u64, due: Time) -> bool {
         let Some(leasing) = self.leasing.get() else { return false };
         let mut leftovers = Vec::new();
         {
@@ -109,13 +114,13 @@ impl Engine {
         }
         let back: Vec<_> = leftovers
             .into_iter()
-            .map(|(cell, permits)| self.begin_to_give_back(cell, permits))
+            .map(|(entry, permits)| self.begin_to_give_back(&entry, permits))
             .collect();
-        for one in back {
-            // Where it failed, or there is no runtime to do it, asking again tells.
-            let _ = one.await;
-        }
-        true
+        // Where it failed, or there is no runtime to do it, asking again tells.
+        let timer = rt::sleep_until(self.core.instant_of(due));
+        futures::pin_mut!(timer);
+        let all_back = matches!(select(join_all(back), timer).await, Either::Left(_));
+        all_back && self.core.now() < due
     }
 
     /// Ends all leases and gives back what is left of them.
@@ -133,8 +138,8 @@ impl Engine {
     }
 
     pub(super) fn give_back_all(self: &Arc<Self>, left: Vec<Leftover>) {
-        for (cell, permits) in left {
-            self.give_back(cell, permits);
+        for (entry, permits) in left {
+            self.give_back(&entry, permits);
         }
     }
 

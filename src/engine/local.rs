@@ -65,6 +65,12 @@ impl Engine {
         self.denials.get().is_some() || self.leasing.get().is_some()
     }
 
+    /// Whether permits can be held ahead.
+    #[inline]
+    pub(crate) fn leases(&self) -> bool {
+        self.leasing.get().is_some()
+    }
+
     /// The answer to a request that needs no call.
     #[inline]
     pub(crate) fn answer_locally(

@@ -46,6 +46,7 @@ struct Inner {
     /// Every so many-th attempt is carried out and its answer lost; 0: none.
     lose: usize,
     attempts: usize,
+    refunds: usize,
     ticks: u64,
 }
 
@@ -99,6 +100,23 @@ impl Inner {
         let rate = Rate::from_wire(Mode::Overall, self.rate, self.interval, 0);
         AcquireReply { now: 0, rate, entry_date: 0, left: self.left as i64, outcomes }
     }
+
+    /// The answer, and whether it gets lost.
+    fn refund(&mut self, call: &RefundCall) -> (RefundReply, bool) {
+        assert!(call.returned <= call.granted, "more given back than was granted");
+        let granted = self.granted_to.get(&call.id).copied().unwrap_or(0);
+        let returned = self.refunded.entry(call.id).or_default();
+        let left = granted - *returned;
+        let credited = left - left.min(call.granted - call.returned);
+        *returned += credited;
+        self.refunds += 1;
+        if let Some(entry) = self.log.iter_mut().find(|entry| entry.1 == call.id) {
+            entry.2 -= credited;
+            self.left += credited;
+        }
+        let lost = self.lose > 0 && self.refunds.is_multiple_of(self.lose);
+        (RefundReply { credited, left: left - credited }, lost)
+    }
 }
 
 impl Books {
@@ -114,6 +132,7 @@ impl Books {
             refunded: HashMap::new(),
             lose,
             attempts: 0,
+            refunds: 0,
             ticks: 0,
         })))
     }
@@ -152,18 +171,12 @@ impl Store for Books {
         let books = self.0.clone();
         Box::pin(async move {
             rt::yield_now().await;
-            let mut books = books.lock().unwrap();
-            assert!(call.returned <= call.granted, "more given back than was granted");
-            let granted = books.granted_to.get(&call.id).copied().unwrap_or(0);
-            let returned = books.refunded.entry(call.id).or_default();
-            let left = granted - *returned;
-            let credited = left - left.min(call.granted - call.returned);
-            *returned += credited;
-            if let Some(entry) = books.log.iter_mut().find(|entry| entry.1 == call.id) {
-                entry.2 -= credited;
-                books.left += credited;
+            let (reply, lost) = books.lock().unwrap().refund(&call);
+            rt::yield_now().await;
+            if lost {
+                return Err(Failure::new(FailureKind::Unavailable, Execution::Unknown));
             }
-            Ok(RefundReply { credited, left: call.granted - call.returned })
+            Ok(reply)
         })
     }
 
@@ -220,7 +233,7 @@ enum Habit {
     GivesUp(u64, usize),
     /// Takes permits out of the lease, where there are any, so many times; else as `Now`.
     Leased(u64, usize),
-    /// The same once, and gives them back.
+    /// The same once, and gives them back, which must free all of them.
     GivesBack(u64),
     /// Comes, is polled once, and is not looked at again for long.
     Sluggish(u64),
@@ -244,7 +257,7 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
                 };
                 permits - back.unwrap()
             }
-            _ => ask(engine.clone(), Habit::Now(permits)).await,
+            _ => ask(engine.clone(), habit).await,
         };
     }
     kept
@@ -252,14 +265,15 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
 
 async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, patience) = match habit {
-        Habit::Now(permits) => (permits, Patience::None),
-        Habit::Leased(..) | Habit::GivesBack(_) => unreachable!("these ask as `Now`"),
+        Habit::Now(permits) | Habit::Leased(permits, _) | Habit::GivesBack(permits) => {
+            (permits, Patience::None)
+        }
         Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
             (permits, Patience::Endless)
         }
     };
     let request = Request { permits, patience, deadline: 1_000_000_000, create: None };
-    let mut acquire = Acquire::new(engine, request, None);
+    let mut acquire = Acquire::new(&engine, request, None);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;
@@ -292,7 +306,16 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
         _ => acquire.await,
     };
     match verdict {
-        Verdict::Call(_, Outcome::Granted) => permits,
+        Verdict::Call(cell, Outcome::Granted) => {
+            if matches!(habit, Habit::GivesBack(_)) {
+                let entry = &cell.decided().unwrap().entry;
+                let first = engine.refund(entry, 1, SECOND).await.unwrap();
+                let rest = engine.refund(entry, permits - 1, SECOND).await.unwrap();
+                assert_eq!((first, rest), (1, permits - 1), "all of it comes back");
+                return 0;
+            }
+            permits
+        }
         Verdict::Call(_, Outcome::Refused(_)) | Verdict::Queue(..) => {
             assert_eq!(patience, Patience::None, "a wait without end was refused");
             0
@@ -370,6 +393,15 @@ fn a_caller_that_is_not_polled_holds_nobody_up() {
 #[test]
 fn lost_answers_count_once() {
     check(2, 3, &[Habit::Wait(1), Habit::Wait(2), Habit::GivesUp(1, 3), Habit::Now(1)]);
+}
+
+#[test]
+fn refunds_that_share_calls_free_what_each_asked_for() {
+    let habits =
+        &[Habit::GivesBack(2), Habit::GivesBack(3), Habit::GivesUp(1, 3), Habit::GivesBack(1)];
+    check(9, 0, habits);
+    check(9, 2, habits);
+    check(9, 3, habits);
 }
 
 fn lease() -> LimiterOptions {

@@ -3,6 +3,7 @@
 
 mod budget;
 mod faults;
+mod leases;
 mod lifetime;
 mod names;
 mod operations;

@@ -25,6 +25,8 @@ pub(super) struct Books {
     pub(super) credited: AtomicU64,
     /// So many answers to acquire calls are lost from now on.
     pub(super) lose: AtomicU64,
+    /// How long a refund is on its way, in ms.
+    pub(super) refunds_take: AtomicU64,
     /// What calls were granted, by their ids: an attempt made again can be granted less, and then
     /// the store has taken the rest back itself.
     granted: Mutex<HashMap<[u8; 16], u64>>,
@@ -79,11 +81,14 @@ impl Store for Counting {
 
     fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
         assert!(call.returned <= call.granted, "more given back than was granted");
-        let reply = self.store.refund(keys, call);
-        let books = self.books.clone();
+        let (store, books, keys) = (self.store.clone(), self.books.clone(), keys.clone());
         async move {
             tokio::task::yield_now().await;
-            let reply = reply.await?;
+            match books.refunds_take.load(Ordering::SeqCst) {
+                0 => {}
+                takes => tokio::time::sleep(super::ms(takes)).await,
+            }
+            let reply = store.refund(&keys, call).await?;
             books.credited.fetch_add(reply.credited, Ordering::SeqCst);
             Ok(reply)
         }

@@ -114,6 +114,43 @@ async fn a_lease_gives_way_to_a_request_that_needs_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn giving_way_takes_no_longer_than_a_call_may() {
+    for patience in [0, 100] {
+        let world = World::new();
+        let (limiter, _first) = leased(&world).await;
+        world.store.books().refunds_take.store(2000, Ordering::SeqCst);
+        let begun = tokio::time::Instant::now();
+        let hasty = limiter.clone().with_deadline(ms(300)).unwrap();
+        let decision = hasty.try_acquire(90, ms(patience)).await.unwrap();
+        assert!(!decision.is_granted(), "the permits are not there yet, as far as is known");
+        let took = begun.elapsed();
+        assert!((ms(300)..=ms(patience + 301)).contains(&took), "{took:?} for {patience} ms");
+        limiter.client().close().await;
+        assert_eq!(world.store.out(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_while_a_lease_gives_way_loses_nothing() {
+    for dropped_after in [0, 1, 5, 9, 10, 11, 30] {
+        let world = World::new();
+        let (limiter, _first) = leased(&world).await;
+        world.store.books().refunds_take.store(10, Ordering::SeqCst);
+        let big = limiter.clone();
+        let task = tokio::spawn(async move { big.try_acquire(90, ms(50)).await });
+        sleep(ms(dropped_after)).await;
+        task.abort();
+        let spent = match task.await {
+            Ok(decision) => decision.unwrap().granted().map_or(0, |grant| grant.permits()),
+            Err(_) => 0,
+        };
+        assert_eq!(spent, if dropped_after > 10 { 90 } else { 0 }, "{dropped_after} ms");
+        limiter.client().close().await;
+        assert_eq!(world.store.out(), 3 + spent, "{dropped_after} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refund_goes_into_the_lease_or_into_its_entry() {
     let world = World::new();
     let (limiter, mut first) = leased(&world).await;

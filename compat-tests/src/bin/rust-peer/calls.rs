@@ -115,6 +115,9 @@ impl Inner {
         if line.op == "refund" {
             return self.refund(&line).await;
         }
+        if line.op == "governorLoad" {
+            return load::governor(&line).await;
+        }
         let limiter = self.client.limiter(line.text("name")?)?;
         match line.op.as_str() {
             "trySetRate" => Ok(json!(limiter.try_set_rate(line.rate()?).await?)),
@@ -151,7 +154,7 @@ impl Inner {
             "touch" => Ok(json!(limiter.touch().await?)),
             "sizeInMemory" => Ok(json!(limiter.size_in_memory().await?)),
             "load" => load::now(&self.client, &line).await,
-            "waitLoad" => load::waiting(&limiter, &line).await,
+            "waitLoad" => load::waiting(limiter, &line).await,
             other => Err(Failure::invalid(format!("there is no op {other:?}"))),
         }
     }

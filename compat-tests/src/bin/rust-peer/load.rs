@@ -1,12 +1,15 @@
-//! Closed loops of calls: `load` and `waitLoad`.
+//! Closed loops of calls: `load` and `waitLoad`; and `governorLoad`, which is the same loop around
+//! the `governor` crate's `check`, for the benchmarks.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use governor::{DefaultDirectRateLimiter, Quota};
 use hdrhistogram::Histogram;
-use redisson_rate_limiter::{Client, Decision, Error, LimiterOptions, RateLimiter};
+use redisson_rate_limiter::{Client, Error, LimiterOptions, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::protocol::{Failure, Line};
@@ -18,13 +21,14 @@ pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> 
     let name = line.text("name")?;
     let limiters = match line.whole_or("limiters", 1)? {
         0 => return Err(Failure::invalid("limiters is 0; allowed is a whole number from 1")),
-        1 => vec![client.limiter_with(name, options)?],
+        1 => vec![Now(client.limiter_with(name, options)?)],
         many => {
             let names = (0..many).map(|i| format!("{name}{i}"));
-            names.map(|name| client.limiter_with(&name, options)).collect::<Result<_, _>>()?
+            let limiters = names.map(|name| client.limiter_with(&name, options).map(Now));
+            limiters.collect::<Result<_, _>>()?
         }
     };
-    Load::new(line)?.run(&limiters, Call::Now).await
+    Load::new(line)?.run(&limiters).await
 }
 
 fn options(line: &Line) -> Result<LimiterOptions, Failure> {
@@ -42,36 +46,63 @@ fn options(line: &Line) -> Result<LimiterOptions, Failure> {
 }
 
 /// `waitLoad`: calls that wait, each as long as there is time left.
-pub(crate) async fn waiting(limiter: &RateLimiter, line: &Line) -> Result<Value, Failure> {
-    Load::new(line)?.run(std::slice::from_ref(limiter), Call::Waiting).await
+pub(crate) async fn waiting(limiter: RateLimiter, line: &Line) -> Result<Value, Failure> {
+    Load::new(line)?.run(&[Waiting(limiter)]).await
 }
 
-#[derive(Clone, Copy)]
-enum Call {
-    Now,
-    Waiting,
+/// `governorLoad`: checks of single permits, of which there are more than can be taken.
+pub(crate) async fn governor(line: &Line) -> Result<Value, Failure> {
+    let plenty = NonZeroU32::new(1_000_000_000).expect("it is not zero");
+    let limiter = DefaultDirectRateLimiter::direct(Quota::per_second(plenty));
+    Load::new(line)?.run(&[Check(Arc::new(limiter))]).await
 }
 
-impl Call {
-    async fn run(
-        self,
-        limiter: &RateLimiter,
-        permits: u64,
-        end: Instant,
-    ) -> Result<Decision, Error> {
-        match self {
-            Call::Now => limiter.try_acquire_now(permits).await,
-            Call::Waiting => {
-                let left = end.saturating_duration_since(Instant::now());
-                let decision = limiter.try_acquire(permits, left).await?;
-                // A task whose call cannot be granted in the time that is left has nothing left to
-                // ask for.
-                if !decision.is_granted() {
-                    tokio::time::sleep_until(end.into()).await;
-                }
-                Ok(decision)
-            }
+/// What a loop calls: whether the permits were granted.
+trait Call: Clone + Send + 'static {
+    fn call(&self, permits: u64, end: Instant) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// What a loop does between calls that nothing paces.
+    fn pause(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+#[derive(Clone)]
+struct Now(RateLimiter);
+
+impl Call for Now {
+    async fn call(&self, permits: u64, _: Instant) -> Result<bool, Error> {
+        Ok(self.0.try_acquire_now(permits).await?.is_granted())
+    }
+}
+
+#[derive(Clone)]
+struct Waiting(RateLimiter);
+
+impl Call for Waiting {
+    async fn call(&self, permits: u64, end: Instant) -> Result<bool, Error> {
+        let left = end.saturating_duration_since(Instant::now());
+        let granted = self.0.try_acquire(permits, left).await?.is_granted();
+        // A task whose call cannot be granted in the time that is left has nothing left to ask
+        // for.
+        if !granted {
+            tokio::time::sleep_until(end.into()).await;
         }
+        Ok(granted)
+    }
+}
+
+#[derive(Clone)]
+struct Check(Arc<DefaultDirectRateLimiter>);
+
+impl Call for Check {
+    async fn call(&self, _: u64, _: Instant) -> Result<bool, Error> {
+        Ok(self.0.check().is_ok())
+    }
+
+    /// Else the first tasks would keep the others from running.
+    async fn pause(&self) {
+        tokio::task::consume_budget().await;
     }
 }
 
@@ -117,22 +148,22 @@ impl Load {
         })
     }
 
-    async fn run(self, limiters: &[RateLimiter], call: Call) -> Result<Value, Failure> {
+    async fn run(self, callers: &[impl Call]) -> Result<Value, Failure> {
         let begun = Instant::now();
         let end = begun + self.time;
         let permits = self.permits;
         let tasks = (0..self.tasks).map(|task| {
             let tally = self.tally.clone();
-            let limiter = limiters[task % limiters.len()].clone();
+            let caller = callers[task % callers.len()].clone();
             tokio::spawn(async move {
                 let (mut granted, mut denied, mut errors) = (0, 0, 0);
                 let mut stretch = 1;
                 let mut from = Instant::now();
                 while from < end {
                     for _ in 0..stretch {
-                        match call.run(&limiter, permits, end).await {
-                            Ok(Decision::Granted(_)) => granted += 1,
-                            Ok(_) => denied += 1,
+                        match caller.call(permits, end).await {
+                            Ok(true) => granted += 1,
+                            Ok(false) => denied += 1,
                             Err(error) => {
                                 if errors == 0 {
                                     eprintln!("rust-peer: load: {error}");
@@ -149,6 +180,7 @@ impl Load {
                         (stretch / 2).max(1)
                     };
                     from = now;
+                    caller.pause().await;
                 }
                 tally.granted.fetch_add(granted, Ordering::Relaxed);
                 tally.denied.fetch_add(denied, Ordering::Relaxed);

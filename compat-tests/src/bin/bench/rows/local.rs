@@ -1,12 +1,8 @@
 //! Calls that are answered without the server.
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compat_tests::peer::{Answer, ErrorKind, Load, Rate};
-use futures::future::join_all;
-use governor::{Quota, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::fleet::Contestant::{Redisson, Rust};
@@ -27,10 +23,12 @@ pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
                 return vec![Line::new("leased").said("not in this build", "–")];
             };
             ours.push(per_second(load.granted, load.elapsed_ms));
-            let ms = options.ms();
-            governor.push(check(tasks, ms).await);
+            governor.push(check(fleet, tasks, options.ms()).await);
             foreign.push(before.until(&fleet.probe(None).await).foreign);
-            eprintln!("  {tasks} tasks: {:.0}/s, governor {:.0}/s", ours[0], governor[0]);
+            let last = ours.iter().zip(&governor).next_back();
+            if let Some((ours, governor)) = last {
+                eprintln!("  {tasks} tasks: {ours:.0}/s, governor {governor:.0}/s");
+            }
         }
         lines.push(
             Line::new(work)
@@ -103,26 +101,15 @@ async fn local_load(fleet: &Fleet, tasks: u64, ms: u64, option: Value, rate: i64
     load
 }
 
-/// The same closed loops around governor's `check`.
-async fn check(tasks: u64, ms: u64) -> f64 {
-    let plenty = NonZeroU32::new(1_000_000_000).expect("it is not zero");
-    let limiter = Arc::new(RateLimiter::direct(Quota::per_second(plenty)));
-    let begun = Instant::now();
-    let end = begun + Duration::from_millis(ms);
-    let tasks = (0..tasks).map(|_| {
-        let limiter = limiter.clone();
-        tokio::spawn(async move {
-            let mut granted = 0;
-            while Instant::now() < end {
-                granted += u64::from(limiter.check().is_ok());
-                tokio::task::consume_budget().await;
-            }
-            granted
-        })
-    });
-    let granted: u64 =
-        join_all(tasks.collect::<Vec<_>>()).await.into_iter().map(|g| g.expect("it ends")).sum();
-    per_second(granted, begun.elapsed().as_secs_f64() * 1e3)
+/// The same closed loops in the same process, around governor's `check`.
+async fn check(fleet: &Fleet, tasks: u64, ms: u64) -> f64 {
+    let work = json!({"op": "governorLoad", "permits": 1, "tasks": tasks, "ms": ms});
+    let answer = expect(fleet.peer(Rust).call(work).await);
+    let load: Load = serde_json::from_value(answer).expect("what a load answers");
+    if load.denied > 0 {
+        fleet.fail(format!("governor: {} checks were refused", load.denied));
+    }
+    per_second(load.granted, load.elapsed_ms)
 }
 
 fn per_second(count: u64, ms: f64) -> f64 {

@@ -1,0 +1,79 @@
+//! The codec and the queue, for this project's own benchmarks: no part of the API.
+
+use std::task::Waker;
+
+use crate::queue::{Arrival, Patience, Queue, Request, Step};
+use crate::store::{Outcome, OutcomeRun, Wait};
+use crate::wire::entry::{self, EntryId, Member};
+use crate::wire::keys::Keys;
+
+/// Packs a log entry.
+pub fn pack(id: [u8; 16], permits: u32) -> Vec<u8> {
+    entry::pack(EntryId(id), permits)
+}
+
+/// The permits of a log entry.
+pub fn unpack(member: &[u8]) -> Option<u64> {
+    match entry::unpack(member) {
+        Member::Entry { permits, .. } => Some(permits),
+        _ => None,
+    }
+}
+
+/// The bytes of a limiter's key names.
+pub fn keys(name: &str, client: &str) -> usize {
+    Keys::new(name, client).all().iter().map(|key| key.len()).sum()
+}
+
+/// A queue, and a server that answers as told.
+#[derive(Default)]
+pub struct Rounds {
+    queue: Queue<Waker>,
+    now: u64,
+}
+
+impl Rounds {
+    /// A queue in which so many stand behind a head that does not fit.
+    pub fn blocked(waiting: u64) -> Self {
+        let mut rounds = Rounds::default();
+        rounds.arrive(waiting, Patience::Endless);
+        rounds.answer(0);
+        rounds
+    }
+
+    /// So many requests arrive, go in one call and are granted.
+    pub fn granted(&mut self, requests: u64) {
+        self.now += 1000;
+        self.arrive(requests, Patience::None);
+        self.answer(requests);
+    }
+
+    /// The head is served; a newcomer takes the last place.
+    pub fn head_served(&mut self) {
+        self.now += 2000;
+        self.answer(1);
+        self.arrive(1, Patience::Endless);
+    }
+
+    fn arrive(&mut self, requests: u64, patience: Patience) {
+        let request = Request { permits: 1, patience, deadline: 3_000_000, create: None };
+        for _ in 0..requests {
+            let arrival = self.queue.arrive(self.now, request, Some(Waker::noop().clone()));
+            assert!(matches!(arrival, Arrival::Queued { .. }));
+        }
+    }
+
+    /// Sends the next call; so many of it are granted, the others wait for a millisecond.
+    fn answer(&mut self, granted: u64) {
+        let Step::Call(call) = self.queue.step(self.now).step else { panic!("nothing to send") };
+        let asked = call.runs.iter().map(|run| run.count).sum::<u64>();
+        let waiting = Outcome::Waiting(Wait { ms: 1, at_least: false });
+        let outcomes = [(granted, Outcome::Granted), (asked - granted, waiting)]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, outcome)| OutcomeRun { count, outcome })
+            .collect();
+        let settled = self.queue.replied(self.now, self.now, (1000, 1_000_000), outcomes);
+        settled.wake.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,97 @@
+//! Who goes together in the next call, as runs of requests that are alike.
+
+use super::flight::Flight;
+use super::{Call, Patience, Queue, Time};
+use crate::rate::MAX_EXACT;
+use crate::store::{Outcome, OutcomeRun, Run};
+
+/// The most requests in one call.
+const MAX_REQUESTS: usize = 8192;
+
+/// The most runs in one call: what a call costs the server grows with its runs, not its requests.
+const MAX_RUNS: usize = 256;
+
+impl<W> Queue<W> {
+    /// Moves the front of the backlog into a call: those who can be served by `due`, and one more
+    /// who tells when to ask next. `None`: only callers that have given up stood there.
+    pub(super) fn board(&mut self, now: Time, due: Time) -> Option<Call> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut left_out = Vec::new();
+        let (mut boarded, mut requests) = (0, 0);
+        let mut one_more = false;
+        let mut create = None;
+        let mut first_due = Time::MAX;
+        for member in &self.backlog {
+            if boarded == MAX_REQUESTS || one_more {
+                break;
+            }
+            if member.gone {
+                left_out.push(boarded);
+                boarded += 1;
+                continue;
+            }
+            one_more = member.free_at > due;
+            let permits = member.request.permits;
+            let patience_ms = match member.request.patience {
+                Patience::None => 0,
+                Patience::Until(end) => end.saturating_sub(now) / 1000,
+                Patience::Endless => MAX_EXACT,
+            };
+            let full = runs.len() == MAX_RUNS;
+            match runs.last_mut() {
+                Some(run) if run.permits == permits && run.patience_ms == patience_ms => {
+                    run.count += 1;
+                }
+                _ if full => break,
+                _ => runs.push(Run { permits, patience_ms, count: 1 }),
+            }
+            if requests == 0 {
+                create = member.request.create;
+            }
+            requests += 1;
+            boarded += 1;
+        }
+        let asked_before = boarded.min(self.asked_before);
+        let mut members: Vec<_> = self.backlog.drain(..boarded).collect();
+        for member in &mut members[..asked_before] {
+            member.due = now.saturating_add(member.request.deadline);
+        }
+        for member in members.iter().filter(|member| !member.gone) {
+            first_due = first_due.min(member.due);
+        }
+        // Whoever found no room is no longer fresh: the next fresh ones have places of their own.
+        self.asked_before = self.backlog.len();
+        self.block = None;
+        self.ask_now = false;
+        if runs.is_empty() {
+            return None;
+        }
+        self.flight = Some(Flight { members, asked_before, left_out });
+        Some(Call { runs, create, due: first_due })
+    }
+}
+
+/// Makes room in the outcomes for members that were left out of the call. Their own outcome is
+/// never read.
+pub(super) fn align(outcomes: &mut Vec<OutcomeRun>, left_out: &[usize]) {
+    let gap = OutcomeRun { count: 1, outcome: Outcome::ExceedsRate };
+    let mut from = 0;
+    let mut run = 0;
+    for &place in left_out {
+        while run < outcomes.len() && from + outcomes[run].count as usize <= place {
+            from += outcomes[run].count as usize;
+            run += 1;
+        }
+        let before = (place - from) as u64;
+        if before > 0 {
+            let rest = OutcomeRun { count: outcomes[run].count - before, ..outcomes[run] };
+            outcomes[run].count = before;
+            outcomes.insert(run + 1, rest);
+            from += before as usize;
+            run += 1;
+        }
+        outcomes.insert(run, gap);
+        from += 1;
+        run += 1;
+    }
+}

@@ -1,0 +1,93 @@
+//! What goes into a call, and what becomes of those in it.
+
+use super::*;
+use crate::queue::Step;
+use crate::queue::runs::align;
+use crate::store::{Outcome, OutcomeRun};
+
+#[test]
+fn those_who_come_during_a_call_share_the_next() {
+    let mut world = World::new(Server::new(100, 1000), 10 * MS);
+    for _ in 0..50 {
+        world.arrive(1, Some(0));
+    }
+    world.pass(20 * MS);
+    assert_eq!(world.calls, 2);
+    assert_eq!(world.permits(Fate::Granted), 50);
+}
+
+#[test]
+fn one_that_leaves_unsent_is_never_sent() {
+    let mut world = World::new(Server::new(10, 1000), 10 * MS);
+    world.arrive(1, Some(0));
+    let left = world.arrive(5, Some(0));
+    let last = world.arrive(2, Some(0));
+    world.abandon(left);
+    world.pass(30 * MS);
+    assert_eq!(world.fate(last), Fate::Granted);
+    assert_eq!(world.server.granted, 3);
+    assert_eq!(world.unwanted, 0);
+}
+
+#[test]
+fn what_is_granted_to_one_that_left_in_flight_is_unwanted() {
+    let mut world = World::new(Server::new(10, 1000), 10 * MS);
+    let left = world.arrive(4, Some(0));
+    world.abandon(left);
+    world.pass(30 * MS);
+    assert_eq!(world.unwanted, 4);
+}
+
+#[test]
+fn a_failed_call_fails_those_it_asked_for_and_no_others() {
+    let mut queue: Queue<u32> = Queue::default();
+    let request =
+        Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
+    queue.arrive(0, request, Some(0));
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    queue.arrive(1, request, Some(1));
+    let settled = queue.failed();
+    assert_eq!((settled.wake, settled.fresh), (vec![0], 1));
+    assert!(matches!(queue.step(2).step, Step::Call(_)));
+}
+
+#[test]
+fn overdue_requests_are_told_and_their_grants_unwanted() {
+    let mut queue: Queue<u32> = Queue::default();
+    let request = Request { permits: 3, patience: Patience::None, deadline: 10, create: None };
+    queue.arrive(0, request, Some(0));
+    queue.arrive(5, Request { deadline: 100, ..request }, Some(1));
+    assert!(matches!(queue.step(5).step, Step::Call(_)));
+    assert_eq!(queue.overdue(9), (vec![], Some(10)));
+    assert_eq!(queue.overdue(10), (vec![(0, Some(0))], Some(105)));
+    let outcomes = vec![OutcomeRun { count: 2, outcome: Outcome::Granted }];
+    let settled = queue.replied(11, 5, (10, 1_000_000), outcomes);
+    assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
+}
+
+#[test]
+fn those_before_the_first_that_creates_find_no_limiter() {
+    let mut queue: Queue<u32> = Queue::default();
+    let plain = Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
+    for (caller, create) in [(0, None), (1, None), (2, Some(7)), (3, None), (4, Some(8))] {
+        queue.arrive(0, Request { create, ..plain }, Some(caller));
+    }
+    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    assert_eq!((call.create, call.runs[0].count), (None, 5));
+    let settled = queue.uninitialized();
+    assert_eq!((settled.wake, settled.fresh, settled.late), (vec![0, 1], 2, vec![]));
+    let Step::Call(call) = queue.step(1).step else { panic!("no call") };
+    assert_eq!((call.create, call.runs[0].count), (Some(7), 3));
+    let settled = queue.uninitialized();
+    assert_eq!(settled.wake, [2, 3, 4], "it was to be created: nobody asks for ever");
+    assert!(queue.is_idle());
+}
+
+#[test]
+fn outcomes_are_aligned_around_those_left_out() {
+    let granted = |count| OutcomeRun { count, outcome: Outcome::Granted };
+    let gap = OutcomeRun { count: 1, outcome: Outcome::ExceedsRate };
+    let mut outcomes = vec![granted(3), granted(2)];
+    align(&mut outcomes, &[0, 2, 5, 7]);
+    assert_eq!(outcomes, [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]);
+}

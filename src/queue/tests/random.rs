@@ -1,0 +1,67 @@
+//! Random events: nothing is lost.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Arrive(u64, Option<Time>),
+    Abandon(usize),
+    Pass(Time),
+    Free(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (1..6u64, prop_oneof![
+            2 => Just(Some(0)),
+            3 => (1..400u64).prop_map(|ms| Some(ms * MS)),
+            2 => Just(None),
+        ]).prop_map(|(permits, patience)| Event::Arrive(permits, patience)),
+        2 => (0..100usize).prop_map(Event::Abandon),
+        3 => (0..30_000u64).prop_map(Event::Pass),
+        1 => (50_000..300_000u64).prop_map(Event::Pass),
+        1 => (1..4u64).prop_map(Event::Free),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever happens when: everybody is told once and in order, what is granted is either told
+    /// or unwanted, and nobody is left standing.
+    #[test]
+    fn nothing_is_lost(
+        events in prop::collection::vec(event(), 1..80),
+        latency in prop_oneof![Just(0), 1..20_000u64],
+        rate in 1..8u64,
+    ) {
+        let mut world = World::new(Server::new(rate, 100), latency);
+        for event in events {
+            match event {
+                Event::Arrive(permits, patience) => { world.arrive(permits, patience); }
+                Event::Abandon(nth) if !world.callers.is_empty() => {
+                    world.abandon(nth % world.callers.len());
+                }
+                Event::Abandon(_) => {}
+                Event::Pass(time) => world.pass(time),
+                // Another process gives permits back before their time.
+                Event::Free(permits) => {
+                    if let Some((_, front)) = world.server.log.front_mut() {
+                        let freed = permits.min(*front);
+                        *front -= freed;
+                        world.server.left += freed;
+                        world.server.log.retain(|(_, permits)| *permits > 0);
+                    }
+                }
+            }
+        }
+        world.pass(60_000_000);
+        prop_assert!(world.queue.is_idle());
+        prop_assert_eq!(world.permits(Fate::Pending), 0);
+        prop_assert_eq!(world.server.granted, world.permits(Fate::Granted) + world.unwanted);
+        let latest = world.callers.iter().map(|c| c.arrived).max().unwrap_or(0);
+        prop_assert!(latest <= world.now);
+    }
+}

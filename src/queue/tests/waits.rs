@@ -1,0 +1,95 @@
+//! Who waits, for whom, and when the queue asks again.
+
+use super::*;
+
+#[test]
+fn a_big_request_is_served_in_its_turn_and_blocks_those_behind_it() {
+    let mut world = World::new(Server::new(10, 1000), 0);
+    world.arrive(10, Some(0));
+    world.pass(500 * MS);
+    let big = world.arrive(10, None);
+    let small = world.arrive(1, None);
+    world.pass(0);
+    let hasty = world.arrive(1, Some(0));
+    assert_eq!(world.fate(hasty), Fate::Refused);
+    world.pass(499 * MS);
+    assert_eq!((world.fate(big), world.fate(small)), (Fate::Pending, Fate::Pending));
+    world.pass(MS);
+    assert_eq!((world.fate(big), world.fate(small)), (Fate::Granted, Fate::Pending));
+    world.pass(1000 * MS);
+    assert_eq!(world.fate(small), Fate::Granted);
+}
+
+#[test]
+fn a_wait_that_cannot_succeed_is_answered_at_once_and_blocks_nobody() {
+    let mut world = World::new(Server::new(10, 1000), 0);
+    world.arrive(5, Some(0));
+    world.pass(500 * MS);
+    let hasty = world.arrive(6, Some(400 * MS));
+    assert_eq!(world.fate(hasty), Fate::Pending);
+    world.pass(0);
+    assert_eq!(world.fate(hasty), Fate::Refused);
+    world.arrive(5, Some(0));
+    world.pass(0);
+    assert_eq!(world.permits(Fate::Granted), 10);
+}
+
+#[test]
+fn a_wait_that_ends_with_the_permits_is_granted() {
+    let mut world = World::new(Server::new(1, 1000), 0);
+    world.arrive(1, Some(0));
+    let exact = world.arrive(1, Some(1000 * MS));
+    world.pass(1000 * MS);
+    assert_eq!(world.fate(exact), Fate::Granted);
+}
+
+#[test]
+fn waiters_at_a_steady_rate_take_a_call_a_grant_or_less() {
+    let mut world = World::new(Server::new(10, 1000), MS);
+    for _ in 0..200 {
+        world.arrive(1, None);
+    }
+    world.pass(20_000 * MS);
+    assert_eq!(world.permits(Fate::Granted), 200);
+    assert!(world.calls <= 200 * 12 / 10, "{} calls for 200 grants", world.calls);
+}
+
+#[test]
+fn a_blocked_queue_asks_every_second() {
+    let mut world = World::new(Server::new(1, 60_000), 0);
+    world.arrive(1, Some(0));
+    let waiter = world.arrive(1, None);
+    world.pass(100 * MS);
+    // Another process gives its permit back.
+    world.server.left = 1;
+    world.server.log.clear();
+    world.pass(1000 * MS);
+    assert_eq!(world.fate(waiter), Fate::Granted);
+}
+
+#[test]
+fn permits_known_to_be_back_are_asked_for_at_once() {
+    let mut world = World::new(Server::new(1, 60_000), 0);
+    world.arrive(1, Some(0));
+    let waiter = world.arrive(1, None);
+    world.pass(100 * MS);
+    world.server.left = 1;
+    world.server.log.clear();
+    world.queue.ask_again();
+    world.pass(0);
+    assert_eq!(world.fate(waiter), Fate::Granted);
+}
+
+#[test]
+fn a_waiter_that_leaves_makes_room_for_those_behind_it() {
+    let mut world = World::new(Server::new(10, 1000), 0);
+    world.arrive(9, Some(0));
+    world.pass(MS);
+    let big = world.arrive(10, None);
+    let small = world.arrive(1, None);
+    world.pass(MS);
+    assert_eq!(world.fate(small), Fate::Pending);
+    world.abandon(big);
+    world.pass(0);
+    assert_eq!(world.fate(small), Fate::Granted);
+}
