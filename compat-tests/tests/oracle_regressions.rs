@@ -144,3 +144,27 @@ async fn an_excess_does_not_come_back_with_what_expires() {
     ];
     from_theirs(NEWEST, program(steps)).await;
 }
+
+/// A hash that was deleted and made anew, by another client, without the end that this client's
+/// keys still have: its value is written anew and stays, its log goes.
+#[tokio::test]
+async fn a_log_that_ends_before_its_value_heals() {
+    let rate = Rate::new(Mode::PerClient, 7, 1_000);
+    let steps = [
+        (0, Op::TrySetRate(rate)),
+        (0, Op::TryAcquire(1)),
+        (200, Op::TryAcquire(1)),
+        (0, Op::Expire(1_000, None)),
+        (0, Op::Delete),
+        (800, Op::TrySetRate(rate)),
+        (0, Op::TryAcquire(1)),
+        (300, Op::TryAcquire(7)),
+        (999, Op::TryAcquire(7)),
+        (1, Op::TryAcquire(7)),
+    ];
+    let mut program = program(steps);
+    for at in [1, 2, 3, 6, 7, 8, 9] {
+        program.steps[at].client = 2;
+    }
+    in_lockstep(NEWEST, program).await;
+}

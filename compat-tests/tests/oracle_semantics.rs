@@ -318,10 +318,15 @@ async fn few_permits_and_many() {
         s.at(T).delete().await;
         s.at(T).try_set_rate(s.rate(100_000_000_000_000_000)).await;
         assert_eq!(s.at(T).try_acquire_once(1).await, Outcome::Granted);
-        // The first sum that is written back is no integer any more.
-        let broken = s.at(T + I).try_acquire_once(1).await;
-        assert_eq!(broken.failure(), Some(ErrorKind::Other));
+        let again = s.at(T + I).try_acquire_once(1).await;
         let value = s.state().await.0.remove(&s.value()).unwrap().content;
+        if again == Outcome::Granted {
+            // Valkey writes such a sum as an integer.
+            assert_eq!(value, Content::Text("99999999999999999".into()));
+            return;
+        }
+        // Redis up to 7.0 does not.
+        assert_eq!(again.failure(), Some(ErrorKind::Other));
         assert_eq!(value, Content::Text("1e+17".into()));
         let broken = s.at(T + 9 * I).try_acquire_once(1).await;
         assert_eq!(broken.failure(), Some(ErrorKind::Other));
