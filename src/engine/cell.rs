@@ -16,6 +16,7 @@ use crate::wire::entry::EntryId;
 
 /// The shared answer of one call.
 #[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Cell {
     answer: OnceLock<Answer>,
     some_late: AtomicBool,
