@@ -273,10 +273,6 @@ fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
 
     let bound = match (call.now, &call.earlier) {
         (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
-        // The same attempt twice on its way writes the same entry twice, which is then known.
-        (Now::At(now), Earlier::None) if single.is_some_and(|(permits, _)| permits > 1) => {
-            format!("({now}")
-        }
         _ => String::new(),
     };
     let runs = match single {
