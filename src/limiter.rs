@@ -150,6 +150,9 @@ impl RateLimiter {
         if let Some(taken) = self.engine.take_leased(permits) {
             return Ok(Decision::Granted(self.leased(taken, permits)));
         }
+        if let Some((wait, rate)) = self.engine.remembered_denial(permits) {
+            return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
+        }
         self.decide(permits, Patience::None).await
     }
 

@@ -11,6 +11,7 @@ use crate::options::LimiterOptions;
 use crate::queue::Patience;
 use crate::rate::Rate;
 use crate::store::Wait;
+use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// What is answered without a call.
 #[derive(Debug)]
@@ -81,12 +82,16 @@ impl Engine {
         if let Some(taken) = self.take_leased(permits) {
             return Some(Local::Leased(taken));
         }
-        if patience == Patience::None
-            && let Some(denials) = self.denials.get()
-            && let Some((wait, rate)) = denials.denial(permits, || self.core.now())
-        {
-            return Some(Local::Denied(wait, rate));
-        }
-        None
+        let (wait, rate) =
+            (patience == Patience::None).then(|| self.remembered_denial(permits))??;
+        Some(Local::Denied(wait, rate))
+    }
+
+    /// What is known to be refused, of a request that does not wait.
+    #[inline(never)]
+    pub(crate) fn remembered_denial(&self, permits: u64) -> Option<(Wait, Rate)> {
+        // What cannot be asked for is another error.
+        let denials = self.denials.get().filter(|_| permits <= MAX_ENTRY_PERMITS)?;
+        denials.denial(permits, || self.core.now())
     }
 }
