@@ -72,13 +72,13 @@ impl Sides {
         if is_trimmed(&kept, &ours) {
             return true;
         }
-        let debt = ours.iter().position(|e| e.0 == now && !kept.contains(e));
-        let debt = debt.or_else(|| ours.iter().position(|e| e.0 == now));
-        debt.is_some_and(|at| {
-            ours.remove(at);
-            kept.sort_unstable();
-            ours.sort_unstable();
-            kept == ours
+        kept.sort_unstable();
+        ours.sort_unstable();
+        // A debt can be the same as an entry that was there.
+        (0..ours.len()).filter(|at| ours[*at].0 == now).any(|debt| {
+            let mut rest = ours.clone();
+            rest.remove(debt);
+            rest == kept
         })
     }
 }
