@@ -128,7 +128,10 @@ impl RateLimiter {
             Patience::Until(self.engine.core.now().saturating_add(micros(timeout)))
         };
         self.pay_budget().await;
-        self.decide(permits, patience).await
+        match self.answer_locally(permits, patience) {
+            Some(answer) => Ok(answer),
+            None => self.decide(permits, patience).await,
+        }
     }
 
     /// Takes `permits` if they can be had now. Redisson's `tryAcquire(permits)`.
@@ -168,8 +171,12 @@ impl RateLimiter {
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         loop {
             self.pay_budget().await;
+            let answer = match self.answer_locally(permits, Patience::Endless) {
+                Some(answer) => answer,
+                None => self.decide(permits, Patience::Endless).await?,
+            };
             // A request without end is refused only by what was overtaken by its own repetition.
-            if let Decision::Granted(grant) = self.decide(permits, Patience::Endless).await? {
+            if let Decision::Granted(grant) = answer {
                 return Ok(grant);
             }
         }
@@ -189,20 +196,23 @@ impl RateLimiter {
         Grant::leased(self.engine.clone(), taken, permits, self.deadline)
     }
 
+    /// The answer that needs no call, where there is one.
+    fn answer_locally(&self, permits: u64, patience: Patience) -> Option<Decision> {
+        Some(match self.engine.answer_locally(permits, patience)? {
+            Local::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
+            Local::Denied(wait, rate) => {
+                Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
+            }
+        })
+    }
+
+    /// Asks through the queue.
     async fn decide(&self, permits: u64, patience: Patience) -> Result<Decision, Error> {
         if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
             return Err(self.invalid(
                 Operation::Acquire,
                 format!("{permits} permits asked for at once; allowed are 1 to 2^32-1"),
             ));
-        }
-        if let Some(answer) = self.engine.answer_locally(permits, patience) {
-            return Ok(match answer {
-                Local::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
-                Local::Denied(wait, rate) => {
-                    Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
-                }
-            });
         }
         let request = Request { permits, patience, deadline: micros(self.deadline), create: None };
         let begun = self.engine.leases().then(|| self.engine.core.now());

@@ -99,7 +99,8 @@ impl Engine {
         }
     }
 
-    /// The same; answers what to await where it matters when.
+    /// Gives permits of an entry back in the background; answers what to await where it matters
+    /// when.
     pub(super) fn begin_to_give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) -> Flight {
         let has_runtime = rt::can_spawn();
         let deadline = rt::now() + BACKGROUND_DEADLINE;

@@ -54,27 +54,27 @@ fn waiters_at_a_steady_rate_take_a_call_a_grant_or_less() {
     assert!(world.calls <= 200 * 12 / 10, "{} calls for 200 grants", world.calls);
 }
 
-#[test]
-fn a_blocked_queue_asks_every_second() {
+/// A queue blocked for a minute, and its waiter, whose permit another process has just given back.
+fn a_permit_came_back_elsewhere() -> (World, usize) {
     let mut world = World::new(Server::new(1, 60_000), 0);
     world.arrive(1, Some(0));
     let waiter = world.arrive(1, None);
     world.pass(100 * MS);
-    // Another process gives its permit back.
     world.server.left = 1;
     world.server.log.clear();
+    (world, waiter)
+}
+
+#[test]
+fn a_blocked_queue_asks_every_second() {
+    let (mut world, waiter) = a_permit_came_back_elsewhere();
     world.pass(1000 * MS);
     assert_eq!(world.fate(waiter), Fate::Granted);
 }
 
 #[test]
 fn permits_known_to_be_back_are_asked_for_at_once() {
-    let mut world = World::new(Server::new(1, 60_000), 0);
-    world.arrive(1, Some(0));
-    let waiter = world.arrive(1, None);
-    world.pass(100 * MS);
-    world.server.left = 1;
-    world.server.log.clear();
+    let (mut world, waiter) = a_permit_came_back_elsewhere();
     world.queue.ask_again();
     world.pass(0);
     assert_eq!(world.fate(waiter), Fate::Granted);
