@@ -10,22 +10,18 @@ impl Engine {
     /// The clock that dates entries may have been set: leases may be at their end.
     pub(crate) fn clock_was_set(self: &Arc<Self>) {
         if let Some(leasing) = self.leasing.get() {
-            let mut left = Vec::new();
-            self.lock().leases.look(&self.core, leasing, &mut left);
-            self.give_back_all(left);
+            self.with_leftovers(|state, left| state.leases.look(&self.core, leasing, left));
         }
     }
 
     /// Looks after the leases; answers when to do so again, `None` where there are none.
     fn look_after(self: &Arc<Self>) -> Option<Nanos> {
         let leasing = self.leasing.get()?;
-        let mut left = Vec::new();
-        let mut state = self.lock();
-        let again = state.leases.look(&self.core, leasing, &mut left);
-        state.leases.kept &= again.is_some();
-        drop(state);
-        self.give_back_all(left);
-        again
+        self.with_leftovers(|state, left| {
+            let again = state.leases.look(&self.core, leasing, left);
+            state.leases.kept &= again.is_some();
+            again
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use futures::future::{Either, join_all, select};
 
 use super::lease::{Lease, Leftover};
 use super::pool::{LeaseNumber, Pool, Taken};
-use super::{Engine, State, driver, keeper, rt};
+use super::{Engine, State, Tasks, driver, keeper, rt};
 use crate::error::Failure;
 use crate::queue::Time;
 
@@ -40,16 +40,13 @@ impl Engine {
 
     #[cold]
     fn take_of_next(self: &Arc<Self>, pool: &Pool, permits: u64) -> Option<Taken> {
-        let mut left = Vec::new();
-        let mut state = self.lock();
-        let now = self.core.nanos();
-        let taken = pool.take(permits, || now).or_else(|| {
-            state.leases.go_on(pool, permits, now, &mut left);
-            pool.take(permits, || now)
-        });
-        drop(state);
-        self.give_back_all(left);
-        taken
+        self.with_leftovers(|state, left| {
+            let now = self.core.nanos();
+            pool.take(permits, || now).or_else(|| {
+                state.leases.go_on(pool, permits, now, left);
+                pool.take(permits, || now)
+            })
+        })
     }
 
     /// Has a call made for the next lease, behind the one in flight where there is one.
@@ -103,6 +100,7 @@ impl Engine {
     /// awaits it.
     pub(crate) async fn give_way(self: &Arc<Self>, permits: u64, left: u64, due: Time) -> bool {
         let Some(leasing) = self.leasing.get() else { return false };
+        let _busy = Tasks::begin(&self.core);
         let mut leftovers = Vec::new();
         {
             let mut state = self.lock();
@@ -125,9 +123,20 @@ impl Engine {
 
     /// Ends all leases and gives back what is left of them.
     pub(crate) fn end_leases(self: &Arc<Self>) {
+        self.with_leftovers(|state, left| self.end_leases_locked(state, left));
+    }
+
+    /// Does something under the lock, and then gives back what that left over. Whoever waits for
+    /// the end of it all does not miss what is between the two.
+    pub(super) fn with_leftovers<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut State, &mut Vec<Leftover>) -> T,
+    ) -> T {
+        let _busy = Tasks::begin(&self.core);
         let mut left = Vec::new();
-        self.end_leases_locked(&mut self.lock(), &mut left);
+        let done = act(&mut self.lock(), &mut left);
         self.give_back_all(left);
+        done
     }
 
     pub(super) fn end_leases_locked(&self, state: &mut State, left: &mut Vec<Leftover>) {
