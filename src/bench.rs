@@ -58,7 +58,7 @@ impl Rounds {
     fn arrive(&mut self, requests: u64, patience: Patience) {
         let request = Request { permits: 1, patience, deadline: 3_000_000, create: None };
         for _ in 0..requests {
-            let arrival = self.queue.arrive(self.now, request, Some(Waker::noop().clone()));
+            let arrival = self.queue.arrive(|| self.now, request, Some(Waker::noop().clone()));
             assert!(matches!(arrival, Arrival::Queued { .. }));
         }
     }

@@ -77,6 +77,29 @@ async fn divergence_04_a_lost_answer_counts_once_here_and_twice_in_redisson() {
     assert_eq!(budget(&world.server, "theirs").await, (Some(3), 4), "three permits are lost");
 }
 
+/// The time for which a request waits for permits does not count against its deadline, whoever
+/// stands before it.
+#[tokio::test]
+async fn a_short_deadline_bounds_no_wait_for_permits() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let way = Duration::from_millis(10);
+    proxy.delay(way, way);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    let limiter = client.limiter("slow").unwrap();
+    limiter.try_set_rate(Rate::overall(1, Duration::from_millis(1500)).unwrap()).await.unwrap();
+    drop(granted(&limiter, 1).await);
+    let first = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.try_acquire(1, Duration::from_secs(60)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let hasty = limiter.with_deadline(Duration::from_millis(300)).unwrap();
+    let answer = hasty.try_acquire(1, Duration::from_secs(60)).await;
+    assert!(answer.unwrap().is_granted());
+    assert!(first.await.unwrap().unwrap().is_granted());
+}
+
 #[tokio::test]
 async fn a_merged_call_whose_answer_is_lost_counts_once() {
     let world = World::new().await;

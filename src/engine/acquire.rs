@@ -45,7 +45,6 @@ impl<'a> Acquire<'a> {
     /// Joins the queue, or goes straight.
     fn arrive(&mut self, waker: &Waker) -> Option<Verdict> {
         let engine = self.engine;
-        let now = engine.core.now();
         let mut guard = engine.lock();
         let state = &mut *guard;
         if state.closed {
@@ -54,7 +53,7 @@ impl<'a> Acquire<'a> {
         self.request.create = self.create.map(|rate| state.carried(*rate));
         let straight = state.queue.is_idle() && !state.driving;
         let waker = (!straight).then(|| waker.clone());
-        let (ticket, place) = match state.queue.arrive(now, self.request, waker) {
+        let (ticket, place) = match state.queue.arrive(|| engine.core.now(), self.request, waker) {
             Arrival::Queued { ticket, place } => (ticket, place),
             Arrival::Refused(wait) => return Some(Verdict::Queue(wait, state.rate)),
         };

@@ -12,13 +12,17 @@ use super::denials::Refusal;
 use super::lease::Lease;
 use super::pool::Nanos;
 use super::refund::Refunds;
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, rt};
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, micros, rt};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Reply, Run};
 use crate::wire::entry::EntryId;
+
+/// A call that is not answered so soon takes long: those who stand behind it are dated. Until then
+/// nobody who comes has to read the clock.
+const SLOW: Duration = Duration::from_millis(5);
 
 /// A call that has left the queue.
 pub(super) struct Plan {
@@ -130,7 +134,7 @@ async fn attempts(
             runs: plan.runs.clone(),
         };
         let answer = core.store.acquire(&engine.keys, call);
-        let failure = match in_time(engine, &plan.cell, answer, &mut due).await {
+        let failure = match in_time(engine, &plan.cell, answer, sent, &mut due).await {
             Ok(reply) => {
                 let dated = match now {
                     Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
@@ -149,6 +153,7 @@ async fn attempts(
         if !failure.is_passing() {
             return Err(failure);
         }
+        engine.lock().queue.call_is_slow(core.now());
         if failure.execution == Execution::Unknown {
             match (now, earlier) {
                 (Now::At(at), _) => lost.push(at.saturating_add(hold_ms)),
@@ -191,14 +196,21 @@ async fn in_time(
     engine: &Engine,
     cell: &Cell,
     mut answer: Reply<AcquireReply>,
+    sent: Time,
     due: &mut Time,
 ) -> Result<AcquireReply, Failure> {
+    let mut slow_at = sent.saturating_add(micros(SLOW));
     loop {
-        let timer = rt::sleep_until(engine.core.instant_of(*due));
+        let timer = rt::sleep_until(engine.core.instant_of(slow_at.min(*due)));
         futures::pin_mut!(timer);
         match select(answer, timer).await {
             Either::Left((answer, _)) => return answer,
             Either::Right(((), unanswered)) => answer = unanswered,
+        }
+        if slow_at < *due {
+            engine.lock().queue.call_is_slow(engine.core.now());
+            slow_at = Time::MAX;
+            continue;
         }
         let late = Failure::new(FailureKind::Timeout, Execution::Unknown);
         match give_up_overdue(engine, cell, &late) {

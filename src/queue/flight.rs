@@ -2,7 +2,7 @@
 
 use super::block::Block;
 use super::runs::align;
-use super::{Call, Member, Patience, Queue, Settled, Ticket, Time};
+use super::{Call, Member, Patience, Queue, Settled, Ticket, Time, UNDATED};
 use crate::store::{Outcome, OutcomeRun};
 
 /// A blocked queue asks again after so long at the latest: permits may have come back, or the rate
@@ -44,6 +44,7 @@ impl<W> Queue<W> {
         let Some(Flight { members, asked_before, left_out }) = self.flight.take() else {
             return Settled::nothing();
         };
+        self.slow = false;
         align(&mut outcomes, &left_out);
         let mut settled = Settled {
             wake: Vec::with_capacity(members.len()),
@@ -119,6 +120,7 @@ impl<W> Queue<W> {
         let Some(Flight { members, asked_before, .. }) = self.flight.take() else {
             return Settled::nothing();
         };
+        self.slow = false;
         self.block = None;
         Settled {
             late: members[..asked_before]
@@ -171,8 +173,13 @@ impl<W> Queue<W> {
 
     fn requeue(&mut self, back: Vec<Member<W>>) {
         self.asked_before += back.len();
+        let waits = !back.is_empty();
         for member in back.into_iter().rev() {
             self.backlog.push_front(member);
+        }
+        if waits {
+            // A wait for permits does not count: the deadlines begin with the next call.
+            self.backlog.iter_mut().for_each(|member| member.due = UNDATED);
         }
         self.earliest = Time::MAX;
         for member in &self.backlog {

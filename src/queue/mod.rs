@@ -41,6 +41,8 @@ pub(crate) struct Queue<W> {
     ask_now: bool,
     /// No deadline in the backlog is earlier.
     earliest: Time,
+    /// The call in flight takes long: whoever comes is dated at once, see [`Member::due`].
+    slow: bool,
 }
 
 impl<W> Default for Queue<W> {
@@ -53,21 +55,35 @@ impl<W> Default for Queue<W> {
             block: None,
             ask_now: false,
             earliest: Time::MAX,
+            slow: false,
         }
     }
 }
+
+/// Not dated yet.
+const UNDATED: Time = Time::MAX;
 
 #[derive(Debug)]
 struct Member<W> {
     ticket: Ticket,
     request: Request,
     waker: Option<W>,
-    /// When the call that asks for it is late, see [`Queue::overdue`].
+    /// When the call that asks for it is late, see [`Queue::overdue`]: so long after it is sent,
+    /// or after the arrival of whoever comes behind a call that takes long.
     due: Time,
     /// It cannot be served before this.
     free_at: Time,
     /// Its caller has given up, or has been told.
     gone: bool,
+}
+
+impl<W> Member<W> {
+    /// Its deadline begins, unless it has.
+    fn date(&mut self, now: Time) {
+        if self.due == UNDATED {
+            self.due = now.saturating_add(self.request.deadline);
+        }
+    }
 }
 
 impl<W> Queue<W> {
@@ -81,10 +97,16 @@ impl<W> Queue<W> {
         self.backlog.len() - self.asked_before
     }
 
-    /// A request arrives.
-    pub(crate) fn arrive(&mut self, now: Time, request: Request, waker: Option<W>) -> Arrival {
+    /// A request arrives. `now` is asked for the time only where the answer depends on it.
+    pub(crate) fn arrive(
+        &mut self,
+        now: impl Fn() -> Time,
+        request: Request,
+        waker: Option<W>,
+    ) -> Arrival {
         if let Some(block) = &mut self.block
             && !self.ask_now
+            && let now = now()
             && now < block.ask_at
         {
             block.demand = block.demand.saturating_add(request.permits);
@@ -103,7 +125,7 @@ impl<W> Queue<W> {
         if let Patience::Until(end) = request.patience {
             self.earliest = self.earliest.min(end);
         }
-        let due = now.saturating_add(request.deadline);
+        let due = if self.slow { now().saturating_add(request.deadline) } else { UNDATED };
         self.backlog.push_back(Member { ticket, request, waker, due, free_at: 0, gone: false });
         Arrival::Queued { ticket, place }
     }
@@ -185,6 +207,14 @@ impl<W> Queue<W> {
     pub(crate) fn leave_waker(&mut self, ticket: Ticket, waker: W) {
         if let Some(member) = self.in_flight(ticket) {
             member.waker.get_or_insert(waker);
+        }
+    }
+
+    /// The call in flight takes long: the deadlines of those who stand behind it begin.
+    pub(crate) fn call_is_slow(&mut self, now: Time) {
+        if self.flight.is_some() {
+            self.slow = true;
+            self.backlog.iter_mut().for_each(|member| member.date(now));
         }
     }
 

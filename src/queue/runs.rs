@@ -53,10 +53,8 @@ impl<W> Queue<W> {
         }
         let asked_before = boarded.min(self.asked_before);
         let mut members: Vec<_> = self.backlog.drain(..boarded).collect();
-        for member in &mut members[..asked_before] {
-            member.due = now.saturating_add(member.request.deadline);
-        }
-        for member in members.iter().filter(|member| !member.gone) {
+        for member in members.iter_mut().filter(|member| !member.gone) {
+            member.date(now);
             first_due = first_due.min(member.due);
         }
         // Whoever found no room is no longer fresh: the next fresh ones have places of their own.

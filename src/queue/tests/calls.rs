@@ -3,7 +3,7 @@
 use super::*;
 use crate::queue::Step;
 use crate::queue::runs::align;
-use crate::store::{Outcome, OutcomeRun};
+use crate::store::{Outcome, OutcomeRun, Wait};
 
 #[test]
 fn those_who_come_during_a_call_share_the_next() {
@@ -43,9 +43,9 @@ fn a_failed_call_fails_those_it_asked_for_and_no_others() {
     let mut queue: Queue<u32> = Queue::default();
     let request =
         Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
-    queue.arrive(0, request, Some(0));
+    queue.arrive(|| 0, request, Some(0));
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    queue.arrive(1, request, Some(1));
+    queue.arrive(|| 1, request, Some(1));
     let settled = queue.failed();
     assert_eq!((settled.wake, settled.fresh), (vec![0], 1));
     assert!(matches!(queue.step(2).step, Step::Call(_)));
@@ -55,14 +55,46 @@ fn a_failed_call_fails_those_it_asked_for_and_no_others() {
 fn overdue_requests_are_told_and_their_grants_unwanted() {
     let mut queue: Queue<u32> = Queue::default();
     let request = Request { permits: 3, patience: Patience::None, deadline: 10, create: None };
-    queue.arrive(0, request, Some(0));
-    queue.arrive(5, Request { deadline: 100, ..request }, Some(1));
-    assert!(matches!(queue.step(5).step, Step::Call(_)));
-    assert_eq!(queue.overdue(9), (vec![], Some(10)));
-    assert_eq!(queue.overdue(10), (vec![(0, Some(0))], Some(105)));
+    queue.arrive(|| 0, request, Some(0));
+    queue.arrive(|| 2, Request { deadline: 100, ..request }, Some(1));
+    let Step::Call(call) = queue.step(5).step else { panic!("no call") };
+    assert_eq!(call.due, 15, "a deadline begins when its call is sent");
+    assert_eq!(queue.overdue(14), (vec![], Some(15)));
+    assert_eq!(queue.overdue(15), (vec![(0, Some(0))], Some(105)));
     let outcomes = vec![OutcomeRun { count: 2, outcome: Outcome::Granted }];
-    let settled = queue.replied(11, 5, (10, 1_000_000), outcomes);
+    let settled = queue.replied(16, 5, (10, 1_000_000), outcomes);
     assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
+}
+
+#[test]
+fn behind_a_slow_call_a_deadline_begins_at_once() {
+    let mut queue: Queue<u32> = Queue::default();
+    let request = Request { permits: 1, patience: Patience::None, deadline: 100, create: None };
+    queue.arrive(|| 0, request, Some(0));
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    queue.arrive(|| panic!("nothing to ask the time for"), request, Some(1));
+    queue.call_is_slow(50);
+    queue.arrive(|| 80, request, Some(2));
+    assert_eq!(queue.overdue(100), (vec![(0, Some(0))], None));
+    queue.failed();
+    let Step::Call(call) = queue.step(100).step else { panic!("no call") };
+    assert_eq!(call.due, 150);
+    assert_eq!(queue.overdue(150), (vec![(1, Some(1))], Some(180)));
+}
+
+#[test]
+fn no_deadline_runs_while_permits_are_waited_for() {
+    let mut queue: Queue<u32> = Queue::default();
+    let waits = Request { permits: 1, patience: Patience::Endless, deadline: 100, create: None };
+    queue.arrive(|| 0, waits, Some(0));
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    queue.call_is_slow(50);
+    queue.arrive(|| 60, waits, Some(1));
+    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeRun { count: 1, outcome: waiting }]);
+    assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
+    let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
+    assert_eq!(call.due, 500_100);
 }
 
 #[test]
@@ -70,7 +102,7 @@ fn those_before_the_first_that_creates_find_no_limiter() {
     let mut queue: Queue<u32> = Queue::default();
     let plain = Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
     for (caller, create) in [(0, None), (1, None), (2, Some(7)), (3, None), (4, Some(8))] {
-        queue.arrive(0, Request { create, ..plain }, Some(caller));
+        queue.arrive(|| 0, Request { create, ..plain }, Some(caller));
     }
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!((call.create, call.runs[0].count), (None, 5));

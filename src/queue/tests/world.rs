@@ -130,7 +130,7 @@ impl World {
         };
         let request = Request { permits, patience, deadline: DEADLINE, create: None };
         let ticket = self.queue.next_ticket;
-        let (place, fate) = match self.queue.arrive(self.now, request, Some(ticket)) {
+        let (place, fate) = match self.queue.arrive(|| self.now, request, Some(ticket)) {
             Arrival::Queued { ticket: given, place } => {
                 assert_eq!(given, ticket);
                 (place, Fate::Pending)
