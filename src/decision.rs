@@ -95,10 +95,10 @@ fn decided(cell: &Cell) -> &Decided {
 }
 
 impl Grant {
-    /// `None` where the call is not decided.
-    pub(crate) fn new(cell: Arc<Cell>, permits: u64, deadline: Duration) -> Option<Self> {
-        cell.decided()?;
-        Some(Grant { permits, returned: 0, deadline, source: Source::Call(cell) })
+    /// Of a call that is decided.
+    pub(crate) fn new(cell: Arc<Cell>, permits: u64, deadline: Duration) -> Self {
+        debug_assert!(cell.decided().is_some());
+        Grant { permits, returned: 0, deadline, source: Source::Call(cell) }
     }
 
     #[inline]

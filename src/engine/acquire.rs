@@ -12,7 +12,7 @@ use super::{Engine, Late, Next, State, Verdict, call, closed, driver};
 use crate::error::Failure;
 use crate::queue::{Arrival, Request, Ticket};
 use crate::rate::Rate;
-use crate::store::Outcome;
+use crate::store::{Outcome, Wait};
 
 /// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
 /// exactly what it took.
@@ -48,14 +48,14 @@ impl<'a> Acquire<'a> {
         let mut guard = engine.lock();
         let state = &mut *guard;
         if state.closed {
-            return Some(Verdict::Failed(closed()));
+            return Some(Verdict::Failed(Box::new(closed())));
         }
         self.request.create = self.create.map(|rate| state.carried(*rate));
         let straight = state.queue.is_idle() && !state.driving;
         let waker = (!straight).then(|| waker.clone());
         let (ticket, place) = match state.queue.arrive(|| engine.core.now(), self.request, waker) {
             Arrival::Queued { ticket, place } => (ticket, place),
-            Arrival::Refused(wait) => return Some(Verdict::Queue(wait, state.rate)),
+            Arrival::Refused(wait) => return Some(refused(wait, state)),
         };
         let place = Place { ticket, place, cell: state.open.clone() };
         if straight {
@@ -110,8 +110,8 @@ impl Place {
                 let outcome = cell.late(place)?;
                 Some(verdict(cell, outcome))
             }
-            Late::Refused(wait) => Some(Verdict::Queue(wait, state.rate)),
-            Late::Failed(failure) => Some(Verdict::Failed(failure)),
+            Late::Refused(wait) => Some(refused(wait, state)),
+            Late::Failed(failure) => Some(Verdict::Failed(Box::new(failure))),
         }
     }
 
@@ -134,7 +134,7 @@ impl Place {
 /// What became of a request, and where that is told.
 enum Told {
     /// In the cell that it holds.
-    Here(Result<Outcome, Failure>),
+    Here(Result<Outcome, Box<Failure>>),
     Late(Verdict),
 }
 
@@ -148,7 +148,11 @@ impl Told {
     }
 }
 
-fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, Failure>) -> Verdict {
+fn refused(wait: Wait, state: &State) -> Verdict {
+    Verdict::Queue(Box::new((wait, state.rate)))
+}
+
+fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, Box<Failure>>) -> Verdict {
     match outcome {
         Ok(outcome) => Verdict::Call(cell, outcome),
         Err(failure) => Verdict::Failed(failure),

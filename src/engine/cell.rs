@@ -88,17 +88,19 @@ impl Cell {
     }
 
     /// The outcome of the fresh request at this place; `None` where this cell does not settle it.
-    pub(crate) fn fresh(&self, place: usize) -> Option<Result<Outcome, Failure>> {
+    pub(crate) fn fresh(&self, place: usize) -> Option<Result<Outcome, Box<Failure>>> {
         match self.answer.get()? {
-            Answer::Failed { failure, fresh } => (place < *fresh).then(|| Err(failure.clone())),
+            Answer::Failed { failure, fresh } => {
+                (place < *fresh).then(|| Err(Box::new(failure.clone())))
+            }
             Answer::Decided(decided) => decided.outcome(decided.fresh_from + place).map(Ok),
         }
     }
 
     /// The outcome of the request at this place of the call.
-    pub(crate) fn late(&self, place: usize) -> Option<Result<Outcome, Failure>> {
+    pub(crate) fn late(&self, place: usize) -> Option<Result<Outcome, Box<Failure>>> {
         match self.answer.get()? {
-            Answer::Failed { failure, .. } => Some(Err(failure.clone())),
+            Answer::Failed { failure, .. } => Some(Err(Box::new(failure.clone()))),
             Answer::Decided(decided) => decided.outcome(place).map(Ok),
         }
     }

@@ -324,14 +324,14 @@ enum Next {
     Idle,
 }
 
-/// What a caller is told.
+/// What a caller is told. It is small, as it is moved often: what is seldom told is boxed.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Settled by a call: the cell has the answer.
     Call(Arc<Cell>, Outcome),
     /// Refused without a call, as a request that waits stands before it.
-    Queue(Wait, Option<Rate>),
-    Failed(Failure),
+    Queue(Box<(Wait, Option<Rate>)>),
+    Failed(Box<Failure>),
 }
 
 pub(crate) fn closed() -> Failure {

@@ -4,11 +4,12 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use governor::{DefaultDirectRateLimiter, Quota};
 use hdrhistogram::Histogram;
+use quanta::Instant;
 use redisson_rate_limiter::{Client, Error, LimiterOptions, RateLimiter};
 use serde_json::{Value, json};
 
@@ -86,7 +87,7 @@ impl Call for Waiting {
         // A task whose call cannot be granted in the time that is left has nothing left to ask
         // for.
         if !granted {
-            tokio::time::sleep_until(end.into()).await;
+            tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
         }
         Ok(granted)
     }
