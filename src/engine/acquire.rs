@@ -57,8 +57,9 @@ impl<'a> Acquire<'a> {
             Arrival::Queued { ticket, place } => (ticket, place),
             Arrival::Refused(wait) => return Some(refused(wait, state)),
         };
-        let place = Place { ticket, place, cell: state.open.clone() };
+        let cell = state.open.clone();
         if straight {
+            let place = Place { ticket, place, cell };
             let mut nobody = Vec::new();
             match state.step(engine, &mut nobody) {
                 Next::Call(plan) => {
@@ -71,7 +72,7 @@ impl<'a> Acquire<'a> {
             }
             return None;
         }
-        self.stage = Stage::Queued(place);
+        self.stage = Stage::Queued(Place { ticket, place, cell });
         if state.driving {
             let asleep = state.asleep;
             drop(guard);
@@ -86,6 +87,51 @@ impl<'a> Acquire<'a> {
             driver::spawn(engine.clone(), call);
         }
         None
+    }
+}
+
+impl Acquire<'_> {
+    /// What became of it, where that is known. If not, it is woken when it may be; one that has
+    /// just `arrived` left its waker with its place.
+    fn look(&mut self, cx: &mut Context<'_>, arrived: bool) -> Option<Told> {
+        let (place, direct) = match &self.stage {
+            Stage::Direct(place) => (place, true),
+            Stage::Queued(place) => (place, false),
+            Stage::New | Stage::Done => panic!("polled after it was ready"),
+        };
+        if let told @ Some(_) = place.settled() {
+            return told;
+        }
+        if direct && !place.cell.is_answered() {
+            let mut slot = place.cell.direct();
+            if let Some(call) = &mut slot.call {
+                if call.as_mut().poll(cx).is_pending() {
+                    slot.waker = Some(cx.waker().clone());
+                    return None;
+                }
+                slot.call = None;
+            }
+            drop(slot);
+            if let told @ Some(_) = place.settled() {
+                return told;
+            }
+        }
+        if arrived && !direct {
+            return None;
+        }
+        let mut state = self.engine.lock();
+        let told = place.settled_now(&mut state);
+        if told.is_none() {
+            state.queue.set_waker(place.ticket, cx.waker().clone());
+        }
+        told
+    }
+
+    fn end(&mut self, told: Told) -> Verdict {
+        match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Direct(place) | Stage::Queued(place) => told.verdict(place.cell),
+            Stage::New | Stage::Done => unreachable!("only one that stands in the queue is told"),
+        }
     }
 }
 
@@ -164,47 +210,14 @@ impl Future for Acquire<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
         let this = self.get_mut();
-        let mut arrived = false;
-        if let Stage::New = this.stage {
-            if let Some(verdict) = this.arrive(cx.waker()) {
-                this.stage = Stage::Done;
-                return Poll::Ready(verdict);
-            }
-            arrived = true;
+        let arrived = matches!(this.stage, Stage::New);
+        if arrived && let Some(verdict) = this.arrive(cx.waker()) {
+            this.stage = Stage::Done;
+            return Poll::Ready(verdict);
         }
-        let (place, direct) = match &this.stage {
-            Stage::Direct(place) => (place, true),
-            Stage::Queued(place) => (place, false),
-            Stage::New | Stage::Done => panic!("polled after it was ready"),
-        };
-        let mut settled = place.settled();
-        if settled.is_none() && direct && !place.cell.is_answered() {
-            let mut slot = place.cell.direct();
-            if let Some(call) = &mut slot.call {
-                if call.as_mut().poll(cx).is_pending() {
-                    slot.waker = Some(cx.waker().clone());
-                    return Poll::Pending;
-                }
-                slot.call = None;
-            }
-            drop(slot);
-            settled = place.settled();
-        }
-        if settled.is_none() && (direct || !arrived) {
-            let mut state = this.engine.lock();
-            settled = place.settled_now(&mut state);
-            if settled.is_none() {
-                state.queue.set_waker(place.ticket, cx.waker().clone());
-            }
-        }
-        match (settled, std::mem::replace(&mut this.stage, Stage::Done)) {
-            (Some(told), Stage::Direct(place) | Stage::Queued(place)) => {
-                Poll::Ready(told.verdict(place.cell))
-            }
-            (_, stage) => {
-                this.stage = stage;
-                Poll::Pending
-            }
+        match this.look(cx, arrived) {
+            Some(told) => Poll::Ready(this.end(told)),
+            None => Poll::Pending,
         }
     }
 }

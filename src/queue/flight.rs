@@ -57,7 +57,8 @@ impl<W> Queue<W> {
         };
         let mut back = Vec::new();
         let mut head_at = None;
-        let mut members = members.into_iter();
+        let mut room = members;
+        let mut members = room.drain(..);
         let mut place = 0;
         for run in &outcomes {
             for mut member in members.by_ref().take(run.count as usize) {
@@ -94,6 +95,8 @@ impl<W> Queue<W> {
                 place += 1;
             }
         }
+        drop(members);
+        self.keep_room(room, place);
         settled.outcomes = outcomes;
         self.requeue(back);
         if let (Some(head_at), false) = (head_at, self.backlog.is_empty()) {
@@ -169,6 +172,14 @@ impl<W> Queue<W> {
             }
         }
         (overdue, next)
+    }
+
+    /// Keeps the room of a call's members, unless it is much larger than what was needed.
+    fn keep_room(&mut self, room: Vec<Member<W>>, needed: usize) {
+        const SMALL: usize = 64;
+        if room.capacity() <= SMALL.max(4 * needed) {
+            self.spare = room;
+        }
     }
 
     fn requeue(&mut self, back: Vec<Member<W>>) {

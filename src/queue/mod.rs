@@ -33,6 +33,8 @@ pub(crate) struct Queue<W> {
     next_ticket: Ticket,
     /// All that are not in flight, in order of arrival.
     backlog: VecDeque<Member<W>>,
+    /// Empty: the room of the last call's members, for those who come next.
+    spare: Vec<Member<W>>,
     /// How many at its front are not fresh.
     asked_before: usize,
     flight: Option<Flight<W>>,
@@ -50,6 +52,7 @@ impl<W> Default for Queue<W> {
         Queue {
             next_ticket: 0,
             backlog: VecDeque::new(),
+            spare: Vec::new(),
             asked_before: 0,
             flight: None,
             block: None,

@@ -1,7 +1,7 @@
 //! Who goes together in the next call, as runs of requests that are alike.
 
 use super::flight::Flight;
-use super::{Call, Patience, Queue, Time};
+use super::{Call, Member, Patience, Queue, Time};
 use crate::rate::MAX_EXACT;
 use crate::store::{Outcome, OutcomeRun, Run};
 
@@ -52,7 +52,7 @@ impl<W> Queue<W> {
             boarded += 1;
         }
         let asked_before = boarded.min(self.asked_before);
-        let mut members: Vec<_> = self.backlog.drain(..boarded).collect();
+        let mut members = self.take_front(boarded);
         for member in members.iter_mut().filter(|member| !member.gone) {
             member.date(now);
             first_due = first_due.min(member.due);
@@ -66,6 +66,16 @@ impl<W> Queue<W> {
         }
         self.flight = Some(Flight { members, asked_before, left_out });
         Some(Call { runs, create, due: first_due })
+    }
+
+    /// So many of the backlog; without a copy where that is all.
+    fn take_front(&mut self, count: usize) -> Vec<Member<W>> {
+        let mut room = std::mem::take(&mut self.spare);
+        if count == self.backlog.len() {
+            return std::mem::replace(&mut self.backlog, room.into()).into();
+        }
+        room.extend(self.backlog.drain(..count));
+        room
     }
 }
 

@@ -73,7 +73,7 @@ struct Now(RateLimiter);
 
 impl Call for Now {
     async fn call(&self, permits: u64, _: Instant) -> Result<bool, Error> {
-        Ok(self.0.try_acquire_now(permits).await?.is_granted())
+        self.0.try_acquire_now(permits).await.map(|decision| decision.is_granted())
     }
 }
 
