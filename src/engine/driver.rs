@@ -8,10 +8,15 @@ use crate::error::{Execution, Failure, FailureKind};
 use futures::future::BoxFuture;
 
 /// Before a call the driver lets others run until the queue stops growing: those who were just
-/// answered, and come again, then share the next call. At most so many turns, or so many requests:
-/// where these stand there already the call goes at once, and others run while it is under way.
+/// answered, and come again, then share the next call. At most for so many turns, unless a turn
+/// brings so many that the client is busy all the time.
 const GATHER_TURNS: usize = 8;
-const GATHER_ENOUGH: usize = 1024;
+const GATHER_FAST: usize = 16;
+
+/// Where so many stand there the call goes, and others run while it is under way; where there are
+/// others for more than that, it goes when there are so many.
+const GATHER_ENOUGH: usize = 512;
+const GATHER_MOST: usize = 2048;
 
 /// Whether a driver must be started; the caller then must do it.
 pub(super) fn is_needed(state: &mut State) -> bool {
@@ -85,17 +90,19 @@ impl Driver<'_> {
     }
 
     async fn gather(&self) {
-        let mut before = self.engine.lock().queue.fresh();
-        for _ in 0..GATHER_TURNS {
-            if before >= GATHER_ENOUGH {
-                return;
-            }
+        let mut gathered = self.engine.lock().queue.fresh();
+        let mut turns = 0;
+        while gathered < GATHER_ENOUGH
+            || gathered < GATHER_MOST && rt::ready_tasks() >= GATHER_ENOUGH
+        {
             rt::yield_now().await;
-            let gathered = self.engine.lock().queue.fresh();
-            if gathered == before {
+            turns += 1;
+            let before = gathered;
+            gathered = self.engine.lock().queue.fresh();
+            let grown = gathered.saturating_sub(before);
+            if grown == 0 || turns >= GATHER_TURNS && grown < GATHER_FAST {
                 return;
             }
-            before = gathered;
         }
     }
 }

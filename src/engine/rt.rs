@@ -18,6 +18,12 @@ mod real {
         tokio::spawn(task);
     }
 
+    /// How many tasks wait to run, beside the few hundred that each thread has taken; none on a
+    /// runtime of one thread.
+    pub(crate) fn ready_tasks() -> usize {
+        tokio::runtime::Handle::current().metrics().global_queue_depth()
+    }
+
     pub(crate) fn now() -> Instant {
         Instant::now()
     }
@@ -50,6 +56,10 @@ mod model {
 
     pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
         shuttle::future::spawn(task);
+    }
+
+    pub(crate) fn ready_tasks() -> usize {
+        0
     }
 
     /// A millisecond passes with every look.
