@@ -11,6 +11,17 @@ pub(crate) enum Patience {
     Endless,
 }
 
+impl Patience {
+    /// Whether it can wait any longer.
+    pub(super) fn outlasts(self, now: Time) -> bool {
+        match self {
+            Patience::None => false,
+            Patience::Until(end) => now < end,
+            Patience::Endless => true,
+        }
+    }
+}
+
 /// A request of one caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {

@@ -153,7 +153,7 @@ impl<W> Queue<W> {
                 return Step::SleepUntil(block.ask_at.min(self.earliest.max(now + 1)));
             }
             let mut fresh = self.backlog.range(self.asked_before..);
-            if now >= block.head_at && fresh.all(|m| m.request.patience != Patience::None) {
+            if now >= block.head_at && fresh.all(|m| m.request.patience.outlasts(now)) {
                 due = now + 1000;
             }
         }
