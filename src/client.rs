@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::engine::busy_poll::{self, BusyPoll};
 use crate::engine::{Core, Engine, Tasks};
 use crate::error::{Error, Failure, Operation};
 use crate::limiter::{RateLimiter, checked_deadline};
@@ -209,6 +210,7 @@ pub struct ClientBuilder {
     key_prefix: String,
     clock: Clock,
     deadline: Option<Duration>,
+    busy_poll: Duration,
 }
 
 impl ClientBuilder {
@@ -244,13 +246,31 @@ impl ClientBuilder {
         self
     }
 
+    /// Polls for the answer of an acquire for up to `longest`, in place of letting the thread
+    /// sleep. Off (zero), where it is not asked for.
+    ///
+    /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
+    /// to a server in the same rack. What it costs is processor time: up to `longest` of one thread
+    /// for each call, of which one client polls for one at a time. A server that is farther away
+    /// than `longest` costs a sixteenth of that, as after an answer that took longer the next 15
+    /// calls are not polled for. Measure before you use it, on the machines that it is meant for:
+    /// 100 µs is a good value where the server's round trip takes less.
+    ///
+    /// Other tasks run meanwhile as ever. `longest` is at most 1 ms; what connects or builds the
+    /// client checks it.
+    #[must_use]
+    pub fn busy_poll(mut self, longest: Duration) -> Self {
+        self.busy_poll = longest;
+        self
+    }
+
     /// Connects to the server at this address: `redis://[user][:password@]host[:port][/database]`,
     /// or `rediss://` with the feature `tls`.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for an address that is none, an id that is no UUID, a deadline
-    /// of zero; [`Error::Unavailable`], [`Error::Timeout`] and [`Error::Auth`] for the server.
+    /// of zero, a busy poll of more than 1 ms; [`Error::Unavailable`], [`Error::Timeout`] and [`Error::Auth`] for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
         self.build(Arc::new(store))
@@ -277,13 +297,18 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for an id that is no UUID, a deadline of zero.
+    /// [`Error::InvalidArgument`] for an id that is no UUID, a deadline of zero, a busy poll of
+    /// more than 1 ms.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Arc::new(store.0.clone()))
     }
 
     pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
+        if self.busy_poll > busy_poll::LONGEST {
+            let detail = format!("a busy poll of {:?}; allowed is up to 1 ms", self.busy_poll);
+            return Err(Error::invalid(Operation::Connect, detail));
+        }
         let id = match self.id {
             Some(id) if is_uuid(&id) => id,
             Some(id) => {
@@ -301,6 +326,7 @@ impl ClientBuilder {
             clock: self.clock,
             origin: Instant::now(),
             server_time: AtomicI64::new(0),
+            busy_poll: BusyPoll::new(self.busy_poll),
             tasks: Tasks::default(),
         };
         Ok(Client(Arc::new(Inner {
@@ -398,5 +424,14 @@ mod tests {
         }
         assert!(!is_uuid("not-a-uuid"));
         assert!(!is_uuid(&"a".repeat(36)));
+    }
+
+    #[test]
+    fn a_busy_poll_has_a_bound() {
+        let client =
+            |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
+        assert!(client(busy_poll::LONGEST).is_ok());
+        let error = client(Duration::from_micros(1001)).unwrap_err();
+        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms; allowed is up to 1 ms",);
     }
 }

@@ -74,12 +74,14 @@ pub struct Options {
     kind: Kind,
     release: Option<String>,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Options {
     /// A peer on the server at `url`.
     pub fn new(kind: Kind, url: impl Into<String>) -> Self {
-        Options { kind, release: None, arguments: vec!["--redis".into(), url.into()] }
+        let arguments = vec!["--redis".into(), url.into()];
+        Options { kind, release: None, arguments, environment: Vec::new() }
     }
 
     /// This Redisson release, whatever `COMPAT_REDISSON` says (Java only).
@@ -97,6 +99,12 @@ impl Options {
     /// The client's id (Rust only).
     pub fn client_id(mut self, id: &str) -> Self {
         self.arguments.extend(["--client-id".into(), id.into()]);
+        self
+    }
+
+    /// Its client polls so long for an answer (Rust only).
+    pub fn busy_poll(mut self, longest: Duration) -> Self {
+        self.environment.push(("RUST_PEER_BUSY_POLL_US", longest.as_micros().to_string()));
         self
     }
 }
@@ -167,6 +175,7 @@ impl Peer {
         };
         let mut child = command
             .args(&options.arguments)
+            .envs(options.environment.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -13,7 +13,7 @@ use compat_tests::server::Server;
 use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use redisson_rate_limiter::{Client, Error, Execution, Grant, Rate, RateLimiter};
+use redisson_rate_limiter::{Client, ClientBuilder, Error, Execution, Grant, Rate, RateLimiter};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -26,9 +26,13 @@ struct World {
 impl World {
     /// A limiter of 10 permits in ten minutes behind a proxy, with its connection made.
     async fn new() -> World {
+        World::with(Client::builder()).await
+    }
+
+    async fn with(client: ClientBuilder) -> World {
         let server = Server::start().await;
         let proxy = Proxy::start(&server).await;
-        let client = Client::connect(&proxy.url()).await.unwrap();
+        let client = client.connect(&proxy.url()).await.unwrap();
         let limiter = client.limiter("once").unwrap();
         limiter.try_set_rate(Rate::overall(10, LONG).unwrap()).await.unwrap();
         World { server, proxy, limiter }
@@ -257,8 +261,17 @@ fn a_runtime_that_ends_mid_call_leaves_nobody_hanging() {
 /// was kept. `ENGINE_SOAK_MS` for longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_whatever_is_dropped_when() {
+    soak(Client::builder()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_while_answers_are_polled_for() {
+    soak(Client::builder().busy_poll(Duration::from_millis(1))).await;
+}
+
+async fn soak(client: ClientBuilder) {
     let time = std::env::var("ENGINE_SOAK_MS").map_or(2000, |ms| ms.parse().unwrap());
-    let world = World::new().await;
+    let world = World::with(client).await;
     let rate = Rate::overall(400, LONG).unwrap();
     world.limiter.set_rate(rate).await.unwrap();
     let kept = Arc::new(AtomicU64::new(0));

@@ -195,10 +195,15 @@ fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
 async fn in_time(
     engine: &Engine,
     cell: &Cell,
-    mut answer: Reply<AcquireReply>,
+    answer: Reply<AcquireReply>,
     sent: Time,
     due: &mut Time,
 ) -> Result<AcquireReply, Failure> {
+    let core = &engine.core;
+    let mut answer = match core.busy_poll.answer(answer, core.until(*due)).await {
+        Ok(answer) => return answer,
+        Err(unanswered) => unanswered,
+    };
     let mut slow_at = sent.saturating_add(micros(SLOW));
     loop {
         let timer = rt::sleep_until(engine.core.instant_of(slow_at.min(*due)));

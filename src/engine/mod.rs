@@ -21,6 +21,7 @@ use crate::store::{Outcome, Run, Store, Wait};
 use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
+pub(crate) mod busy_poll;
 mod call;
 pub(crate) mod cell;
 mod denials;
@@ -37,6 +38,7 @@ mod rt;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
+use busy_poll::BusyPoll;
 use call::Plan;
 use cell::{Answer, Cell};
 use denials::Denials;
@@ -56,6 +58,7 @@ pub(crate) struct Core {
     pub(crate) origin: Instant,
     /// The last time seen of the store's own clock, epoch ms; 0 for none.
     pub(crate) server_time: AtomicI64,
+    pub(crate) busy_poll: BusyPoll,
     /// Calls and refunds under way in the background.
     pub(crate) tasks: Tasks,
 }

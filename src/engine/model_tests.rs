@@ -338,6 +338,7 @@ fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static 
                 clock: Clock::manual(0).0,
                 origin: rt::now(),
                 server_time: AtomicI64::new(0),
+                busy_poll: BusyPoll::default(),
                 tasks: Tasks::default(),
             });
             let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use compat_tests::keys::Keys;
-use compat_tests::peer::{Kind, Limiter, Load, Peer, Rate};
+use compat_tests::peer::{Kind, Limiter, Load, Options as PeerOptions, Peer, Rate};
 use compat_tests::server::Server;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
@@ -21,6 +21,9 @@ use crate::probe::{Probe, Usage};
 const PLENTY: i64 = 1_000_000_000;
 const LONG_MS: i64 = 3_600_000;
 
+/// What the crate's documentation proposes.
+const BUSY_POLL: Duration = Duration::from_micros(100);
+
 /// How often a load is run at most where it is to be calm.
 const RUNS: usize = 6;
 
@@ -31,19 +34,22 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Contestant {
     Rust,
+    /// Its client polls for answers.
+    BusyRust,
     Redisson,
     Bucket4j,
     Empty,
 }
 
-use Contestant::{Bucket4j, Empty as EmptyScript, Redisson, Rust};
+use Contestant::{Bucket4j, BusyRust, Empty as EmptyScript, Redisson, Rust};
 
 impl Contestant {
-    pub(crate) const ALL: [Contestant; 4] = [Rust, Redisson, Bucket4j, EmptyScript];
+    pub(crate) const ALL: [Contestant; 5] = [Rust, BusyRust, Redisson, Bucket4j, EmptyScript];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Rust => "rust",
+            BusyRust => "busy-rust",
             Redisson => "redisson",
             Bucket4j => "bucket4j",
             EmptyScript => "empty",
@@ -54,13 +60,16 @@ impl Contestant {
         Self::ALL.into_iter().find(|contestant| contestant.name() == name)
     }
 
-    fn kind(self) -> Option<Kind> {
-        match self {
-            Rust => Some(Kind::Rust),
-            Redisson => Some(Kind::Java),
-            Bucket4j => Some(Kind::Bucket4j),
-            EmptyScript => None,
-        }
+    /// The peer that runs it, where it needs one.
+    fn peer(self, url: &str) -> Option<PeerOptions> {
+        let kind = match self {
+            Rust | BusyRust => Kind::Rust,
+            Redisson => Kind::Java,
+            Bucket4j => Kind::Bucket4j,
+            EmptyScript => return None,
+        };
+        let options = PeerOptions::new(kind, url);
+        Some(if self == BusyRust { options.busy_poll(BUSY_POLL) } else { options })
     }
 }
 
@@ -127,9 +136,8 @@ impl Fleet {
         for contestant in Contestant::ALL {
             let wanted = options.takes_part(contestant)
                 && options.rows.iter().any(|row| row.needs(contestant));
-            if let (true, Some(kind)) = (wanted, contestant.kind()) {
-                let peer = Peer::start(kind, server.url()).await;
-                peers.insert(contestant, Arc::new(peer));
+            if let (true, Some(options)) = (wanted, contestant.peer(&server.url())) {
+                peers.insert(contestant, Arc::new(Peer::start_with(options).await));
             }
         }
         let fleet = Fleet {
@@ -148,7 +156,7 @@ impl Fleet {
 
     /// Compilers need seconds of the calls that will be measured.
     async fn warm(&self) {
-        for (contestant, seconds) in [(Redisson, 8), (Bucket4j, 8), (Rust, 1)] {
+        for (contestant, seconds) in [(Redisson, 8), (Bucket4j, 8), (Rust, 1), (BusyRust, 1)] {
             if self.has(contestant) {
                 eprintln!("warming {}", contestant.name());
                 for tasks in [1, 1000, 64, 1000] {

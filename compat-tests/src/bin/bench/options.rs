@@ -11,7 +11,7 @@ usage: compat-tests/bench [OPTION…]
   --rounds N            rounds of each row (default 5)
   --seconds S           how long a load runs (default 1.5)
   --tasks N[,N…]        these numbers of tasks, where a row has several
-  --peers NAME[,NAME…]  these contestants: rust, redisson, bucket4j, empty
+  --peers NAME[,NAME…]  these contestants: rust, busy-rust, redisson, bucket4j, empty
   --calm PERCENT        puts off and repeats loads in which others take more of the machine
   --write               writes the table to docs/benchmarks.md";
 

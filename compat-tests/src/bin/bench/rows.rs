@@ -58,6 +58,7 @@ impl Row {
     pub(crate) fn needs(self, contestant: Contestant) -> bool {
         match contestant {
             Contestant::Rust => true,
+            Contestant::BusyRust => matches!(self, Row::OneLimiter | Row::OneTask),
             Contestant::Redisson => !matches!(self, Row::RoundTrip | Row::Leases),
             Contestant::Bucket4j => self == Row::OneLimiter,
             Contestant::Empty => matches!(self, Row::OneTask | Row::RoundTrip),

@@ -7,6 +7,7 @@ mod load;
 mod protocol;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use calls::Peer;
 use protocol::{Failure, Line};
@@ -25,6 +26,9 @@ struct Options {
 fn main() -> ExitCode {
     runtime().block_on(peer())
 }
+
+/// The microseconds for which the client polls for an answer; it does not where this is not set.
+const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
 
 /// One core is left to the server, which here shares the machine: beside two busy workers on two
 /// cores both lose. `TOKIO_WORKER_THREADS` says otherwise.
@@ -115,6 +119,10 @@ fn client(options: Options, clock: Clock) -> Result<Client, String> {
     let mut builder = Client::builder().key_prefix(options.key_prefix).clock(clock);
     if let Some(id) = options.client_id {
         builder = builder.id(id);
+    }
+    if let Ok(micros) = std::env::var(BUSY_POLL) {
+        let micros = micros.parse().map_err(|_| format!("{BUSY_POLL}={micros}: not a number"))?;
+        builder = builder.busy_poll(Duration::from_micros(micros));
     }
     builder.connect_lazy(&options.redis).map_err(|error| error.to_string())
 }

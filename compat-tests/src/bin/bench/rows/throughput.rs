@@ -1,7 +1,7 @@
 //! Closed loops of calls that do not wait: how many are decided in a second, and what each costs.
 
 use super::Rounds;
-use crate::fleet::Contestant::{Bucket4j, Redisson, Rust};
+use crate::fleet::Contestant::{Bucket4j, BusyRust, Redisson, Rust};
 use crate::fleet::{Fleet, Sample, Work};
 use crate::options::Options;
 use crate::table::{Goal, Line, Unit, ratios};
@@ -10,16 +10,18 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let mut lines = Vec::new();
     for tasks in options.tasks(&[1000, 4096, 256, 64, 8]) {
         let contestants: &[_] = match tasks {
-            256 | 4096 => &[Rust, Redisson, Bucket4j],
+            256 => &[Rust, BusyRust, Redisson, Bucket4j],
+            4096 => &[Rust, Redisson, Bucket4j],
+            ..256 => &[Rust, BusyRust, Redisson],
             _ => &[Rust, Redisson],
         };
         let work = Work { tasks, limiters: 1, exhausted: false };
         let rounds = Rounds::run(fleet, options, contestants, work).await;
-        let [ours, redisson, bucket4j] =
-            [Rust, Redisson, Bucket4j].map(|contestant| rounds.of(contestant, Sample::per_second));
-        let line = |work: String| {
+        let [ours, busy, redisson, bucket4j] = [Rust, BusyRust, Redisson, Bucket4j]
+            .map(|contestant| rounds.of(contestant, Sample::per_second));
+        let line = |work: String, ours: &[f64]| {
             Line::new(work)
-                .ours(&ours, Unit::PerSecond)
+                .ours(ours, Unit::PerSecond)
                 .redisson(&redisson, Unit::PerSecond)
                 .beside("bucket4j", &bucket4j, Unit::PerSecond)
                 .foreign(rounds.foreign())
@@ -33,14 +35,21 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
             4096.. => 120.0,
         };
         let text = format!("{times} times Redisson");
-        lines.push(line(work.clone()).goal(&text, &ratios(&ours, &redisson), Goal::AtLeast(times)));
+        let compared = |work: String, ours: &[f64]| {
+            line(work, ours).goal(&text, &ratios(ours, &redisson), Goal::AtLeast(times))
+        };
+        lines.push(compared(work.clone(), &ours));
+        if !busy.is_empty() {
+            let work = format!("one limiter, {tasks} tasks, busy polling, permits per second");
+            lines.push(compared(work, &busy));
+        }
         if !bucket4j.is_empty() {
             let (text, times) = match tasks {
                 ..=256 => ("at least bucket4j", 1.0),
                 _ => ("1.3 times bucket4j", 1.3),
             };
             let ratios = ratios(&ours, &bucket4j);
-            lines.push(line(work).goal(text, &ratios, Goal::AtLeast(times)));
+            lines.push(line(work, &ours).goal(text, &ratios, Goal::AtLeast(times)));
         }
         if tasks == 1000 {
             lines.extend(cost(&rounds));
