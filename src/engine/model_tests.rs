@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::acquire::Acquire;
+use super::busy_poll::BusyPoll;
 use super::local::Local;
 use super::pool::Pool;
 use super::rt::{self, Mutex};
