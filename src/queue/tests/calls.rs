@@ -95,6 +95,7 @@ fn no_deadline_runs_while_permits_are_waited_for() {
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);
+    queue.arrive(|| panic!("the call is young"), waits, Some(2));
 }
 
 #[test]
