@@ -246,18 +246,23 @@ impl ClientBuilder {
         self
     }
 
-    /// Polls for the answer of an acquire for up to `longest`, in place of letting the thread
-    /// sleep. Off (zero), where it is not asked for.
+    /// Polls for the answer of an acquire for up to `longest`, so that the thread need not be woken
+    /// for it. `longest` is 0 (off, where it is not asked for) to 1 ms; what connects or builds the
+    /// client checks it.
     ///
     /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
-    /// to a server in the same rack. What it costs is processor time: up to `longest` of one thread
-    /// for each call, of which one client polls for one at a time. A server that is farther away
-    /// than `longest` costs a sixteenth of that, as after an answer that took longer the next 15
-    /// calls are not polled for. Measure before you use it, on the machines that it is meant for:
-    /// 100 µs is a good value where the server's round trip takes less.
+    /// to a server in the same rack. What polling costs is processor time: up to `longest` of one
+    /// thread for a call, for one call of a client at a time. After an answer that took longer the
+    /// next 15 calls are not polled for, so that a server that is farther away costs a sixteenth of
+    /// that. Measure before you use it, on the machines that it is meant for: 100 µs is a good value
+    /// where the server's round trip takes less.
     ///
-    /// Other tasks run meanwhile as ever. `longest` is at most 1 ms; what connects or builds the
-    /// client checks it.
+    /// It gains most on a runtime of one thread, `current_thread` or with one worker. With more of
+    /// them another one may sleep where answers arrive and has to be woken; what is awaited in
+    /// `#[tokio::main]` itself keeps awake only the main thread.
+    ///
+    /// Other tasks run meanwhile as ever. A caller that is alone polls its own call: the task that
+    /// it belongs to is polled again and again, with all that it awaits at the same time.
     #[must_use]
     pub fn busy_poll(mut self, longest: Duration) -> Self {
         self.busy_poll = longest;
@@ -272,6 +277,7 @@ impl ClientBuilder {
     /// [`Error::InvalidArgument`] for an address that is none, an id that is no UUID, a deadline
     /// of zero, a busy poll of more than 1 ms; [`Error::Unavailable`], [`Error::Timeout`] and [`Error::Auth`] for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        self.check()?;
         let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
         self.build(Arc::new(store))
     }
@@ -303,24 +309,27 @@ impl ClientBuilder {
         self.build(Arc::new(store.0.clone()))
     }
 
-    pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
-        let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
-        if self.busy_poll > busy_poll::LONGEST {
-            let detail = format!("a busy poll of {:?}; allowed is up to 1 ms", self.busy_poll);
-            return Err(Error::invalid(Operation::Connect, detail));
+    /// Refuses what is out of its range, before anything is sent.
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |detail| Err(Error::invalid(Operation::Connect, detail));
+        if let Some(deadline) = self.deadline {
+            checked_deadline(deadline, Operation::Connect)?;
         }
-        let id = match self.id {
-            Some(id) if is_uuid(&id) => id,
-            Some(id) => {
-                return Err(Error::invalid(
-                    Operation::Connect,
-                    format!(
-                        "the client id {id:?}; allowed is a UUID of 32 hexadecimal digits in the groups 8-4-4-4-12"
-                    ),
-                ));
-            }
-            None => random_uuid(),
-        };
+        if self.busy_poll > busy_poll::LONGEST {
+            return invalid(format!("a busy poll of {:?}; allowed is up to 1 ms", self.busy_poll));
+        }
+        match &self.id {
+            Some(id) if !is_uuid(id) => invalid(format!(
+                "the client id {id:?}; allowed is a UUID of 32 hexadecimal digits in the groups 8-4-4-4-12"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+        self.check()?;
+        let deadline = self.deadline.unwrap_or(DEADLINE);
+        let id = self.id.unwrap_or_else(random_uuid);
         let core = Core {
             store,
             clock: self.clock,

@@ -90,7 +90,8 @@ impl RateLimiter {
 
     /// This handle, with a deadline of its own in place of the client's: how long an operation may
     /// take on the way to the server and back. The time that an acquire waits for permits does not
-    /// count.
+    /// count, nor do the first 5 ms behind another call of the limiter; who stands behind one that
+    /// takes longer is told within 20 ms after its deadline.
     ///
     /// # Errors
     ///
@@ -162,6 +163,7 @@ impl RateLimiter {
         let request = self.request(permits, Patience::None)?;
         let verdict = Acquire::new(&self.engine, request, self.rate.as_ref()).await;
         if let Verdict::Queue(_) = verdict {
+            // No server paces a caller that is answered here.
             tokio::task::consume_budget().await;
         }
         self.decision(verdict, permits)

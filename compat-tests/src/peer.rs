@@ -68,6 +68,9 @@ pub enum ErrorKind {
 /// What a call comes to.
 pub type Answer<T> = Result<T, CallError>;
 
+/// What tells the Rust peer to poll for answers, in microseconds.
+const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
+
 /// How a peer is started.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -104,7 +107,7 @@ impl Options {
 
     /// Its client polls so long for an answer (Rust only).
     pub fn busy_poll(mut self, longest: Duration) -> Self {
-        self.environment.push(("RUST_PEER_BUSY_POLL_US", longest.as_micros().to_string()));
+        self.environment.push((BUSY_POLL, longest.as_micros().to_string()));
         self
     }
 }
@@ -175,6 +178,7 @@ impl Peer {
         };
         let mut child = command
             .args(&options.arguments)
+            .env_remove(BUSY_POLL)
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -225,6 +225,25 @@ async fn a_handles_deadline_is_obeyed_while_the_server_is_frozen() {
     world.settles_at(2).await;
 }
 
+#[tokio::test]
+async fn a_short_deadline_is_obeyed_behind_a_call_with_a_long_one() {
+    let world = World::new().await;
+    let _spent = granted(&world.limiter, 1).await;
+    world.server.pause();
+    let limiter = world.limiter.clone();
+    let first = tokio::spawn(async move { limiter.try_acquire_now(2).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let hasty = world.limiter.clone().with_deadline(Duration::from_millis(100)).unwrap();
+    let begun = Instant::now();
+    let error = hasty.try_acquire_now(1).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert_eq!(error.execution(), Execution::NotExecuted, "it was never sent");
+    assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
+    world.server.resume();
+    assert!(first.await.unwrap().unwrap().is_granted());
+    world.settles_at(3).await;
+}
+
 #[test]
 fn a_runtime_that_ends_mid_call_leaves_nobody_hanging() {
     let main = tokio::runtime::Runtime::new().unwrap();

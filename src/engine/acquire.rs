@@ -162,10 +162,10 @@ impl Place {
     }
 
     fn settled(&self) -> Option<Told> {
-        if self.cell.some_late() {
-            return None;
-        }
-        self.cell.fresh(self.place).map(Told::Here)
+        // In this order: who is told otherwise is told so before the cell is answered. Looked for
+        // first, that may not be there yet when the answer, which then is not this one's, already is.
+        let outcome = self.cell.fresh(self.place)?;
+        (!self.cell.some_late()).then_some(Told::Here(outcome))
     }
 
     /// With the state locked nothing can change: late verdicts come first.

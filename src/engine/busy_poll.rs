@@ -1,8 +1,8 @@
 //! Polling for an answer in place of sleeping until it comes, where the client's user has opted in.
 //!
-//! A thread that sleeps must be woken, which on a virtual machine takes as long as a call. While
-//! one task of a runtime is always ready to run, the runtime looks for what has arrived without
-//! going to sleep.
+//! A thread that sleeps must be woken, which on a virtual machine takes as long as a call. A thread
+//! that always has a task to run looks for what has arrived without going to sleep, unless another
+//! one of its runtime already sleeps where it arrives.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -43,15 +43,19 @@ impl BusyPoll {
     {
         let Some(_turn) = self.begin() else { return Err(answer) };
         let begun = Instant::now();
-        let longest = self.longest.min(due);
-        while begun.elapsed() < longest {
+        loop {
             match select(answer, pin!(rt::yield_now())).await {
                 Either::Left((answer, _)) => return Ok(answer),
                 Either::Right(((), unanswered)) => answer = unanswered,
             }
+            let elapsed = begun.elapsed();
+            if elapsed >= self.longest {
+                self.skip.store(SKIPPED, Ordering::Relaxed);
+            }
+            if elapsed >= self.longest.min(due) {
+                return Err(answer);
+            }
         }
-        self.skip.store(SKIPPED, Ordering::Relaxed);
-        Err(answer)
     }
 
     fn begin(&self) -> Option<Turn<'_>> {
@@ -88,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_answers_soon_is_awaited() {
-        let polling = BusyPoll::new(LONGEST);
+        let polling = BusyPoll::new(DUE);
         let soon = async {
             for _ in 0..5 {
                 rt::yield_now().await;

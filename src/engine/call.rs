@@ -24,6 +24,9 @@ use crate::wire::entry::EntryId;
 /// nobody who comes has to read the clock.
 const SLOW: Duration = Duration::from_millis(5);
 
+/// From then on those behind it are looked after so often, until it is answered.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// A call that has left the queue.
 pub(super) struct Plan {
     /// The callers' requests, and behind them those of a lease.
@@ -109,7 +112,10 @@ async fn attempts(
             }
             Now::Server => {
                 let since = core.server_time.load(Ordering::Relaxed);
-                let since = if since > 0 { since } else { core.store.server_time().await? };
+                let since = match since {
+                    0 => in_time(engine, &plan.cell, core.store.server_time(), &mut due).await?,
+                    since => since,
+                };
                 core.saw_server_time(since);
                 // This attempt may still be dated in the very millisecond that was seen.
                 let since = since - 1;
@@ -134,7 +140,7 @@ async fn attempts(
             runs: plan.runs.clone(),
         };
         let answer = core.store.acquire(&engine.keys, call);
-        let failure = match in_time(engine, &plan.cell, answer, sent, &mut due).await {
+        let failure = match in_time(engine, &plan.cell, answer, &mut due).await {
             Ok(reply) => {
                 let dated = match now {
                     Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
@@ -153,7 +159,6 @@ async fn attempts(
         if !failure.is_passing() {
             return Err(failure);
         }
-        engine.lock().queue.call_is_slow(core.now());
         if failure.execution == Execution::Unknown {
             match (now, earlier) {
                 (Now::At(at), _) => lost.push(at.saturating_add(hold_ms)),
@@ -167,9 +172,12 @@ async fn attempts(
             execution: if known { failure.execution } else { Execution::Unknown },
             ..failure
         };
-        for pause in [None, Some(pause)] {
-            if let Some(pause) = pause {
-                rt::sleep(engine.core.until(due).min(pause)).await;
+        for pause in [Duration::ZERO, pause] {
+            look_behind(engine);
+            let end = due.min(core.now().saturating_add(micros(pause)));
+            while core.now() < end {
+                rt::sleep(core.until(end).min(LOOK_EVERY)).await;
+                look_behind(engine);
             }
             match give_up_overdue(engine, &plan.cell, &failure) {
                 Some(next) => due = next,
@@ -192,29 +200,32 @@ fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
 
 /// Awaits the answer of an attempt for as long as anybody wants it. Those whose deadline passes
 /// meanwhile are told at once.
-async fn in_time(
+async fn in_time<T>(
     engine: &Engine,
     cell: &Cell,
-    answer: Reply<AcquireReply>,
-    sent: Time,
+    mut answer: Reply<T>,
     due: &mut Time,
-) -> Result<AcquireReply, Failure> {
+) -> Result<T, Failure> {
     let core = &engine.core;
-    let mut answer = match core.busy_poll.answer(answer, core.until(*due)).await {
-        Ok(answer) => return answer,
-        Err(unanswered) => unanswered,
-    };
-    let mut slow_at = sent.saturating_add(micros(SLOW));
+    let mut look_at = core.now().saturating_add(micros(SLOW));
+    // A call that is due at no time asks for nobody.
+    if *due < Time::MAX {
+        match core.busy_poll.answer(answer, core.until(*due)).await {
+            Ok(answer) => return answer,
+            Err(unanswered) => answer = unanswered,
+        }
+    }
     loop {
-        let timer = rt::sleep_until(engine.core.instant_of(slow_at.min(*due)));
+        let timer = rt::sleep_until(core.instant_of(look_at.min(*due)));
         futures::pin_mut!(timer);
         match select(answer, timer).await {
             Either::Left((answer, _)) => return answer,
             Either::Right(((), unanswered)) => answer = unanswered,
         }
-        if slow_at < *due {
-            engine.lock().queue.call_is_slow(engine.core.now());
-            slow_at = Time::MAX;
+        look_behind(engine);
+        let now = core.now();
+        look_at = now.saturating_add(micros(LOOK_EVERY));
+        if now < *due {
             continue;
         }
         let late = Failure::new(FailureKind::Timeout, Execution::Unknown);
@@ -225,7 +236,20 @@ async fn in_time(
     }
 }
 
-/// Tells those whose deadline has passed; answers when the next one's does, if anybody is left.
+/// The call in flight takes long: tells those behind it whose deadline has passed.
+fn look_behind(engine: &Engine) {
+    let now = engine.core.now();
+    let mut state = engine.lock();
+    state.queue.call_is_slow(now);
+    let overdue = state.queue.overdue_behind(now);
+    let late = Failure::new(FailureKind::Timeout, Execution::NotExecuted);
+    let wake = state.fail_late(overdue, &late);
+    drop(state);
+    wake.into_iter().for_each(Waker::wake);
+}
+
+/// Tells those in flight whose deadline has passed; answers when the next one's does, if anybody is
+/// left.
 fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> Option<Time> {
     let mut state = engine.lock();
     let (overdue, next) = state.queue.overdue(engine.core.now());

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
-use super::{Engine, Next, State, call, rt};
+use super::{Engine, Next, State, call, micros, rt};
 use crate::error::{Execution, Failure, FailureKind};
 use futures::future::BoxFuture;
 
 /// Before a call the driver lets others run until the queue stops growing: those who were just
-/// answered, and come again, then share the next call. At most for so many turns, unless a turn
-/// brings so many that the client is busy all the time.
+/// answered, and come again, then share the next call. At most for so many turns, unless each
+/// further one brings so many that the client is busy all the time; and at most for so long.
 const GATHER_TURNS: usize = 8;
 const GATHER_FAST: usize = 16;
+const GATHER_LONGEST: Duration = Duration::from_millis(2);
 
 /// Where so many stand there the call goes, and others run while it is under way; where there are
 /// others for more than that, it goes when there are so many.
@@ -91,6 +93,7 @@ impl Driver<'_> {
 
     async fn gather(&self) {
         let mut gathered = self.engine.lock().queue.fresh();
+        let end = self.engine.core.now().saturating_add(micros(GATHER_LONGEST));
         let mut turns = 0;
         while gathered < GATHER_ENOUGH
             || gathered < GATHER_MOST && rt::ready_tasks() >= GATHER_ENOUGH
@@ -100,7 +103,8 @@ impl Driver<'_> {
             let before = gathered;
             gathered = self.engine.lock().queue.fresh();
             let grown = gathered.saturating_sub(before);
-            if grown == 0 || turns >= GATHER_TURNS && grown < GATHER_FAST {
+            let slow = turns >= GATHER_TURNS && grown < GATHER_FAST;
+            if grown == 0 || slow || self.engine.core.now() >= end {
                 return;
             }
         }

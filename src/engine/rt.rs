@@ -18,8 +18,8 @@ mod real {
         tokio::spawn(task);
     }
 
-    /// How many tasks wait to run, beside the few hundred that each thread has taken; none on a
-    /// runtime of one thread.
+    /// How many tasks wait to run, beside the few hundred that each worker thread has taken.
+    /// Tokio's `current_thread` runtime counts only those that another thread has woken.
     pub(crate) fn ready_tasks() -> usize {
         tokio::runtime::Handle::current().metrics().global_queue_depth()
     }

@@ -98,7 +98,7 @@ impl<W> Queue<W> {
         drop(members);
         self.keep_room(room, place);
         settled.outcomes = outcomes;
-        self.requeue(back);
+        self.requeue(back, head_at.is_some());
         if let (Some(head_at), false) = (head_at, self.backlog.is_empty()) {
             let waiting = self.backlog.iter().filter(|member| !member.gone);
             self.block = Some(Block {
@@ -151,7 +151,7 @@ impl<W> Queue<W> {
         flight.asked_before = flight.asked_before.min(flight.members.len());
         back.retain(|member| !member.gone);
         let settled = self.failed();
-        self.requeue(back);
+        self.requeue(back, false);
         settled
     }
 
@@ -182,9 +182,30 @@ impl<W> Queue<W> {
         }
     }
 
-    fn requeue(&mut self, back: Vec<Member<W>>) {
+    /// Gives up on those behind the call in flight whose own deadline has passed, and answers who
+    /// they are.
+    pub(crate) fn overdue_behind(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
+        let mut overdue = Vec::new();
+        let mut index = 0;
+        while index < self.backlog.len() {
+            let member = &mut self.backlog[index];
+            if !member.gone && member.due <= now {
+                member.gone = true;
+                overdue.push((member.ticket, member.waker.take()));
+                if index < self.asked_before {
+                    self.backlog.remove(index);
+                    self.asked_before -= 1;
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        self.drop_gone_tail();
+        overdue
+    }
+
+    fn requeue(&mut self, back: Vec<Member<W>>, waits: bool) {
         self.asked_before += back.len();
-        let waits = !back.is_empty();
         for member in back.into_iter().rev() {
             self.backlog.push_front(member);
         }

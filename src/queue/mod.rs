@@ -71,8 +71,8 @@ struct Member<W> {
     ticket: Ticket,
     request: Request,
     waker: Option<W>,
-    /// When the call that asks for it is late, see [`Queue::overdue`]: so long after it is sent,
-    /// or after the arrival of whoever comes behind a call that takes long.
+    /// When it is late, see [`Queue::overdue`]: its deadline after the call that asks for it is
+    /// sent; where a call before that takes long, after that shows, or after the later arrival.
     due: Time,
     /// It cannot be served before this.
     free_at: Time,

@@ -68,7 +68,7 @@ impl<W> Queue<W> {
         Some(Call { runs, create, due: first_due })
     }
 
-    /// So many of the backlog; without a copy where that is all.
+    /// So many of the backlog; where that is all, they stay where they are in memory.
     fn take_front(&mut self, count: usize) -> Vec<Member<W>> {
         let mut room = std::mem::take(&mut self.spare);
         if count == self.backlog.len() {

@@ -1,8 +1,8 @@
 //! What goes into a call, and what becomes of those in it.
 
 use super::*;
-use crate::queue::Step;
 use crate::queue::runs::align;
+use crate::queue::{Arrival, Step};
 use crate::store::{Outcome, OutcomeRun, Wait};
 
 #[test]
@@ -80,6 +80,42 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
     let Step::Call(call) = queue.step(100).step else { panic!("no call") };
     assert_eq!(call.due, 150);
     assert_eq!(queue.overdue(150), (vec![(1, Some(1))], Some(180)));
+}
+
+#[test]
+fn behind_a_slow_call_each_is_told_at_its_own_deadline() {
+    let mut queue: Queue<u32> = Queue::default();
+    let within =
+        |deadline| Request { permits: 1, patience: Patience::None, deadline, create: None };
+    queue.arrive(|| 0, within(3000), Some(0));
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
+        queue.arrive(|| 0, within(deadline), Some(caller));
+    }
+    queue.call_is_slow(5);
+    assert_eq!(queue.overdue_behind(104), vec![]);
+    assert_eq!(queue.overdue_behind(105), vec![(1, Some(1)), (3, Some(3))]);
+    assert_eq!(queue.overdue_behind(106), vec![], "nobody is told twice");
+    queue.failed();
+    let Step::Call(call) = queue.step(107).step else { panic!("no call") };
+    assert_eq!((call.runs[0].count, call.due), (1, 505), "they are never sent");
+}
+
+#[test]
+fn whoever_found_no_room_is_told_at_its_deadline() {
+    let mut queue: Queue<u32> = Queue::default();
+    let request = Request { permits: 1, patience: Patience::None, deadline: 100, create: None };
+    for permits in 1..=257 {
+        queue.arrive(|| 0, Request { permits, ..request }, Some(permits as u32));
+    }
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    queue.call_is_slow(5);
+    assert_eq!(queue.overdue_behind(105), vec![(256, Some(257))]);
+    let arrival = queue.arrive(|| 106, request, Some(0));
+    assert_eq!(arrival, Arrival::Queued { ticket: 257, place: 0 });
+    queue.failed();
+    let Step::Call(call) = queue.step(107).step else { panic!("no call") };
+    assert_eq!((call.runs[0].count, call.due), (1, 206));
 }
 
 #[test]
