@@ -1,8 +1,10 @@
 //! A store that keeps the books of what it grants and takes back, and can lose its answers.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use futures::FutureExt;
 
@@ -25,6 +27,8 @@ pub(super) struct Books {
     pub(super) credited: AtomicU64,
     /// So many answers to acquire calls are lost from now on.
     pub(super) lose: AtomicU64,
+    /// So many times whoever looks for an answer finds none, and is not woken for it.
+    pub(super) silent_for: AtomicU64,
     /// How long a refund is on its way, in ms.
     pub(super) refunds_take: AtomicU64,
     /// What calls were granted, by their ids: an attempt made again can be granted less, and then
@@ -66,6 +70,12 @@ impl Store for Counting {
         async move {
             // As if a way lay between.
             tokio::task::yield_now().await;
+            let mut silent = books.silent_for.load(Ordering::SeqCst);
+            poll_fn(|_| {
+                silent = silent.saturating_sub(1);
+                if silent > 0 { Poll::Pending } else { Poll::Ready(()) }
+            })
+            .await;
             let reply = reply.await?;
             books.calls.fetch_add(1, Ordering::SeqCst);
             let granted = granted(&runs, &reply.outcomes);

@@ -1,4 +1,5 @@
-//! What is answered without a call, in tokio's paused time over the in-process store.
+//! The engine in tokio's paused time over the in-process store: calls that are shared, and answers
+//! without a call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use crate::{Client, DecidedBy, Decision, Denial, Error, Grant, LimiterOptions, R
 mod counting;
 mod denials;
 mod leases;
+mod sharing;
 mod windows;
 
 use counting::Counting;

@@ -93,3 +93,30 @@ fn a_waiter_that_leaves_makes_room_for_those_behind_it() {
     world.pass(0);
     assert_eq!(world.fate(small), Fate::Granted);
 }
+
+/// Found by a random run: those who could wait no longer were left out of the call at whose time
+/// they could not be served, and told a call later.
+#[test]
+fn who_can_wait_no_longer_is_told_by_the_next_call() {
+    let mut world = World::new(Server::new(6, 100), 13_001);
+    world.arrive(1, Some(0));
+    world.pass(20_881);
+    world.arrive(1, Some(0));
+    world.arrive(5, Some(81 * MS));
+    world.arrive(1, Some(101 * MS));
+    world.pass(50_000);
+    for (permits, ms) in [(1, 130), (1, 0), (1, 0), (2, 130), (4, 230)] {
+        world.arrive(permits, Some(ms * MS));
+    }
+    world.pass(36_516);
+    world.arrive(2, Some(193 * MS));
+    world.arrive(4, Some(293 * MS));
+    world.pass(279_603);
+    world.arrive(3, Some(113 * MS));
+    let hasty = [3, 1, 1].map(|permits| world.arrive(permits, Some(MS)));
+    world.pass(26_002);
+    for caller in hasty {
+        assert_ne!(world.fate(caller), Fate::Pending);
+    }
+    world.pass(60_000_000);
+}

@@ -1,0 +1,76 @@
+//! Callers that share calls, and those that let others run.
+
+use std::sync::atomic::AtomicBool;
+
+use futures::future::join_all;
+use tokio::time::Instant;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_again_go_together() {
+    let world = World::new();
+    let limiter = world.client().limiter("api").unwrap().with_rate(rate(1_000_000));
+    let tasks = (0..50).map(|_| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                drop(grant(&limiter, 1).await);
+            }
+        })
+    });
+    join_all(tasks.collect::<Vec<_>>()).await.into_iter().for_each(|task| task.unwrap());
+    assert_eq!(world.store.out(), 1000);
+    // The first goes alone, and what the others do meanwhile sets the last ones apart.
+    assert!(world.store.calls() <= 22, "{} calls", world.store.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_refused_without_a_call_lets_others_run() {
+    let world = World::new();
+    let limiter = world.client().limiter("api").unwrap().with_rate(rate(1));
+    drop(grant(&limiter, 1).await);
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(1).await.map(drop) });
+    settle().await;
+    let has_run = Arc::new(AtomicBool::new(false));
+    let other = has_run.clone();
+    let other = tokio::spawn(async move { other.store(true, Ordering::Relaxed) });
+    for _ in 0..10_000 {
+        assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Queue);
+        if has_run.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    assert!(has_run.load(Ordering::Relaxed));
+    other.await.unwrap();
+    waiter.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_wakes_nobody_is_found_by_polling() {
+    let world = World::new();
+    world.store.books().silent_for.store(5, Ordering::Relaxed);
+    let client = |longest| {
+        let builder = Client::builder().clock(world.clock.clone()).busy_poll(longest);
+        builder.build(Arc::new(world.store.clone())).unwrap()
+    };
+    let time = async |limiter: RateLimiter| {
+        let begun = Instant::now();
+        drop(grant(&limiter, 1).await);
+        begun.elapsed()
+    };
+    let limiter = client(Duration::ZERO).limiter("api").unwrap().with_rate(rate(1000));
+    assert!(
+        time(limiter).await > Duration::ZERO,
+        "it is found when somebody looks for another reason"
+    );
+    for _ in 0..100 {
+        // A millisecond of real time should do; the machine may be busy.
+        let limiter = client(ms(1)).limiter("api").unwrap();
+        if time(limiter).await.is_zero() {
+            return;
+        }
+    }
+    panic!("nobody polls");
+}
