@@ -10,4 +10,4 @@ mod world;
 use self::world::{Fate, Server, World};
 
 const MS: Time = 1000;
-const DEADLINE: Time = 3_000_000;
+const DEADLINE: Time = 10 * MS;

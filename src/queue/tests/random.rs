@@ -10,6 +10,7 @@ enum Event {
     Abandon(usize),
     Pass(Time),
     Free(u64),
+    Slow,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -23,6 +24,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0..30_000u64).prop_map(Event::Pass),
         1 => (50_000..300_000u64).prop_map(Event::Pass),
         1 => (1..4u64).prop_map(Event::Free),
+        1 => Just(Event::Slow),
     ]
 }
 
@@ -46,6 +48,7 @@ proptest! {
                 }
                 Event::Abandon(_) => {}
                 Event::Pass(time) => world.pass(time),
+                Event::Slow => world.slow(),
                 // Another process gives permits back before their time.
                 Event::Free(permits) => {
                     if let Some((_, front)) = world.server.log.front_mut() {

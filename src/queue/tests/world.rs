@@ -80,6 +80,7 @@ pub(super) enum Fate {
     Refused,
     Exceeds,
     Abandoned,
+    Overdue,
 }
 
 #[derive(Debug)]
@@ -158,6 +159,17 @@ impl World {
             let abandoned = self.queue.abandon(caller as Ticket);
             assert_ne!(abandoned, Abandoned::Settled);
             self.callers[caller].fate = Fate::Abandoned;
+        }
+        self.turn();
+    }
+
+    /// The call in flight takes long: those behind it whose deadline has passed are told.
+    pub(super) fn slow(&mut self) {
+        self.queue.call_is_slow(self.now);
+        for (ticket, waker) in self.queue.overdue_behind(self.now) {
+            assert_eq!(waker, Some(ticket));
+            assert!(self.callers[ticket as usize].arrived + DEADLINE <= self.now);
+            self.settle(ticket as usize, Fate::Overdue);
         }
         self.turn();
     }
