@@ -13,7 +13,9 @@ use compat_tests::server::Server;
 use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use redisson_rate_limiter::{Client, ClientBuilder, Error, Execution, Grant, Rate, RateLimiter};
+use redisson_rate_limiter::{
+    Client, ClientBuilder, Clock, Error, Execution, Grant, Rate, RateLimiter,
+};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -140,6 +142,20 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
     let (left, logged) = world.budget().await;
     assert_eq!(left.map(|left| left + logged as i64), Some(10));
     assert!(logged <= 3, "{logged} permits for one grant of 3");
+}
+
+/// A client that goes by the server's clock has to ask for it first.
+#[tokio::test]
+async fn a_first_look_at_the_servers_clock_is_attempted_again() {
+    let world = World::new().await;
+    let client = Client::builder().clock(Clock::server()).connect_lazy(&world.proxy.url()).unwrap();
+    let limiter = client.limiter("once").unwrap();
+    world.proxy.refuse().await;
+    let call = tokio::spawn(async move { limiter.try_acquire_now(3).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.proxy.accept().await;
+    assert!(call.await.unwrap().unwrap().is_granted());
+    assert_eq!(world.budget().await, (Some(7), 3));
 }
 
 #[tokio::test]

@@ -98,73 +98,74 @@ async fn attempts(
     let mut pause = Duration::from_millis(1);
     let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
     loop {
-        // Before the clock is read: the hold must not end after the date that is sent.
-        let begun = core.nanos();
-        let reading = core.clock.read();
-        let (now, earlier) = match reading.now {
-            Now::At(at) => {
-                let at = lost.last().map_or(at, |last| at.max(last - hold_ms + 1));
-                let earlier = match lost.as_slice() {
-                    [] => Earlier::None,
-                    dates => Earlier::Dated(dates.to_vec()),
-                };
-                (Now::At(at), earlier)
+        let failure = 'attempt: {
+            // Before the clock is read: the hold must not end after the date that is sent.
+            let begun = core.nanos();
+            let reading = core.clock.read();
+            let (now, earlier) = match reading.now {
+                Now::At(at) => {
+                    let at = lost.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                    let earlier = match lost.as_slice() {
+                        [] => Earlier::None,
+                        dates => Earlier::Dated(dates.to_vec()),
+                    };
+                    (Now::At(at), earlier)
+                }
+                Now::Server => {
+                    // This attempt may still be dated in the very millisecond that was seen.
+                    let since = match server_time(engine, &plan.cell, &mut due).await {
+                        Ok(since) => since - 1,
+                        Err(failure) => break 'attempt failure,
+                    };
+                    let earlier = match first_sent_after {
+                        None => Earlier::FirstSince(since),
+                        Some(since) => Earlier::Since(since),
+                    };
+                    (Now::Server, earlier)
+                }
+            };
+            let audit = audit_is_due(plan.audit, now, core.server_time.load(Ordering::Relaxed));
+            let sent = core.now();
+            let call = AcquireCall {
+                now,
+                id,
+                // What an attempt with an unknown outcome saw and applied is not known either.
+                seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
+                audit,
+                create: plan.create,
+                hold_ms: plan.hold_ms,
+                earlier: earlier.clone(),
+                runs: plan.runs.clone(),
+            };
+            let answer = core.store.acquire(&engine.keys, call);
+            let unknown = Execution::Unknown;
+            let failure = match in_time(engine, &plan.cell, answer, unknown, &mut due).await {
+                Ok(reply) => {
+                    let dated = match now {
+                        Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
+                        Now::Server => {
+                            core.saw_server_time(reply.now);
+                            core.now()
+                        }
+                    };
+                    let into_ms = Nanos::from(reading.into_ms) * 1000;
+                    let hold = plan.hold_ms.saturating_mul(1_000_000);
+                    let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
+                    return Ok(Landing { reply, id, dated, hold_end, audited: audit });
+                }
+                Err(failure) => failure,
+            };
+            if failure.execution == Execution::Unknown {
+                match (now, earlier) {
+                    (Now::At(at), _) => lost.push(at.saturating_add(hold_ms)),
+                    (Now::Server, Earlier::FirstSince(since)) => first_sent_after = Some(since),
+                    (Now::Server, _) => {}
+                }
             }
-            Now::Server => {
-                let since = core.server_time.load(Ordering::Relaxed);
-                let since = match since {
-                    0 => in_time(engine, &plan.cell, core.store.server_time(), &mut due).await?,
-                    since => since,
-                };
-                core.saw_server_time(since);
-                // This attempt may still be dated in the very millisecond that was seen.
-                let since = since - 1;
-                let earlier = match first_sent_after {
-                    None => Earlier::FirstSince(since),
-                    Some(since) => Earlier::Since(since),
-                };
-                (Now::Server, earlier)
-            }
-        };
-        let audit = audit_is_due(plan.audit, now, core.server_time.load(Ordering::Relaxed));
-        let sent = core.now();
-        let call = AcquireCall {
-            now,
-            id,
-            // What an attempt with an unknown outcome saw and applied is not known either.
-            seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
-            audit,
-            create: plan.create,
-            hold_ms: plan.hold_ms,
-            earlier: earlier.clone(),
-            runs: plan.runs.clone(),
-        };
-        let answer = core.store.acquire(&engine.keys, call);
-        let failure = match in_time(engine, &plan.cell, answer, &mut due).await {
-            Ok(reply) => {
-                let dated = match now {
-                    Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
-                    Now::Server => {
-                        core.saw_server_time(reply.now);
-                        core.now()
-                    }
-                };
-                let into_ms = Nanos::from(reading.into_ms) * 1000;
-                let hold = plan.hold_ms.saturating_mul(1_000_000);
-                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
-                return Ok(Landing { reply, id, dated, hold_end, audited: audit });
-            }
-            Err(failure) => failure,
+            failure
         };
         if !failure.is_passing() {
             return Err(failure);
-        }
-        if failure.execution == Execution::Unknown {
-            match (now, earlier) {
-                (Now::At(at), _) => lost.push(at.saturating_add(hold_ms)),
-                (Now::Server, Earlier::FirstSince(since)) => first_sent_after = Some(since),
-                (Now::Server, _) => {}
-            }
         }
         // Once an attempt may have been carried out, no later one makes that undone.
         let known = lost.is_empty() && first_sent_after.is_none();
@@ -188,6 +189,21 @@ async fn attempts(
     }
 }
 
+/// The last time seen of the server's clock; the server is asked where there is none.
+async fn server_time(engine: &Engine, cell: &Cell, due: &mut Time) -> Result<i64, Failure> {
+    let core = &engine.core;
+    let seen = core.server_time.load(Ordering::Relaxed);
+    if seen > 0 {
+        return Ok(seen);
+    }
+    // Nothing has been asked for yet.
+    let execution = Execution::NotExecuted;
+    let time = in_time(engine, cell, core.store.server_time(), execution, due).await;
+    let time = time.map_err(|failure| Failure { execution, ..failure })?;
+    core.saw_server_time(time);
+    Ok(time)
+}
+
 /// An audit is asked for once an interval at most, and once a second at most.
 fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
     let Some((last, rate)) = last else { return false };
@@ -198,12 +214,13 @@ fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
     now.abs_diff(last) >= rate.interval_ms().max(1000)
 }
 
-/// Awaits the answer of an attempt for as long as anybody wants it. Those whose deadline passes
-/// meanwhile are told at once.
+/// Awaits an answer for as long as anybody wants it. Those whose deadline passes meanwhile are told
+/// at once, and that the call is `unanswered` so.
 async fn in_time<T>(
     engine: &Engine,
     cell: &Cell,
     mut answer: Reply<T>,
+    unanswered: Execution,
     due: &mut Time,
 ) -> Result<T, Failure> {
     let core = &engine.core;
@@ -212,7 +229,7 @@ async fn in_time<T>(
     if *due < Time::MAX {
         match core.busy_poll.answer(answer, core.until(*due)).await {
             Ok(answer) => return answer,
-            Err(unanswered) => answer = unanswered,
+            Err(pending) => answer = pending,
         }
     }
     loop {
@@ -220,7 +237,7 @@ async fn in_time<T>(
         futures::pin_mut!(timer);
         match select(answer, timer).await {
             Either::Left((answer, _)) => return answer,
-            Either::Right(((), unanswered)) => answer = unanswered,
+            Either::Right(((), pending)) => answer = pending,
         }
         look_behind(engine);
         let now = core.now();
@@ -228,7 +245,7 @@ async fn in_time<T>(
         if now < *due {
             continue;
         }
-        let late = Failure::new(FailureKind::Timeout, Execution::Unknown);
+        let late = Failure::new(FailureKind::Timeout, unanswered);
         match give_up_overdue(engine, cell, &late) {
             Some(next) => *due = next,
             None => return Err(late),
