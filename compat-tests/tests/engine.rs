@@ -254,7 +254,7 @@ async fn a_short_deadline_is_obeyed_behind_a_call_with_a_long_one() {
     let error = hasty.try_acquire_now(1).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert_eq!(error.execution(), Execution::NotExecuted, "it was never sent");
-    assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
     world.server.resume();
     assert!(first.await.unwrap().unwrap().is_granted());
     world.settles_at(3).await;

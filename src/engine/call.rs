@@ -164,26 +164,30 @@ async fn attempts(
             }
             failure
         };
-        if !failure.is_passing() {
-            return Err(failure);
-        }
+        let passing = failure.is_passing();
         // Once an attempt may have been carried out, no later one makes that undone.
         let known = lost.is_empty() && first_sent_after.is_none();
-        let failure = Failure {
-            execution: if known { failure.execution } else { Execution::Unknown },
-            ..failure
-        };
-        for pause in [Duration::ZERO, pause] {
-            look_behind(engine);
-            let end = due.min(core.now().saturating_add(micros(pause)));
-            while core.now() < end {
-                rt::sleep(core.until(end).min(LOOK_EVERY)).await;
-                look_behind(engine);
+        let failure = match failure.execution {
+            Execution::NotExecuted if !known => {
+                Failure { execution: Execution::Unknown, ..failure }
             }
+            _ => failure,
+        };
+        if !passing {
+            return Err(failure);
+        }
+        // Those whose deadline passes meanwhile are told; the pause is the same for that.
+        let end = core.now().saturating_add(micros(pause));
+        loop {
+            look_behind(engine);
             match give_up_overdue(engine, &plan.cell, &failure) {
                 Some(next) => due = next,
                 None => return Err(failure),
             }
+            if core.now() >= end {
+                break;
+            }
+            rt::sleep(core.until(end.min(due)).min(LOOK_EVERY)).await;
         }
         pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
@@ -239,9 +243,11 @@ async fn in_time<T>(
             Either::Left((answer, _)) => return answer,
             Either::Right(((), pending)) => answer = pending,
         }
-        look_behind(engine);
         let now = core.now();
-        look_at = now.saturating_add(micros(LOOK_EVERY));
+        if now >= look_at {
+            look_behind(engine);
+            look_at = now.saturating_add(micros(LOOK_EVERY));
+        }
         if now < *due {
             continue;
         }

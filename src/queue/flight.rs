@@ -57,6 +57,7 @@ impl<W> Queue<W> {
         };
         let mut back = Vec::new();
         let mut head_at = None;
+        let mut waits = false;
         let mut room = members;
         let mut members = room.drain(..);
         let mut place = 0;
@@ -69,6 +70,7 @@ impl<W> Queue<W> {
                         self.ask_now |= head_at.is_none() && member.gone;
                         head_at.get_or_insert(member.free_at);
                         if !member.gone {
+                            waits = true;
                             back.push(member);
                         }
                     }
@@ -98,7 +100,7 @@ impl<W> Queue<W> {
         drop(members);
         self.keep_room(room, place);
         settled.outcomes = outcomes;
-        self.requeue(back, head_at.is_some());
+        self.requeue(back, waits);
         if let (Some(head_at), false) = (head_at, self.backlog.is_empty()) {
             let waiting = self.backlog.iter().filter(|member| !member.gone);
             self.block = Some(Block {
@@ -187,19 +189,22 @@ impl<W> Queue<W> {
     pub(crate) fn overdue_behind(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
         let mut overdue = Vec::new();
         let mut index = 0;
-        while index < self.backlog.len() {
-            let member = &mut self.backlog[index];
-            if !member.gone && member.due <= now {
-                member.gone = true;
-                overdue.push((member.ticket, member.waker.take()));
-                if index < self.asked_before {
-                    self.backlog.remove(index);
-                    self.asked_before -= 1;
-                    continue;
-                }
-            }
+        let asked = self.asked_before;
+        let asked_before = &mut self.asked_before;
+        self.backlog.retain_mut(|member| {
+            let fresh = index >= asked;
             index += 1;
-        }
+            if member.gone || now < member.due {
+                return true;
+            }
+            member.gone = true;
+            overdue.push((member.ticket, member.waker.take()));
+            // A fresh one keeps its place for the sake of those behind it.
+            if !fresh {
+                *asked_before -= 1;
+            }
+            fresh
+        });
         self.drop_gone_tail();
         overdue
     }

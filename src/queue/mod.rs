@@ -215,7 +215,7 @@ impl<W> Queue<W> {
 
     /// The call in flight takes long: the deadlines of those who stand behind it begin.
     pub(crate) fn call_is_slow(&mut self, now: Time) {
-        if self.flight.is_some() {
+        if self.flight.is_some() && !self.slow {
             self.slow = true;
             self.backlog.iter_mut().for_each(|member| member.date(now));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -24,6 +24,12 @@ pub(super) struct Counting {
 #[derive(Default)]
 pub(super) struct Books {
     pub(super) calls: AtomicU64,
+    /// Attempts, answered or not.
+    pub(super) attempts: AtomicU64,
+    /// It is away: no attempt is carried out.
+    pub(super) away: AtomicBool,
+    /// The most dates of earlier attempts that one came with.
+    pub(super) dates: AtomicUsize,
     pub(super) credited: AtomicU64,
     /// So many answers to acquire calls are lost from now on.
     pub(super) lose: AtomicU64,
@@ -65,6 +71,14 @@ fn granted(runs: &[Run], outcomes: &[OutcomeRun]) -> u64 {
 impl Store for Counting {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (runs, id) = (call.runs.clone(), call.id.0);
+        self.books.attempts.fetch_add(1, Ordering::SeqCst);
+        if let Earlier::Dated(dates) = &call.earlier {
+            self.books.dates.fetch_max(dates.len(), Ordering::SeqCst);
+        }
+        if self.books.away.load(Ordering::SeqCst) {
+            let failure = Failure::new(FailureKind::Unavailable, Execution::NotExecuted);
+            return async { Err(failure) }.boxed();
+        }
         let reply = self.store.acquire(keys, call);
         let books = self.books.clone();
         async move {

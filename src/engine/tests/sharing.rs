@@ -74,3 +74,44 @@ async fn an_answer_that_wakes_nobody_is_found_by_polling() {
     }
     panic!("nobody polls");
 }
+
+/// Attempts in each of ten seconds in which a caller comes every millisecond.
+async fn attempts_a_second(world: &World) -> Vec<u64> {
+    let limiter = world.client().limiter("api").unwrap().with_rate(rate(1000));
+    let mut calls = Vec::new();
+    let mut attempts = Vec::new();
+    for _ in 0..10 {
+        let before = world.store.books().attempts.load(Ordering::SeqCst);
+        for _ in 0..1000 {
+            let limiter = limiter.clone();
+            calls.push(tokio::spawn(async move {
+                let begun = Instant::now();
+                limiter.try_acquire_now(1).await.unwrap_err();
+                begun.elapsed()
+            }));
+            sleep(ms(1)).await;
+        }
+        attempts.push(world.store.books().attempts.load(Ordering::SeqCst) - before);
+    }
+    for took in join_all(calls).await {
+        assert!(took.unwrap() < ms(3050), "each is told at its own deadline");
+    }
+    attempts
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_callers_do_not_make_many_attempts_on_a_server_that_is_away() {
+    let world = World::new();
+    world.store.books().away.store(true, Ordering::SeqCst);
+    let attempts = attempts_a_second(&world).await;
+    assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_callers_do_not_make_many_attempts_on_a_server_whose_answers_are_lost() {
+    let world = World::new();
+    world.store.books().lose.store(u64::MAX, Ordering::SeqCst);
+    let attempts = attempts_a_second(&world).await;
+    assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
+    assert!(world.store.books().dates.load(Ordering::SeqCst) <= 20);
+}
