@@ -275,7 +275,8 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for an address that is none, an id that is no UUID, a deadline
-    /// of zero, a busy poll of more than 1 ms; [`Error::Unavailable`], [`Error::Timeout`] and [`Error::Auth`] for the server.
+    /// of zero, a busy poll of more than 1 ms; [`Error::Unavailable`], [`Error::Timeout`] and
+    /// [`Error::Auth`] for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         self.check()?;
         let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
@@ -441,6 +442,6 @@ mod tests {
             |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
         assert!(client(busy_poll::LONGEST).is_ok());
         let error = client(Duration::from_micros(1001)).unwrap_err();
-        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms; allowed is up to 1 ms",);
+        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms; allowed is up to 1 ms");
     }
 }

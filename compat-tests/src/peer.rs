@@ -68,8 +68,9 @@ pub enum ErrorKind {
 /// What a call comes to.
 pub type Answer<T> = Result<T, CallError>;
 
-/// What tells the Rust peer to poll for answers, in microseconds.
-const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
+/// The environment's name for how many microseconds the Rust peer's client polls for an answer; it
+/// does not where this is not set.
+pub const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
 
 /// How a peer is started.
 #[derive(Clone, Debug)]

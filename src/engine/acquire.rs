@@ -88,9 +88,7 @@ impl<'a> Acquire<'a> {
         }
         None
     }
-}
 
-impl Acquire<'_> {
     /// What became of it, where that is known. If not, it is woken when it may be; one that has
     /// just `arrived` left its waker with its place.
     fn look(&mut self, cx: &mut Context<'_>, arrived: bool) -> Option<Told> {

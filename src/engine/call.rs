@@ -51,9 +51,8 @@ pub(super) struct Plan {
 pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
     let mut flight = FlightGuard { engine: &engine, plan, landed: false };
     let asked: u64 = flight.plan.runs.iter().map(|run| run.count).sum();
-    let id = EntryId(rand::random());
-    let mut dates = Vec::new();
-    let answer = match attempts(&engine, &flight.plan, id, &mut dates).await {
+    let mut attempts = Attempts::new(&engine, &flight.plan);
+    let answer = match attempts.run().await {
         Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
             Err(Failure::new(
                 FailureKind::Server("a reply that does not answer every request".to_owned()),
@@ -63,7 +62,7 @@ pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
         Err(failure) => {
             // Whoever was told so, or has gone away, holds no grant.
             let permits = flight.plan.runs.iter().map(|run| run.permits * run.count).sum();
-            engine.give_back_lost(id, &dates, permits);
+            engine.give_back_lost(attempts.id, &attempts.lost, permits);
             Err(failure)
         }
         answer => answer,
@@ -82,130 +81,184 @@ struct Landing {
     audited: bool,
 }
 
-/// Attempts a call; `lost` are then the dates of the entries of those attempts whose outcome is
-/// unknown.
-async fn attempts(
-    engine: &Engine,
-    plan: &Plan,
+/// The attempts of one call, until it is answered.
+struct Attempts<'a> {
+    engine: &'a Engine,
+    plan: &'a Plan,
     id: EntryId,
-    lost: &mut Vec<i64>,
-) -> Result<Landing, Failure> {
-    let core = &engine.core;
-    let mut first_sent_after = None;
-    let mut due = plan.due;
-    // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
-    // would find entries expired that are not.
-    let mut pause = Duration::from_millis(1);
-    let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
-    loop {
-        let failure = 'attempt: {
-            // Before the clock is read: the hold must not end after the date that is sent.
-            let begun = core.nanos();
-            let reading = core.clock.read();
-            let (now, earlier) = match reading.now {
-                Now::At(at) => {
-                    let at = lost.last().map_or(at, |last| at.max(last - hold_ms + 1));
-                    let earlier = match lost.as_slice() {
-                        [] => Earlier::None,
-                        dates => Earlier::Dated(dates.to_vec()),
-                    };
-                    (Now::At(at), earlier)
-                }
-                Now::Server => {
-                    // This attempt may still be dated in the very millisecond that was seen.
-                    let since = match server_time(engine, &plan.cell, &mut due).await {
-                        Ok(since) => since - 1,
-                        Err(failure) => break 'attempt failure,
-                    };
-                    let earlier = match first_sent_after {
-                        None => Earlier::FirstSince(since),
-                        Some(since) => Earlier::Since(since),
-                    };
-                    (Now::Server, earlier)
-                }
-            };
-            let audit = audit_is_due(plan.audit, now, core.server_time.load(Ordering::Relaxed));
-            let sent = core.now();
-            let call = AcquireCall {
-                now,
-                id,
-                // What an attempt with an unknown outcome saw and applied is not known either.
-                seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
-                audit,
-                create: plan.create,
-                hold_ms: plan.hold_ms,
-                earlier: earlier.clone(),
-                runs: plan.runs.clone(),
-            };
-            let answer = core.store.acquire(&engine.keys, call);
-            let unknown = Execution::Unknown;
-            let failure = match in_time(engine, &plan.cell, answer, unknown, &mut due).await {
-                Ok(reply) => {
-                    let dated = match now {
-                        Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
-                        Now::Server => {
-                            core.saw_server_time(reply.now);
-                            core.now()
-                        }
-                    };
-                    let into_ms = Nanos::from(reading.into_ms) * 1000;
-                    let hold = plan.hold_ms.saturating_mul(1_000_000);
-                    let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
-                    return Ok(Landing { reply, id, dated, hold_end, audited: audit });
-                }
-                Err(failure) => failure,
-            };
-            if failure.execution == Execution::Unknown {
-                match (now, earlier) {
-                    (Now::At(at), _) => lost.push(at.saturating_add(hold_ms)),
-                    (Now::Server, Earlier::FirstSince(since)) => first_sent_after = Some(since),
-                    (Now::Server, _) => {}
-                }
-            }
-            failure
-        };
-        let passing = failure.is_passing();
-        // Once an attempt may have been carried out, no later one makes that undone.
-        let known = lost.is_empty() && first_sent_after.is_none();
-        let failure = match failure.execution {
-            Execution::NotExecuted if !known => {
-                Failure { execution: Execution::Unknown, ..failure }
-            }
-            _ => failure,
-        };
-        if !passing {
-            return Err(failure);
-        }
-        // Those whose deadline passes meanwhile are told; the pause is the same for that.
-        let end = core.now().saturating_add(micros(pause));
-        loop {
-            look_behind(engine);
-            match give_up_overdue(engine, &plan.cell, &failure) {
-                Some(next) => due = next,
-                None => return Err(failure),
-            }
-            if core.now() >= end {
-                break;
-            }
-            rt::sleep(core.until(end.min(due)).min(LOOK_EVERY)).await;
-        }
-        pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-    }
+    /// The first deadline of those who want the answer.
+    due: Time,
+    /// The dates of the entries of those whose outcome is unknown.
+    lost: Vec<i64>,
+    /// Where that of one by the server's clock is unknown: the time seen before the first such.
+    first_sent_after: Option<i64>,
 }
 
-/// The last time seen of the server's clock; the server is asked where there is none.
-async fn server_time(engine: &Engine, cell: &Cell, due: &mut Time) -> Result<i64, Failure> {
-    let core = &engine.core;
-    let seen = core.server_time.load(Ordering::Relaxed);
-    if seen > 0 {
-        return Ok(seen);
+impl<'a> Attempts<'a> {
+    fn new(engine: &'a Engine, plan: &'a Plan) -> Self {
+        let id = EntryId(rand::random());
+        Attempts { engine, plan, id, due: plan.due, lost: Vec::new(), first_sent_after: None }
     }
-    // Nothing has been asked for yet.
-    let execution = Execution::NotExecuted;
-    let time = in_time(engine, cell, core.store.server_time(), execution, due).await;
-    let time = time.map_err(|failure| Failure { execution, ..failure })?;
-    core.saw_server_time(time);
-    Ok(time)
+
+    async fn run(&mut self) -> Result<Landing, Failure> {
+        let core = &self.engine.core;
+        // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
+        // would find entries expired that are not.
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let failure = match self.attempt().await {
+                Err(failure) => failure,
+                landing => return landing,
+            };
+            let passing = failure.is_passing();
+            // Once an attempt may have been carried out, no later one makes that undone.
+            let known = self.lost.is_empty() && self.first_sent_after.is_none();
+            let failure = match failure.execution {
+                Execution::NotExecuted if !known => {
+                    Failure { execution: Execution::Unknown, ..failure }
+                }
+                _ => failure,
+            };
+            if !passing {
+                return Err(failure);
+            }
+            // Those whose deadline passes meanwhile are told; the pause is the same for that.
+            let end = core.now().saturating_add(micros(pause));
+            loop {
+                look_behind(self.engine);
+                match give_up_overdue(self.engine, &self.plan.cell, &failure) {
+                    Some(next) => self.due = next,
+                    None => return Err(failure),
+                }
+                if core.now() >= end {
+                    break;
+                }
+                rt::sleep(core.until(end.min(self.due)).min(LOOK_EVERY)).await;
+            }
+            pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Landing, Failure> {
+        let Attempts { engine, plan, id, .. } = *self;
+        let core = &engine.core;
+        let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
+        // Before the clock is read: the hold must not end after the date that is sent.
+        let begun = core.nanos();
+        let reading = core.clock.read();
+        let (now, earlier) = match reading.now {
+            Now::At(at) => {
+                let at = self.lost.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                let earlier = match self.lost.as_slice() {
+                    [] => Earlier::None,
+                    dates => Earlier::Dated(dates.to_vec()),
+                };
+                (Now::At(at), earlier)
+            }
+            Now::Server => {
+                // This attempt may still be dated in the very millisecond that was seen.
+                let since = self.server_time().await? - 1;
+                let earlier = match self.first_sent_after {
+                    None => Earlier::FirstSince(since),
+                    Some(since) => Earlier::Since(since),
+                };
+                (Now::Server, earlier)
+            }
+        };
+        let audit = audit_is_due(plan.audit, now, core.server_time.load(Ordering::Relaxed));
+        let sent = core.now();
+        let call = AcquireCall {
+            now,
+            id,
+            // What an attempt with an unknown outcome saw and applied is not known either.
+            seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
+            audit,
+            create: plan.create,
+            hold_ms: plan.hold_ms,
+            earlier: earlier.clone(),
+            runs: plan.runs.clone(),
+        };
+        let answer = core.store.acquire(&engine.keys, call);
+        let failure = match self.in_time(answer, Execution::Unknown).await {
+            Ok(reply) => {
+                let dated = match now {
+                    Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
+                    Now::Server => {
+                        core.saw_server_time(reply.now);
+                        core.now()
+                    }
+                };
+                let into_ms = Nanos::from(reading.into_ms) * 1000;
+                let hold = plan.hold_ms.saturating_mul(1_000_000);
+                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
+                return Ok(Landing { reply, id, dated, hold_end, audited: audit });
+            }
+            Err(failure) => failure,
+        };
+        if failure.execution == Execution::Unknown {
+            match (now, earlier) {
+                (Now::At(at), _) => self.lost.push(at.saturating_add(hold_ms)),
+                (Now::Server, Earlier::FirstSince(since)) => self.first_sent_after = Some(since),
+                (Now::Server, _) => {}
+            }
+        }
+        Err(failure)
+    }
+
+    /// The last time seen of the server's clock; the server is asked where there is none.
+    async fn server_time(&mut self) -> Result<i64, Failure> {
+        let core = &self.engine.core;
+        let seen = core.server_time.load(Ordering::Relaxed);
+        if seen > 0 {
+            return Ok(seen);
+        }
+        // Nothing has been asked for yet.
+        let execution = Execution::NotExecuted;
+        let time = self.in_time(core.store.server_time(), execution).await;
+        let time = time.map_err(|failure| Failure { execution, ..failure })?;
+        core.saw_server_time(time);
+        Ok(time)
+    }
+
+    /// Awaits an answer for as long as anybody wants it. Those whose deadline passes meanwhile are
+    /// told at once, and that the call is `unanswered` so.
+    async fn in_time<T>(
+        &mut self,
+        mut answer: Reply<T>,
+        unanswered: Execution,
+    ) -> Result<T, Failure> {
+        let engine = self.engine;
+        let core = &engine.core;
+        let mut look_at = core.now().saturating_add(micros(SLOW));
+        // A call that is due at no time asks for nobody.
+        if self.due < Time::MAX {
+            match core.busy_poll.answer(answer, core.until(self.due)).await {
+                Ok(answer) => return answer,
+                Err(pending) => answer = pending,
+            }
+        }
+        loop {
+            let timer = rt::sleep_until(core.instant_of(look_at.min(self.due)));
+            futures::pin_mut!(timer);
+            match select(answer, timer).await {
+                Either::Left((answer, _)) => return answer,
+                Either::Right(((), pending)) => answer = pending,
+            }
+            let now = core.now();
+            if now >= look_at {
+                look_behind(engine);
+                look_at = now.saturating_add(micros(LOOK_EVERY));
+            }
+            if now < self.due {
+                continue;
+            }
+            let late = Failure::new(FailureKind::Timeout, unanswered);
+            match give_up_overdue(engine, &self.plan.cell, &late) {
+                Some(next) => self.due = next,
+                None => return Err(late),
+            }
+        }
+    }
 }
 
 /// An audit is asked for once an interval at most, and once a second at most.
@@ -216,47 +269,6 @@ fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
         Now::Server => server_time,
     };
     now.abs_diff(last) >= rate.interval_ms().max(1000)
-}
-
-/// Awaits an answer for as long as anybody wants it. Those whose deadline passes meanwhile are told
-/// at once, and that the call is `unanswered` so.
-async fn in_time<T>(
-    engine: &Engine,
-    cell: &Cell,
-    mut answer: Reply<T>,
-    unanswered: Execution,
-    due: &mut Time,
-) -> Result<T, Failure> {
-    let core = &engine.core;
-    let mut look_at = core.now().saturating_add(micros(SLOW));
-    // A call that is due at no time asks for nobody.
-    if *due < Time::MAX {
-        match core.busy_poll.answer(answer, core.until(*due)).await {
-            Ok(answer) => return answer,
-            Err(pending) => answer = pending,
-        }
-    }
-    loop {
-        let timer = rt::sleep_until(core.instant_of(look_at.min(*due)));
-        futures::pin_mut!(timer);
-        match select(answer, timer).await {
-            Either::Left((answer, _)) => return answer,
-            Either::Right(((), pending)) => answer = pending,
-        }
-        let now = core.now();
-        if now >= look_at {
-            look_behind(engine);
-            look_at = now.saturating_add(micros(LOOK_EVERY));
-        }
-        if now < *due {
-            continue;
-        }
-        let late = Failure::new(FailureKind::Timeout, unanswered);
-        match give_up_overdue(engine, cell, &late) {
-            Some(next) => *due = next,
-            None => return Err(late),
-        }
-    }
 }
 
 /// The call in flight takes long: tells those behind it whose deadline has passed.

@@ -15,8 +15,8 @@ const GATHER_TURNS: usize = 8;
 const GATHER_FAST: usize = 16;
 const GATHER_LONGEST: Duration = Duration::from_millis(2);
 
-/// Where so many stand there the call goes, and others run while it is under way; where there are
-/// others for more than that, it goes when there are so many.
+/// Where so many stand there the call goes, and others run while it is under way. While as many
+/// tasks are ready to run besides, it goes when there are the most.
 const GATHER_ENOUGH: usize = 512;
 const GATHER_MOST: usize = 2048;
 

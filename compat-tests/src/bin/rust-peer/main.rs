@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use calls::Peer;
+use compat_tests::peer::BUSY_POLL;
 use protocol::{Failure, Line};
 use redisson_rate_limiter::{Client, Clock, ManualClock};
 use serde_json::{Value, json};
@@ -26,9 +27,6 @@ struct Options {
 fn main() -> ExitCode {
     runtime().block_on(peer())
 }
-
-/// The microseconds for which the client polls for an answer; it does not where this is not set.
-const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
 
 /// One core is left to the server, which here shares the machine: beside two busy workers on two
 /// cores both lose. `TOKIO_WORKER_THREADS` says otherwise.
