@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use crate::queue::{Arrival, Patience, Queue, Request, Step};
-use crate::store::{Outcome, OutcomeRun, Wait};
+use crate::store::{Outcome, OutcomeGroup, Wait};
 use crate::wire::entry::{self, EntryId, Member};
 use crate::wire::keys::Keys;
 
@@ -66,12 +66,12 @@ impl Rounds {
     /// Sends the next call; so many of it are granted, the others wait for a millisecond.
     fn answer(&mut self, granted: u64) {
         let Step::Call(call) = self.queue.step(self.now).step else { panic!("nothing to send") };
-        let asked = call.runs.iter().map(|run| run.count).sum::<u64>();
+        let asked = call.groups.iter().map(|group| group.count).sum::<u64>();
         let waiting = Outcome::Waiting(Wait { ms: 1, at_least: false });
         let outcomes = [(granted, Outcome::Granted), (asked - granted, waiting)]
             .into_iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, outcome)| OutcomeRun { count, outcome })
+            .map(|(count, outcome)| OutcomeGroup { count, outcome })
             .collect();
         let settled = self.queue.replied(self.now, self.now, (1000, 1_000_000), outcomes);
         settled.wake.into_iter().for_each(Waker::wake);

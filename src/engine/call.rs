@@ -17,7 +17,9 @@ use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Reply, Run};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, Reply, RequestGroup,
+};
 use crate::wire::entry::EntryId;
 
 /// A call that is not answered so soon takes long: those who stand behind it are dated. Until then
@@ -30,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A call that has left the queue.
 pub(super) struct Plan {
     /// The callers' requests, and behind them those of a lease.
-    pub(super) runs: Vec<Run>,
+    pub(super) groups: Vec<RequestGroup>,
     /// How many permits are asked for as a lease, in requests of one each.
     pub(super) leased: u64,
     /// How far ahead the call's grants are dated.
@@ -50,10 +52,12 @@ pub(super) struct Plan {
 /// waiting for an answer that nobody awaits.
 pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
     let mut flight = FlightGuard { engine: &engine, plan, landed: false };
-    let asked: u64 = flight.plan.runs.iter().map(|run| run.count).sum();
+    let asked: u64 = flight.plan.groups.iter().map(|group| group.count).sum();
     let mut attempts = Attempts::new(&engine, &flight.plan);
     let answer = match attempts.run().await {
-        Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
+        Ok(landing)
+            if landing.reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked =>
+        {
             Err(Failure::new(
                 FailureKind::Server("a reply that does not answer every request".to_owned()),
                 Execution::Executed,
@@ -61,7 +65,7 @@ pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
         }
         Err(failure) => {
             // Whoever was told so, or has gone away, holds no grant.
-            let permits = flight.plan.runs.iter().map(|run| run.permits * run.count).sum();
+            let permits = flight.plan.groups.iter().map(|group| group.permits * group.count).sum();
             engine.give_back_lost(attempts.id, &attempts.lost, permits);
             Err(failure)
         }
@@ -176,7 +180,7 @@ impl<'a> Attempts<'a> {
             create: plan.create,
             hold_ms: plan.hold_ms,
             earlier: earlier.clone(),
-            runs: plan.runs.clone(),
+            groups: plan.groups.clone(),
         };
         let answer = core.store.acquire(&engine.keys, call);
         let failure = match self.in_time(answer, Execution::Unknown).await {
@@ -299,17 +303,17 @@ fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> Option<Ti
 
 /// Takes the answers to the last so many requests out of an answer, and says how many of them were
 /// granted.
-fn granted_of_last(outcomes: &mut Vec<OutcomeRun>, requests: u64) -> u64 {
+fn granted_of_last(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
     let mut left = requests;
     let mut granted = 0;
-    while let Some(run) = outcomes.last_mut().filter(|_| left > 0) {
-        let count = run.count.min(left);
+    while let Some(group) = outcomes.last_mut().filter(|_| left > 0) {
+        let count = group.count.min(left);
         left -= count;
-        run.count -= count;
-        if run.outcome == Outcome::Granted {
+        group.count -= count;
+        if group.outcome == Outcome::Granted {
             granted += count;
         }
-        if run.count == 0 {
+        if group.count == 0 {
             outcomes.pop();
         }
     }
@@ -333,7 +337,8 @@ impl FlightGuard<'_> {
         let wake = match answer {
             Ok(Landing { mut reply, id, dated, hold_end, audited }) => {
                 // Whoever has never seen the rate has not applied it by an error.
-                let applied = reply.outcomes.iter().any(|run| run.outcome != Outcome::ExceedsRate);
+                let applied =
+                    reply.outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
                 if applied || state.seen_rate.is_some() {
                     state.seen_rate = Some(reply.rate.permits());
                 }
@@ -344,17 +349,19 @@ impl FlightGuard<'_> {
                 }
                 let now = engine.core.now();
                 if let Some(denials) = engine.denials.get() {
-                    let granted = reply.outcomes.iter().any(|run| run.outcome == Outcome::Granted);
+                    let granted =
+                        reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
                     // The answer does not know what has come back since it was asked for, nor
                     // what this client holds.
                     let holds =
                         engine.leasing.get().map(|leasing| state.leases.held(&leasing.pool));
                     let is_new = state.changes == self.plan.changes && holds.unwrap_or(0) == 0;
-                    let refusal = Refusal::of(&self.plan.runs, &reply.outcomes).filter(|_| is_new);
+                    let refusal =
+                        Refusal::of(&self.plan.groups, &reply.outcomes).filter(|_| is_new);
                     denials.answered(now, dated, refusal, granted || other_rate, reply.rate);
                 }
                 let leased = granted_of_last(&mut reply.outcomes, self.plan.leased);
-                let waits = |run: &OutcomeRun| matches!(run.outcome, Outcome::Waiting(_));
+                let waits = |group: &OutcomeGroup| matches!(group.outcome, Outcome::Waiting(_));
                 let somebody_waits = reply.outcomes.iter().any(waits);
                 let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
                 let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);

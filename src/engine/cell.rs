@@ -11,7 +11,7 @@ use super::refund::Refunds;
 use super::rt::{Mutex, MutexGuard};
 use crate::error::Failure;
 use crate::rate::Rate;
-use crate::store::{Outcome, OutcomeRun};
+use crate::store::{Outcome, OutcomeGroup};
 use crate::wire::entry::EntryId;
 
 /// The shared answer of one call.
@@ -40,7 +40,7 @@ pub(crate) struct Decided {
     pub(crate) rate: Rate,
     /// What was left after the call.
     pub(crate) left: u64,
-    pub(crate) outcomes: Vec<OutcomeRun>,
+    pub(crate) outcomes: Vec<OutcomeGroup>,
     pub(crate) fresh_from: usize,
 }
 
@@ -120,11 +120,11 @@ impl Decided {
     /// The settled outcome at this place; `None` for one that still stands in the queue.
     fn outcome(&self, place: usize) -> Option<Outcome> {
         let mut end = 0;
-        let run = self.outcomes.iter().find(|run| {
-            end += run.count as usize;
+        let group = self.outcomes.iter().find(|group| {
+            end += group.count as usize;
             place < end
         })?;
-        match run.outcome {
+        match group.outcome {
             Outcome::Waiting(_) | Outcome::Undecided => None,
             outcome => Some(outcome),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::rt::atomic::{AtomicU64, Ordering, fence};
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
-use crate::store::{Outcome, OutcomeRun, Run, Wait};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// The last denial of one limiter in one client, readable without a lock.
 ///
@@ -40,13 +40,13 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// The refusal of the fewest permits in this answer. None where a request waits: it may give
     /// up, and what was refused behind it then fits.
-    pub(crate) fn of(runs: &[Run], outcomes: &[OutcomeRun]) -> Option<Refusal> {
+    pub(crate) fn of(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> Option<Refusal> {
         let mut fewest: Option<Refusal> = None;
-        let mut runs = runs.iter().map(|run| (run.permits, run.count));
-        let mut run = runs.next();
+        let mut groups = groups.iter().map(|group| (group.permits, group.count));
+        let mut group = groups.next();
         for outcome in outcomes {
             let mut count = outcome.count;
-            while let Some((permits, left)) = &mut run
+            while let Some((permits, left)) = &mut group
                 && count > 0
             {
                 match outcome.outcome {
@@ -60,7 +60,7 @@ impl Refusal {
                 count -= here;
                 *left -= here;
                 if *left == 0 {
-                    run = runs.next();
+                    group = groups.next();
                 }
             }
         }
@@ -233,13 +233,16 @@ mod tests {
 
     #[test]
     fn the_fewest_permits_refused_are_found_in_an_answer() {
-        let runs =
-            [(5, 2), (1, 1), (2, 3)].map(|(permits, count)| Run { permits, patience_ms: 0, count });
+        let groups = [(5, 2), (1, 1), (2, 3)].map(|(permits, count)| RequestGroup {
+            permits,
+            patience_ms: 0,
+            count,
+        });
         let short = Wait { ms: 3, at_least: false };
         let long = Wait { ms: 9, at_least: true };
         let answer = |outcomes: &[(u64, Outcome)]| {
-            let runs_of = |&(count, outcome): &(u64, Outcome)| OutcomeRun { count, outcome };
-            Refusal::of(&runs, &outcomes.iter().map(runs_of).collect::<Vec<_>>())
+            let groups_of = |&(count, outcome): &(u64, Outcome)| OutcomeGroup { count, outcome };
+            Refusal::of(&groups, &outcomes.iter().map(groups_of).collect::<Vec<_>>())
         };
         let (yes, no) = (Outcome::Granted, Outcome::Refused);
         assert_eq!(answer(&[(6, yes)]), None);

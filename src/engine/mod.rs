@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::{Call, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{Outcome, Run, Store, Wait};
+use crate::store::{Outcome, RequestGroup, Store, Wait};
 use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
@@ -279,14 +279,14 @@ impl State {
     }
 
     fn plan(&mut self, engine: &Engine, call: Call, leased: u64) -> Plan {
-        let mut runs = call.runs;
+        let mut groups = call.groups;
         let mut hold_ms = 0;
         if let Some(leasing) = engine.leasing.get().filter(|_| leased > 0) {
-            runs.push(Run { permits: 1, patience_ms: 0, count: leased });
+            groups.push(RequestGroup { permits: 1, patience_ms: 0, count: leased });
             hold_ms = leasing.hold_ms();
         }
         Plan {
-            runs,
+            groups,
             leased,
             hold_ms,
             create: call.create.map(|index| self.carried[usize::from(index)]),

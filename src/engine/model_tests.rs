@@ -71,21 +71,21 @@ impl Inner {
         let mut blocked = false;
         let mut granted = 0;
         let mut outcomes = Vec::new();
-        for run in &call.runs {
-            for _ in 0..run.count {
+        for group in &call.groups {
+            for _ in 0..group.count {
                 let wait = Wait { ms: 3, at_least: true };
-                let outcome = if run.permits > self.rate {
+                let outcome = if group.permits > self.rate {
                     Outcome::ExceedsRate
-                } else if !blocked && granted + run.permits <= budget {
-                    granted += run.permits;
+                } else if !blocked && granted + group.permits <= budget {
+                    granted += group.permits;
                     Outcome::Granted
-                } else if run.patience_ms < wait.ms {
+                } else if group.patience_ms < wait.ms {
                     Outcome::Refused(wait)
                 } else {
                     blocked = true;
                     Outcome::Waiting(wait)
                 };
-                outcomes.push(OutcomeRun { count: 1, outcome });
+                outcomes.push(OutcomeGroup { count: 1, outcome });
             }
         }
         match found {

@@ -1,7 +1,7 @@
 //! What the queue is told, and what it tells.
 
 use super::{Ticket, Time};
-use crate::store::{OutcomeRun, Run, Wait};
+use crate::store::{OutcomeGroup, RequestGroup, Wait};
 
 /// How long a request can wait for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ pub(crate) enum Arrival {
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Send these runs; the call is in flight from now on.
+    /// Send these groups; the call is in flight from now on.
     Call(Call),
     /// Nothing before this time, unless something happens.
     SleepUntil(Time),
@@ -58,7 +58,7 @@ pub(crate) enum Step {
 /// A call to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    pub(crate) runs: Vec<Run>,
+    pub(crate) groups: Vec<RequestGroup>,
     /// What its first request creates where there is no limiter. Had they been asked one by one,
     /// those before the first that creates would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<u16>,
@@ -82,7 +82,7 @@ pub(crate) struct Settled<W> {
     /// The call's outcomes, aligned to its members: first those that had been asked before, then,
     /// from `fresh_from` on, the fresh ones by their places. A fresh one past the end, or with
     /// `Waiting` or `Undecided`, still stands in the queue and is settled late.
-    pub(crate) outcomes: Vec<OutcomeRun>,
+    pub(crate) outcomes: Vec<OutcomeGroup>,
     pub(crate) fresh_from: usize,
     /// How many fresh ones the call asked for.
     pub(crate) fresh: usize,

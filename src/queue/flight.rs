@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::runs::align;
 use super::{Call, Member, Patience, Queue, Settled, Ticket, Time, UNDATED};
-use crate::store::{Outcome, OutcomeRun};
+use crate::store::{Outcome, OutcomeGroup};
 
 /// A blocked queue asks again after so long at the latest: permits may have come back, or the rate
 /// may have been raised, by another process.
@@ -29,7 +29,7 @@ impl<W> Queue<W> {
     pub(crate) fn call_for_nobody(&mut self) -> Call {
         debug_assert!(self.is_idle());
         self.flight = Some(Flight { members: Vec::new(), asked_before: 0, left_out: Vec::new() });
-        Call { runs: Vec::new(), create: None, due: Time::MAX }
+        Call { groups: Vec::new(), create: None, due: Time::MAX }
     }
 
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
@@ -39,7 +39,7 @@ impl<W> Queue<W> {
         now: Time,
         dated: Time,
         rate: (u64, Time),
-        mut outcomes: Vec<OutcomeRun>,
+        mut outcomes: Vec<OutcomeGroup>,
     ) -> Settled<W> {
         let Some(Flight { members, asked_before, left_out }) = self.flight.take() else {
             return Settled::nothing();
@@ -61,9 +61,9 @@ impl<W> Queue<W> {
         let mut room = members;
         let mut members = room.drain(..);
         let mut place = 0;
-        for run in &outcomes {
-            for mut member in members.by_ref().take(run.count as usize) {
-                match run.outcome {
+        for group in &outcomes {
+            for mut member in members.by_ref().take(group.count as usize) {
+                match group.outcome {
                     Outcome::Waiting(wait) => {
                         member.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
                         // What was learnt of a head that is gone says nothing of the next.

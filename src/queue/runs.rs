@@ -1,21 +1,21 @@
-//! Who goes together in the next call, as runs of requests that are alike.
+//! Who goes together in the next call, as groups of requests that are alike.
 
 use super::flight::Flight;
 use super::{Call, Member, Patience, Queue, Time};
 use crate::rate::MAX_EXACT;
-use crate::store::{Outcome, OutcomeRun, Run};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
 /// The most requests in one call.
 const MAX_REQUESTS: usize = 8192;
 
-/// The most runs in one call: what a call costs the server grows with its runs, not its requests.
-const MAX_RUNS: usize = 256;
+/// The most groups in one call: what a call costs the server grows with its groups, not its requests.
+const MAX_GROUPS: usize = 256;
 
 impl<W> Queue<W> {
     /// Moves the front of the backlog into a call: those who can be served by `due`, and one more
     /// who tells when to ask next. `None`: only callers that have given up stood there.
     pub(super) fn board(&mut self, now: Time, due: Time) -> Option<Call> {
-        let mut runs: Vec<Run> = Vec::new();
+        let mut groups: Vec<RequestGroup> = Vec::new();
         let mut left_out = Vec::new();
         let (mut boarded, mut requests) = (0, 0);
         let mut one_more = false;
@@ -37,13 +37,13 @@ impl<W> Queue<W> {
                 Patience::Until(end) => end.saturating_sub(now) / 1000,
                 Patience::Endless => MAX_EXACT,
             };
-            let full = runs.len() == MAX_RUNS;
-            match runs.last_mut() {
-                Some(run) if run.permits == permits && run.patience_ms == patience_ms => {
-                    run.count += 1;
+            let full = groups.len() == MAX_GROUPS;
+            match groups.last_mut() {
+                Some(group) if group.permits == permits && group.patience_ms == patience_ms => {
+                    group.count += 1;
                 }
                 _ if full => break,
-                _ => runs.push(Run { permits, patience_ms, count: 1 }),
+                _ => groups.push(RequestGroup { permits, patience_ms, count: 1 }),
             }
             if requests == 0 {
                 create = member.request.create;
@@ -61,11 +61,11 @@ impl<W> Queue<W> {
         self.asked_before = self.backlog.len();
         self.block = None;
         self.ask_now = false;
-        if runs.is_empty() {
+        if groups.is_empty() {
             return None;
         }
         self.flight = Some(Flight { members, asked_before, left_out });
-        Some(Call { runs, create, due: first_due })
+        Some(Call { groups, create, due: first_due })
     }
 
     /// So many of the backlog; where that is all, they stay where they are in memory.
@@ -81,25 +81,25 @@ impl<W> Queue<W> {
 
 /// Makes room in the outcomes for members that were left out of the call. Their own outcome is
 /// never read.
-pub(super) fn align(outcomes: &mut Vec<OutcomeRun>, left_out: &[usize]) {
-    let gap = OutcomeRun { count: 1, outcome: Outcome::ExceedsRate };
+pub(super) fn align(outcomes: &mut Vec<OutcomeGroup>, left_out: &[usize]) {
+    let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
     let mut from = 0;
-    let mut run = 0;
+    let mut group = 0;
     for &place in left_out {
-        while run < outcomes.len() && from + outcomes[run].count as usize <= place {
-            from += outcomes[run].count as usize;
-            run += 1;
+        while group < outcomes.len() && from + outcomes[group].count as usize <= place {
+            from += outcomes[group].count as usize;
+            group += 1;
         }
         let before = (place - from) as u64;
         if before > 0 {
-            let rest = OutcomeRun { count: outcomes[run].count - before, ..outcomes[run] };
-            outcomes[run].count = before;
-            outcomes.insert(run + 1, rest);
+            let rest = OutcomeGroup { count: outcomes[group].count - before, ..outcomes[group] };
+            outcomes[group].count = before;
+            outcomes.insert(group + 1, rest);
             from += before as usize;
-            run += 1;
+            group += 1;
         }
-        outcomes.insert(run, gap);
+        outcomes.insert(group, gap);
         from += 1;
-        run += 1;
+        group += 1;
     }
 }

@@ -103,12 +103,12 @@ pub(crate) struct AcquireCall {
     pub(crate) hold_ms: u64,
     /// Where in the log an earlier attempt of this very call may have left its grant.
     pub(crate) earlier: Earlier,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) groups: Vec<RequestGroup>,
 }
 
 /// Requests that are alike, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct RequestGroup {
     /// 1..=2^32-1 each.
     pub(crate) permits: u64,
     /// How long each can wait, in ms; 0: it does not.
@@ -151,12 +151,12 @@ pub(crate) struct AcquireReply {
     /// What is left after the call; negative after a rate was lowered.
     pub(crate) left: i64,
     /// The outcomes in the order of the requests; their counts add up to the requests'.
-    pub(crate) outcomes: Vec<OutcomeRun>,
+    pub(crate) outcomes: Vec<OutcomeGroup>,
 }
 
 /// So many requests, one after the other, with one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutcomeRun {
+pub(crate) struct OutcomeGroup {
     pub(crate) count: u64,
     pub(crate) outcome: Outcome,
 }

@@ -62,15 +62,15 @@ impl Counting {
     }
 }
 
-fn granted(runs: &[Run], outcomes: &[OutcomeRun]) -> u64 {
-    let mut outcomes = outcomes.iter().flat_map(|run| (0..run.count).map(|_| run.outcome));
-    let requests = runs.iter().flat_map(|run| (0..run.count).map(|_| run.permits));
+fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
+    let mut outcomes = outcomes.iter().flat_map(|group| (0..group.count).map(|_| group.outcome));
+    let requests = groups.iter().flat_map(|group| (0..group.count).map(|_| group.permits));
     requests.filter(|_| outcomes.next() == Some(Outcome::Granted)).sum()
 }
 
 impl Store for Counting {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let (runs, id) = (call.runs.clone(), call.id.0);
+        let (groups, id) = (call.groups.clone(), call.id.0);
         self.books.attempts.fetch_add(1, Ordering::SeqCst);
         if let Earlier::Dated(dates) = &call.earlier {
             self.books.dates.fetch_max(dates.len(), Ordering::SeqCst);
@@ -92,7 +92,7 @@ impl Store for Counting {
             .await;
             let reply = reply.await?;
             books.calls.fetch_add(1, Ordering::SeqCst);
-            let granted = granted(&runs, &reply.outcomes);
+            let granted = granted(&groups, &reply.outcomes);
             books.granted.lock().unwrap().insert(id, granted);
             let lose = |n: u64| n.checked_sub(1);
             if books.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {

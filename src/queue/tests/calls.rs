@@ -3,7 +3,7 @@
 use super::*;
 use crate::queue::runs::align;
 use crate::queue::{Arrival, Step};
-use crate::store::{Outcome, OutcomeRun, Wait};
+use crate::store::{Outcome, OutcomeGroup, Wait};
 
 #[test]
 fn those_who_come_during_a_call_share_the_next() {
@@ -61,7 +61,7 @@ fn overdue_requests_are_told_and_their_grants_unwanted() {
     assert_eq!(call.due, 15, "a deadline begins when its call is sent");
     assert_eq!(queue.overdue(14), (vec![], Some(15)));
     assert_eq!(queue.overdue(15), (vec![(0, Some(0))], Some(105)));
-    let outcomes = vec![OutcomeRun { count: 2, outcome: Outcome::Granted }];
+    let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
     let settled = queue.replied(16, 5, (10, 1_000_000), outcomes);
     assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
 }
@@ -98,7 +98,7 @@ fn behind_a_slow_call_each_is_told_at_its_own_deadline() {
     assert_eq!(queue.overdue_behind(106), vec![], "nobody is told twice");
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
-    assert_eq!((call.runs[0].count, call.due), (1, 505), "they are never sent");
+    assert_eq!((call.groups[0].count, call.due), (1, 505), "they are never sent");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn whoever_found_no_room_is_told_at_its_deadline() {
     assert_eq!(arrival, Arrival::Queued { ticket: 257, place: 0 });
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
-    assert_eq!((call.runs[0].count, call.due), (1, 206));
+    assert_eq!((call.groups[0].count, call.due), (1, 206));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn no_deadline_runs_while_permits_are_waited_for() {
     queue.call_is_slow(50);
     queue.arrive(|| 60, waits, Some(1));
     let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
-    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeRun { count: 1, outcome: waiting }]);
+    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome: waiting }]);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);
@@ -142,11 +142,11 @@ fn those_before_the_first_that_creates_find_no_limiter() {
         queue.arrive(|| 0, Request { create, ..plain }, Some(caller));
     }
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
-    assert_eq!((call.create, call.runs[0].count), (None, 5));
+    assert_eq!((call.create, call.groups[0].count), (None, 5));
     let settled = queue.uninitialized();
     assert_eq!((settled.wake, settled.fresh, settled.late), (vec![0, 1], 2, vec![]));
     let Step::Call(call) = queue.step(1).step else { panic!("no call") };
-    assert_eq!((call.create, call.runs[0].count), (Some(7), 3));
+    assert_eq!((call.create, call.groups[0].count), (Some(7), 3));
     let settled = queue.uninitialized();
     assert_eq!(settled.wake, [2, 3, 4], "it was to be created: nobody asks for ever");
     assert!(queue.is_idle());
@@ -154,8 +154,8 @@ fn those_before_the_first_that_creates_find_no_limiter() {
 
 #[test]
 fn outcomes_are_aligned_around_those_left_out() {
-    let granted = |count| OutcomeRun { count, outcome: Outcome::Granted };
-    let gap = OutcomeRun { count: 1, outcome: Outcome::ExceedsRate };
+    let granted = |count| OutcomeGroup { count, outcome: Outcome::Granted };
+    let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
     let mut outcomes = vec![granted(3), granted(2)];
     align(&mut outcomes, &[0, 2, 5, 7]);
     assert_eq!(outcomes, [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]);

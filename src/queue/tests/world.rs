@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::queue::{Abandoned, Arrival, Step, Turn};
-use crate::store::{Outcome, OutcomeRun, Run, Wait};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// Permits that are free again an interval after they were granted: nothing else.
 pub(super) struct Server {
@@ -40,33 +40,33 @@ impl Server {
         (wait + rounds * self.interval_ms).max(1)
     }
 
-    pub(super) fn decide(&mut self, runs: &[Run], now_ms: u64) -> Vec<OutcomeRun> {
+    pub(super) fn decide(&mut self, groups: &[RequestGroup], now_ms: u64) -> Vec<OutcomeGroup> {
         self.calls += 1;
         while self.log.front().is_some_and(|&(back, _)| back <= now_ms) {
             self.left += self.log.pop_front().unwrap().1;
         }
         let mut outcomes = Vec::new();
         let mut before = 0;
-        for run in runs {
-            for _ in 0..run.count {
-                let outcome = if run.permits > self.rate {
+        for group in groups {
+            for _ in 0..group.count {
+                let outcome = if group.permits > self.rate {
                     Outcome::ExceedsRate
-                } else if before == 0 && run.permits <= self.left {
-                    self.left -= run.permits;
-                    self.granted += run.permits;
-                    self.log.push_back((now_ms + self.interval_ms, run.permits));
+                } else if before == 0 && group.permits <= self.left {
+                    self.left -= group.permits;
+                    self.granted += group.permits;
+                    self.log.push_back((now_ms + self.interval_ms, group.permits));
                     Outcome::Granted
                 } else {
-                    let need = before + run.permits - self.left;
+                    let need = before + group.permits - self.left;
                     let wait = Wait { ms: self.wait(need, now_ms), at_least: false };
-                    if wait.ms > run.patience_ms {
+                    if wait.ms > group.patience_ms {
                         Outcome::Refused(wait)
                     } else {
-                        before += run.permits;
+                        before += group.permits;
                         Outcome::Waiting(wait)
                     }
                 };
-                outcomes.push(OutcomeRun { count: 1, outcome });
+                outcomes.push(OutcomeGroup { count: 1, outcome });
             }
         }
         outcomes
@@ -101,7 +101,7 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) latency: Time,
     /// The answer under way: when it arrives, when it was dated, the batch it was boarded with.
-    pub(super) answer: Option<(Time, Time, u64, Vec<OutcomeRun>)>,
+    pub(super) answer: Option<(Time, Time, u64, Vec<OutcomeGroup>)>,
     pub(super) batch: u64,
     pub(super) callers: Vec<Caller>,
     pub(super) unwanted: u64,
@@ -187,7 +187,7 @@ impl World {
                 Step::Call(call) => {
                     assert!(self.answer.is_none(), "two calls in flight");
                     self.calls += 1;
-                    let outcomes = self.server.decide(&call.runs, self.now / MS);
+                    let outcomes = self.server.decide(&call.groups, self.now / MS);
                     let dated = self.now / MS * MS;
                     self.answer = Some((self.now + self.latency, dated, self.batch, outcomes));
                     self.batch += 1;
@@ -210,7 +210,7 @@ impl World {
         let flat: Vec<Outcome> = settled
             .outcomes
             .iter()
-            .flat_map(|run| std::iter::repeat_n(run.outcome, run.count as usize))
+            .flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
             .collect();
         let mut told = Vec::new();
         for (ticket, place) in settled.late {

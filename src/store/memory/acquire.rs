@@ -14,7 +14,7 @@ use crate::store::memory::rules::{
     Dropped, Rest, Value, drop_expired, edge, is_another, mend, parts, phase_1, phase_2, readable,
 };
 use crate::store::memory::walk::Walk;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup};
 use crate::wire::entry::{EntryId, ID_LEN, pack};
 use crate::wire::keys::Keys;
 
@@ -121,7 +121,7 @@ struct Decided {
     /// The value to write, lifetime after it; `None`: nothing is written.
     value: Option<Value>,
     left: i64,
-    outcomes: Vec<OutcomeRun>,
+    outcomes: Vec<OutcomeGroup>,
     /// The date of the grant that was made before; then nothing at all is written.
     overtaken: Option<i64>,
 }
@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
 
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Failure> {
         if let Some((date, permits)) = self.granted_already(log) {
-            let outcomes = decide::again(&self.call.runs, self.config.rate, permits);
+            let outcomes = decide::again(&self.call.groups, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
             return Ok(Decided { overtaken: Some(date), ..unwritten });
         }
@@ -170,9 +170,9 @@ impl<'a> Attempt<'a> {
     /// All that is asked for by requests within the rate; `None` where there is no such request.
     fn demand(&self) -> Option<i64> {
         let rate = self.config.rate as u64;
-        let within = self.call.runs.iter().filter(|run| run.permits <= rate);
+        let within = self.call.groups.iter().filter(|group| group.permits <= rate);
         within
-            .map(|run| run.permits.saturating_mul(run.count))
+            .map(|group| group.permits.saturating_mul(group.count))
             .reduce(u64::saturating_add)
             .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
     }
@@ -184,7 +184,7 @@ impl<'a> Attempt<'a> {
     /// Every request asks for more than the rate. The answer tells the rate, which then counts as
     /// seen, so that a new one must be applied here.
     fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Failure> {
-        let outcomes = decide::all(&self.call.runs, Outcome::ExceedsRate);
+        let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
         if let Some(old) = value {
             let rest = Rest::of(log, self.edge);
             let first_look = self.call.seen_rate.is_none() && rest.is_short();
@@ -199,7 +199,7 @@ impl<'a> Attempt<'a> {
         Ok(self.unwritten(log, value, outcomes))
     }
 
-    fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeRun>) -> Decided {
+    fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeGroup>) -> Decided {
         let left = value.unwrap_or(self.config.rate - log.sum());
         Decided { value: None, left, outcomes, overtaken: None }
     }
@@ -260,7 +260,7 @@ impl<'a> Attempt<'a> {
             .filter(|(_, member)| !earlier.iter().any(|part| *part.member == **member))
             .map(|(score, member)| Ok((score, readable(score, member, self.edge)?)));
         let walk = Walk::new(entries, self.t, self.config.interval, self.config.rate);
-        let outcomes = decide(&self.call.runs, self.config.rate, settled, &mut budget, walk)?;
+        let outcomes = decide(&self.call.groups, self.config.rate, settled, &mut budget, walk)?;
 
         if repeated {
             give_back(log, earlier, budget.free, self.call.id);

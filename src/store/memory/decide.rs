@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::store::memory::walk::Walk;
-use crate::store::{Outcome, OutcomeRun, Run, Wait};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// The waits of so many queued requests are exact; those behind them get the last one as a lower
 /// bound.
@@ -20,31 +20,31 @@ pub(super) struct Budget {
 }
 
 /// All requests with one outcome.
-pub(super) fn all(runs: &[Run], outcome: Outcome) -> Vec<OutcomeRun> {
-    let count = runs.iter().map(|run| run.count).sum();
-    vec![OutcomeRun { count, outcome }]
+pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup> {
+    let count = groups.iter().map(|group| group.count).sum();
+    vec![OutcomeGroup { count, outcome }]
 }
 
 /// The answer that was given when so many permits were granted, for requests that come again.
-pub(super) fn again(runs: &[Run], rate: i64, permits: i64) -> Vec<OutcomeRun> {
+pub(super) fn again(groups: &[RequestGroup], rate: i64, permits: i64) -> Vec<OutcomeGroup> {
     let wait = Wait { ms: 1, at_least: true };
-    let mut outcomes: Vec<OutcomeRun> = Vec::new();
+    let mut outcomes: Vec<OutcomeGroup> = Vec::new();
     let mut answer = |count, outcome| match outcomes.last_mut() {
         _ if count == 0 => {}
-        Some(run) if run.outcome == outcome => run.count += count,
-        _ => outcomes.push(OutcomeRun { count, outcome }),
+        Some(group) if group.outcome == outcome => group.count += count,
+        _ => outcomes.push(OutcomeGroup { count, outcome }),
     };
     let mut left = permits;
-    for run in runs {
-        let each = i64::try_from(run.permits).unwrap_or(i64::MAX);
+    for group in groups {
+        let each = i64::try_from(group.permits).unwrap_or(i64::MAX);
         if each > rate {
-            answer(run.count, Outcome::ExceedsRate);
+            answer(group.count, Outcome::ExceedsRate);
             continue;
         }
-        let fit = run.count.min((left / each).max(0) as u64);
+        let fit = group.count.min((left / each).max(0) as u64);
         left -= each * fit as i64;
         answer(fit, Outcome::Granted);
-        answer(run.count - fit, Outcome::Refused(wait));
+        answer(group.count - fit, Outcome::Refused(wait));
     }
     outcomes
 }
@@ -52,17 +52,17 @@ pub(super) fn again(runs: &[Run], rate: i64, permits: i64) -> Vec<OutcomeRun> {
 /// Decides the requests. `settled`: no expired entry stands in the log any more; else what does
 /// not fit is left undecided.
 pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Failure>>>(
-    runs: &[Run],
+    groups: &[RequestGroup],
     rate: i64,
     settled: bool,
     budget: &mut Budget,
     walk: Walk<I>,
-) -> Result<Vec<OutcomeRun>, Failure> {
+) -> Result<Vec<OutcomeGroup>, Failure> {
     let mut line = Line { budget, walk, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
     let mut undecided = false;
-    for run in runs {
-        let permits = i64::try_from(run.permits).unwrap_or(i64::MAX);
-        let mut count = run.count;
+    for group in groups {
+        let permits = i64::try_from(group.permits).unwrap_or(i64::MAX);
+        let mut count = group.count;
         if !undecided && permits > rate {
             line.answer(count, Outcome::ExceedsRate);
             continue;
@@ -74,7 +74,7 @@ pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Failure>>>(
         if undecided {
             line.answer(count, Outcome::Undecided);
         } else if count > 0 {
-            line.refuse_or_queue(permits, run.patience_ms, count)?;
+            line.refuse_or_queue(permits, group.patience_ms, count)?;
         }
     }
     Ok(line.outcomes)
@@ -88,7 +88,7 @@ struct Line<'a, I> {
     /// The number of waiting requests whose wait was walked for.
     waiting: usize,
     last: Option<Wait>,
-    outcomes: Vec<OutcomeRun>,
+    outcomes: Vec<OutcomeGroup>,
 }
 
 impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Line<'_, I> {
@@ -135,8 +135,8 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Line<'_, I> {
     fn answer(&mut self, count: u64, outcome: Outcome) {
         match self.outcomes.last_mut() {
             _ if count == 0 => {}
-            Some(run) if run.outcome == outcome => run.count += count,
-            _ => self.outcomes.push(OutcomeRun { count, outcome }),
+            Some(group) if group.outcome == outcome => group.count += count,
+            _ => self.outcomes.push(OutcomeGroup { count, outcome }),
         }
     }
 }

@@ -15,7 +15,8 @@ use crate::error::Failure;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
-    RefundReply, ReleaseCall, ReleaseReply, Reply, Run, SetRate, StateRule, Store, TimeToLive,
+    RefundReply, ReleaseCall, ReleaseReply, Reply, RequestGroup, SetRate, StateRule, Store,
+    TimeToLive,
 };
 use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
 use crate::wire::keys::Keys;
@@ -92,7 +93,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let requests = call.runs.iter().map(|run| run.count).sum();
+        let requests = call.groups.iter().map(|group| group.count).sum();
         let hold = i64::try_from(call.hold_ms).unwrap_or(i64::MAX);
         let now = match call.now {
             Now::At(now) => Some(now),
@@ -263,11 +264,11 @@ fn arg_rate(cmd: &mut Cmd, rate: &Rate) {
 /// left out at the end: the usual call has four.
 fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
     let total = call
-        .runs
+        .groups
         .iter()
-        .fold(0u64, |sum, run| sum.saturating_add(run.permits.saturating_mul(run.count)));
-    let single = match call.runs.as_slice() {
-        [Run { count: 1, permits, patience_ms }] => Some((*permits, *patience_ms)),
+        .fold(0u64, |sum, group| sum.saturating_add(group.permits.saturating_mul(group.count)));
+    let single = match call.groups.as_slice() {
+        [RequestGroup { count: 1, permits, patience_ms }] => Some((*permits, *patience_ms)),
         _ => None,
     };
 
@@ -275,16 +276,16 @@ fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
         (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
         _ => String::new(),
     };
-    let runs = match single {
+    let groups = match single {
         Some((_, 0)) => Vec::new(),
-        _ => pack_runs(&call.runs),
+        _ => pack_groups(&call.groups),
     };
     let special = special(call);
     let create = call.create.map_or(String::new(), |rate| {
         let (permits, interval) = (rate.permits(), rate.interval_ms());
         format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
     });
-    let optional = [bound.as_bytes(), runs.as_slice(), special.as_bytes(), create.as_bytes()];
+    let optional = [bound.as_bytes(), groups.as_slice(), special.as_bytes(), create.as_bytes()];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
 
     let mut cmd = call_of(&scripts::ACQUIRE, keys, 4 + given);
@@ -318,15 +319,15 @@ fn special(call: &AcquireCall) -> String {
     format!("{} {} {earlier}", u8::from(call.audit), call.hold_ms)
 }
 
-/// Requests as `acquire.lua` takes them: 15 bytes a run. No wait is longer than 2^53 ms.
-fn pack_runs(runs: &[Run]) -> Vec<u8> {
-    let mut packed = Vec::with_capacity(runs.len() * 15);
-    for run in runs {
-        let mut left = run.count;
+/// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.
+fn pack_groups(groups: &[RequestGroup]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(groups.len() * 15);
+    for group in groups {
+        let mut left = group.count;
         while left > 0 {
             let count = left.min(u64::from(u32::MAX));
-            packed.extend_from_slice(&run.permits.to_le_bytes()[..4]);
-            packed.extend_from_slice(&run.patience_ms.min(MAX_EXACT).to_le_bytes()[..7]);
+            packed.extend_from_slice(&group.permits.to_le_bytes()[..4]);
+            packed.extend_from_slice(&group.patience_ms.min(MAX_EXACT).to_le_bytes()[..7]);
             packed.extend_from_slice(&count.to_le_bytes()[..4]);
             left -= count;
         }

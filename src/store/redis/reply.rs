@@ -4,7 +4,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Execution, Failure, FailureKind};
 use crate::rate::{Mode, Rate};
-use crate::store::{AcquireReply, Outcome, OutcomeRun, PeekReply, RefundReply, ReleaseReply, Wait};
+use crate::store::{
+    AcquireReply, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, Wait,
+};
 
 /// The status that a script's reply begins with, below which it is a failure.
 const OK: i64 = 0;
@@ -80,7 +82,7 @@ impl Numbers {
         let now = if self.0.len() > 5 { self.get(5)? } else { now? };
         let mut outcomes = Vec::with_capacity(1.max(self.0.len().saturating_sub(6) / 3));
         if self.0.len() <= 6 {
-            outcomes.push(OutcomeRun { count: requests, outcome: Outcome::Granted });
+            outcomes.push(OutcomeGroup { count: requests, outcome: Outcome::Granted });
         }
         for at in (6..self.0.len()).step_by(3) {
             let ms = self.unsigned(at + 2)?;
@@ -94,9 +96,9 @@ impl Numbers {
                 6 => Outcome::Undecided,
                 _ => return None,
             };
-            outcomes.push(OutcomeRun { count: self.unsigned(at)?, outcome });
+            outcomes.push(OutcomeGroup { count: self.unsigned(at)?, outcome });
         }
-        let answered = outcomes.iter().try_fold(0u64, |sum, run| sum.checked_add(run.count))?;
+        let answered = outcomes.iter().try_fold(0u64, |sum, group| sum.checked_add(group.count))?;
         (answered == requests).then_some(AcquireReply {
             now,
             rate: self.find_rate()?,

@@ -1,7 +1,7 @@
 //! Acquire on a sound limiter: what is granted, what is written, and the waits.
 
 use super::*;
-use crate::store::{OutcomeRun, Wait};
+use crate::store::{OutcomeGroup, Wait};
 
 #[test]
 fn the_first_grant_writes_what_redisson_writes() {
@@ -88,8 +88,8 @@ fn a_wait_of_more_than_the_log_holds_is_a_lower_bound() {
     c.grant(6);
     c.clock.advance(100);
     c.grant(4);
-    let reply = c.ask(&[runs(8, 10_000, 4)]);
-    let waits: Vec<_> = reply.outcomes.iter().map(|run| run.outcome).collect();
+    let reply = c.ask(&[group_of(8, 10_000, 4)]);
+    let waits: Vec<_> = reply.outcomes.iter().map(|group| group.outcome).collect();
     let waiting = |ms, at_least| Outcome::Waiting(Wait { ms, at_least });
     // 8; 16 = 10 + 6; 24 = 2·10 + 4; 32 = 3·10 + 2
     assert_eq!(
@@ -119,15 +119,15 @@ fn all_waits_of_a_call_end_at_the_same_entry_of_a_long_log() {
         c.clock.advance(1);
     }
     // Each of them looks beyond the 64th entry, which stands at 63 ms.
-    let asked: Vec<_> = (0..5).map(|more| run(99 + more % 2, 0)).collect();
+    let asked: Vec<_> = (0..5).map(|more| request(99 + more % 2, 0)).collect();
     let bound = Outcome::Refused(Wait { ms: 1000 - 66 + 63, at_least: true });
-    assert_eq!(c.ask(&asked).outcomes, [OutcomeRun { count: 5, outcome: bound }]);
+    assert_eq!(c.ask(&asked).outcomes, [OutcomeGroup { count: 5, outcome: bound }]);
 }
 
 #[test]
 fn a_lease_is_dated_at_its_end() {
     let mut c = limiter(10);
-    let call = AcquireCall { hold_ms: 400, ..c.call(&[run(10, 0)]) };
+    let call = AcquireCall { hold_ms: 400, ..c.call(&[request(10, 0)]) };
     assert_eq!(c.send(call).unwrap().entry_date, T0 + 400);
     assert_eq!(c.log(), [(400, 10)]);
     assert_eq!(c.wait(1), 1400);
@@ -137,10 +137,11 @@ fn a_lease_is_dated_at_its_end() {
 fn a_request_that_waits_blocks_those_behind_it() {
     let mut c = limiter(10);
     c.grant(5);
-    let reply = c.ask(&[run(4, 0), run(4, 5000), run(1, 0), run(1, 5000), run(11, 0)]);
+    let reply =
+        c.ask(&[request(4, 0), request(4, 5000), request(1, 0), request(1, 5000), request(11, 0)]);
     let wait = Wait { ms: 1000, at_least: false };
     assert_eq!(
-        reply.outcomes.iter().map(|run| run.outcome).collect::<Vec<_>>(),
+        reply.outcomes.iter().map(|group| group.outcome).collect::<Vec<_>>(),
         [
             Outcome::Granted,
             Outcome::Waiting(wait),
@@ -156,18 +157,21 @@ fn a_request_that_waits_blocks_those_behind_it() {
 fn a_request_that_cannot_wait_long_enough_blocks_nobody() {
     let mut c = limiter(10);
     c.grant(5);
-    let reply = c.ask(&[run(6, 999), runs(1, 0, 5)]);
+    let reply = c.ask(&[request(6, 999), group_of(1, 0, 5)]);
     assert_eq!(
         reply.outcomes,
         [
-            OutcomeRun { count: 1, outcome: Outcome::Refused(Wait { ms: 1000, at_least: false }) },
-            OutcomeRun { count: 5, outcome: Outcome::Granted }
+            OutcomeGroup {
+                count: 1,
+                outcome: Outcome::Refused(Wait { ms: 1000, at_least: false })
+            },
+            OutcomeGroup { count: 5, outcome: Outcome::Granted }
         ]
     );
     assert_eq!((reply.left, c.log()), (0, vec![(0, 5), (0, 5)]));
     // One that can wait exactly so long does.
     let wait = Wait { ms: 1000, at_least: false };
-    assert_eq!(c.ask(&[run(1, 1000)]).outcomes[0].outcome, Outcome::Waiting(wait));
+    assert_eq!(c.ask(&[request(1, 1000)]).outcomes[0].outcome, Outcome::Waiting(wait));
 }
 
 #[test]
@@ -177,8 +181,8 @@ fn past_some_positions_waits_are_lower_bounds() {
         c.grant(2);
         c.clock.advance(1);
     }
-    let reply = c.ask(&[runs(2, 10_000, 30), run(1, 900)]);
-    let counts: Vec<_> = reply.outcomes.iter().map(|run| (run.count, run.outcome)).collect();
+    let reply = c.ask(&[group_of(2, 10_000, 30), request(1, 900)]);
+    let counts: Vec<_> = reply.outcomes.iter().map(|group| (group.count, group.outcome)).collect();
     for (k, outcome) in counts[..16].iter().enumerate() {
         let wait = Wait { ms: 950 + k as u64, at_least: false };
         assert_eq!(*outcome, (1, Outcome::Waiting(wait)));
@@ -191,8 +195,8 @@ fn past_some_positions_waits_are_lower_bounds() {
 fn permits_above_32_bits_are_split() {
     const MAX: i64 = u32::MAX as i64;
     let mut c = limiter(1 << 40);
-    let reply = c.ask(&[runs(u64::from(u32::MAX), 0, 2), run(5, 0)]);
-    assert_eq!(reply.outcomes, [OutcomeRun { count: 3, outcome: Outcome::Granted }]);
+    let reply = c.ask(&[group_of(u64::from(u32::MAX), 0, 2), request(5, 0)]);
+    assert_eq!(reply.outcomes, [OutcomeGroup { count: 3, outcome: Outcome::Granted }]);
     let mut parts: Vec<_> = c.log();
     parts.sort();
     assert_eq!(parts, [(0, 5), (0, MAX), (0, MAX)]);
@@ -220,12 +224,12 @@ fn divergence_14_expired_entries_go_in_bounded_steps() {
     let reply = c.grant(500);
     assert_eq!((reply.left, c.log().len()), (0, 9_501));
     // These need more than one call drops.
-    let reply = c.ask(&[run(1_500, 0), run(1_000, 0), run(1, 0), run(20_000, 0)]);
+    let reply = c.ask(&[request(1_500, 0), request(1_000, 0), request(1, 0), request(20_000, 0)]);
     assert_eq!(
         reply.outcomes,
         [
-            OutcomeRun { count: 1, outcome: Outcome::Granted },
-            OutcomeRun { count: 3, outcome: Outcome::Undecided }
+            OutcomeGroup { count: 1, outcome: Outcome::Granted },
+            OutcomeGroup { count: 3, outcome: Outcome::Undecided }
         ]
     );
     assert_eq!((c.value(), c.log().len()), (Some(500), 7_502));

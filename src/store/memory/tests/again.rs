@@ -12,7 +12,7 @@ fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {
 #[test]
 fn divergence_4_a_repeated_attempt_is_one_grant_moved_to_the_present() {
     let mut c = limiter(10);
-    let first = c.call(&[run(3, 0), run(11, 0), run(2, 0)]);
+    let first = c.call(&[request(3, 0), request(11, 0), request(2, 0)]);
     let reply = c.send(first.clone()).unwrap();
     c.clock.advance(500);
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
@@ -29,7 +29,7 @@ fn divergence_4_a_repeated_attempt_is_one_grant_moved_to_the_present() {
 #[test]
 fn an_attempt_that_was_not_carried_out_is_granted_now() {
     let mut c = limiter(10);
-    let first = c.call(&[run(3, 0)]);
+    let first = c.call(&[request(3, 0)]);
     c.clock.advance(500);
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
     assert_eq!(retry.outcomes[0].outcome, Outcome::Granted);
@@ -39,7 +39,7 @@ fn an_attempt_that_was_not_carried_out_is_granted_now() {
 #[test]
 fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
     let mut c = limiter(10);
-    let first = c.call(&[run(3, 0)]);
+    let first = c.call(&[request(3, 0)]);
     c.clock.advance(500);
     c.send(again(&c, &first, &[T0])).unwrap();
     let before = c.store.snapshot();
@@ -47,7 +47,7 @@ fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
     assert_eq!(late.outcomes[0].outcome, Outcome::Granted);
     assert_eq!(c.store.snapshot(), before);
     // Nor does the very same message, delivered twice.
-    let second = c.call(&[run(1, 0)]);
+    let second = c.call(&[request(1, 0)]);
     c.send(second.clone()).unwrap();
     assert_eq!(c.send(second).unwrap().outcomes[0].outcome, Outcome::Granted);
     assert_eq!((c.value(), c.sum()), (Some(6), 4));
@@ -56,7 +56,7 @@ fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
 #[test]
 fn an_attempt_that_was_overtaken_does_not_create_the_limiter_either() {
     let mut c = limiter(10);
-    let first = AcquireCall { create: Some(rate(10)), ..c.call(&[run(3, 0)]) };
+    let first = AcquireCall { create: Some(rate(10)), ..c.call(&[request(3, 0)]) };
     c.send(first.clone()).unwrap();
     c.store.raw_del("api");
     let before = c.store.snapshot();
@@ -70,7 +70,7 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
     let first = AcquireCall {
         now: Now::Server,
         earlier: Earlier::FirstSince(T0 - 50),
-        ..c.call(&[run(3, 0)])
+        ..c.call(&[request(3, 0)])
     };
     c.send(first.clone()).unwrap();
     c.clock.advance(20);
@@ -90,7 +90,7 @@ fn the_servers_clock_finds_the_earlier_attempt_by_its_id() {
 #[test]
 fn a_lease_is_found_by_its_date() {
     let mut c = limiter(10);
-    let first = AcquireCall { hold_ms: 300, ..c.call(&[run(4, 0)]) };
+    let first = AcquireCall { hold_ms: 300, ..c.call(&[request(4, 0)]) };
     c.send(first.clone()).unwrap();
     c.clock.advance(100);
     let retry = c.send(again(&c, &first, &[T0 + 300])).unwrap();
@@ -101,13 +101,13 @@ fn a_lease_is_found_by_its_date() {
 #[test]
 fn what_was_given_back_meanwhile_is_not_granted_again() {
     let mut c = limiter(10);
-    let first = c.call(&[runs(2, 0, 3)]);
+    let first = c.call(&[group_of(2, 0, 3)]);
     c.send(first.clone()).unwrap();
     // Somebody's release takes three of the six.
     assert_eq!(c.release(3), 3);
     c.clock.advance(1);
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
-    let counts: Vec<_> = retry.outcomes.iter().map(|run| run.count).collect();
+    let counts: Vec<_> = retry.outcomes.iter().map(|group| group.count).collect();
     assert_eq!(counts, [1, 2]);
     assert_eq!(retry.outcomes[0].outcome, Outcome::Granted);
     assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(Wait { ms: 1, at_least: false }));
@@ -118,11 +118,11 @@ fn what_was_given_back_meanwhile_is_not_granted_again() {
 #[test]
 fn what_is_repeated_counts_once_in_the_waits() {
     let mut c = limiter(10);
-    let first = c.call(&[run(3, 0), run(8, 0)]);
+    let first = c.call(&[request(3, 0), request(8, 0)]);
     c.send(first.clone()).unwrap();
     c.clock.advance(500);
     // Four more, leased by somebody else.
-    let lease = AcquireCall { hold_ms: 400, ..c.call(&[run(4, 0)]) };
+    let lease = AcquireCall { hold_ms: 400, ..c.call(&[request(4, 0)]) };
     c.send(lease).unwrap();
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
     // Three are left; of the five that are missing its own grant gives three.
@@ -133,7 +133,7 @@ fn what_is_repeated_counts_once_in_the_waits() {
 #[test]
 fn a_split_grant_is_found_whole() {
     let mut c = limiter(1 << 40);
-    let first = c.call(&[runs(u64::from(u32::MAX), 0, 3)]);
+    let first = c.call(&[group_of(u64::from(u32::MAX), 0, 3)]);
     let left = c.send(first.clone()).unwrap().left;
     c.clock.advance(1);
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
@@ -145,7 +145,7 @@ fn a_split_grant_is_found_whole() {
 #[test]
 fn a_grant_that_was_trimmed_away_is_not_made_again() {
     let mut c = limiter(10);
-    let first = c.call(&[run(4, 0)]);
+    let first = c.call(&[request(4, 0)]);
     c.send(first.clone()).unwrap();
     // A Java release of everything leaves the log, and then it all counts as excess.
     c.set_value("10");
@@ -160,7 +160,7 @@ fn a_grant_that_was_trimmed_away_is_not_made_again() {
 fn a_debt_of_the_same_attempt_is_not_its_grant() {
     let mut c = limiter(10);
     c.set_value("4");
-    let first = c.call(&[run(5, 0)]);
+    let first = c.call(&[request(5, 0)]);
     assert!(matches!(c.send(first.clone()).unwrap().outcomes[0].outcome, Outcome::Refused(_)));
     assert_eq!(c.log(), [(0, 6)]);
     c.clock.advance(1);

@@ -13,20 +13,20 @@ struct Case {
     /// How far the value is off from what the log says.
     off: Option<i64>,
     seen: Option<u64>,
-    runs: Vec<Run>,
+    groups: Vec<RequestGroup>,
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let runs = (1..9u64, prop_oneof![Just(0), 1..2500u64], 1..6u64)
-        .prop_map(|(permits, patience, count)| runs(permits, patience, count));
+    let groups = (1..9u64, prop_oneof![Just(0), 1..2500u64], 1..6u64)
+        .prop_map(|(permits, patience, count)| group_of(permits, patience, count));
     (
         prop_oneof![Just(4u64), Just(10), 11..80u64],
         prop::collection::vec((0..1500i64, 1..5u32), 0..14),
         prop_oneof![4 => Just(Some(0)), 1 => (-5..6i64).prop_map(Some), 1 => Just(None)],
         prop_oneof![Just(None), Just(Some(4)), Just(Some(10))],
-        prop::collection::vec(runs, 1..7),
+        prop::collection::vec(groups, 1..7),
     )
-        .prop_map(|(rate, log, off, seen, runs)| Case { rate, log, off, seen, runs })
+        .prop_map(|(rate, log, off, seen, groups)| Case { rate, log, off, seen, groups })
 }
 
 fn build(case: &Case) -> Client {
@@ -44,8 +44,8 @@ fn build(case: &Case) -> Client {
 }
 
 fn flat(reply: &AcquireReply) -> Vec<Outcome> {
-    let runs = reply.outcomes.iter();
-    runs.flat_map(|run| std::iter::repeat_n(run.outcome, run.count as usize)).collect()
+    let groups = reply.outcomes.iter();
+    groups.flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize)).collect()
 }
 
 /// The log's dates with the permits of each.
@@ -63,12 +63,12 @@ proptest! {
     #[test]
     fn runs_are_their_requests(case in case()) {
         let (mut whole, mut single) = (build(&case), build(&case));
-        let one_by_one: Vec<Run> = case
-            .runs
+        let one_by_one: Vec<RequestGroup> = case
+            .groups
             .iter()
-            .flat_map(|run| std::iter::repeat_n(Run { count: 1, ..*run }, run.count as usize))
+            .flat_map(|group| std::iter::repeat_n(RequestGroup { count: 1, ..*group }, group.count as usize))
             .collect();
-        let (a, b) = (whole.ask(&case.runs), single.ask(&one_by_one));
+        let (a, b) = (whole.ask(&case.groups), single.ask(&one_by_one));
         prop_assert_eq!(a, b);
         prop_assert_eq!(whole.store.snapshot(), single.store.snapshot());
     }
@@ -78,10 +78,10 @@ proptest! {
     fn a_batch_is_its_requests(case in case()) {
         let case = Case { off: case.off.map(|_| 0), ..case };
         let (mut whole, mut single) = (build(&case), build(&case));
-        let batch = flat(&whole.ask(&case.runs));
-        let mut queue: Vec<Run> = Vec::new();
+        let batch = flat(&whole.ask(&case.groups));
+        let mut queue: Vec<RequestGroup> = Vec::new();
         let mut outcomes = Vec::new();
-        for one in case.runs.iter().flat_map(|run| vec![Run { count: 1, ..*run }; run.count as usize]) {
+        for one in case.groups.iter().flat_map(|group| vec![RequestGroup { count: 1, ..*group }; group.count as usize]) {
             // Those that wait stand before it, so that they are asked for again with it.
             let mut asked = queue.clone();
             asked.push(one);

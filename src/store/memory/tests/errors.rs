@@ -13,7 +13,7 @@ fn error(c: &Client, f: impl FnOnce(&Client) -> Option<Failure>) -> FailureKind 
 
 /// Every call that reads the state.
 fn errors(c: &mut Client) -> Vec<FailureKind> {
-    let call = c.call(&[run(1, 0)]);
+    let call = c.call(&[request(1, 0)]);
     let (id, at) = (call.id, call.now);
     let refund = RefundCall { id, entry_date: T0, granted: 1, returned: 1 };
     let release = ReleaseCall { now: at, permits: 1, seen_rate: c.seen };
@@ -73,7 +73,7 @@ fn a_limiter_without_its_fields_is_not_initialized() {
     assert_eq!(detail(&mut c), "rate, interval and type are missing");
     // A call that carries its rate fills a hash without a type, and no other.
     c.store.raw_hset("api", "type", "0");
-    let create = AcquireCall { create: Some(rate(5)), ..c.call(&[run(1, 0)]) };
+    let create = AcquireCall { create: Some(rate(5)), ..c.call(&[request(1, 0)]) };
     let kind = error(&c, |c| now(c.store.acquire(&c.keys, create)).err());
     assert_eq!(kind, FailureKind::NotInitialized("rate and interval are missing".to_owned()));
     c.store.flush();
@@ -93,7 +93,7 @@ fn a_key_of_another_type_is_found_before_anything_is_written() {
         for kind in errors(&mut c) {
             assert_eq!(kind, FailureKind::WrongType, "{key}");
         }
-        let create = AcquireCall { create: Some(rate(5)), ..c.call(&[run(1, 0)]) };
+        let create = AcquireCall { create: Some(rate(5)), ..c.call(&[request(1, 0)]) };
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, create)).err());
         assert_eq!(kind, FailureKind::WrongType, "{key}");
         // Those of the mode that is not in force do not matter.
@@ -116,14 +116,14 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         c.grant(4);
         c.store.raw_zadd(&c.keys.permits, T0 - 100, &vec![8; len]);
         // Where the log is read: a refusal, a first look, a lost value, an audit, a release.
-        let call = c.call(&[run(7, 0)]);
+        let call = c.call(&[request(7, 0)]);
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
-        let call = AcquireCall { audit: true, ..c.call(&[run(1, 0)]) };
+        let call = AcquireCall { audit: true, ..c.call(&[request(1, 0)]) };
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
         c.seen = None;
-        let call = c.call(&[run(1, 0)]);
+        let call = c.call(&[request(1, 0)]);
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
         assert_eq!(error(&c, |c| c.peek(1).err()), FailureKind::ForeignEntry(detail.clone()));
@@ -132,7 +132,7 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
         c.store.raw_del(&c.keys.value);
         c.seen = Some(10);
-        let call = c.call(&[run(1, 0)]);
+        let call = c.call(&[request(1, 0)]);
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
         c.set_value("6");
@@ -183,7 +183,7 @@ fn a_failure_takes_back_what_was_done_to_the_log() {
     let mut c = limiter(10);
     c.grant(2);
     c.clock.advance(500);
-    let first = c.call(&[run(3, 0)]);
+    let first = c.call(&[request(3, 0)]);
     c.send(first.clone()).unwrap();
     c.clock.advance(500);
     c.store.raw_zadd(&c.keys.permits, T0 + 700, &[8; 8]);

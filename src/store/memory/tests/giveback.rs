@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_refund_is_a_total_and_repeating_it_changes_nothing() {
     let mut c = limiter(10);
-    let call = c.call(&[run(6, 0)]);
+    let call = c.call(&[request(6, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     assert_eq!(c.refund(id, T0, 6, 2), 2);
@@ -22,7 +22,7 @@ fn a_refund_is_a_total_and_repeating_it_changes_nothing() {
 #[test]
 fn a_refund_of_what_is_gone_is_nothing() {
     let mut c = limiter(10);
-    let call = c.call(&[run(6, 0)]);
+    let call = c.call(&[request(6, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     assert_eq!(c.refund(id, T0 + 1, 6, 6), 0);
@@ -39,7 +39,7 @@ fn a_refund_of_what_is_gone_is_nothing() {
 #[test]
 fn a_refund_where_the_value_is_lost_only_changes_the_log() {
     let mut c = limiter(10);
-    let call = c.call(&[run(6, 0)]);
+    let call = c.call(&[request(6, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     c.store.raw_del(&c.keys.value);
@@ -51,7 +51,7 @@ fn a_refund_where_the_value_is_lost_only_changes_the_log() {
 #[test]
 fn a_refund_raises_the_value_no_further_than_the_log_allows() {
     let mut c = limiter(10);
-    let call = c.call(&[run(6, 0)]);
+    let call = c.call(&[request(6, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     // As after a Java release of three: the log does not know.
@@ -64,7 +64,7 @@ fn a_refund_raises_the_value_no_further_than_the_log_allows() {
     assert_eq!((c.value(), c.log()), (Some(10), vec![(0, 1)]));
     // A long log is not summed.
     let mut c = limiter(100);
-    let call = c.call(&[run(6, 0)]);
+    let call = c.call(&[request(6, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     for _ in 0..80 {
@@ -82,7 +82,7 @@ fn a_refund_raises_the_value_no_further_than_the_log_allows() {
 fn a_refund_lowers_the_parts_of_a_grant_from_the_last_one() {
     const MAX: u64 = u32::MAX as u64;
     let mut c = limiter(1 << 40);
-    let call = c.call(&[runs(MAX, 0, 2), run(5, 0)]);
+    let call = c.call(&[group_of(MAX, 0, 2), request(5, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     let granted = 2 * MAX + 5;
@@ -99,7 +99,7 @@ fn a_refund_lowers_the_parts_of_a_grant_from_the_last_one() {
 #[test]
 fn a_refund_keeps_the_lifetime_going() {
     let mut c = limiter(10);
-    let call = c.call(&[run(6, 0)]);
+    let call = c.call(&[request(6, 0)]);
     let id = call.id;
     c.send(call).unwrap();
     c.store.raw_pexpire("api", 5000);

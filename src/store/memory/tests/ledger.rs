@@ -132,11 +132,12 @@ impl World {
         by: usize,
         id: EntryId,
         reply: &AcquireReply,
-        runs: &[Run],
+        groups: &[RequestGroup],
         checked: bool,
     ) {
-        let mut asked =
-            runs.iter().flat_map(|run| std::iter::repeat_n(run.permits, run.count as usize));
+        let mut asked = groups
+            .iter()
+            .flat_map(|group| std::iter::repeat_n(group.permits, group.count as usize));
         let mut granted = 0;
         for outcome in &reply.outcomes {
             let sum: u64 = asked.by_ref().take(outcome.count as usize).sum();
@@ -205,17 +206,17 @@ impl World {
             Step::Sleep(ms) => {
                 self.clock.advance(ms);
             }
-            Step::Take { by, runs } => {
-                let call = self.clients[by].call(&runs);
+            Step::Take { by, groups } => {
+                let call = self.clients[by].call(&groups);
                 let id = call.id;
                 let reply = self.send(by, call);
-                self.granted(by, id, &reply, &runs, true);
+                self.granted(by, id, &reply, &groups, true);
             }
             Step::Lost { by, permits, carried_out } => {
                 if self.pending[by].is_some() {
                     return;
                 }
-                let call = self.clients[by].call(&[run(permits, 0)]);
+                let call = self.clients[by].call(&[request(permits, 0)]);
                 let (dates, changes) = (vec![self.t()], self.changes);
                 if carried_out {
                     self.send(by, call.clone());
@@ -232,8 +233,8 @@ impl World {
                 let reply = self.send(by, call);
                 // Granted under a rate that has been lowered since: the page's third exception.
                 let checked = pending.changes == self.changes;
-                let runs = pending.first.runs.clone();
-                self.granted(by, pending.first.id, &reply, &runs, checked);
+                let groups = pending.first.groups.clone();
+                self.granted(by, pending.first.id, &reply, &groups, checked);
                 self.late[by] = Some(pending.first);
             }
             Step::Late { by } => {
@@ -360,7 +361,7 @@ impl World {
     /// After this crate's next look the full rate is back within an interval.
     fn end(mut self) {
         for by in 0..CRATE {
-            let call = AcquireCall { audit: true, ..self.clients[by].call(&[run(1, 0)]) };
+            let call = AcquireCall { audit: true, ..self.clients[by].call(&[request(1, 0)]) };
             self.clients[by].send(call).expect("no error");
         }
         self.clock.advance(I);

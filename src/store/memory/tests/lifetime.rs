@@ -158,7 +158,7 @@ fn the_stores_own_clock_dates_what_asks_for_it() {
     let mut c = limiter(10);
     c.clock.advance(77);
     assert_eq!(now(c.store.server_time()).unwrap(), T0 + 77);
-    let call = AcquireCall { now: Now::Server, ..c.call(&[run(1, 0)]) };
+    let call = AcquireCall { now: Now::Server, ..c.call(&[request(1, 0)]) };
     assert_eq!(c.send(call).unwrap().entry_date, T0 + 77);
     assert!((now(MemoryStore::new().server_time()).unwrap() - crate::clock::system_ms()).abs() < 9);
 }

@@ -9,7 +9,7 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Outcome, PeekCall, PeekReply, RefundCall, ReleaseCall,
-    Reply, Run, SetRate, StateRule, Store,
+    Reply, RequestGroup, SetRate, StateRule, Store,
 };
 use crate::wire::entry::{EntryId, Member, pack, unpack};
 use crate::wire::keys::Keys;
@@ -79,7 +79,7 @@ impl Client {
         EntryId(id)
     }
 
-    fn call(&mut self, runs: &[Run]) -> AcquireCall {
+    fn call(&mut self, groups: &[RequestGroup]) -> AcquireCall {
         AcquireCall {
             now: Now::At(self.clock.now()),
             id: self.fresh_id(),
@@ -88,7 +88,7 @@ impl Client {
             create: None,
             hold_ms: 0,
             earlier: Earlier::None,
-            runs: runs.to_vec(),
+            groups: groups.to_vec(),
         }
     }
 
@@ -98,18 +98,18 @@ impl Client {
         Ok(reply)
     }
 
-    fn ask(&mut self, runs: &[Run]) -> AcquireReply {
-        let call = self.call(runs);
+    fn ask(&mut self, groups: &[RequestGroup]) -> AcquireReply {
+        let call = self.call(groups);
         self.send(call).unwrap()
     }
 
     /// One request that does not wait.
     fn take(&mut self, permits: u64) -> Outcome {
-        self.ask(&[run(permits, 0)]).outcomes[0].outcome
+        self.ask(&[request(permits, 0)]).outcomes[0].outcome
     }
 
     fn grant(&mut self, permits: u64) -> AcquireReply {
-        let reply = self.ask(&[run(permits, 0)]);
+        let reply = self.ask(&[request(permits, 0)]);
         assert_eq!(reply.outcomes[0].outcome, Outcome::Granted, "{reply:?}");
         reply
     }
@@ -123,12 +123,12 @@ impl Client {
     }
 
     fn failure(&mut self, permits: u64) -> FailureKind {
-        let call = self.call(&[run(permits, 0)]);
+        let call = self.call(&[request(permits, 0)]);
         self.send(call).unwrap_err().kind
     }
 
     fn audit(&mut self, permits: u64) -> AcquireReply {
-        let call = AcquireCall { audit: true, ..self.call(&[run(permits, 0)]) };
+        let call = AcquireCall { audit: true, ..self.call(&[request(permits, 0)]) };
         self.send(call).unwrap()
     }
 
@@ -196,10 +196,10 @@ fn permits_of(member: &[u8]) -> i64 {
     }
 }
 
-fn run(permits: u64, patience_ms: u64) -> Run {
-    Run { permits, patience_ms, count: 1 }
+fn request(permits: u64, patience_ms: u64) -> RequestGroup {
+    RequestGroup { permits, patience_ms, count: 1 }
 }
 
-fn runs(permits: u64, patience_ms: u64, count: u64) -> Run {
-    Run { permits, patience_ms, count }
+fn group_of(permits: u64, patience_ms: u64, count: u64) -> RequestGroup {
+    RequestGroup { permits, patience_ms, count }
 }

@@ -12,7 +12,7 @@ pub(super) enum Step {
     Sleep(i64),
     Take {
         by: usize,
-        runs: Vec<Run>,
+        groups: Vec<RequestGroup>,
     },
     /// A call whose answer is lost; whether it was carried out.
     Lost {
@@ -77,10 +77,10 @@ fn step() -> impl Strategy<Value = Step> {
     let by = || 0..CRATE;
     let sleep = prop_oneof![3 => 1..50i64, 3 => 50..500i64, 1 => 500..1500i64, 1 => Just(I)];
     let one = (prop_oneof![3 => 1..5u64, 1 => 5..12u64], 1..3u64, prop_oneof![Just(0), 1..900u64])
-        .prop_map(|(permits, count, patience)| runs(permits, patience, count));
+        .prop_map(|(permits, count, patience)| group_of(permits, patience, count));
     prop_oneof![
         10 => sleep.prop_map(Step::Sleep),
-        12 => (by(), prop::collection::vec(one, 1..3)).prop_map(|(by, runs)| Step::Take { by, runs }),
+        12 => (by(), prop::collection::vec(one, 1..3)).prop_map(|(by, groups)| Step::Take { by, groups }),
         2 => (by(), 1..6u64, any::<bool>())
             .prop_map(|(by, permits, carried_out)| Step::Lost { by, permits, carried_out }),
         3 => by().prop_map(|by| Step::Retry { by }),

@@ -71,19 +71,19 @@ fn divergence_18_a_hash_that_lacks_its_rate_is_an_error() {
 #[test]
 fn an_acquire_that_carries_its_rate_creates_the_limiter() {
     let mut c = client();
-    let call = AcquireCall { create: Some(keep(10, 5000)), ..c.call(&[run(4, 0)]) };
+    let call = AcquireCall { create: Some(keep(10, 5000)), ..c.call(&[request(4, 0)]) };
     let reply = c.send(call.clone()).unwrap();
     assert_eq!((reply.left, reply.rate), (6, keep(10, 5000)));
     for key in ["api", "{api}:value", "{api}:permits"] {
         assert_eq!(c.store.raw_pttl(key), Some(5000));
     }
     // A rate that stands there stays.
-    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[run(4, 0)]) };
+    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[request(4, 0)]) };
     assert_eq!(c.send(call).unwrap().rate, keep(10, 5000));
     // Expired with all its keys, it is made anew.
     c.clock.advance(5001);
     assert!(c.store.key_names().is_empty());
-    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[run(1, 0)]) };
+    let call = AcquireCall { create: Some(rate(3)), ..c.call(&[request(1, 0)]) };
     assert_eq!(c.send(call).unwrap().left, 2);
 }
 
@@ -92,7 +92,7 @@ fn a_creation_that_leaves_an_unreadable_hash_does_not_happen() {
     let mut c = client();
     c.store.raw_hset("api", "rate", "many");
     let before = c.store.snapshot();
-    let call = AcquireCall { create: Some(rate(10)), ..c.call(&[run(4, 0)]) };
+    let call = AcquireCall { create: Some(rate(10)), ..c.call(&[request(4, 0)]) };
     assert!(matches!(c.send(call).unwrap_err().kind, FailureKind::CorruptState(_)));
     assert_eq!(c.store.snapshot(), before);
 }

@@ -18,7 +18,7 @@ use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
 use crate::store::{
     AcquireCall, Earlier, ExpireCondition, Lifetime, Outcome, PeekCall, RefundCall, ReleaseCall,
-    Reply, Run, SetRate, StateRule, Store,
+    Reply, RequestGroup, SetRate, StateRule, Store,
 };
 use crate::wire::entry::{EntryId, pack};
 use crate::wire::keys::Keys;
@@ -33,7 +33,7 @@ enum Op {
     Pass(i64),
     Acquire {
         who: Who,
-        runs: Vec<Run>,
+        groups: Vec<RequestGroup>,
         seen: Seen,
         audit: bool,
         create: Option<Rate>,
@@ -151,16 +151,16 @@ fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![8 => Just(Seen::Known), 1 => Just(Seen::None), 1 => (1u64..30).prop_map(Seen::Other)]
 }
 
-fn runs() -> impl Strategy<Value = Vec<Run>> {
+fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
     let patience = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
     let permits = prop_oneof![4 => Just(1u64), 4 => 1u64..12, 1 => 20u64..200, 1 => Just(u64::from(u32::MAX))];
     let count = prop_oneof![6 => Just(1u64), 3 => 1u64..8, 1 => 10u64..200];
-    let run = (permits, patience, count).prop_map(|(permits, patience_ms, count)| Run {
+    let group = (permits, patience, count).prop_map(|(permits, patience_ms, count)| RequestGroup {
         permits,
         patience_ms,
         count,
     });
-    prop_oneof![4 => prop::collection::vec(run.clone(), 1), 2 => prop::collection::vec(run, 1..8)]
+    prop_oneof![4 => prop::collection::vec(group.clone(), 1), 2 => prop::collection::vec(group, 1..8)]
 }
 
 fn member() -> impl Strategy<Value = Vec<u8>> {
@@ -229,10 +229,10 @@ fn op() -> impl Strategy<Value = Op> {
     let pass = prop_oneof![6 => 0i64..400, 3 => 400i64..2500, 1 => -500i64..0, 1 => Just(1000i64)];
     let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
     let create = prop::option::weighted(0.2, rate());
-    let acquire = (who(), runs(), seen(), prop::bool::weighted(0.1), create, hold).prop_map(
-        |(who, runs, seen, audit, create, hold)| Op::Acquire {
+    let acquire = (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold).prop_map(
+        |(who, groups, seen, audit, create, hold)| Op::Acquire {
             who,
-            runs,
+            groups,
             seen,
             audit,
             create,
@@ -340,7 +340,7 @@ impl World<'_> {
         let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
         if let Some(reply) = reply {
             self.seen.insert((who.0, who.1), reply.rate.permits());
-            let mut left: Vec<Run> = call.runs.clone();
+            let mut left: Vec<RequestGroup> = call.groups.clone();
             let mut permits = 0;
             for outcome in &reply.outcomes {
                 let mut count = outcome.count;
@@ -368,7 +368,7 @@ impl World<'_> {
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
             Op::Pass(ms) => self.now += ms,
-            Op::Acquire { who, runs, seen, audit, create, hold } => {
+            Op::Acquire { who, groups, seen, audit, create, hold } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
                 id[..4].copy_from_slice(&self.ids.to_be_bytes());
@@ -381,7 +381,7 @@ impl World<'_> {
                     create,
                     hold_ms: hold,
                     earlier: Earlier::None,
-                    runs,
+                    groups,
                 };
                 self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
             }

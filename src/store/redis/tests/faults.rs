@@ -12,7 +12,7 @@ use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::rate::Rate;
 use crate::store::redis::{RedisStore, reply};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Run, Store};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, Store};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -34,7 +34,7 @@ fn call() -> AcquireCall {
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,
         earlier: Earlier::None,
-        runs: vec![Run { permits: 1, patience_ms: 0, count: 1 }],
+        groups: vec![RequestGroup { permits: 1, patience_ms: 0, count: 1 }],
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
-use crate::store::redis::{RedisStore, pack_runs};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, Run, Store};
+use crate::store::redis::{RedisStore, pack_groups};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, RequestGroup, Store};
 use crate::wire::entry::{EntryId, pack};
 use crate::wire::keys::Keys;
 
@@ -42,7 +42,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         create: None,
         hold_ms: 0,
         earlier: Earlier::None,
-        runs: vec![Run { permits, patience_ms: 0, count: 1 }],
+        groups: vec![RequestGroup { permits, patience_ms: 0, count: 1 }],
     }
 }
 
@@ -115,9 +115,9 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
 #[tokio::test]
 async fn the_same_attempt_twice_on_its_way_grants_once() {
     let Some(mut client) = client().await else { return };
-    let batch = vec![Run { permits: 2, patience_ms: 5, count: 3 }];
-    for (id, runs) in [(1, call(0, 0, 1).runs), (2, call(0, 0, 4).runs), (3, batch)] {
-        let call = AcquireCall { runs, ..call(T0 + 10, id, 1) };
+    let batch = vec![RequestGroup { permits: 2, patience_ms: 5, count: 3 }];
+    for (id, groups) in [(1, call(0, 0, 1).groups), (2, call(0, 0, 4).groups), (3, batch)] {
+        let call = AcquireCall { groups, ..call(T0 + 10, id, 1) };
         assert_eq!(client.outcome(call.clone()).await, Outcome::Granted);
         let before = (client.value(), client.log());
         assert_eq!(client.outcome(call).await, Outcome::Granted);
@@ -130,8 +130,8 @@ async fn the_same_attempt_twice_on_its_way_grants_once() {
 async fn the_same_batch_twice_finds_what_is_left_of_its_grant() {
     let Some(mut client) = client().await else { return };
     let batch = |id, count| {
-        let runs = vec![Run { permits: 2, patience_ms: 0, count }];
-        AcquireCall { runs, ..call(T0 + 10, id, 1) }
+        let groups = vec![RequestGroup { permits: 2, patience_ms: 0, count }];
+        AcquireCall { groups, ..call(T0 + 10, id, 1) }
     };
     let reply = client.acquire(batch(1, 3)).await;
     let refund =
@@ -204,24 +204,24 @@ async fn the_servers_clock_dates_a_grant() {
 #[tokio::test]
 async fn a_batch_is_one_entry() {
     let Some(mut client) = client().await else { return };
-    let runs = vec![
-        Run { permits: 1, patience_ms: 0, count: 60 },
-        Run { permits: 2, patience_ms: 10, count: 19 },
+    let groups = vec![
+        RequestGroup { permits: 1, patience_ms: 0, count: 60 },
+        RequestGroup { permits: 2, patience_ms: 10, count: 19 },
     ];
-    let reply = client.acquire(AcquireCall { runs, ..call(T0 + 1, 1, 1) }).await;
-    assert_eq!(reply.outcomes.iter().map(|run| run.count).sum::<u64>(), 79);
-    assert!(reply.outcomes.iter().all(|run| run.outcome == Outcome::Granted));
+    let reply = client.acquire(AcquireCall { groups, ..call(T0 + 1, 1, 1) }).await;
+    assert_eq!(reply.outcomes.iter().map(|group| group.count).sum::<u64>(), 79);
+    assert!(reply.outcomes.iter().all(|group| group.outcome == Outcome::Granted));
     assert_eq!((reply.left, client.log().len()), (1, 2));
     assert_eq!(client.log()[1], (pack(EntryId([1; 16]), 98), T0 + 1));
 }
 
 #[test]
 fn runs_are_packed_in_fifteen_bytes() {
-    let run = Run { permits: 0x0403_0201, patience_ms: 0x0006_0504_0302_0100, count: 7 };
-    let packed = pack_runs(&[run]);
+    let group = RequestGroup { permits: 0x0403_0201, patience_ms: 0x0006_0504_0302_0100, count: 7 };
+    let packed = pack_groups(&[group]);
     assert_eq!(packed, [1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0]);
-    let endless = Run { permits: 1, patience_ms: u64::MAX, count: (1 << 32) + 1 };
-    let packed = pack_runs(&[endless]);
+    let endless = RequestGroup { permits: 1, patience_ms: u64::MAX, count: (1 << 32) + 1 };
+    let packed = pack_groups(&[endless]);
     assert_eq!(packed.len(), 30, "a count of more than 32 bits is two runs");
     assert_eq!(packed[4..11], [0, 0, 0, 0, 0, 0, 0x20]);
     assert_eq!(packed[11..15], u32::MAX.to_le_bytes());
