@@ -4,7 +4,8 @@
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 an entry of the call's id with all requested permits (21 bytes); its first 17 bytes
 --          where they are more than an entry holds
---        3 the rate that the client last saw; '' for none
+--        3 what the client last saw in the hash: its type and its rate, written one behind the
+--          other; '' for nothing
 --        4 all requested permits
 --        5 the score from which an entry of this id, written by this call's own retry, would
 --          stand in the log, as ZRANGEBYSCORE takes it; '' for the date of the grant. Needed
@@ -47,8 +48,7 @@ local problem = read_state()
 if problem then
   return problem
 end
-local seen = seen_text ~= '' and tonumber(seen_text) or nil
-local other_rate = seen and seen ~= rate
+local other_rate = is_another(seen_text)
 now = tonumber(now_text)
 if earlier == 's' then
   now = math.max(now, dates[1] + 1)
@@ -177,7 +177,7 @@ end
 if demand == 0 then
   read_log()
   -- The answer tells the rate, which then counts as seen: what is new about it is applied here.
-  if value and (other_rate or not seen and count <= SHORT_LOG) then
+  if value and (other_rate or seen_text == '' and count <= SHORT_LOG) then
     if now >= interval then
       expired = call('ZCOUNT', log_key, '0', int(now - interval))
     end
@@ -219,7 +219,7 @@ local all_dropped = read_expired(enough, DROP_LIMIT)
 if not look_at_oldest() then
   return fail()
 end
-local exact = settle(seen)
+local exact = settle(seen_text)
 if exact == nil then
   return fail()
 end

@@ -3,7 +3,8 @@
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 the permits
---        3 the rate that the client last saw; '' for none
+--        3 what the client last saw in the hash: its type and its rate, written one behind the
+--          other; '' for nothing
 -- reply  {type, permits taken, rate, interval, keep-alive}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
 local problem = read_state()
@@ -15,7 +16,7 @@ value = integer(call('GET', value_key))
 local value_before = value
 read_log()
 read_expired(math.huge, math.huge)
-if settle(ARGV[3] ~= '' and tonumber(ARGV[3]) or nil) == nil then
+if settle(ARGV[3]) == nil then
   return foreign
 end
 local changed = credit > 0 or value ~= value_before

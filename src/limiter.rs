@@ -315,7 +315,7 @@ impl RateLimiter {
         let call = ReleaseCall {
             now: self.engine.core.clock.read().now,
             permits,
-            seen_rate: self.engine.seen_rate(),
+            seen: self.engine.seen(),
         };
         let store = &self.engine.core.store;
         let reply = self.ask(Operation::Release, || store.release(&self.engine.keys, call)).await?;
@@ -356,11 +356,7 @@ impl RateLimiter {
     }
 
     fn peek_call(&self, permits: u64) -> PeekCall {
-        PeekCall {
-            now: self.engine.core.clock.read().now,
-            permits,
-            seen_rate: self.engine.seen_rate(),
-        }
+        PeekCall { now: self.engine.core.clock.read().now, permits, seen: self.engine.seen() }
     }
 
     /// Sets the rate if the limiter has none, and answers whether it did. Redisson's

@@ -9,7 +9,7 @@ do
   local find, byte, format = string.find, string.byte, string.format
   local value_key, log_key, plain
   local I, keep = fields[2], fields[4] or '0'
-  if fields[1] == seen_text and (ARGV[7] or '') == '' and #ARGV[2] == 21 then
+  if fields[1] and fields[3] and fields[3] .. fields[1] == seen_text and (ARGV[7] or '') == '' and #ARGV[2] == 21 then
     if fields[3] == '0' then
       value_key, log_key = KEYS[2], KEYS[3]
     elseif fields[3] == '1' then
@@ -23,7 +23,7 @@ do
   local v, R, w
   if plain then
     raw = call('GET', value_key)
-    v, R, w = tonumber(raw), tonumber(seen_text), total_text - 0
+    v, R, w = tonumber(raw), tonumber(fields[1]), total_text - 0
     plain = v and R and v <= R and #raw < 16 and (raw == '0' or find(raw, '^[1-9]%d*$'))
   end
 

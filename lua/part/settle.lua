@@ -2,19 +2,25 @@
 -- differences from the rate: above 2^53 they would not be exact.
 local value
 
--- Fits the value to the rate and the log: `seen` is the rate that this client last saw, nil for
--- none. Answers whether a foreign entry stood in the way (nil), whether the value is exact now
+-- Whether type or rate in the hash are not those that this client last saw there: `seen` is one
+-- digit for the type and then the rate, or '' for nothing.
+local function is_another(seen)
+  return seen ~= '' and
+    (tonumber(string.sub(seen, 1, 1)) ~= per_client or tonumber(string.sub(seen, 2)) ~= rate)
+end
+
+-- Fits the value to the rate and the log. Answers whether a foreign entry stood in the way (nil), whether the value is exact now
 -- (true), or is only what it was and what has expired (false).
 local function settle(seen)
   local left = count - dropped
-  if not value or seen and seen ~= rate then
+  if not value or is_another(seen) then
     if not sum_log() then
       return nil
     end
     value = rate - log_total
     return true
   end
-  if not seen and left <= SHORT_LOG then
+  if seen == '' and left <= SHORT_LOG then
     if not sum_log() then
       return nil
     end

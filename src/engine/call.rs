@@ -18,7 +18,7 @@ use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, Reply, RequestGroup,
+    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, Reply, RequestGroup, SeenRate,
 };
 use crate::wire::entry::EntryId;
 
@@ -41,7 +41,7 @@ pub(super) struct Plan {
     /// The first of the callers' deadlines.
     pub(super) due: Time,
     pub(super) cell: Arc<Cell>,
-    pub(super) seen_rate: Option<u64>,
+    pub(super) seen: Option<SeenRate>,
     /// The date of the last audit and the rate then in force.
     pub(super) audit: Option<(i64, Rate)>,
     /// See [`State::changes`](super::State).
@@ -175,7 +175,7 @@ impl<'a> Attempts<'a> {
             now,
             id,
             // What an attempt with an unknown outcome saw and applied is not known either.
-            seen_rate: plan.seen_rate.filter(|_| earlier.is_first()),
+            seen: plan.seen.filter(|_| earlier.is_first()),
             audit,
             create: plan.create,
             hold_ms: plan.hold_ms,
@@ -339,8 +339,8 @@ impl FlightGuard<'_> {
                 // Whoever has never seen the rate has not applied it by an error.
                 let applied =
                     reply.outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
-                if applied || state.seen_rate.is_some() {
-                    state.seen_rate = Some(reply.rate.permits());
+                if applied || state.seen.is_some() {
+                    state.seen = Some(reply.rate.into());
                 }
                 let old = state.rate.replace(reply.rate);
                 let other_rate = old.is_some_and(|old| old != reply.rate);
@@ -401,7 +401,7 @@ impl FlightGuard<'_> {
             }
             Err(failure) => {
                 if failure.execution == Execution::Unknown {
-                    state.seen_rate = None;
+                    state.seen = None;
                 }
                 let settled = match failure.kind {
                     FailureKind::NotInitialized(_) => state.queue.uninitialized(),

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::{Execution, Failure, FailureKind};
 use crate::queue::{Call, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{Outcome, RequestGroup, Store, Wait};
+use crate::store::{Outcome, RequestGroup, SeenRate, Store, Wait};
 use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
@@ -96,7 +96,7 @@ struct State {
     direct: Option<(Ticket, Arc<Cell>)>,
     closed: bool,
     /// The rate this client last saw.
-    seen_rate: Option<u64>,
+    seen: Option<SeenRate>,
     /// The rate in force at the last answer.
     rate: Option<Rate>,
     /// The date of the last audit, or of the first answer; epoch ms.
@@ -162,7 +162,7 @@ impl Engine {
                 asleep: false,
                 direct: None,
                 closed: false,
-                seen_rate: None,
+                seen: None,
                 rate: None,
                 audited: None,
                 carried: Vec::new(),
@@ -188,7 +188,7 @@ impl Engine {
     pub(crate) fn set_seen_rate(self: &Arc<Self>, rate: Rate) {
         self.end_leases();
         let mut state = self.lock();
-        state.seen_rate = Some(rate.permits());
+        state.seen = Some(rate.into());
         state.rate = Some(rate);
         self.forget_denials(&mut state);
     }
@@ -200,12 +200,12 @@ impl Engine {
 
     /// What this client last saw may have been replaced by itself, with an unknown outcome.
     pub(crate) fn forget_seen_rate(&self) {
-        self.lock().seen_rate = None;
+        self.lock().seen = None;
     }
 
     /// The rate this client last saw.
-    pub(crate) fn seen_rate(&self) -> Option<u64> {
-        self.lock().seen_rate
+    pub(crate) fn seen(&self) -> Option<SeenRate> {
+        self.lock().seen
     }
 
     /// Whether nobody stands in the queue and no call is in flight.
@@ -292,7 +292,7 @@ impl State {
             create: call.create.map(|index| self.carried[usize::from(index)]),
             due: call.due,
             cell: std::mem::take(&mut self.open),
-            seen_rate: self.seen_rate,
+            seen: self.seen,
             audit: self.audited.zip(self.rate),
             changes: self.changes,
         }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::clock::Now;
 use crate::error::Failure;
-use crate::rate::Rate;
+use crate::rate::{Mode, Rate};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -86,6 +86,22 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn server_time(&self) -> Reply<i64>;
 }
 
+/// The part of a limiter's rate that says which value a client has been keeping, and up to what.
+///
+/// The mode belongs to it: if OVERALL was in force for a while, the PER_CLIENT value that was left
+/// behind fits whatever the rate was before it, even if the number of permits is the same again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeenRate {
+    pub(crate) mode: Mode,
+    pub(crate) permits: u64,
+}
+
+impl From<Rate> for SeenRate {
+    fn from(rate: Rate) -> Self {
+        SeenRate { mode: rate.mode(), permits: rate.permits() }
+    }
+}
+
 /// Some requests of one limiter, to be decided in this order.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireCall {
@@ -93,8 +109,8 @@ pub(crate) struct AcquireCall {
     pub(crate) now: Now,
     /// The id of what is granted; the same one when the call is attempted again.
     pub(crate) id: EntryId,
-    /// The rate this client last saw in this limiter's hash.
-    pub(crate) seen_rate: Option<u64>,
+    /// What this client last saw in this limiter's hash; `None`: it knows nothing of it.
+    pub(crate) seen: Option<SeenRate>,
     /// Sum the log whatever its length.
     pub(crate) audit: bool,
     /// The rate to create the limiter with where there is none.
@@ -209,7 +225,8 @@ pub(crate) struct RefundReply {
 pub(crate) struct ReleaseCall {
     pub(crate) now: Now,
     pub(crate) permits: u64,
-    pub(crate) seen_rate: Option<u64>,
+    /// What this client last saw in this limiter's hash.
+    pub(crate) seen: Option<SeenRate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +242,8 @@ pub(crate) struct PeekCall {
     pub(crate) now: Now,
     /// The permits whose wait is asked for; 0 for none.
     pub(crate) permits: u64,
-    pub(crate) seen_rate: Option<u64>,
+    /// What this client last saw in this limiter's hash.
+    pub(crate) seen: Option<SeenRate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

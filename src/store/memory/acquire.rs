@@ -178,7 +178,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn is_another(&self) -> bool {
-        is_another(self.call.seen_rate, self.config)
+        is_another(self.call.seen, self.config)
     }
 
     /// Every request asks for more than the rate. The answer tells the rate, which then counts as
@@ -187,7 +187,7 @@ impl<'a> Attempt<'a> {
         let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
         if let Some(old) = value {
             let rest = Rest::of(log, self.edge);
-            let first_look = self.call.seen_rate.is_none() && rest.is_short();
+            let first_look = self.call.seen.is_none() && rest.is_short();
             if self.is_another() || first_look && old + rest.sum()? > self.config.rate {
                 let v = self.config.rate - rest.sum()?;
                 if v != old {
@@ -231,7 +231,7 @@ impl<'a> Attempt<'a> {
     ) -> Result<Value, Failure> {
         let rest = Rest::of(log, self.edge);
         rest.look()?;
-        let mut value = phase_1(self.config, self.call.seen_rate, value, dropped, &rest)?;
+        let mut value = phase_1(self.config, self.call.seen, value, dropped, &rest)?;
         let refuses = demand > value.v;
         let lack = phase_2(self.config, &value, &rest, refuses, self.call.audit)?;
         mend(log, &mut value, lack, (self.t, self.edge), self.call.id)?;

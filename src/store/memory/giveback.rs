@@ -67,7 +67,7 @@ pub(super) fn release(
     let (new, taken) = space.with_log(pair.log, |log| {
         // All of it: the oldest permits that are taken must be live ones.
         let dropped = drop_all_expired(log, edge);
-        let new = phase_1(&config, call.seen_rate, value, dropped, &Rest::of(log, edge))?;
+        let new = phase_1(&config, call.seen, value, dropped, &Rest::of(log, edge))?;
         let short = log.len() <= SHORT_LOG;
         if short {
             Rest::of(log, edge).sum()?;

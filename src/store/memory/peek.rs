@@ -21,7 +21,7 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
 
     let (rest, dropped) = Rest::without_expired(log, edge);
     rest.look()?;
-    let value = phase_1(&config, call.seen_rate, value, dropped, &rest)?;
+    let value = phase_1(&config, call.seen, value, dropped, &rest)?;
     let permits = i64::try_from(call.permits).unwrap_or(i64::MAX);
     let refuses = permits > value.v.max(0);
     let lack = phase_2(&config, &value, &rest, refuses, false)?;

@@ -4,7 +4,7 @@
 use crate::error::{Failure, FailureKind};
 use crate::store::memory::config::{Config, executed};
 use crate::store::memory::log::{Log, permits};
-use crate::store::{DROP_LIMIT, LOOKED_AT, SHORT_LOG};
+use crate::store::{DROP_LIMIT, LOOKED_AT, SHORT_LOG, SeenRate};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, Member, pack, unpack};
 
 /// So many expired entries are dropped between two looks at whether that is enough.
@@ -130,7 +130,7 @@ pub(super) struct Value {
 /// Phase 1: the value, by the first line that applies.
 pub(super) fn phase_1(
     config: &Config,
-    seen_rate: Option<u64>,
+    seen: Option<SeenRate>,
     value: Option<i64>,
     dropped: Dropped,
     rest: &Rest<'_>,
@@ -139,9 +139,9 @@ pub(super) fn phase_1(
     let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), unsure: false };
     let exact = || Ok(known(rate - rest.sum()?));
 
-    let Some(v) = value.filter(|_| !is_another(seen_rate, config)) else { return exact() };
+    let Some(v) = value.filter(|_| !is_another(seen, config)) else { return exact() };
     let v = v + dropped.credit;
-    if seen_rate.is_none() && rest.is_short() && v + rest.sum()? > rate {
+    if seen.is_none() && rest.is_short() && v + rest.sum()? > rate {
         return exact();
     }
     // What an older Redisson logged says nothing of what else was used.
@@ -154,9 +154,9 @@ pub(super) fn phase_1(
     Ok(Value { unsure: true, ..known(v) })
 }
 
-/// Whether the rate in the hash is not the one that the client last saw there.
-pub(super) fn is_another(seen_rate: Option<u64>, config: &Config) -> bool {
-    seen_rate.is_some_and(|seen| seen != config.rate as u64)
+/// Whether rate or mode in the hash are not those that the client last saw there.
+pub(super) fn is_another(seen: Option<SeenRate>, config: &Config) -> bool {
+    seen.is_some_and(|seen| seen.mode != config.mode || seen.permits != config.rate as u64)
 }
 
 /// Phase 2: what value and log together lack of the rate; negative for an excess, 0 also where

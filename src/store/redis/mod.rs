@@ -15,8 +15,8 @@ use crate::error::Failure;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
-    RefundReply, ReleaseCall, ReleaseReply, Reply, RequestGroup, SetRate, StateRule, Store,
-    TimeToLive,
+    RefundReply, ReleaseCall, ReleaseReply, Reply, RequestGroup, SeenRate, SetRate, StateRule,
+    Store, TimeToLive,
 };
 use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
 use crate::wire::keys::Keys;
@@ -116,7 +116,7 @@ impl Store for RedisStore {
         let mut cmd = call_of(&scripts::RELEASE, keys, 3);
         arg_time(&mut cmd, call.now);
         cmd.arg(call.permits);
-        arg_seen(&mut cmd, call.seen_rate);
+        arg_seen(&mut cmd, call.seen);
         self.run(&scripts::RELEASE, cmd, |reply| reply.release())
     }
 
@@ -124,7 +124,7 @@ impl Store for RedisStore {
         let mut cmd = call_of(&scripts::PEEK, keys, 3);
         arg_time(&mut cmd, call.now);
         cmd.arg(call.permits);
-        arg_seen(&mut cmd, call.seen_rate);
+        arg_seen(&mut cmd, call.seen);
         self.run(&scripts::PEEK, cmd, |reply| reply.peek())
     }
 
@@ -239,9 +239,11 @@ fn arg_time(cmd: &mut Cmd, now: Now) {
     };
 }
 
-fn arg_seen(cmd: &mut Cmd, seen_rate: Option<u64>) {
-    match seen_rate {
-        Some(rate) => cmd.arg(rate),
+/// The type and the rate in one argument: an argument of its own for each would cost every call
+/// more than the scripts' comparing them together.
+fn arg_seen(cmd: &mut Cmd, seen: Option<SeenRate>) {
+    match seen {
+        Some(seen) => cmd.arg(format!("{}{}", mode_text(seen.mode), seen.permits)),
         None => cmd.arg(""),
     };
 }
@@ -295,7 +297,7 @@ fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
     } else {
         cmd.arg(&entry::pack(call.id, 0)[..17]);
     }
-    arg_seen(&mut cmd, call.seen_rate);
+    arg_seen(&mut cmd, call.seen);
     cmd.arg(total);
     for arg in &optional[..given] {
         cmd.arg(*arg);

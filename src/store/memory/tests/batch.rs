@@ -12,7 +12,7 @@ struct Case {
     log: Vec<(i64, u32)>,
     /// How far the value is off from what the log says.
     off: Option<i64>,
-    seen: Option<u64>,
+    seen: Option<SeenRate>,
     groups: Vec<RequestGroup>,
 }
 
@@ -26,7 +26,13 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![Just(None), Just(Some(4)), Just(Some(10))],
         prop::collection::vec(groups, 1..7),
     )
-        .prop_map(|(rate, log, off, seen, groups)| Case { rate, log, off, seen, groups })
+        .prop_map(|(rate, log, off, permits, groups)| Case {
+            rate,
+            log,
+            off,
+            seen: permits.map(seen),
+            groups,
+        })
 }
 
 fn build(case: &Case) -> Client {

@@ -165,18 +165,18 @@ fn a_drop_that_gives_too_much_counts_again() {
 fn divergence_6_a_lower_rate_is_seen_by_every_client() {
     let mut a = limiter(10);
     let mut b = a.other();
-    b.seen = Some(10);
+    b.seen = Some(seen(10));
     a.grant(8);
     a.set(rate(4), StateRule::Keep);
     assert_eq!(a.value(), Some(-4));
     // A Java update would have clamped it.
     a.set_value("0");
     assert!(matches!(b.take(1), Outcome::Refused(_)));
-    assert_eq!((a.value(), b.seen), (Some(-4), Some(4)));
+    assert_eq!((a.value(), b.seen), (Some(-4), Some(seen(4))));
     // In either direction, and also where the answer is that the request is too large.
     a.store.raw_hset("api", "rate", "12");
     assert_eq!(b.take(13), Outcome::ExceedsRate);
-    assert_eq!((a.value(), b.seen), (Some(4), Some(12)));
+    assert_eq!((a.value(), b.seen), (Some(4), Some(seen(12))));
     b.grant(4);
 }
 

@@ -16,7 +16,7 @@ fn errors(c: &mut Client) -> Vec<FailureKind> {
     let call = c.call(&[request(1, 0)]);
     let (id, at) = (call.id, call.now);
     let refund = RefundCall { id, entry_date: T0, granted: 1, returned: 1 };
-    let release = ReleaseCall { now: at, permits: 1, seen_rate: c.seen };
+    let release = ReleaseCall { now: at, permits: 1, seen: c.seen };
     vec![
         error(c, |c| now(c.store.acquire(&c.keys, call)).err()),
         error(c, |c| now(c.store.refund(&c.keys, refund)).err()),
@@ -127,11 +127,11 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
         assert_eq!(error(&c, |c| c.peek(1).err()), FailureKind::ForeignEntry(detail.clone()));
-        let call = ReleaseCall { now: Now::At(T0), permits: 1, seen_rate: Some(10) };
+        let call = ReleaseCall { now: Now::At(T0), permits: 1, seen: Some(seen(10)) };
         let kind = error(&c, |c| now(c.store.release(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
         c.store.raw_del(&c.keys.value);
-        c.seen = Some(10);
+        c.seen = Some(seen(10));
         let call = c.call(&[request(1, 0)]);
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, FailureKind::ForeignEntry(detail.clone()));
@@ -158,7 +158,7 @@ fn a_live_foreign_entry_among_the_oldest_is_seen_by_every_call() {
     c.grant(1);
     // The edge counts as expired: here it is read, and not dropped.
     c.clock.set(nth(LOOKED_AT) + I);
-    c.seen = Some(999);
+    c.seen = Some(seen(999));
     assert_eq!(c.take(1001), Outcome::ExceedsRate);
 }
 

@@ -159,7 +159,7 @@ fn a_release_applies_a_rate_it_has_not_seen() {
     c.store.raw_hset("api", "rate", "4");
     let reply = now(c
         .store
-        .release(&c.keys, ReleaseCall { now: Now::At(T0), permits: 1, seen_rate: Some(10) }))
+        .release(&c.keys, ReleaseCall { now: Now::At(T0), permits: 1, seen: Some(seen(10)) }))
     .unwrap();
     assert_eq!((reply.taken, reply.rate.permits()), (1, 4));
     assert_eq!((c.value(), c.sum()), (Some(-3), 7));

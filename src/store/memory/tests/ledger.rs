@@ -97,6 +97,10 @@ impl World {
         self.clock.now()
     }
 
+    fn in_force(&self) -> SeenRate {
+        SeenRate { mode: self.mode, permits: self.rate }
+    }
+
     fn budget(&self, by: usize) -> usize {
         if self.mode == Mode::Overall { 0 } else { by }
     }
@@ -175,7 +179,7 @@ impl World {
                 made.until.get_or_insert(until);
             }
         }
-        call.seen_rate = self.clients[by].seen;
+        call.seen = self.clients[by].seen;
         let reply = self.clients[by].send(call).expect("no error");
         assert_eq!(reply.rate.permits(), self.rate);
         reply
@@ -198,7 +202,9 @@ impl World {
     /// a client that has seen nothing cannot know.
     fn all_have_seen(&self) -> bool {
         let unknown = self.mode == Mode::Overall;
-        self.clients.iter().all(|client| client.seen.map_or(unknown, |seen| seen == self.rate))
+        self.clients
+            .iter()
+            .all(|client| client.seen.map_or(unknown, |seen| seen == self.in_force()))
     }
 
     fn step(&mut self, step: Step) {
@@ -267,7 +273,7 @@ impl World {
                 let Some(used) = self.pick(by, pick, permits) else { return };
                 used.permits -= permits;
                 assert!(self.clients[by].release(permits) <= permits);
-                self.clients[by].seen = Some(self.rate);
+                self.clients[by].seen = Some(self.in_force());
             }
             Step::Rate { by, rate, keep } => {
                 if !self.no_log_lost() {

@@ -9,7 +9,7 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Outcome, PeekCall, PeekReply, RefundCall, ReleaseCall,
-    Reply, RequestGroup, SetRate, StateRule, Store,
+    Reply, RequestGroup, SeenRate, SetRate, StateRule, Store,
 };
 use crate::wire::entry::{EntryId, Member, pack, unpack};
 use crate::wire::keys::Keys;
@@ -36,13 +36,18 @@ struct Client {
     store: MemoryStore,
     clock: ManualClock,
     keys: Keys,
-    seen: Option<u64>,
+    seen: Option<SeenRate>,
     ids: u8,
     calls: u32,
 }
 
 fn now<T>(reply: Reply<T>) -> Result<T, Failure> {
     reply.now_or_never().expect("the memory store answers at once")
+}
+
+/// So many permits, OVERALL.
+fn seen(permits: u64) -> SeenRate {
+    SeenRate { mode: Mode::Overall, permits }
 }
 
 fn rate(permits: u64) -> Rate {
@@ -59,7 +64,7 @@ fn client() -> Client {
 fn limiter(permits: u64) -> Client {
     let mut client = client();
     assert!(now(client.store.try_set_rate(&client.keys, rate(permits))).unwrap());
-    client.seen = Some(permits);
+    client.seen = Some(seen(permits));
     client
 }
 
@@ -83,7 +88,7 @@ impl Client {
         AcquireCall {
             now: Now::At(self.clock.now()),
             id: self.fresh_id(),
-            seen_rate: self.seen,
+            seen: self.seen,
             audit: false,
             create: None,
             hold_ms: 0,
@@ -94,7 +99,7 @@ impl Client {
 
     fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Failure> {
         let reply = now(self.store.acquire(&self.keys, call))?;
-        self.seen = Some(reply.rate.permits());
+        self.seen = Some(reply.rate.into());
         Ok(reply)
     }
 
@@ -134,7 +139,7 @@ impl Client {
 
     fn peek(&self, permits: u64) -> Result<PeekReply, Failure> {
         let now_at = Now::At(self.clock.now());
-        now(self.store.peek(&self.keys, PeekCall { now: now_at, permits, seen_rate: self.seen }))
+        now(self.store.peek(&self.keys, PeekCall { now: now_at, permits, seen: self.seen }))
     }
 
     fn available(&self) -> u64 {
@@ -142,7 +147,7 @@ impl Client {
     }
 
     fn release(&self, permits: u64) -> u64 {
-        let call = ReleaseCall { now: Now::At(self.clock.now()), permits, seen_rate: self.seen };
+        let call = ReleaseCall { now: Now::At(self.clock.now()), permits, seen: self.seen };
         now(self.store.release(&self.keys, call)).unwrap().taken
     }
 
@@ -155,7 +160,7 @@ impl Client {
         let now_at = Now::At(self.clock.now());
         let call = SetRate { now: now_at, rate, only_existing: false, state };
         assert!(now(self.store.set_rate(&self.keys, call)).unwrap());
-        self.seen = Some(rate.permits());
+        self.seen = Some(rate.into());
     }
 
     fn value(&self) -> Option<i64> {

@@ -18,7 +18,7 @@ use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
 use crate::store::{
     AcquireCall, Earlier, ExpireCondition, Lifetime, Outcome, PeekCall, RefundCall, ReleaseCall,
-    Reply, RequestGroup, SetRate, StateRule, Store,
+    Reply, RequestGroup, SeenRate, SetRate, StateRule, Store,
 };
 use crate::wire::entry::{EntryId, pack};
 use crate::wire::keys::Keys;
@@ -101,7 +101,7 @@ struct Who(usize, usize);
 enum Seen {
     Known,
     None,
-    Other(u64),
+    Other(SeenRate),
 }
 
 /// Which of the five keys, and what happens to it.
@@ -148,7 +148,10 @@ fn rate() -> impl Strategy<Value = Rate> {
 }
 
 fn seen() -> impl Strategy<Value = Seen> {
-    prop_oneof![8 => Just(Seen::Known), 1 => Just(Seen::None), 1 => (1u64..30).prop_map(Seen::Other)]
+    prop_oneof![8 => Just(Seen::Known), 1 => Just(Seen::None), 1 => (any::<bool>(), 1u64..30).prop_map(|(overall, permits)| {
+        let mode = if overall { Mode::Overall } else { Mode::PerClient };
+        Seen::Other(SeenRate { mode, permits })
+    })]
 }
 
 fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
@@ -300,7 +303,7 @@ struct World<'a> {
     memory: MemoryStore,
     now: i64,
     ids: u32,
-    seen: BTreeMap<(usize, usize), u64>,
+    seen: BTreeMap<(usize, usize), SeenRate>,
     made: BTreeMap<(usize, usize), Made>,
     grants: Vec<Grant>,
 }
@@ -310,7 +313,7 @@ impl World<'_> {
         Keys::new(LIMITERS[limiter], CLIENTS[client])
     }
 
-    fn seen_rate(&self, who: Who, seen: Seen) -> Option<u64> {
+    fn seen(&self, who: Who, seen: Seen) -> Option<SeenRate> {
         match seen {
             Seen::Known => self.seen.get(&(who.0, who.1)).copied(),
             Seen::None => None,
@@ -339,7 +342,7 @@ impl World<'_> {
         let call = made.call.clone();
         let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
         if let Some(reply) = reply {
-            self.seen.insert((who.0, who.1), reply.rate.permits());
+            self.seen.insert((who.0, who.1), reply.rate.into());
             let mut left: Vec<RequestGroup> = call.groups.clone();
             let mut permits = 0;
             for outcome in &reply.outcomes {
@@ -376,7 +379,7 @@ impl World<'_> {
                 let call = AcquireCall {
                     now: Now::At(self.now),
                     id: EntryId(id),
-                    seen_rate: self.seen_rate(who, seen),
+                    seen: self.seen(who, seen),
                     audit,
                     create,
                     hold_ms: hold,
@@ -390,7 +393,7 @@ impl World<'_> {
                 let latest = *made.dates.iter().max().unwrap();
                 self.now = self.now.max(latest + 1);
                 made.call.now = Now::At(self.now);
-                made.call.seen_rate = self.seen_rate(who, seen);
+                made.call.seen = self.seen(who, seen);
                 made.call.earlier = if since {
                     Earlier::Since(made.dates.iter().min().unwrap() - 1)
                 } else {
@@ -426,13 +429,13 @@ impl World<'_> {
             }
             Op::Release { who, permits, seen } => {
                 let now = Now::At(self.now);
-                let call = ReleaseCall { now, permits, seen_rate: self.seen_rate(who, seen) };
+                let call = ReleaseCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(|store| store.release(&keys, call))?;
             }
             Op::Peek { who, permits, seen } => {
                 let now = Now::At(self.now);
-                let call = PeekCall { now, permits, seen_rate: self.seen_rate(who, seen) };
+                let call = PeekCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(|store| store.peek(&keys, call))?;
             }

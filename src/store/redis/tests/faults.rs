@@ -10,9 +10,9 @@ use futures::future::join_all;
 use super::{Server, free_port};
 use crate::clock::Now;
 use crate::error::{Execution, Failure, FailureKind};
-use crate::rate::Rate;
+use crate::rate::{Mode, Rate};
 use crate::store::redis::{RedisStore, reply};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, Store};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, SeenRate, Store};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -29,7 +29,7 @@ fn call() -> AcquireCall {
     AcquireCall {
         now: Now::At(1_700_000_000_000),
         id: EntryId(rand::random()),
-        seen_rate: Some(1000),
+        seen: Some(SeenRate { mode: Mode::Overall, permits: 1000 }),
         audit: false,
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,
@@ -197,7 +197,11 @@ async fn scripts_are_sent_again_where_they_were_forgotten() {
 }
 
 fn peek() -> crate::store::PeekCall {
-    crate::store::PeekCall { now: Now::At(1_700_000_000_000), permits: 0, seen_rate: Some(1000) }
+    crate::store::PeekCall {
+        now: Now::At(1_700_000_000_000),
+        permits: 0,
+        seen: Some(SeenRate { mode: Mode::Overall, permits: 1000 }),
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,9 @@ use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
 use crate::store::redis::{RedisStore, pack_groups};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, RequestGroup, Store};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, RequestGroup, SeenRate, Store,
+};
 use crate::wire::entry::{EntryId, pack};
 use crate::wire::keys::Keys;
 
@@ -37,7 +39,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
     AcquireCall {
         now: Now::At(t),
         id: EntryId([id; 16]),
-        seen_rate: Some(100),
+        seen: Some(SeenRate { mode: Mode::Overall, permits: 100 }),
         audit: false,
         create: None,
         hold_ms: 0,
