@@ -1,40 +1,46 @@
-//! The future of one acquire: straight to the store, or through the queue.
+//! The future of one acquire.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use futures::future::BoxFuture;
-
-use super::cell::Cell;
-use super::{Engine, Late, Next, State, Verdict, call, closed, driver};
-use crate::error::Failure;
+use super::answer::{BatchAnswer, Settled, Verdict};
+use super::direct::{self, Direct, DirectCall};
+use super::lane::{Lane, LaneState, Next, OutOfBand, refused};
+use super::rt::lock;
+use super::{Engine, call, closed, driver, rt};
+use crate::error::Error;
 use crate::queue::{Arrival, Request, Ticket};
 use crate::rate::Rate;
-use crate::store::{Outcome, Wait};
+use crate::store::Outcome;
 
 /// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
 /// exactly what it took.
+///
+/// It joins the lane of the runtime that polls it first. Polled in another runtime before it has
+/// its outcome, it begins anew there: its first lane may be parked for ever.
 pub(crate) struct Acquire<'a> {
     engine: &'a Arc<Engine>,
     request: Request,
     create: Option<&'a Rate>,
-    stage: Stage,
+    stage: Stage<'a>,
 }
 
-enum Stage {
+enum Stage<'a> {
     New,
-    /// This caller polls its call itself, unless a driver has taken it over.
-    Direct(Place),
-    Queued(Place),
+    Queued(Place<'a>),
     Done,
 }
 
-struct Place {
+/// Where a request is.
+struct Place<'a> {
+    lane: &'a Arc<Lane>,
     ticket: Ticket,
-    place: usize,
-    cell: Arc<Cell>,
+    position: usize,
+    answer: Arc<BatchAnswer>,
+    /// It was alone when it arrived: it polls its call itself, until a driver does.
+    polls_call: bool,
 }
 
 impl<'a> Acquire<'a> {
@@ -42,164 +48,184 @@ impl<'a> Acquire<'a> {
         Acquire { engine, request, create, stage: Stage::New }
     }
 
-    /// Joins the queue, or goes straight.
+    /// Joins the queue; the first one polls its own call.
     fn arrive(&mut self, waker: &Waker) -> Option<Verdict> {
+        loop {
+            let (lane, runtime) = match self.engine.lane() {
+                Ok(found) => found,
+                Err(failure) => return Some(Verdict::Failed(Box::new(failure))),
+            };
+            // Before the lock: a waker's code is not ours.
+            let waker = waker.clone();
+            let state = lane.lock();
+            // Its runtime may have ended between the two, and the lane may be another's.
+            if !state.has_ended && state.runtime.as_ref().is_some_and(|found| found.id == runtime) {
+                return self.join(lane, state, waker);
+            }
+        }
+    }
+
+    fn join(
+        &mut self,
+        lane: &'a Arc<Lane>,
+        mut guard: rt::MutexGuard<'a, LaneState>,
+        waker: Waker,
+    ) -> Option<Verdict> {
         let engine = self.engine;
-        let mut guard = engine.lock();
         let state = &mut *guard;
-        if state.closed {
+        if engine.is_closed() {
             return Some(Verdict::Failed(Box::new(closed())));
         }
-        self.request.create = self.create.map(|rate| state.carried(*rate));
-        let straight = state.queue.is_idle() && !state.driving;
-        let waker = (!straight).then(|| waker.clone());
-        let (ticket, place) = match state.queue.arrive(|| engine.core.now(), self.request, waker) {
-            Arrival::Queued { ticket, place } => (ticket, place),
-            Arrival::Refused(wait) => return Some(refused(wait, state)),
+        self.request.create = self.create.map(|rate| state.create_rate(*rate));
+        let polls_call = state.queue.is_idle()
+            && !state.has_driver
+            && lane.belongs_to(rt::current_id());
+        // A caller that polls its own call is woken by what it polls.
+        let (mut waker, mut no_waker) = (Some(waker), None);
+        let left = if polls_call { &mut no_waker } else { &mut waker };
+        let (arrival, answer) = state.arrive(engine, self.request, left);
+        let (ticket, position) = match arrival {
+            Arrival::Queued { ticket, position } => (ticket, position),
+            Arrival::Refused(wait) => {
+                drop(guard);
+                return Some(refused(wait, engine));
+            }
         };
-        let cell = state.open.clone();
-        if straight {
-            let place = Place { ticket, place, cell };
+        self.stage = Stage::Queued(Place { lane, ticket, position, answer, polls_call });
+        if polls_call {
             let mut nobody = Vec::new();
-            match state.step(engine, &mut nobody) {
-                Next::Call(plan) => {
-                    let call = Box::pin(call::run(engine.clone(), plan));
-                    place.cell.direct().call = Some(call);
-                    state.direct = Some((place.ticket, place.cell.clone()));
-                    self.stage = Stage::Direct(place);
-                }
-                _ => unreachable!("a queue of one has a call to send"),
-            }
-            return None;
-        }
-        self.stage = Stage::Queued(Place { ticket, place, cell });
-        if state.driving {
-            let asleep = state.asleep;
+            let Next::Call(plan) = state.step(engine, &mut nobody) else {
+                unreachable!("a queue of one has a call to send")
+            };
+            let call = Box::pin(call::run(engine.clone(), lane.clone(), plan));
+            // Before the lock is free: whoever comes next may have to take it over.
+            *lock(&lane.direct) = DirectCall::Idle(Direct { ticket, call, waker: None });
+        } else if state.has_driver {
+            let sleeps = state.driver_sleeps;
             drop(guard);
-            if asleep {
-                engine.bell.notify_one();
-            }
-        } else if driver::is_needed(state) {
-            // Whoever went straight may not be polled for long: the driver takes its call over.
-            let direct = state.direct.take();
+            lane.wake_driver(sleeps);
+        } else if driver::is_needed(state, engine) {
+            // The caller that polls the call in flight may not be polled for long.
             drop(guard);
-            let call = direct.and_then(|(ticket, cell)| take_over(engine, ticket, &cell));
-            driver::spawn(engine.clone(), call);
+            direct::hand_to_driver(engine, lane);
         }
         None
     }
 
-    /// What became of it, where that is known. If not, it is woken when it may be; one that has
-    /// just `arrived` left its waker with its place.
-    fn look(&mut self, cx: &mut Context<'_>, arrived: bool) -> Option<Told> {
-        let (place, direct) = match &self.stage {
-            Stage::Direct(place) => (place, true),
-            Stage::Queued(place) => (place, false),
-            Stage::New | Stage::Done => panic!("polled after it was ready"),
+    /// Leaves the queue, and gives back what it was granted.
+    fn leave(&mut self) {
+        let Stage::Queued(place) = std::mem::replace(&mut self.stage, Stage::Done) else { return };
+        let (engine, lane) = (self.engine, place.lane);
+        let call = place.polls_call.then(|| direct::take(lane, place.ticket)).flatten();
+        let (told, _waker, driver_sleeps, needs_driver) = {
+            let mut state = lane.lock();
+            let told = place.look_with_lock(&mut state, engine);
+            let waker = match told {
+                None => state.queue.cancel(place.ticket).1,
+                Some(_) => None,
+            };
+            let needs_driver = call.is_some() && driver::is_needed(&mut state, engine);
+            (told, waker, state.driver_sleeps, needs_driver)
         };
-        if let told @ Some(_) = place.settled() {
+        match call {
+            Some(call) if needs_driver => driver::start(engine, lane, Some(call)),
+            Some(call) => driver::start_call(engine, lane, call),
+            None => lane.wake_driver(driver_sleeps),
+        }
+        if let Some(told) = told
+            && let Some(Verdict::Call(answer, Outcome::Granted)) = told.verdict(place.answer)
+            && let Some(decided) = answer.decided()
+        {
+            engine.give_back(&decided.entry, self.request.permits);
+        }
+    }
+}
+
+impl Place<'_> {
+    /// What became of it, if that is known. If not, its caller is woken when it may be.
+    fn look(&self, engine: &Arc<Engine>, cx: &mut Context<'_>, has_just_arrived: bool) -> Option<Told> {
+        if let told @ Some(_) = self.look_at_answer() {
             return told;
         }
-        if direct && !place.cell.is_answered() {
-            let mut slot = place.cell.direct();
-            if let Some(call) = &mut slot.call {
-                if call.as_mut().poll(cx).is_pending() {
-                    slot.waker = Some(cx.waker().clone());
-                    return None;
-                }
-                slot.call = None;
+        if self.polls_call && !self.answer.is_answered() {
+            if !self.lane.belongs_to(rt::current_id()) {
+                return Some(Told::BeginAnew);
             }
-            drop(slot);
-            if let told @ Some(_) = place.settled() {
+            if direct::poll(engine, self.lane, self.ticket, cx) {
+                return None;
+            }
+            if let told @ Some(_) = self.look_at_answer() {
                 return told;
             }
-        }
-        if arrived && !direct {
+        } else if has_just_arrived {
+            // It left its waker with its place.
             return None;
         }
-        let mut state = self.engine.lock();
-        let told = place.settled_now(&mut state);
-        if told.is_none() {
-            state.queue.set_waker(place.ticket, cx.waker().clone());
-        }
+        // Neither is to be dropped under the lock.
+        let waker = cx.waker().clone();
+        let (told, _replaced) = {
+            let mut state = self.lane.lock();
+            match self.look_with_lock(&mut state, engine) {
+                Some(told) => (Some(told), Some(waker)),
+                // Polled outside of the lane's runtime, which may be parked for ever; only the
+                // client's own thread never is.
+                None if self.is_elsewhere(engine) => (Some(Told::BeginAnew), Some(waker)),
+                None => (None, state.queue.set_waker(self.ticket, waker)),
+            }
+        };
         told
     }
 
-    fn end(&mut self, told: Told) -> Verdict {
-        match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Direct(place) | Stage::Queued(place) => told.verdict(place.cell),
-            Stage::New | Stage::Done => unreachable!("only one that stands in the queue is told"),
-        }
+    fn is_elsewhere(&self, engine: &Engine) -> bool {
+        !self.lane.belongs_to(rt::current_id()) && !engine.core.is_own_lane(self.lane)
     }
-}
 
-/// Takes the call of a caller that went straight; from now on that caller is woken as any other.
-///
-/// The state must not be locked: whoever polls the call locks it in turn.
-fn take_over(engine: &Engine, ticket: Ticket, cell: &Cell) -> Option<BoxFuture<'static, ()>> {
-    let mut slot = cell.direct();
-    let call = slot.call.take()?;
-    if let Some(waker) = slot.waker.take() {
-        engine.lock().queue.leave_waker(ticket, waker);
+    fn look_at_answer(&self) -> Option<Told> {
+        self.answer.settled_here(self.position).map(Told::here)
     }
-    Some(call)
-}
 
-impl Place {
-    /// What became of it, where that is known. `state` is there to look up what the cell does not
-    /// tell.
-    fn settled_late(&self, state: &mut State) -> Option<Verdict> {
-        match state.late.remove(&self.ticket)? {
-            Late::Settled(cell, place) => {
-                let outcome = cell.late(place)?;
-                Some(verdict(cell, outcome))
+    /// With the lane locked nothing can change; outcomes out of band come first.
+    fn look_with_lock(&self, state: &mut LaneState, engine: &Engine) -> Option<Told> {
+        match state.out_of_band.remove(&self.ticket) {
+            Some(OutOfBand::Settled(answer, position)) => {
+                Some(match answer.settled(position)? {
+                    Settled::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
+                    other => Told::here(other),
+                })
             }
-            Late::Refused(wait) => Some(refused(wait, state)),
-            Late::Failed(failure) => Some(Verdict::Failed(Box::new(failure))),
-        }
-    }
-
-    fn settled(&self) -> Option<Told> {
-        // In this order: who is told otherwise is told so before the cell is answered. Looked for
-        // first, that may not be there yet when the answer, which then is not this one's, already is.
-        let outcome = self.cell.fresh(self.place)?;
-        (!self.cell.some_late()).then_some(Told::Here(outcome))
-    }
-
-    /// With the state locked nothing can change: late verdicts come first.
-    fn settled_now(&self, state: &mut State) -> Option<Told> {
-        match self.settled_late(state) {
-            Some(verdict) => Some(Told::Late(verdict)),
-            None => self.cell.fresh(self.place).map(Told::Here),
+            Some(OutOfBand::Refused(wait)) => Some(Told::Elsewhere(refused(wait, engine))),
+            Some(OutOfBand::Failed(failure)) => Some(Told::here(Settled::Failed(failure))),
+            Some(OutOfBand::LaneEnded) => Some(Told::BeginAnew),
+            None => self.answer.settled(self.position).map(Told::here),
         }
     }
 }
 
-/// What became of a request, and where that is told.
+/// What a request learns.
 enum Told {
-    /// In the cell that it holds.
-    Here(Result<Outcome, Box<Failure>>),
-    Late(Verdict),
+    /// Its outcome, by the answer that it shares.
+    Here(Outcome),
+    Elsewhere(Verdict),
+    /// Nothing, and it never will here: it begins anew in the lane of the current runtime.
+    BeginAnew,
 }
 
 impl Told {
-    /// The verdict of the request that holds this cell.
-    fn verdict(self, cell: Arc<Cell>) -> Verdict {
-        match self {
-            Told::Here(outcome) => verdict(cell, outcome),
-            Told::Late(verdict) => verdict,
+    fn here(settled: Settled) -> Self {
+        match settled {
+            Settled::Outcome(outcome) => Told::Here(outcome),
+            Settled::Failed(failure) => Told::Elsewhere(Verdict::Failed(Box::new(failure))),
+            Settled::Abandoned => Told::BeginAnew,
         }
     }
-}
 
-fn refused(wait: Wait, state: &State) -> Verdict {
-    Verdict::Queue(Box::new((wait, state.rate)))
-}
-
-fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, Box<Failure>>) -> Verdict {
-    match outcome {
-        Ok(outcome) => Verdict::Call(cell, outcome),
-        Err(failure) => Verdict::Failed(failure),
+    /// The verdict on the request that shares this answer; `None`: it begins anew.
+    fn verdict(self, answer: Arc<BatchAnswer>) -> Option<Verdict> {
+        match self {
+            Told::Here(outcome) => Some(Verdict::Call(answer, outcome)),
+            Told::Elsewhere(verdict) => Some(verdict),
+            Told::BeginAnew => None,
+        }
     }
 }
 
@@ -208,46 +234,31 @@ impl Future for Acquire<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
         let this = self.get_mut();
-        let arrived = matches!(this.stage, Stage::New);
-        if arrived && let Some(verdict) = this.arrive(cx.waker()) {
-            this.stage = Stage::Done;
-            return Poll::Ready(verdict);
-        }
-        match this.look(cx, arrived) {
-            Some(told) => Poll::Ready(this.end(told)),
-            None => Poll::Pending,
+        loop {
+            let is_new = matches!(this.stage, Stage::New);
+            if is_new && let Some(verdict) = this.arrive(cx.waker()) {
+                this.stage = Stage::Done;
+                return Poll::Ready(verdict);
+            }
+            let Stage::Queued(place) = &this.stage else { panic!("polled after it was ready") };
+            let Some(told) = place.look(this.engine, cx, is_new) else { return Poll::Pending };
+            if let Told::BeginAnew = told {
+                this.leave();
+                this.stage = Stage::New;
+                continue;
+            }
+            let stage = std::mem::replace(&mut this.stage, Stage::Done);
+            if let Stage::Queued(place) = stage
+                && let Some(verdict) = told.verdict(place.answer)
+            {
+                return Poll::Ready(verdict);
+            }
         }
     }
 }
 
 impl Drop for Acquire<'_> {
     fn drop(&mut self) {
-        let (place, direct) = match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Direct(place) => (place, true),
-            Stage::Queued(place) => (place, false),
-            Stage::New | Stage::Done => return,
-        };
-        let engine = self.engine;
-        let call = if direct { place.cell.direct().call.take() } else { None };
-        let mut state = engine.lock();
-        let settled = place.settled_now(&mut state);
-        if settled.is_none() {
-            state.queue.abandon(place.ticket);
-        }
-        let asleep = state.asleep;
-        let drive = call.is_some() && driver::is_needed(&mut state);
-        drop(state);
-        match call {
-            Some(call) if drive => driver::spawn(engine.clone(), Some(call)),
-            Some(call) => driver::spawn_call(engine, call),
-            None if asleep => engine.bell.notify_one(),
-            None => {}
-        }
-        if let Some(Verdict::Call(cell, Outcome::Granted)) =
-            settled.map(|told| told.verdict(place.cell))
-            && let Some(decided) = cell.decided()
-        {
-            engine.give_back(&decided.entry, self.request.permits);
-        }
+        self.leave();
     }
 }

@@ -1,241 +1,164 @@
-//! One call of a queue: attempted until it is answered, or until nobody wants the answer.
+//! One call of a lane: attempted until it is answered, or until nobody wants the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::{Either, select};
 
-use super::cell::{Answer, Cell, Decided, Entry};
-use super::denials::Refusal;
-use super::lease::Lease;
-use super::pool::Nanos;
-use super::refund::Refunds;
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, micros, rt};
+use super::lane::{Lane, OutOfBand};
+use super::opt_ins::lease::LeaseRequest;
+use super::opt_ins::pool::Nanos;
+use super::retry::{Attempts, retry};
+use super::tasks::{TaskGuard, Tasks};
+use super::{Engine, micros, rt};
 use crate::clock::Now;
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, Reply, RequestGroup, SeenRate,
-};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, RequestGroup, SeenRate};
 use crate::wire::entry::EntryId;
 
-/// A call that is not answered so soon takes long: those who stand behind it are dated. Until then
-/// nobody who comes has to read the clock.
+/// A call without an answer after this time is slow: the deadlines of requests behind it begin.
+/// Until then no newcomer has to read the clock.
 const SLOW: Duration = Duration::from_millis(5);
 
-/// From then on those behind it are looked after so often, until it is answered.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// From then on requests behind it are timed out this often, until it is answered.
+const EXPIRE_EVERY: Duration = Duration::from_millis(20);
 
 /// A call that has left the queue.
 pub(super) struct Plan {
     /// The callers' requests, and behind them those of a lease.
     pub(super) groups: Vec<RequestGroup>,
-    /// How many permits are asked for as a lease, in requests of one each.
-    pub(super) leased: u64,
-    /// How far ahead the call's grants are dated.
-    pub(super) hold_ms: u64,
+    pub(super) lease: Option<LeaseRequest>,
     pub(super) create: Option<Rate>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
-    pub(super) cell: Arc<Cell>,
     pub(super) seen: Option<SeenRate>,
-    /// The date of the last audit and the rate then in force.
+    /// The date of the last audit, and the rate then in force.
     pub(super) audit: Option<(i64, Rate)>,
-    /// See [`State::changes`](super::State).
-    pub(super) changes: u64,
+    /// See [`Knowledge`](super::knowledge::Knowledge).
+    pub(super) generation: u64,
+    pub(super) resets: u64,
 }
 
-/// Carries a call out and settles its callers. Dropped half-way, it fails them: nobody is left
-/// waiting for an answer that nobody awaits.
-pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
-    let mut flight = FlightGuard { engine: &engine, plan, landed: false };
-    let asked: u64 = flight.plan.groups.iter().map(|group| group.count).sum();
-    let mut attempts = Attempts::new(&engine, &flight.plan);
-    let answer = match attempts.run().await {
-        Ok(landing)
-            if landing.reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked =>
-        {
-            Err(Failure::new(
-                FailureKind::Server("a reply that does not answer every request".to_owned()),
-                Execution::Executed,
-            ))
-        }
-        Err(failure) => {
-            // Whoever was told so, or has gone away, holds no grant.
-            let permits = flight.plan.groups.iter().map(|group| group.permits * group.count).sum();
-            engine.give_back_lost(attempts.id, &attempts.lost, permits);
-            Err(failure)
-        }
-        answer => answer,
-    };
-    flight.land(answer);
+impl Plan {
+    /// How far ahead the call's grants are dated, in ms.
+    pub(super) fn hold_ms(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| lease.hold_ms)
+    }
+
+    fn has_callers(&self) -> bool {
+        self.due < Time::MAX
+    }
+}
+
+/// Carries a call out, and settles its requests.
+pub(super) async fn run(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) {
+    let mut flight = Flight::new(engine, lane, plan);
+    let answer = retry(&mut flight).await;
+    flight.end(answer);
 }
 
 /// An answer, and what its caller knows of it.
-struct Landing {
-    reply: AcquireReply,
-    id: EntryId,
+pub(super) struct Answered {
+    pub(super) reply: AcquireReply,
     /// When the millisecond of the answer's date began.
-    dated: Time,
+    pub(super) dated: Time,
     /// The end of a lease's hold.
-    hold_end: Nanos,
-    audited: bool,
+    pub(super) hold_end: Nanos,
+    pub(super) audited: bool,
 }
 
-/// The attempts of one call, until it is answered.
-struct Attempts<'a> {
-    engine: &'a Engine,
-    plan: &'a Plan,
-    id: EntryId,
+/// A call in flight. Dropped before its end, with its runtime, it is abandoned: otherwise callers
+/// would wait for an answer that nobody awaits.
+pub(super) struct Flight {
+    pub(super) engine: Arc<Engine>,
+    pub(super) lane: Arc<Lane>,
+    pub(super) plan: Plan,
+    pub(super) id: EntryId,
     /// The first deadline of those who want the answer.
     due: Time,
-    /// The dates of the entries of those whose outcome is unknown.
-    lost: Vec<i64>,
-    /// Where that of one by the server's clock is unknown: the time seen before the first such.
-    first_sent_after: Option<i64>,
+    /// The dates under which earlier attempts may have been granted something.
+    pub(super) unconfirmed: Vec<i64>,
+    /// The same of the attempt under way.
+    under_way: Option<i64>,
+    /// With the server's clock: the time seen before the first attempt that may have been granted
+    /// something.
+    unconfirmed_since: Option<i64>,
+    has_ended: bool,
+    _busy: TaskGuard,
 }
 
-impl<'a> Attempts<'a> {
-    fn new(engine: &'a Engine, plan: &'a Plan) -> Self {
-        let id = EntryId(rand::random());
-        Attempts { engine, plan, id, due: plan.due, lost: Vec::new(), first_sent_after: None }
-    }
-
-    async fn run(&mut self) -> Result<Landing, Failure> {
-        let core = &self.engine.core;
-        // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
-        // would find entries expired that are not.
-        let mut pause = Duration::from_millis(1);
-        loop {
-            let failure = match self.attempt().await {
-                Err(failure) => failure,
-                landing => return landing,
-            };
-            let passing = failure.is_passing();
-            // Once an attempt may have been carried out, no later one makes that undone.
-            let known = self.lost.is_empty() && self.first_sent_after.is_none();
-            let failure = match failure.execution {
-                Execution::NotExecuted if !known => {
-                    Failure { execution: Execution::Unknown, ..failure }
-                }
-                _ => failure,
-            };
-            if !passing {
-                return Err(failure);
-            }
-            // Those whose deadline passes meanwhile are told; the pause is the same for that.
-            let end = core.now().saturating_add(micros(pause));
-            loop {
-                look_behind(self.engine);
-                match give_up_overdue(self.engine, &self.plan.cell, &failure) {
-                    Some(next) => self.due = next,
-                    None => return Err(failure),
-                }
-                if core.now() >= end {
-                    break;
-                }
-                rt::sleep(core.until(end.min(self.due)).min(LOOK_EVERY)).await;
-            }
-            pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+impl Flight {
+    fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
+        Flight {
+            id: EntryId(rand::random()),
+            due: plan.due,
+            unconfirmed: Vec::new(),
+            under_way: None,
+            unconfirmed_since: None,
+            has_ended: false,
+            _busy: Tasks::begin(&engine.core),
+            engine,
+            lane,
+            plan,
         }
     }
 
-    async fn attempt(&mut self) -> Result<Landing, Failure> {
-        let Attempts { engine, plan, id, .. } = *self;
-        let core = &engine.core;
-        let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
-        // Before the clock is read: the hold must not end after the date that is sent.
-        let begun = core.nanos();
-        let reading = core.clock.read();
-        let (now, earlier) = match reading.now {
-            Now::At(at) => {
-                let at = self.lost.last().map_or(at, |last| at.max(last - hold_ms + 1));
-                let earlier = match self.lost.as_slice() {
-                    [] => Earlier::None,
-                    dates => Earlier::Dated(dates.to_vec()),
-                };
-                (Now::At(at), earlier)
-            }
-            Now::Server => {
-                // This attempt may still be dated in the very millisecond that was seen.
-                let since = self.server_time().await? - 1;
-                let earlier = match self.first_sent_after {
-                    None => Earlier::FirstSince(since),
-                    Some(since) => Earlier::Since(since),
-                };
-                (Now::Server, earlier)
-            }
-        };
-        let audit = audit_is_due(plan.audit, now, core.server_time.load(Ordering::Relaxed));
-        let sent = core.now();
-        let call = AcquireCall {
-            now,
-            id,
-            // What an attempt with an unknown outcome saw and applied is not known either.
-            seen: plan.seen.filter(|_| earlier.is_first()),
-            audit,
-            create: plan.create,
-            hold_ms: plan.hold_ms,
-            earlier: earlier.clone(),
-            groups: plan.groups.clone(),
-        };
-        let answer = core.store.acquire(&engine.keys, call);
-        let failure = match self.in_time(answer, Execution::Unknown).await {
-            Ok(reply) => {
-                let dated = match now {
-                    Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
-                    Now::Server => {
-                        core.saw_server_time(reply.now);
-                        core.now()
-                    }
-                };
-                let into_ms = Nanos::from(reading.into_ms) * 1000;
-                let hold = plan.hold_ms.saturating_mul(1_000_000);
-                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
-                return Ok(Landing { reply, id, dated, hold_end, audited: audit });
-            }
-            Err(failure) => failure,
-        };
-        if failure.execution == Execution::Unknown {
-            match (now, earlier) {
-                (Now::At(at), _) => self.lost.push(at.saturating_add(hold_ms)),
-                (Now::Server, Earlier::FirstSince(since)) => self.first_sent_after = Some(since),
-                (Now::Server, _) => {}
-            }
+    fn end(mut self, answer: Result<Answered, Error>) {
+        self.has_ended = true;
+        if answer.is_err() {
+            // Callers that timed out, or have gone away, hold no grant.
+            self.give_back_unconfirmed();
         }
-        Err(failure)
+        self.complete(answer);
     }
 
-    /// The last time seen of the server's clock; the server is asked where there is none.
-    async fn server_time(&mut self) -> Result<i64, Failure> {
-        let core = &self.engine.core;
+    fn give_back_unconfirmed(&mut self) {
+        let permits =
+            self.plan.groups.iter().map(|group| group.permits.saturating_mul(group.count)).sum();
+        let mut dates = std::mem::take(&mut self.unconfirmed);
+        dates.extend(self.under_way.take());
+        self.engine.give_back_unconfirmed(self.id, &dates, permits);
+    }
+
+    fn is_first_attempt(&self) -> bool {
+        self.unconfirmed.is_empty() && self.unconfirmed_since.is_none()
+    }
+
+    /// The last time seen of the server's clock; the server is asked if there is none.
+    async fn server_time(&mut self) -> Result<i64, Error> {
+        let core = self.engine.core.clone();
         let seen = core.server_time.load(Ordering::Relaxed);
         if seen > 0 {
             return Ok(seen);
         }
-        // Nothing has been asked for yet.
+        // No permits have been requested yet.
         let execution = Execution::NotExecuted;
-        let time = self.in_time(core.store.server_time(), execution).await;
-        let time = time.map_err(|failure| Failure { execution, ..failure })?;
+        let time = core.attempt_store().server_time();
+        let time = self.in_time(time, execution).await;
+        let time = time.map_err(|error| error.with_execution(execution))?;
         core.saw_server_time(time);
         Ok(time)
     }
 
-    /// Awaits an answer for as long as anybody wants it. Those whose deadline passes meanwhile are
-    /// told at once, and that the call is `unanswered` so.
+    /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
+    /// get a timeout at once, with this `execution`.
     async fn in_time<T>(
         &mut self,
         mut answer: Reply<T>,
-        unanswered: Execution,
-    ) -> Result<T, Failure> {
-        let engine = self.engine;
-        let core = &engine.core;
+        execution: Execution,
+    ) -> Result<T, Error> {
+        // In process the answer is there already.
+        if let Some(answer) = (&mut answer).now_or_never() {
+            return answer;
+        }
+        let core = self.engine.core.clone();
         let mut look_at = core.now().saturating_add(micros(SLOW));
-        // A call that is due at no time asks for nobody.
-        if self.due < Time::MAX {
+        if self.plan.has_callers() {
             match core.busy_poll.answer(answer, core.until(self.due)).await {
                 Ok(answer) => return answer,
                 Err(pending) => answer = pending,
@@ -250,19 +173,194 @@ impl<'a> Attempts<'a> {
             }
             let now = core.now();
             if now >= look_at {
-                look_behind(engine);
-                look_at = now.saturating_add(micros(LOOK_EVERY));
+                expire_waiters_behind(&self.engine, &self.lane);
+                look_at = now.saturating_add(micros(EXPIRE_EVERY));
             }
             if now < self.due {
                 continue;
             }
-            let late = Failure::new(FailureKind::Timeout, unanswered);
-            match give_up_overdue(engine, &self.plan.cell, &late) {
-                Some(next) => self.due = next,
-                None => return Err(late),
-            }
+            self.expire(&Error::new(ErrorKind::Timeout, execution))?;
         }
     }
+
+    /// Gives `error` to callers in flight whose deadline has passed; fails if nobody is left.
+    fn expire(&mut self, error: &Error) -> Result<(), Error> {
+        let wake = {
+            let mut state = self.lane.lock();
+            let (expired, next) = state.queue.expire_in_flight(self.engine.core.now());
+            let wake = state.tell(expired, || OutOfBand::Failed(error.clone()));
+            if let Some(next) = next {
+                self.due = next;
+            } else {
+                drop(state);
+                wake.into_iter().for_each(Waker::wake);
+                return Err(error.clone());
+            }
+            wake
+        };
+        wake.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// Gives `error` to callers in flight that do not wait for permits.
+    fn fail_those_that_do_not_wait(&self, error: &Error) {
+        let wake = {
+            let mut state = self.lane.lock();
+            let failed = state.queue.fail_those_that_do_not_wait();
+            state.tell(failed, || OutOfBand::Failed(error.clone()))
+        };
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Attempts for Flight {
+    type Output = Answered;
+
+    async fn attempt(&mut self) -> Result<Answered, Error> {
+        loop {
+            if let Some(answered) = self.attempt_once().await? {
+                return Ok(answered);
+            }
+            // It came late: it is confirmed by another attempt, at once.
+            self.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?;
+        }
+    }
+
+    async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {
+        // Once an attempt may have been carried out, no later one makes that undone.
+        let error = match error.execution() {
+            Execution::NotExecuted if !self.is_first_attempt() => {
+                error.with_execution(Execution::Unknown)
+            }
+            _ => error,
+        };
+        // The second failure to reach the server: it is away, and a caller that does not wait has
+        // its answer. One failure may be a connection that was lost while nobody used it.
+        let is_certain = error.execution() == Execution::NotExecuted && pause > RECONNECT_PAUSE;
+        if is_certain {
+            self.fail_those_that_do_not_wait(&error);
+        }
+        // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
+        let core = self.engine.core.clone();
+        let end = core.now().saturating_add(micros(pause));
+        loop {
+            expire_waiters_behind(&self.engine, &self.lane);
+            if self.plan.has_callers() {
+                self.expire(&error)?;
+            }
+            if core.now() >= end {
+                return Ok(());
+            }
+            rt::sleep(core.until(end.min(self.due)).min(EXPIRE_EVERY)).await;
+        }
+    }
+}
+
+/// The pause after which a lost connection has been replaced.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(1);
+
+impl Flight {
+    /// One attempt. `None`: it was answered so late that its grants must be confirmed first.
+    async fn attempt_once(&mut self) -> Result<Option<Answered>, Error> {
+        let engine = self.engine.clone();
+        let core = &engine.core;
+        let hold_ms = i64::try_from(self.plan.hold_ms()).unwrap_or(i64::MAX);
+        // Before the clock is read: the hold must not end after the date that is sent.
+        let begun = core.nanos();
+        let reading = core.clock.read();
+        let (now, earlier) = match reading.now {
+            Now::At(at) => {
+                let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                let earlier = match self.unconfirmed.as_slice() {
+                    [] => Earlier::None,
+                    dates => Earlier::Dated(dates.to_vec()),
+                };
+                (Now::At(at), earlier)
+            }
+            Now::Server => {
+                // This attempt may still be dated in the very millisecond that was seen.
+                let since = self.server_time().await? - 1;
+                let earlier = match self.unconfirmed_since {
+                    None => Earlier::FirstSince(since),
+                    Some(since) => Earlier::Since(since),
+                };
+                (Now::Server, earlier)
+            }
+        };
+        let audit = audit_is_due(self.plan.audit, now, core.server_time.load(Ordering::Relaxed));
+        let sent = core.now();
+        let call = AcquireCall {
+            now,
+            id: self.id,
+            // What an attempt with an unknown outcome has seen and applied is not known either.
+            seen: self.plan.seen.filter(|_| earlier.is_first()),
+            audit,
+            create: self.plan.create,
+            hold_ms: self.plan.hold_ms(),
+            earlier: earlier.clone(),
+            groups: self.plan.groups.clone(),
+        };
+        if let Now::At(at) = now {
+            self.under_way = Some(at.saturating_add(hold_ms));
+        }
+        let answer = core.attempt_store().acquire(&engine.keys, call);
+        let answer = self.in_time(answer, Execution::Unknown).await;
+        let took = core.now().saturating_sub(sent);
+        let under_way = self.under_way.take();
+        let error = match answer {
+            Ok(reply) => {
+                let asked: u64 = self.plan.groups.iter().map(|group| group.count).sum();
+                if reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked {
+                    let detail = "a reply that does not answer every request";
+                    return Err(Error::new(ErrorKind::Server, Execution::Executed)
+                        .with_detail(detail));
+                }
+                let dated = match now {
+                    Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
+                    Now::Server => {
+                        core.saw_server_time(reply.now);
+                        core.now()
+                    }
+                };
+                let is_late = core.latency.is_late(took, reply.rate.interval_ms());
+                core.latency.record(core.now(), took);
+                if is_late && self.plan.has_callers() && grants(&reply) {
+                    self.remember(under_way, &earlier);
+                    return Ok(None);
+                }
+                let into_ms = Nanos::from(reading.into_ms) * 1000;
+                let hold = self.plan.hold_ms().saturating_mul(1_000_000);
+                let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
+                return Ok(Some(Answered { reply, dated, hold_end, audited: audit }));
+            }
+            Err(error) => error,
+        };
+        if error.execution() == Execution::Unknown {
+            self.remember(under_way, &earlier);
+        }
+        Err(error)
+    }
+
+    /// An attempt may have been granted something that its callers have not got.
+    fn remember(&mut self, date: Option<i64>, earlier: &Earlier) {
+        self.unconfirmed.extend(date);
+        if let Earlier::FirstSince(since) = earlier {
+            self.unconfirmed_since = Some(*since);
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.give_back_unconfirmed();
+            self.abandon();
+        }
+    }
+}
+
+fn grants(reply: &AcquireReply) -> bool {
+    reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted)
 }
 
 /// An audit is asked for once an interval at most, and once a second at most.
@@ -275,164 +373,15 @@ fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
     now.abs_diff(last) >= rate.interval_ms().max(1000)
 }
 
-/// The call in flight takes long: tells those behind it whose deadline has passed.
-fn look_behind(engine: &Engine) {
+/// The call in flight is slow: times out requests behind it whose deadline has passed.
+fn expire_waiters_behind(engine: &Engine, lane: &Lane) {
     let now = engine.core.now();
-    let mut state = engine.lock();
-    state.queue.call_is_slow(now);
-    let overdue = state.queue.overdue_behind(now);
-    let late = Failure::new(FailureKind::Timeout, Execution::NotExecuted);
-    let wake = state.fail_late(overdue, &late);
-    drop(state);
+    let wake = {
+        let mut state = lane.lock();
+        state.queue.call_is_slow(now);
+        let expired = state.queue.expire_behind(now);
+        let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
+        state.tell(expired, || OutOfBand::Failed(late.clone()))
+    };
     wake.into_iter().for_each(Waker::wake);
-}
-
-/// Tells those in flight whose deadline has passed; answers when the next one's does, if anybody is
-/// left.
-fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> Option<Time> {
-    let mut state = engine.lock();
-    let (overdue, next) = state.queue.overdue(engine.core.now());
-    if !overdue.is_empty() {
-        cell.settle_some_late();
-    }
-    let wake = state.fail_late(overdue, failure);
-    drop(state);
-    wake.into_iter().for_each(Waker::wake);
-    next
-}
-
-/// Takes the answers to the last so many requests out of an answer, and says how many of them were
-/// granted.
-fn granted_of_last(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
-    let mut left = requests;
-    let mut granted = 0;
-    while let Some(group) = outcomes.last_mut().filter(|_| left > 0) {
-        let count = group.count.min(left);
-        left -= count;
-        group.count -= count;
-        if group.outcome == Outcome::Granted {
-            granted += count;
-        }
-        if group.count == 0 {
-            outcomes.pop();
-        }
-    }
-    granted
-}
-
-/// A call in flight: lands once, and on drop where it has not.
-struct FlightGuard<'a> {
-    engine: &'a Arc<Engine>,
-    plan: Plan,
-    landed: bool,
-}
-
-impl FlightGuard<'_> {
-    fn land(&mut self, answer: Result<Landing, Failure>) {
-        self.landed = true;
-        let engine = self.engine;
-        let mut state = engine.lock();
-        let mut left = Vec::new();
-        let mut busy = None;
-        let wake = match answer {
-            Ok(Landing { mut reply, id, dated, hold_end, audited }) => {
-                // Whoever has never seen the rate has not applied it by an error.
-                let applied =
-                    reply.outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
-                if applied || state.seen.is_some() {
-                    state.seen = Some(reply.rate.into());
-                }
-                let old = state.rate.replace(reply.rate);
-                let other_rate = old.is_some_and(|old| old != reply.rate);
-                if audited || state.audited.is_none() {
-                    state.audited = Some(reply.now);
-                }
-                let now = engine.core.now();
-                if let Some(denials) = engine.denials.get() {
-                    let granted =
-                        reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
-                    // The answer does not know what has come back since it was asked for, nor
-                    // what this client holds.
-                    let holds =
-                        engine.leasing.get().map(|leasing| state.leases.held(&leasing.pool));
-                    let is_new = state.changes == self.plan.changes && holds.unwrap_or(0) == 0;
-                    let refusal =
-                        Refusal::of(&self.plan.groups, &reply.outcomes).filter(|_| is_new);
-                    denials.answered(now, dated, refusal, granted || other_rate, reply.rate);
-                }
-                let leased = granted_of_last(&mut reply.outcomes, self.plan.leased);
-                let waits = |group: &OutcomeGroup| matches!(group.outcome, Outcome::Waiting(_));
-                let somebody_waits = reply.outcomes.iter().any(waits);
-                let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
-                let mut settled = state.queue.replied(now, dated, rate, reply.outcomes);
-                let entry = Arc::new(Entry {
-                    id,
-                    date: reply.entry_date,
-                    granted: settled.granted + leased,
-                    refunds: Refunds::default(),
-                });
-                if settled.unwanted > 0 {
-                    left.push((entry.clone(), settled.unwanted));
-                }
-                let decided = Decided {
-                    engine: engine.clone(),
-                    entry: entry.clone(),
-                    rate: reply.rate,
-                    left: u64::try_from(reply.left).unwrap_or(0),
-                    outcomes: std::mem::take(&mut settled.outcomes),
-                    fresh_from: settled.fresh_from,
-                };
-                let wake = state.settle(&self.plan.cell, settled, Answer::Decided(decided));
-                if other_rate || somebody_waits {
-                    // What is held back would be used by those who come after whoever waits.
-                    engine.end_leases_locked(&mut state, &mut left);
-                }
-                if leased > 0 {
-                    let lease = Lease { entry, permits: leased as u32, end: hold_end };
-                    if somebody_waits || state.closed {
-                        left.push((lease.entry, leased));
-                    } else {
-                        engine.take_lease_in(&mut state, lease, &mut left);
-                    }
-                }
-                // Whoever waits for the end of it all must not miss what follows.
-                busy = (!left.is_empty()).then(|| Tasks::begin(&engine.core));
-                wake
-            }
-            Err(failure) => {
-                if failure.execution == Execution::Unknown {
-                    state.seen = None;
-                }
-                let settled = match failure.kind {
-                    FailureKind::NotInitialized(_) => state.queue.uninitialized(),
-                    _ => state.queue.failed(),
-                };
-                let fresh = settled.fresh;
-                state.settle(&self.plan.cell, settled, Answer::Failed { failure, fresh })
-            }
-        };
-        state.direct = None;
-        let asleep = state.asleep;
-        let drive = driver::is_needed(&mut state);
-        drop(state);
-        if asleep {
-            engine.bell.notify_one();
-        }
-        if drive {
-            driver::spawn(engine.clone(), None);
-        }
-        engine.give_back_all(left);
-        drop(busy);
-        wake.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Drop for FlightGuard<'_> {
-    fn drop(&mut self) {
-        if !self.landed {
-            self.land(Err(Failure::new(FailureKind::Unavailable, Execution::Unknown).with_source(
-                std::io::Error::other("the runtime that carried the call was shut down"),
-            )));
-        }
-    }
 }

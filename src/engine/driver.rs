@@ -1,41 +1,53 @@
-//! The task that carries a queue's calls while somebody stands in it.
+//! The task that makes a lane's calls while requests are pending.
 
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Engine, Next, State, call, micros, rt};
-use crate::error::{Execution, Failure, FailureKind};
 use futures::future::BoxFuture;
 
-/// Before a call the driver lets others run until the queue stops growing: those who were just
-/// answered, and come again, then share the next call. At most for so many turns, unless each
-/// further one brings so many that the client is busy all the time; and at most for so long.
+use super::lane::{Lane, LaneState, Next, OutOfBand};
+use super::tasks::Tasks;
+use super::{Engine, call, micros, rt};
+
+/// Before a call the driver lets others run until the queue stops growing: callers that have just
+/// been answered, and come again, then share the next call. It does so for this many turns, unless
+/// each further one brings so many that the client is busy all the time, and for this long at most.
 const GATHER_TURNS: usize = 8;
 const GATHER_FAST: usize = 16;
 const GATHER_LONGEST: Duration = Duration::from_millis(2);
 
-/// Where so many stand there the call goes, and others run while it is under way. While as many
-/// tasks are ready to run besides, it goes when there are the most.
+/// With this many requests the call is sent, and others run while it is in flight. If as many tasks
+/// are ready to run besides, it is sent with the most that it takes at once.
 const GATHER_ENOUGH: usize = 512;
 const GATHER_MOST: usize = 2048;
 
-/// Whether a driver must be started; the caller then must do it.
-pub(super) fn is_needed(state: &mut State) -> bool {
-    let nothing_to_do = state.queue.is_idle() && !state.leases.is_call_wanted();
-    if state.driving || nothing_to_do || !rt::can_spawn() {
+/// Whether a driver must be started; the caller must then do it, once the lock is free.
+#[must_use]
+pub(super) fn is_needed(state: &mut LaneState, engine: &Engine) -> bool {
+    let nothing_to_do = state.queue.is_idle() && !engine.wants_call();
+    if state.has_driver || nothing_to_do || state.has_ended {
         return false;
     }
-    state.driving = true;
+    state.has_driver = true;
     true
 }
 
-/// Starts the driver of a queue. It first finishes `call`, the one of a caller that went straight.
-pub(super) fn spawn(engine: Arc<Engine>, call: Option<BoxFuture<'static, ()>>) {
-    let guard = super::Tasks::begin(&engine.core);
-    rt::spawn(async move {
-        let _guard = guard;
-        let mut driver = Driver { engine: &engine, done: false };
+/// Starts the driver of a lane that [`is_needed`]. It first finishes `call`, one that a caller has
+/// polled so far.
+pub(super) fn start(
+    engine: &Arc<Engine>,
+    lane: &Arc<Lane>,
+    call: Option<BoxFuture<'static, ()>>,
+) {
+    let runtime = lane.lock().runtime.clone();
+    // Made before the task: a runtime that is ending drops the task before its first poll, and then
+    // its drop must still say that there is no driver. Otherwise nobody would start another one.
+    let mut driver = Driver { engine: engine.clone(), lane: lane.clone(), is_done: false };
+    let Some(runtime) = runtime else { return };
+    let busy = Tasks::begin(&engine.core);
+    runtime.spawn(async move {
+        let _busy = busy;
         if let Some(call) = call {
             call.await;
         }
@@ -43,87 +55,92 @@ pub(super) fn spawn(engine: Arc<Engine>, call: Option<BoxFuture<'static, ()>>) {
     });
 }
 
-/// Carries on the call of a caller that went straight and has given up, where there is a driver
-/// already. With no runtime the call ends here, and fails whoever shares it.
-pub(super) fn spawn_call(engine: &Arc<Engine>, call: BoxFuture<'static, ()>) {
-    if rt::can_spawn() {
-        let guard = super::Tasks::begin(&engine.core);
-        rt::spawn(async move {
-            let _guard = guard;
-            call.await;
-        });
-    }
+/// Carries on the call of a caller that has gone away, beside a driver that waits for its end.
+pub(super) fn start_call(engine: &Arc<Engine>, lane: &Lane, call: BoxFuture<'static, ()>) {
+    let runtime = lane.lock().runtime.clone();
+    let Some(runtime) = runtime else { return };
+    let busy = Tasks::begin(&engine.core);
+    runtime.spawn(async move {
+        let _busy = busy;
+        call.await;
+    });
 }
 
-struct Driver<'a> {
-    engine: &'a Arc<Engine>,
-    done: bool,
+struct Driver {
+    engine: Arc<Engine>,
+    lane: Arc<Lane>,
+    is_done: bool,
 }
 
-impl Driver<'_> {
+impl Driver {
     async fn drive(&mut self) {
-        let engine = self.engine;
+        let (engine, lane) = (self.engine.clone(), self.lane.clone());
         loop {
             self.gather().await;
             let mut wake = Vec::new();
             let next = {
-                let mut state = engine.lock();
-                let next = state.step(engine, &mut wake);
-                state.asleep = matches!(next, Next::InFlight | Next::SleepUntil(_));
+                let mut state = lane.lock();
+                let next = state.step(&engine, &mut wake);
+                state.driver_sleeps = matches!(next, Next::InFlight | Next::SleepUntil(_));
                 if matches!(next, Next::Idle) {
-                    state.driving = false;
-                    self.done = true;
+                    state.has_driver = false;
+                    self.is_done = true;
+                    lane.release_if_ended(&mut state);
                 }
                 next
             };
             wake.into_iter().for_each(Waker::wake);
             match next {
                 Next::Idle => return,
-                Next::Call(plan) => call::run(engine.clone(), plan).await,
-                Next::InFlight => engine.bell.notified().await,
+                Next::Call(plan) => call::run(engine.clone(), lane.clone(), plan).await,
+                Next::InFlight => lane.driver_wakeup.notified().await,
                 Next::SleepUntil(time) => {
                     let timer = rt::sleep_until(engine.core.instant_of(time));
-                    let rung = engine.bell.notified();
-                    futures::pin_mut!(timer, rung);
-                    futures::future::select(timer, rung).await;
+                    let wakeup = lane.driver_wakeup.notified();
+                    futures::pin_mut!(timer, wakeup);
+                    futures::future::select(timer, wakeup).await;
                 }
             }
         }
     }
 
     async fn gather(&self) {
-        let mut gathered = self.engine.lock().queue.fresh();
-        let end = self.engine.core.now().saturating_add(micros(GATHER_LONGEST));
+        let (engine, lane) = (&self.engine, &self.lane);
+        let mut gathered = lane.lock().queue.new_requests();
+        let end = engine.core.now().saturating_add(micros(GATHER_LONGEST));
         let mut turns = 0;
-        while gathered < GATHER_ENOUGH
-            || gathered < GATHER_MOST && rt::ready_tasks() >= GATHER_ENOUGH
-        {
+        while gathered < GATHER_ENOUGH || gathered < GATHER_MOST && self.has_many_ready_tasks() {
             rt::yield_now().await;
             turns += 1;
             let before = gathered;
-            gathered = self.engine.lock().queue.fresh();
+            gathered = lane.lock().queue.new_requests();
             let grown = gathered.saturating_sub(before);
-            let slow = turns >= GATHER_TURNS && grown < GATHER_FAST;
-            if grown == 0 || slow || self.engine.core.now() >= end {
+            let is_slow = turns >= GATHER_TURNS && grown < GATHER_FAST;
+            if grown == 0 || is_slow || engine.core.now() >= end {
                 return;
             }
         }
     }
+
+    fn has_many_ready_tasks(&self) -> bool {
+        rt::current().is_some_and(|runtime| rt::ready_tasks(&runtime) >= GATHER_ENOUGH)
+    }
 }
 
-impl Drop for Driver<'_> {
-    /// The runtime is going down with callers of another one in the queue: they are told.
+impl Drop for Driver {
+    /// The task was dropped: its runtime is ending. Callers elsewhere begin anew.
     fn drop(&mut self) {
-        if self.done {
+        if self.is_done {
             return;
         }
-        let mut state = self.engine.lock();
-        state.driving = false;
-        let failure = Failure::new(FailureKind::Unavailable, Execution::NotExecuted)
-            .with_source(std::io::Error::other("the runtime that drove the queue was shut down"));
-        let drained = state.queue.drain();
-        let wake = state.fail_late(drained, &failure);
-        drop(state);
+        let wake = {
+            let mut state = self.lane.lock();
+            state.has_driver = false;
+            let drained = state.queue.drain();
+            let wake = state.tell(drained, || OutOfBand::LaneEnded);
+            self.lane.release_if_ended(&mut state);
+            wake
+        };
         wake.into_iter().for_each(Waker::wake);
     }
 }

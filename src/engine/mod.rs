@@ -1,120 +1,108 @@
-//! The async shell around the queue: one engine per limiter and client.
+//! The async shell around the queue: one engine per limiter and client, one lane per runtime.
 //!
-//! A caller that finds nobody before it sends its own call ([`acquire`]). Whoever comes meanwhile
-//! stands in the queue, and a driver task ([`driver`]) exists for as long as somebody does. What a
-//! call settles is written once into the [`cell::Cell`] that its callers share.
+//! A caller that finds the queue empty polls its own call ([`acquire`], [`direct`]). Requests that
+//! arrive meanwhile wait in the queue, and a driver task ([`driver`]) exists while any do. What a
+//! call decides is written once into the [`answer::BatchAnswer`] that its callers share. What its
+//! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::error::{Execution, Failure, FailureKind};
-use crate::queue::{Call, Queue, Settled, Step, Ticket, Time, Turn};
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{Outcome, RequestGroup, SeenRate, Store, Wait};
+use crate::store::{Reply, SeenRate, Store};
 use crate::wire::keys::Keys;
 
 pub(crate) mod acquire;
-pub(crate) mod busy_poll;
+pub(crate) mod answer;
 mod call;
-pub(crate) mod cell;
-mod denials;
+mod complete;
+mod direct;
 mod driver;
-mod keeper;
-mod lease;
-mod leasing;
-pub(crate) mod local;
+mod knowledge;
+mod lane;
+mod latency;
 #[cfg(all(test, shuttle))]
 mod model_tests;
-pub(crate) mod pool;
+pub(crate) mod opt_ins;
 mod refund;
+mod reset;
+mod retry;
 mod rt;
+mod runtimes;
+mod tasks;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
-use busy_poll::BusyPoll;
-use call::Plan;
-use cell::{Answer, Cell};
-use denials::Denials;
-use lease::{Leases, Leasing};
-use pool::Nanos;
-use rt::{Mutex, MutexGuard};
-
-/// The pauses between attempts of a call that failed for now: each twice the one before.
-pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+use knowledge::Knowledge;
+use lane::Lanes;
+use latency::Latency;
+use opt_ins::OptIns;
+use opt_ins::busy_poll::BusyPoll;
+use opt_ins::pool::Nanos;
+use retry::{Repeat, UntilDeadline, retry};
+use rt::{Mutex, MutexGuard, lock};
+use runtimes::Runtimes;
+pub(crate) use tasks::Tasks;
 
 /// What all limiters of one client share.
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
+    /// How long one attempt of a call may take.
+    pub(crate) attempt: Duration,
+    attempt_store: Box<dyn Store>,
     pub(crate) clock: Clock,
     /// The origin of the queues' time.
     pub(crate) origin: Instant,
     /// The last time seen of the store's own clock, epoch ms; 0 for none.
-    pub(crate) server_time: AtomicI64,
-    pub(crate) busy_poll: BusyPoll,
-    /// Calls and refunds under way in the background.
+    server_time: AtomicI64,
+    busy_poll: BusyPoll,
+    latency: Latency,
+    runtimes: Runtimes,
+    /// Calls, and refunds in the background.
     pub(crate) tasks: Tasks,
 }
 
-/// The queue of one limiter in one client, and what drives it.
+/// One limiter in one client.
 pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
-    /// Denials that are remembered, where its user wants them to be.
-    denials: OnceLock<Denials>,
-    /// Permits that are taken ahead, where its user wants them to be.
-    leasing: OnceLock<Leasing>,
-    state: Apart<Mutex<State>>,
-    /// Rung when a sleeping driver has something to look at.
-    bell: Notify,
-}
-
-/// In cache lines of its own: who writes to it does not slow down those who read what stands beside.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
-
-struct State {
-    queue: Queue<Waker>,
-    /// The cell of those who arrive now.
-    open: Arc<Cell>,
-    /// What became of those who are not settled by the cell they hold.
-    late: HashMap<Ticket, Late>,
-    /// A driver task exists.
-    driving: bool,
-    /// It waits for a time or for the bell.
-    asleep: bool,
-    /// The call in flight of a caller that went straight, until a driver takes it over.
-    direct: Option<(Ticket, Arc<Cell>)>,
-    closed: bool,
-    /// The rate this client last saw.
-    seen: Option<SeenRate>,
-    /// The rate in force at the last answer.
-    rate: Option<Rate>,
-    /// The date of the last audit, or of the first answer; epoch ms.
-    audited: Option<i64>,
-    /// The rates that handles carry.
-    carried: Vec<Rate>,
-    /// Goes up when permits may have come back: what was decided before says nothing any more.
-    changes: u64,
-    leases: Leases,
-}
-
-enum Late {
-    Settled(Arc<Cell>, usize),
-    Refused(Wait),
-    Failed(Failure),
+    opt_ins: OptIns,
+    knowledge: Mutex<Knowledge>,
+    lanes: Lanes,
+    /// Held while a runtime gets its lane.
+    opening: Mutex<()>,
+    closed: AtomicBool,
 }
 
 impl Core {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        attempt: Duration,
+        busy_poll: BusyPoll,
+    ) -> Self {
+        Core {
+            attempt_store: store.within(attempt),
+            store,
+            attempt,
+            clock,
+            origin: rt::now(),
+            server_time: AtomicI64::new(0),
+            busy_poll,
+            latency: Latency::default(),
+            runtimes: Runtimes::default(),
+            tasks: Tasks::default(),
+        }
+    }
+
     /// The time of the queues.
     pub(crate) fn now(&self) -> Time {
         micros(rt::now().saturating_duration_since(self.origin))
@@ -131,13 +119,18 @@ impl Core {
         rt::now() + self.until(time)
     }
 
-    /// How long it is until then; no more than a day, which is as good as for ever here.
+    /// How long it is until then; a day at most, which no timer here outlasts.
     fn until(&self, time: Time) -> Duration {
         Duration::from_micros(time.saturating_sub(self.now())).min(Duration::from_secs(86_400))
     }
 
-    pub(crate) fn saw_server_time(&self, epoch_ms: i64) {
+    fn saw_server_time(&self, epoch_ms: i64) {
         self.server_time.fetch_max(epoch_ms, Ordering::Relaxed);
+    }
+
+    /// The store, for one attempt of an acquire.
+    fn attempt_store(&self) -> &dyn Store {
+        &*self.attempt_store
     }
 }
 
@@ -146,236 +139,111 @@ pub(crate) fn micros(duration: Duration) -> Time {
     Time::try_from(duration.as_micros()).unwrap_or(Time::MAX)
 }
 
+/// This much later; a year at most, as a later time may not be representable.
+pub(crate) fn instant_after(duration: Duration) -> Instant {
+    rt::now() + duration.min(Duration::from_secs(365 * 86_400))
+}
+
 impl Engine {
     pub(crate) fn new(name: Arc<str>, keys: Keys, core: Arc<Core>) -> Self {
         Engine {
             name,
             keys,
             core,
-            denials: OnceLock::new(),
-            leasing: OnceLock::new(),
-            state: Apart(Mutex::new(State {
-                queue: Queue::default(),
-                open: Arc::default(),
-                late: HashMap::new(),
-                driving: false,
-                asleep: false,
-                direct: None,
-                closed: false,
-                seen: None,
-                rate: None,
-                audited: None,
-                carried: Vec::new(),
-                changes: 0,
-                leases: Leases::default(),
-            })),
-            bell: Notify::new(),
+            opt_ins: OptIns::default(),
+            knowledge: Mutex::new(Knowledge::default()),
+            lanes: Lanes::new(),
+            opening: Mutex::new(()),
+            closed: AtomicBool::new(false),
         }
     }
 
-    /// Permits may have come back, or the rate may be another one: waiting requests ask at once.
-    pub(crate) fn ask_again(&self) {
-        let mut state = self.lock();
-        state.queue.ask_again();
-        self.forget_denials(&mut state);
-        if state.asleep {
-            drop(state);
-            self.bell.notify_one();
+    /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
+    /// and remembered denials are forgotten.
+    pub(crate) fn permits_came_back(&self) {
+        self.forget_denials(&mut self.knowledge());
+        for lane in self.lanes.iter() {
+            let driver_sleeps = {
+                let mut state = lane.lock();
+                state.queue.ask_now();
+                state.driver_sleeps
+            };
+            lane.wake_driver(driver_sleeps);
         }
     }
 
-    /// This client has set the rate itself: what was leased under the old one is given up.
-    pub(crate) fn set_seen_rate(self: &Arc<Self>, rate: Rate) {
-        self.end_leases();
-        let mut state = self.lock();
-        state.seen = Some(rate.into());
-        state.rate = Some(rate);
-        self.forget_denials(&mut state);
+    /// Attempts `call` until it is answered or the deadline passes.
+    pub(crate) async fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: Operation,
+        deadline: Duration,
+        call: impl Fn(&dyn Store, &Keys) -> Reply<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.is_closed() {
+            return Err(closed());
+        }
+        let engine = self.clone();
+        let (repeat, limit) = match operation.is_idempotent() {
+            // A lost answer leaves time to ask again.
+            true => (Repeat::Idempotent, deadline.min(self.core.attempt.max(deadline / 3))),
+            false => (Repeat::NotExecuted, deadline),
+        };
+        let attempts = async move {
+            let mut attempts = UntilDeadline {
+                deadline: instant_after(deadline),
+                limit,
+                repeat,
+                is_unknown: false,
+                call: move |limit| call(&*engine.core.store.within(limit), &engine.keys),
+            };
+            retry(&mut attempts).await
+        };
+        self.core.in_runtime(attempts).await
     }
 
     /// The rate in force at the last answer.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.lock().rate
+        self.knowledge().rate
     }
 
-    /// What this client last saw may have been replaced by itself, with an unknown outcome.
-    pub(crate) fn forget_seen_rate(&self) {
-        self.lock().seen = None;
-    }
-
-    /// The rate this client last saw.
+    /// What this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
-        self.lock().seen
+        self.knowledge().seen
     }
 
-    /// Whether nobody stands in the queue and no call is in flight.
+    /// Whether no request is pending and no call is in flight.
+    #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        let state = self.lock();
-        state.queue.is_idle() && !state.driving
+        self.lanes.iter().all(|lane| {
+            let state = lane.lock();
+            state.queue.is_idle() && !state.has_driver
+        })
     }
 
-    /// Fails all who wait, and all who come; a call in flight is still answered.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Fails all pending requests, and all that arrive later; a call in flight is still answered.
     pub(crate) fn close(self: &Arc<Self>) {
-        let mut left = Vec::new();
-        let mut state = self.lock();
-        state.closed = true;
-        self.forget_denials(&mut state);
-        self.end_leases_locked(&mut state, &mut left);
-        let drained = state.queue.drain();
-        let wake = state.fail_late(drained, &closed());
-        drop(state);
-        self.bell.notify_one();
-        self.give_back_all(left);
-        wake.into_iter().for_each(Waker::wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// What to do next. Those who are refused before it are told by the caller's waking `wake`.
-    fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
-        let Turn { step, refused } = self.queue.step(engine.core.now());
-        if !refused.is_empty() {
-            self.open.settle_some_late();
-        }
-        for (ticket, wait, waker) in refused {
-            self.late.insert(ticket, Late::Refused(wait));
-            wake.extend(waker);
-        }
-        match step {
-            Step::Call(call) => {
-                // Where somebody has waited already, nothing is taken ahead of the queue.
-                let leased = if self.queue.asks_again() { 0 } else { self.lease_wanted(engine) };
-                Next::Call(self.plan(engine, call, leased))
-            }
-            Step::SleepUntil(time) => Next::SleepUntil(time),
-            Step::InFlight => Next::InFlight,
-            Step::Idle if self.leases.is_call_wanted() => match self.lease_wanted(engine) {
-                0 => Next::Idle,
-                leased => {
-                    let call = self.queue.call_for_nobody();
-                    Next::Call(self.plan(engine, call, leased))
-                }
-            },
-            Step::Idle => Next::Idle,
-        }
-    }
-
-    /// The number of a rate that a handle carries.
-    fn carried(&mut self, rate: Rate) -> u16 {
-        let known = self.carried.iter().position(|carried| *carried == rate);
-        let index = known.unwrap_or_else(|| {
-            // Nobody carries thousands of rates for one limiter; if so, the last ones are one.
-            if self.carried.len() > usize::from(u16::MAX) {
-                self.carried.pop();
-            }
-            self.carried.push(rate);
-            self.carried.len() - 1
+        self.closed.store(true, Ordering::Release);
+        self.with_leftovers(|knowledge, left| {
+            self.forget_denials(knowledge);
+            self.end_leases_locked(knowledge, left);
         });
-        index as u16
-    }
-
-    fn plan(&mut self, engine: &Engine, call: Call, leased: u64) -> Plan {
-        let mut groups = call.groups;
-        let mut hold_ms = 0;
-        if let Some(leasing) = engine.leasing.get().filter(|_| leased > 0) {
-            groups.push(RequestGroup { permits: 1, patience_ms: 0, count: leased });
-            hold_ms = leasing.hold_ms();
-        }
-        Plan {
-            groups,
-            leased,
-            hold_ms,
-            create: call.create.map(|index| self.carried[usize::from(index)]),
-            due: call.due,
-            cell: std::mem::take(&mut self.open),
-            seen: self.seen,
-            audit: self.audited.zip(self.rate),
-            changes: self.changes,
+        for lane in self.lanes.iter() {
+            let wake = self.fail_pending(&mut lane.lock());
+            lane.driver_wakeup.notify_one();
+            wake.into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Writes down what a call settled; answers whom to wake.
-    fn settle(&mut self, cell: &Arc<Cell>, settled: Settled<Waker>, answer: Answer) -> Vec<Waker> {
-        for (ticket, place) in settled.late {
-            self.late.insert(ticket, Late::Settled(cell.clone(), place));
-        }
-        cell.answer(answer);
-        settled.wake
-    }
-
-    fn fail_late(&mut self, failed: Vec<(Ticket, Option<Waker>)>, failure: &Failure) -> Vec<Waker> {
-        if !failed.is_empty() {
-            self.open.settle_some_late();
-        }
-        let mut wake = Vec::with_capacity(failed.len());
-        for (ticket, waker) in failed {
-            self.late.insert(ticket, Late::Failed(failure.clone()));
-            wake.extend(waker);
-        }
-        wake
+    fn knowledge(&self) -> MutexGuard<'_, Knowledge> {
+        lock(&self.knowledge)
     }
 }
 
-enum Next {
-    Call(Plan),
-    SleepUntil(Time),
-    InFlight,
-    Idle,
-}
-
-/// What a caller is told. It is small, as it is moved often: what is seldom told is boxed.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// Settled by a call: the cell has the answer.
-    Call(Arc<Cell>, Outcome),
-    /// Refused without a call, as a request that waits stands before it.
-    Queue(Box<(Wait, Option<Rate>)>),
-    Failed(Box<Failure>),
-}
-
-pub(crate) fn closed() -> Failure {
-    Failure::new(FailureKind::Closed, Execution::NotExecuted)
-}
-
-/// Counts what goes on in the background, so that a client can wait for the end of it.
-#[derive(Default)]
-pub(crate) struct Tasks {
-    count: Mutex<usize>,
-    ended: Notify,
-}
-
-/// One thing that goes on in the background, until it is dropped.
-pub(crate) struct TaskGuard(Arc<Core>);
-
-impl Tasks {
-    pub(crate) fn begin(core: &Arc<Core>) -> TaskGuard {
-        *core.tasks.lock() += 1;
-        TaskGuard(core.clone())
-    }
-
-    /// Waits until nothing goes on.
-    pub(crate) async fn drained(&self) {
-        loop {
-            let ended = self.ended.notified();
-            if *self.lock() == 0 {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for TaskGuard {
-    fn drop(&mut self) {
-        *self.0.tasks.lock() -= 1;
-        self.0.tasks.ended.notify_waiters();
-    }
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, Execution::NotExecuted)
 }

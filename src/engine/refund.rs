@@ -1,21 +1,23 @@
 //! Giving permits back: a grant's own, and those that nobody took.
 //!
-//! Refunds of one log entry are made one call at a time, and those asked for meanwhile share the
-//! next: a call says how much of the entry has been given back in all, so that repeating it changes
-//! nothing, and its answer, how much that freed, is shared out among those who asked.
+//! Refunds of one log entry are made one call at a time, and those requested meanwhile share the
+//! next call: a call says how much of the entry has been given back in all, so that repeating it
+//! changes nothing, and its answer, how much that freed, is divided among those who requested it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, WeakShared, select};
 use tokio::time::Instant;
 
-use super::cell::Entry;
-use super::rt::{Mutex, MutexGuard};
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, rt};
-use crate::error::{Execution, Failure, FailureKind};
-use crate::store::{RefundCall, RefundReply};
+use super::answer::Entry;
+use super::retry::{Repeat, UntilDeadline, retry};
+use super::rt::{self, Mutex, RuntimeId, lock};
+use super::tasks::Tasks;
+use super::{Engine, instant_after};
+use crate::error::{Error, ErrorKind, Execution};
+use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
 
 /// How long a refund that nobody waits for is attempted.
@@ -23,43 +25,43 @@ const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The refunds of one entry.
 #[derive(Debug, Default)]
-pub(crate) struct Refunds(Mutex<Book>);
+pub(crate) struct Refunds(Mutex<RefundState>);
 
 #[derive(Debug, Default)]
-struct Book {
-    /// What calls have asked back that were carried out, or may have been.
+struct RefundState {
+    /// What calls have given back that were carried out, or may have been.
     returned: u64,
-    /// How much of that was asked back with an unknown outcome since the last known one.
+    /// The part of it whose outcome has been unknown since the last known one.
     unsure: u64,
-    /// What is left of the entry as far as is known; `None` for all of it.
+    /// The permits left in the entry as far as is known; `None` for all of them.
     left: Option<u64>,
-    /// The call that whoever comes now joins: it has not been sent.
+    /// The call that the next refund joins: it has not been sent.
     open: Option<Open>,
-    /// The last call that was made ready.
-    last: Option<WeakShared<Sending>>,
+    /// The last call that was made ready, and the runtime that it belongs to.
+    last: Option<(RuntimeId, WeakShared<Sending>)>,
 }
 
 #[derive(Debug)]
 struct Open {
-    asked: u64,
-    /// The last of those of its callers.
+    requested: u64,
+    /// The last of its callers' deadlines.
     deadline: Instant,
     /// A task sees it through.
     in_background: bool,
 }
 
-/// A call, as all who asked for it hold it: it goes on while one of them does. It answers how many
+/// A call, held by all who requested it: it goes on while one of them does. It answers how many
 /// permits it freed.
-type Sending = BoxFuture<'static, Result<u64, Failure>>;
-pub(super) type Flight = Shared<Sending>;
+type Sending = BoxFuture<'static, Result<u64, Error>>;
+pub(super) type RefundInFlight = Shared<Sending>;
 
 /// A place in a call.
-struct Place {
-    flight: Flight,
-    /// What was asked back in the same call by those before.
+struct RefundTicket {
+    call: RefundInFlight,
+    /// What earlier tickets of the same call give back.
     before: u64,
-    /// A task saw the call through before this place was taken.
-    attended: bool,
+    /// A task already saw the call through before this ticket was taken.
+    has_task: bool,
 }
 
 impl Engine {
@@ -69,162 +71,150 @@ impl Engine {
         entry: &Arc<Entry>,
         permits: u64,
         deadline: Duration,
-    ) -> Result<u64, Failure> {
-        let deadline = rt::now() + deadline;
-        let place = self.ask_back(entry, permits, deadline, false);
-        let late = rt::sleep_until(deadline);
-        futures::pin_mut!(late);
-        let freed = match select(place.flight, late).await {
-            Either::Left((answer, _)) => answer?,
-            Either::Right(_) => {
-                return Err(Failure::new(FailureKind::Timeout, Execution::Unknown));
+    ) -> Result<u64, Error> {
+        let (engine, entry) = (self.clone(), entry.clone());
+        let refund = async move {
+            let deadline = instant_after(deadline);
+            let ticket = engine.join_refund(&entry, permits, deadline, false);
+            let late = rt::sleep_until(deadline);
+            futures::pin_mut!(late);
+            match select(ticket.call, late).await {
+                Either::Left((freed, _)) => Ok(freed?.saturating_sub(ticket.before).min(permits)),
+                Either::Right(_) => Err(Error::new(ErrorKind::Timeout, Execution::Unknown)),
             }
         };
-        Ok(freed.saturating_sub(place.before).min(permits))
+        self.core.in_runtime(refund).await
     }
 
-    /// Gives permits of an entry back in the background. Without a runtime they expire as any
-    /// other, an interval after they were granted.
+    /// Gives permits of an entry back in the background. In a runtime that is ending they expire as
+    /// any other, an interval after they were granted.
     pub(crate) fn give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) {
         drop(self.begin_to_give_back(entry, permits));
     }
 
     /// Gives back, in the background, all that attempts may have been granted whose answers were
-    /// lost; the dates are those of their entries. One that is still on its way then is granted for
-    /// nothing, and expires; and so is one that the server's clock has dated.
-    pub(super) fn give_back_lost(self: &Arc<Self>, id: EntryId, dates: &[i64], permits: u64) {
+    /// lost; the dates are those of their entries. An attempt that is still on its way is granted
+    /// for nothing, and expires; so does one that the server's clock has dated.
+    pub(super) fn give_back_unconfirmed(
+        self: &Arc<Self>,
+        id: EntryId,
+        dates: &[i64],
+        permits: u64,
+    ) {
         for &date in dates {
-            let entry = Arc::new(Entry { id, date, granted: permits, refunds: Refunds::default() });
-            self.give_back(&entry, permits);
+            self.give_back(&Entry::new(id, date, permits), permits);
         }
     }
 
-    /// Gives permits of an entry back in the background; answers what to await where it matters
-    /// when.
-    pub(super) fn begin_to_give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) -> Flight {
-        let has_runtime = rt::can_spawn();
-        let deadline = rt::now() + BACKGROUND_DEADLINE;
-        let place = self.ask_back(entry, permits, deadline, has_runtime);
-        if has_runtime && !place.attended {
-            let (flight, guard) = (place.flight.clone(), Tasks::begin(&self.core));
-            rt::spawn(async move {
-                let _guard = guard;
+    /// Gives permits of an entry back in the background; answers what to await if it matters when.
+    pub(super) fn begin_to_give_back(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        permits: u64,
+    ) -> Option<RefundInFlight> {
+        let runtime = self.core.runtime().ok()?;
+        let deadline = instant_after(BACKGROUND_DEADLINE);
+        let ticket = self.join_refund(entry, permits, deadline, true);
+        if !ticket.has_task {
+            let (call, busy) = (ticket.call.clone(), Tasks::begin(&self.core));
+            runtime.spawn(async move {
+                let _busy = busy;
                 // What cannot be given back expires.
-                let _ = flight.await;
+                let _ = call.await;
             });
         }
-        place.flight
+        Some(ticket.call)
     }
 
-    /// Adds to the next call.
-    fn ask_back(
+    /// Adds a refund to the next call.
+    fn join_refund(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         permits: u64,
         deadline: Instant,
         in_background: bool,
-    ) -> Place {
-        let mut book = entry.refunds.lock();
-        let book = &mut *book;
-        let joined = book.open.is_some().then(|| book.last.as_ref()?.upgrade()).flatten();
-        let open = book.open.get_or_insert(Open { asked: 0, deadline, in_background: false });
-        let before = open.asked;
-        open.asked += permits;
+    ) -> RefundTicket {
+        let runtime = rt::current_id().unwrap_or(RuntimeId::MAX);
+        let mut guard = lock(&entry.refunds.0);
+        let state = &mut *guard;
+        // Another runtime may be parked for ever: its calls are neither joined nor waited for.
+        let last = state.last.as_ref().filter(|(id, _)| *id == runtime);
+        let last = last.and_then(|(_, call)| call.upgrade());
+        let joined = last.clone().filter(|_| state.open.is_some());
+        let open =
+            state.open.get_or_insert(Open { requested: 0, deadline, in_background: false });
+        let before = open.requested;
+        open.requested += permits;
         open.deadline = open.deadline.max(deadline);
-        let flight = joined.unwrap_or_else(|| {
-            // Whoever asked before may have gone away before it was sent; theirs come along.
+        let call = joined.unwrap_or_else(|| {
+            // Those who requested the open call before may have gone away before it was sent; their
+            // permits come along.
             open.in_background = false;
-            let previous = book.last.as_ref().and_then(WeakShared::upgrade);
             let (engine, entry) = (self.clone(), entry.clone());
             let sending = async move {
-                if let Some(previous) = previous {
+                if let Some(previous) = last {
                     let _ = previous.await;
                 }
-                engine.send(&entry).await
+                engine.send_refund(&entry).await
             };
-            let flight = sending.boxed().shared();
-            book.last = flight.downgrade();
-            flight
+            let call = sending.boxed().shared();
+            state.last = call.downgrade().map(|call| (runtime, call));
+            call
         });
-        let attended = open.in_background;
+        let has_task = open.in_background;
         open.in_background |= in_background;
-        Place { flight, before, attended }
+        RefundTicket { call, before, has_task }
     }
 
-    /// Makes the call that stands open; answers how many permits it freed.
-    async fn send(&self, entry: &Entry) -> Result<u64, Failure> {
-        let (asked, deadline, unsure, known, returned) = {
-            let mut book = entry.refunds.lock();
-            let Some(open) = book.open.take() else { return Ok(0) };
-            let unsure = book.unsure;
-            // Dropped from here on, its outcome is unknown.
-            book.returned += open.asked;
-            book.unsure += open.asked;
-            let known = book.left.unwrap_or(entry.granted);
-            (open.asked, open.deadline, unsure, known, book.returned)
+    /// Makes the open call; answers how many permits it freed.
+    async fn send_refund(&self, entry: &Entry) -> Result<u64, Error> {
+        let (requested, deadline, unsure, known, returned) = {
+            let mut state = lock(&entry.refunds.0);
+            let Some(open) = state.open.take() else { return Ok(0) };
+            let unsure = state.unsure;
+            // If it is dropped from here on, its outcome is unknown.
+            state.returned += open.requested;
+            state.unsure += open.requested;
+            let known = state.left.unwrap_or(entry.granted);
+            (open.requested, open.deadline, unsure, known, state.returned)
         };
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
-        let mut lost = unsure > 0;
-        let answer = self.attempt_refund(call, deadline, &mut lost).await;
-        let mut book = entry.refunds.lock();
+        let mut attempts = UntilDeadline {
+            deadline,
+            limit: self.core.attempt,
+            repeat: Repeat::Idempotent,
+            is_unknown: unsure > 0,
+            call: |limit| self.core.store.within(limit).refund(&self.keys, call),
+        };
+        let answer = retry(&mut attempts).await;
+        let was_lost = attempts.is_unknown;
+        let mut state = lock(&entry.refunds.0);
         match answer {
             Ok(reply) => {
-                book.unsure = 0;
-                book.left = Some(reply.left);
+                state.unsure = state.unsure.saturating_sub(unsure + requested);
+                state.left = Some(reply.left);
                 // A call whose answer was lost may have done it before this one. An entry that
                 // should not be empty and is has expired, or was reset.
                 let is_there = reply.left > 0 || returned >= entry.granted;
-                let freed = if lost && is_there {
+                let freed = if was_lost && is_there {
                     reply.credited.max(known.saturating_sub(reply.left))
                 } else {
                     reply.credited
                 };
-                drop(book);
+                drop(state);
                 if freed > 0 {
-                    self.ask_again();
+                    self.permits_came_back();
                 }
                 Ok(freed.saturating_sub(unsure))
             }
-            Err(failure) => {
-                if failure.execution != Execution::Unknown {
-                    book.returned -= asked;
-                    book.unsure = unsure;
+            Err(error) => {
+                if error.execution() != Execution::Unknown {
+                    state.returned -= requested;
+                    state.unsure = state.unsure.saturating_sub(requested);
                 }
-                Err(failure)
+                Err(error)
             }
         }
-    }
-
-    /// Repeating a refund changes nothing, so it is attempted until the deadline.
-    async fn attempt_refund(
-        &self,
-        call: RefundCall,
-        deadline: Instant,
-        lost: &mut bool,
-    ) -> Result<RefundReply, Failure> {
-        let mut unknown = false;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let failure = match self.core.store.refund(&self.keys, call).await {
-                Ok(reply) => return Ok(reply),
-                Err(failure) => failure,
-            };
-            unknown |= failure.execution == Execution::Unknown;
-            *lost |= unknown;
-            let execution = if unknown { Execution::Unknown } else { failure.execution };
-            let failure = Failure { execution, ..failure };
-            if !failure.is_passing() || rt::now() + pause >= deadline {
-                return Err(failure);
-            }
-            rt::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-}
-
-impl Refunds {
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

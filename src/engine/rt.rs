@@ -1,27 +1,71 @@
-//! What the engine asks of its runtime: locks, tasks and time.
+//! What the engine needs of a runtime: locks, identity, tasks and time.
 //!
 //! They are the standard library's and tokio's; under `--cfg shuttle` they are a model checker's,
 //! which runs the same code in many orders.
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
+    use std::hash::{Hash, Hasher};
+    use std::num::NonZeroU64;
+    use std::pin::pin;
+    use std::sync::PoisonError;
     pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
+    pub(crate) use tokio::runtime::Handle;
     use tokio::time::Instant;
 
-    /// Whether a task can be started from here.
-    pub(crate) fn can_spawn() -> bool {
-        tokio::runtime::Handle::try_current().is_ok()
+    use super::RuntimeId;
+
+    /// The runtime in whose context this is called.
+    pub(crate) fn current() -> Option<Handle> {
+        Handle::try_current().ok()
     }
 
-    pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(task);
+    /// The identity of the runtime in whose context this is called.
+    #[inline]
+    pub(crate) fn current_id() -> Option<RuntimeId> {
+        Handle::try_current().ok().map(|handle| id(&handle))
+    }
+
+    pub(crate) fn id(handle: &Handle) -> RuntimeId {
+        // Tokio's id is a number without an accessor; hashing hands it out.
+        let mut number = Number(0);
+        handle.id().hash(&mut number);
+        NonZeroU64::new(number.0).unwrap_or(NonZeroU64::MAX)
+    }
+
+    struct Number(u64);
+
+    impl Hasher for Number {
+        fn write(&mut self, bytes: &[u8]) {
+            for byte in bytes {
+                self.0 = self.0.wrapping_mul(31).wrapping_add(u64::from(*byte));
+            }
+        }
+
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+
+    pub(crate) fn spawn_on(handle: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+        handle.spawn(task);
+    }
+
+    /// Panics as tokio does if the current runtime has no time driver: in the caller of the first
+    /// operation, instead of in a task whose callers would never learn why it ended.
+    pub(crate) fn require_time_driver() {
+        let _timer = pin!(tokio::time::sleep(std::time::Duration::ZERO));
     }
 
     /// How many tasks wait to run, beside the few hundred that each worker thread has taken.
     /// Tokio's `current_thread` runtime counts only those that another thread has woken.
-    pub(crate) fn ready_tasks() -> usize {
-        tokio::runtime::Handle::current().metrics().global_queue_depth()
+    pub(crate) fn ready_tasks(handle: &Handle) -> usize {
+        handle.metrics().global_queue_depth()
     }
 
     pub(crate) fn now() -> Instant {
@@ -35,30 +79,51 @@ mod real {
     pub(crate) async fn yield_now() {
         tokio::task::yield_now().await;
     }
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(all(test, shuttle))]
 mod model {
     use std::cell::Cell;
+    use std::num::NonZeroU64;
     use std::time::Duration;
 
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
     use tokio::time::Instant;
+
+    use super::RuntimeId;
 
     thread_local! {
         static ORIGIN: Instant = Instant::now();
         static TICKS: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(crate) fn can_spawn() -> bool {
-        true
+    /// The model has one runtime.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Handle;
+
+    pub(crate) fn current() -> Option<Handle> {
+        Some(Handle)
     }
 
-    pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn current_id() -> Option<RuntimeId> {
+        Some(NonZeroU64::MIN)
+    }
+
+    pub(crate) fn id(_: &Handle) -> RuntimeId {
+        NonZeroU64::MIN
+    }
+
+    pub(crate) fn spawn_on(_: &Handle, task: impl Future<Output = ()> + Send + 'static) {
         shuttle::future::spawn(task);
     }
 
-    pub(crate) fn ready_tasks() -> usize {
+    pub(crate) fn require_time_driver() {}
+
+    pub(crate) fn ready_tasks(_: &Handle) -> usize {
         0
     }
 
@@ -77,14 +142,28 @@ mod model {
     pub(crate) async fn yield_now() {
         shuttle::future::yield_now().await;
     }
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
 }
+
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
 pub(crate) use model::*;
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use real::*;
-use std::time::Duration;
+
+/// The identity of a runtime among all that this process has had.
+pub(crate) type RuntimeId = NonZeroU64;
 
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
 }
+
+/// Alone in its cache lines: writing to it does not slow down those that read what is next to it.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct CachePadded<T>(pub(crate) T);

@@ -1,23 +1,23 @@
-//! What the queue is told, and what it tells.
+//! What goes into the queue, and what comes out.
 
 use super::{Ticket, Time};
 use crate::store::{OutcomeGroup, RequestGroup, Wait};
 
-/// How long a request can wait for permits.
+/// How long a request may wait for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Patience {
+pub(crate) enum MaxWait {
     None,
     Until(Time),
-    Endless,
+    Unbounded,
 }
 
-impl Patience {
-    /// Whether it can wait any longer.
-    pub(super) fn outlasts(self, now: Time) -> bool {
+impl MaxWait {
+    /// Whether it may wait beyond this time.
+    pub(super) fn lasts_beyond(self, now: Time) -> bool {
         match self {
-            Patience::None => false,
-            Patience::Until(end) => now < end,
-            Patience::Endless => true,
+            MaxWait::None => false,
+            MaxWait::Until(end) => now < end,
+            MaxWait::Unbounded => true,
         }
     }
 }
@@ -26,32 +26,32 @@ impl Patience {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) permits: u64,
-    pub(crate) patience: Patience,
-    /// How long a call may take in which this request is asked, in microseconds.
+    pub(crate) max_wait: MaxWait,
+    /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
-    /// It creates the limiter where there is none: which of the rates that the shell knows.
+    /// It creates the limiter if there is none, with this rate of those that the engine knows.
     pub(crate) create: Option<u16>,
 }
 
 /// What became of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It stands in the queue. `place` is its place among the fresh ones: see [`Settled::fresh`].
-    Queued { ticket: Ticket, place: usize },
-    /// It cannot be served in time: a request that waits stands before it.
+    /// It is in the queue; `position` is its place among those that share its answer.
+    Queued { ticket: Ticket, position: usize },
+    /// It cannot be served in time: a waiting request is before it.
     Refused(Wait),
 }
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Send these groups; the call is in flight from now on.
+    /// Send these requests; the call is in flight from now on.
     Call(Call),
     /// Nothing before this time, unless something happens.
     SleepUntil(Time),
     /// A call is in flight.
     InFlight,
-    /// Nobody stands in the queue.
+    /// The queue is empty.
     Idle,
 }
 
@@ -59,8 +59,8 @@ pub(crate) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
-    /// What its first request creates where there is no limiter. Had they been asked one by one,
-    /// those before the first that creates would have failed: see [`super::Queue::uninitialized`].
+    /// What its first request creates if there is no limiter. Asked one by one, those before the
+    /// first that creates would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<u16>,
     /// The first of the callers' deadlines.
     pub(crate) due: Time,
@@ -70,49 +70,56 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Turn<W> {
     pub(crate) step: Step,
-    /// Behind a head that is known not to fit they can no longer be served in time.
+    /// They can no longer be served in time behind a blocked head.
     pub(crate) refused: Vec<(Ticket, Wait, Option<W>)>,
 }
 
-/// What a call's answer settles.
+/// The part of a batch that shares one answer.
 #[derive(Debug)]
-pub(crate) struct Settled<W> {
+pub(crate) struct Span<A> {
+    pub(crate) answer: A,
+    /// Its position 0 in the call's outcomes.
+    pub(crate) first: usize,
+    /// How many positions the call asked for. Later ones get their outcomes out of band.
+    pub(crate) count: usize,
+}
+
+/// What an answered call settles.
+#[derive(Debug)]
+pub(crate) struct Settled<W, A> {
     /// The callers to wake.
     pub(crate) wake: Vec<W>,
-    /// The call's outcomes, aligned to its members: first those that had been asked before, then,
-    /// from `fresh_from` on, the fresh ones by their places. A fresh one past the end, or with
-    /// `Waiting` or `Undecided`, still stands in the queue and is settled late.
+    /// The outcomes of the call, aligned to the batch. `Waiting` and `Undecided` settle nothing:
+    /// those requests are pending again, and get their outcome out of band.
     pub(crate) outcomes: Vec<OutcomeGroup>,
-    pub(crate) fresh_from: usize,
-    /// How many fresh ones the call asked for.
-    pub(crate) fresh: usize,
-    /// Requests that are settled now, but are not fresh: ticket, and place in `outcomes`.
-    pub(crate) late: Vec<(Ticket, usize)>,
-    /// The permits that the call was granted in all.
+    /// The new requests of the batch, by the answer that they share.
+    pub(crate) spans: Vec<Span<A>>,
+    /// Settled requests that were not new: ticket, and position in `outcomes`.
+    pub(crate) out_of_band: Vec<(Ticket, usize)>,
+    /// The permits that the call was granted.
     pub(crate) granted: u64,
-    /// Those of them that were granted to callers that have given up.
+    /// Those of them whose callers have given up.
     pub(crate) unwanted: u64,
 }
 
 /// What a caller that gives up leaves behind.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Abandoned {
+pub(crate) enum Cancelled {
     /// It was never sent and never will be.
     Unsent,
     /// It is in flight: what it is granted counts as unwanted.
     InFlight,
-    /// It is settled already.
+    /// It has its outcome already.
     Settled,
 }
 
-impl<W> Settled<W> {
+impl<W, A> Settled<W, A> {
     pub(super) fn nothing() -> Self {
         Settled {
             wake: Vec::new(),
             outcomes: Vec::new(),
-            fresh_from: 0,
-            fresh: 0,
-            late: Vec::new(),
+            spans: Vec::new(),
+            out_of_band: Vec::new(),
             granted: 0,
             unwanted: 0,
         }

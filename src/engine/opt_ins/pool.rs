@@ -1,38 +1,39 @@
 //! The permits of a lease, taken without a lock.
 
-use super::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::engine::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Nanoseconds since the client's origin: the time of what is answered without a call.
 pub(crate) type Nanos = u64;
 
-/// What is left of the lease in use.
+/// The permits left in the current lease.
 ///
-/// One word holds the lease's number and the permits left, so that a take is one exchange. The
-/// lease's end stands beside it, and is written only while no lease is in use: the number has
-/// changed by then, so that an exchange for the lease before fails. Hence a take that succeeds has
-/// looked at the end of the lease that it took from.
+/// One word holds the lease's number and the permits left, so that a take is one exchange. The time
+/// up to which permits may be taken is next to it. For another lease it is written only while none
+/// is in use: the number has changed by then, so that an exchange for the previous lease fails.
+/// Otherwise a take could compare the time with the end of one lease and take from another.
 ///
-/// Only takes and put-backs come without the engine's lock.
+/// Only takes and put-backs come without the limiter's lock.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Pool {
     /// The lease's number (its upper half) and the permits left.
     word: AtomicU64,
-    end: AtomicU64,
+    /// Nothing is taken from then on, until the lease has been looked at.
+    usable_until: AtomicU64,
     /// Another lease is there already, for when this one is used up.
     has_next: AtomicBool,
     /// A take that leaves less than this asks for another lease.
     low: u64,
 }
 
-/// The number of a lease. It wraps, after more leases than anybody remembers.
+/// The number of a lease. It wraps after more leases than are remembered.
 pub(crate) type LeaseNumber = u32;
 
 /// Permits taken out of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) lease: LeaseNumber,
-    /// What it left.
+    /// The permits that it left in the lease.
     pub(crate) left: u32,
     /// It is time to ask for another lease.
     pub(crate) runs_low: bool,
@@ -42,14 +43,14 @@ impl Pool {
     pub(crate) fn new(low: u32) -> Self {
         Pool {
             word: AtomicU64::new(0),
-            end: AtomicU64::new(0),
+            usable_until: AtomicU64::new(0),
             has_next: AtomicBool::new(false),
             low: low.into(),
         }
     }
 
-    /// Takes permits, unless there are fewer or the lease's end has come. The clock is read with
-    /// every take: nothing is used after the end.
+    /// Takes permits, unless there are fewer or the lease is no longer usable. The clock is read
+    /// with every take: nothing is used after the end.
     #[inline]
     pub(crate) fn take(&self, permits: u64, now: impl FnOnce() -> Nanos) -> Option<Taken> {
         let mut word = self.word.load(Ordering::Acquire);
@@ -58,7 +59,7 @@ impl Pool {
         }
         let now = now();
         loop {
-            if left(word) < permits || now >= self.end.load(Ordering::Relaxed) {
+            if left(word) < permits || now >= self.usable_until.load(Ordering::Relaxed) {
                 return None;
             }
             let rest = word - permits;
@@ -81,46 +82,47 @@ impl Pool {
             .is_ok()
     }
 
-    /// Whether a take that found too little can be helped.
+    /// Whether a take that failed may succeed after a look at the leases: another lease is there,
+    /// or this one has the permits and may be usable for longer.
     #[inline]
-    pub(crate) fn has_next(&self) -> bool {
-        self.has_next.load(Ordering::Acquire)
+    pub(crate) fn is_worth_a_look(&self, permits: u64) -> bool {
+        self.has_next.load(Ordering::Acquire) || self.left() >= permits
     }
 
-    pub(super) fn set_has_next(&self, has_next: bool) {
+    pub(in crate::engine) fn set_has_next(&self, has_next: bool) {
         self.has_next.store(has_next, Ordering::Release);
     }
 
-    /// Ends the lease in use; answers what was left of it. Under the engine's lock.
-    pub(super) fn retire(&self) -> u64 {
+    /// Ends the current lease; answers how many permits were left. Under the limiter's lock.
+    pub(in crate::engine) fn retire(&self) -> u64 {
         let word = self.word.load(Ordering::Acquire);
         // Nobody else changes the number.
         let none = pack(number(word).wrapping_add(1), 0);
         left(self.word.swap(none, Ordering::AcqRel))
     }
 
-    /// Puts a new lease to use, and answers its number. Under the engine's lock, after a
+    /// Makes a lease the current one, and answers its number. Under the limiter's lock, after a
     /// [`retire`](Self::retire).
-    pub(super) fn publish(&self, permits: u32, end: Nanos) -> LeaseNumber {
+    pub(in crate::engine) fn publish(&self, permits: u32, usable_until: Nanos) -> LeaseNumber {
         let word = self.word.load(Ordering::Acquire);
-        debug_assert_eq!(left(word), 0, "the lease before was not retired");
+        debug_assert_eq!(left(word), 0, "the previous lease was not retired");
         let new = pack(number(word).wrapping_add(1), permits);
-        self.end.store(end, Ordering::Relaxed);
+        self.usable_until.store(usable_until, Ordering::Relaxed);
         self.word.store(new, Ordering::Release);
         number(new)
     }
 
-    /// Brings the end of the lease in use forward. Under the engine's lock.
-    pub(super) fn set_end(&self, end: Nanos) {
-        self.end.store(end, Ordering::Relaxed);
+    /// Moves the time up to which the current lease is usable. Under the limiter's lock.
+    pub(in crate::engine) fn set_usable_until(&self, usable_until: Nanos) {
+        self.usable_until.store(usable_until, Ordering::Relaxed);
     }
 
-    /// Number and permits left, to see whether anything was taken meanwhile.
-    pub(super) fn word(&self) -> u64 {
+    /// Number and permits left, to find out later whether anything was taken.
+    pub(in crate::engine) fn word(&self) -> u64 {
         self.word.load(Ordering::Acquire)
     }
 
-    pub(super) fn left(&self) -> u64 {
+    pub(in crate::engine) fn left(&self) -> u64 {
         left(self.word())
     }
 }

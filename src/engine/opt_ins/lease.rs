@@ -1,63 +1,100 @@
-//! Leases: permits taken ahead and served locally, until the end of their hold.
+//! Leases: permits taken ahead and granted locally, until the end of their hold.
 //!
-//! A lease is one entry of the log, dated with the end of its hold; it comes with any call of the
-//! queue, as requests of one permit each behind those of the callers. What is not used of it is
-//! given back out of that entry ([`super::refund`]), so that nothing is lost or returned twice.
+//! A lease is one entry of the log, dated with the end of its hold; it piggybacks on a regular call,
+//! as requests of one permit each behind those of the callers. Unused permits are given back out of
+//! that entry ([`crate::engine::refund`]), so that nothing is lost or returned twice.
 //!
 //! The hold runs on the runtime's time, from before the clock was read that dates the entry: a
 //! system clock that is set back does not lengthen it. One that is set forward brings the entry's
-//! expiry nearer, and the end of the hold with it: [`super::keeper`] compares the two, a few times in each
-//! hold. With the server's clock the entry is dated later than the hold's beginning,
-//! by the way to the server.
+//! expiry nearer, and the end of the hold with it: no permit is used more than a millisecond after
+//! the two have been compared. With the server's clock the entry is dated later than the hold's
+//! beginning, by the way to the server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
-use super::cell::Entry;
 use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
+use crate::engine::Core;
+use crate::engine::answer::Entry;
 use crate::options::Lease as Terms;
 use crate::rate::Rate;
+use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
-/// So many leases are remembered, for grants out of them that are refunded later.
+/// How many leases are remembered, for grants out of them that are refunded later.
 const REMEMBERED: usize = 256;
 
-/// A lease is looked at so many times in its hold.
+/// How often in its hold a lease is looked at.
 const LOOKS: u64 = 4;
 
-/// The leases of one limiter in one client: what takes need no lock for, and the terms.
+/// The longest use of a lease without a look at the clock that dates entries.
+const CHECK_CLOCK_EVERY: Nanos = 1_000_000;
+
+/// The leases of one limiter in one client: its terms, and what takes need no lock for.
 #[derive(Debug)]
-pub(super) struct Leasing {
+pub(crate) struct Leasing {
     pub(super) terms: Terms,
-    pub(super) pool: Pool,
+    pub(crate) pool: Pool,
 }
 
-/// The same, under the engine's lock.
+/// The same, under the limiter's lock.
 #[derive(Default)]
-pub(super) struct Leases {
+pub(crate) struct Leases {
     current: Option<Lease>,
-    /// What is left of it is used up first.
+    /// Used once the current one is used up.
     next: Option<Lease>,
     past: VecDeque<(LeaseNumber, Arc<Entry>)>,
     /// A call for the next lease is to be made.
-    wanted: bool,
-    /// Somebody looks after them: see [`keeper::spawn`].
-    pub(super) kept: bool,
+    is_call_wanted: bool,
+    /// A task ends them in time: see [`super::lease_expiry`].
+    pub(super) has_expiry_task: bool,
     /// The pool's word at the last take that was noticed, and since when.
     unused: (u64, Nanos),
 }
 
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     pub(super) entry: Arc<Entry>,
     pub(super) permits: u32,
     pub(super) end: Nanos,
 }
 
 /// Permits of an entry that are to be given back, once the lock is free.
-pub(super) type Leftover = (Arc<Entry>, u64);
+pub(crate) type Leftover = (Arc<Entry>, u64);
+
+/// What a call takes ahead.
+#[derive(Debug)]
+pub(crate) struct LeaseRequest {
+    pub(crate) permits: u64,
+    /// How far ahead the call's grants are dated.
+    pub(crate) hold_ms: u64,
+}
+
+impl LeaseRequest {
+    /// Requests of one permit each, so that whatever is left is leased.
+    pub(crate) fn group(&self) -> RequestGroup {
+        RequestGroup { permits: 1, patience_ms: 0, count: self.permits }
+    }
+}
+
+/// Takes the outcomes of the last `requests` requests, and answers how many of them were granted.
+pub(super) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
+    let mut left = requests;
+    let mut granted = 0;
+    while let Some(group) = outcomes.last_mut().filter(|_| left > 0) {
+        let count = group.count.min(left);
+        left -= count;
+        group.count -= count;
+        if group.outcome == Outcome::Granted {
+            granted += count;
+        }
+        if group.count == 0 {
+            outcomes.pop();
+        }
+    }
+    granted
+}
 
 impl Leasing {
     pub(super) fn new(terms: Terms) -> Self {
@@ -74,33 +111,39 @@ impl Leasing {
 }
 
 impl Leases {
-    /// How many permits a call may take ahead, whose rate was last seen so.
-    pub(super) fn wants(&self, leasing: &Leasing, rate: Option<Rate>, now: Nanos) -> u64 {
-        let Some(rate) = rate else { return 0 };
-        // A limiter may vanish so long after its last call: its log must not go before the lease.
-        let alive = match rate.keep_alive_ms() {
+    /// What a call may take ahead if this was the rate at the last answer.
+    pub(super) fn request(
+        &self,
+        leasing: &Leasing,
+        rate: Option<Rate>,
+        now: Nanos,
+    ) -> Option<LeaseRequest> {
+        let rate = rate?;
+        // A limiter may vanish this long after its last call: its log must not go before the lease.
+        let outlives_hold = match rate.keep_alive_ms() {
             0 => true,
             keep_alive => leasing.hold_ms() <= keep_alive.saturating_sub(rate.interval_ms()),
         };
         let all = u64::from(leasing.terms.permits);
         let in_use = self.current.as_ref().is_some_and(|lease| now < lease.end);
         let held = if in_use { leasing.pool.left() } else { 0 };
-        if !alive || self.next.is_some() || held * 2 > all {
-            return 0;
+        if !outlives_hold || self.next.is_some() || held * 2 > all {
+            return None;
         }
-        (all - held).min(rate.permits())
+        let permits = (all - held).min(rate.permits());
+        (permits > 0).then(|| LeaseRequest { permits, hold_ms: leasing.hold_ms() })
     }
 
     /// Whether a call is to be made for the next lease alone.
     pub(super) fn is_call_wanted(&self) -> bool {
-        self.wanted
+        self.is_call_wanted
     }
 
     pub(super) fn want_call(&mut self, wanted: bool) {
-        self.wanted = wanted;
+        self.is_call_wanted = wanted;
     }
 
-    /// The call that wrote this lease's entry, where it is remembered.
+    /// The entry of this lease, if it is remembered.
     pub(super) fn entry(&self, lease: LeaseNumber) -> Option<Arc<Entry>> {
         let mut past = self.past.iter();
         past.find(|(number, _)| *number == lease).map(|(_, entry)| entry.clone())
@@ -115,7 +158,7 @@ impl Leases {
         self.current.is_some() || self.next.is_some()
     }
 
-    /// Takes a lease in: puts it to use, or keeps it for when the one in use is used up.
+    /// Takes a lease in: as the current one, or for when the current one is used up.
     pub(super) fn take_in(
         &mut self,
         pool: &Pool,
@@ -131,12 +174,12 @@ impl Leases {
             pool.set_has_next(true);
         } else {
             self.end_current(pool, left);
-            self.put_to_use(pool, lease, now);
+            self.make_current(pool, lease, now);
         }
     }
 
-    fn put_to_use(&mut self, pool: &Pool, lease: Lease, now: Nanos) {
-        let number = pool.publish(lease.permits, lease.end);
+    fn make_current(&mut self, pool: &Pool, lease: Lease, now: Nanos) {
+        let number = pool.publish(lease.permits, lease.end.min(now + CHECK_CLOCK_EVERY));
         if self.past.len() == REMEMBERED {
             self.past.pop_front();
         }
@@ -163,20 +206,36 @@ impl Leases {
         }
     }
 
-    /// Puts the next lease to use, where the one in use has too little and the next one enough.
-    pub(super) fn go_on(
+    /// Makes the current lease usable for longer, or the next one the current, if a take of this
+    /// size can then succeed.
+    pub(super) fn look_for(
         &mut self,
+        core: &Core,
         pool: &Pool,
         permits: u64,
-        now: Nanos,
         left: &mut Vec<Leftover>,
     ) {
+        self.shorten_for_clock(core);
+        let now = core.nanos();
+        if self.current.as_ref().is_some_and(|lease| lease.end <= now) {
+            self.end_current(pool, left);
+        }
+        match &self.current {
+            Some(lease) if pool.left() >= permits => {
+                pool.set_usable_until(lease.end.min(now + CHECK_CLOCK_EVERY));
+            }
+            _ => self.go_on(pool, permits, now, left),
+        }
+    }
+
+    /// Makes the next lease the current one, if that has too little and the next one enough.
+    fn go_on(&mut self, pool: &Pool, permits: u64, now: Nanos, left: &mut Vec<Leftover>) {
         if self.next.as_ref().is_some_and(|next| permits <= next.permits.into() && now < next.end)
             && let Some(next) = self.next.take()
         {
             pool.set_has_next(false);
             self.end_current(pool, left);
-            self.put_to_use(pool, next, now);
+            self.make_current(pool, next, now);
         }
     }
 
@@ -189,7 +248,7 @@ impl Leases {
         left: &mut Vec<Leftover>,
     ) -> Option<Nanos> {
         let (pool, hold) = (&leasing.pool, leasing.hold());
-        self.heed_clock(core, pool);
+        self.shorten_for_clock(core);
         let now = core.nanos();
         if self.unused.0 != pool.word() {
             self.unused = (pool.word(), now);
@@ -204,33 +263,23 @@ impl Leases {
             self.end_current(pool, left);
             if let Some(next) = self.next.take() {
                 pool.set_has_next(false);
-                self.put_to_use(pool, next, now);
+                self.make_current(pool, next, now);
             }
         }
         let ends = self.current.iter().chain(&self.next).map(|lease| lease.end);
         ends.min().map(|end| end.min(now + hold / LOOKS))
     }
 
-    /// Brings the ends forward where the clock that dated the entries has been set forward.
-    fn heed_clock(&mut self, core: &Core, pool: &Pool) {
+    /// Brings the ends forward if the clock that dated the entries has been set forward.
+    fn shorten_for_clock(&mut self, core: &Core) {
         let now = core.nanos();
         let reading = core.clock.read();
         let Now::At(at) = reading.now else { return };
-        for (lease, in_use) in self
-            .current
-            .iter_mut()
-            .map(|lease| (lease, true))
-            .chain(self.next.iter_mut().map(|lease| (lease, false)))
-        {
+        for lease in self.current.iter_mut().chain(&mut self.next) {
             let ms = u64::try_from(lease.entry.date.saturating_sub(at)).unwrap_or(0);
             let rest =
                 ms.saturating_mul(1_000_000).saturating_sub(u64::from(reading.into_ms) * 1000);
-            if now.saturating_add(rest) < lease.end {
-                lease.end = now + rest;
-                if in_use {
-                    pool.set_end(lease.end);
-                }
-            }
+            lease.end = lease.end.min(now.saturating_add(rest));
         }
     }
 }

@@ -1,0 +1,159 @@
+//! What one call decides: written once, shared by its callers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::Engine;
+use super::refund::Refunds;
+use crate::error::Error;
+use crate::rate::Rate;
+use crate::store::{Outcome, OutcomeGroup, Wait};
+use crate::wire::entry::EntryId;
+
+/// The answer that new requests of one batch share: each has a position in it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct BatchAnswer {
+    answered: OnceLock<Answered>,
+    /// Some of its requests have an outcome elsewhere: each has to look there first.
+    has_out_of_band: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Answered {
+    result: CallResult,
+    /// Position 0 in the call's outcomes.
+    first: usize,
+    /// How many positions the call asked for.
+    count: usize,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub(crate) enum CallResult {
+    Decided(Arc<Decided>),
+    Failed(Error),
+    /// Its runtime ended before the answer came: its callers begin anew, and what it may have been
+    /// granted is given back.
+    Abandoned,
+}
+
+/// What a store decided.
+pub(crate) struct Decided {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) rate: Rate,
+    /// The permits left after the call.
+    pub(crate) left: u64,
+    pub(crate) outcomes: Vec<OutcomeGroup>,
+}
+
+/// The log entry of a call, as its grants remember it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: EntryId,
+    pub(crate) date: i64,
+    pub(crate) granted: u64,
+    pub(crate) refunds: Refunds,
+}
+
+impl Entry {
+    pub(crate) fn new(id: EntryId, date: i64, granted: u64) -> Arc<Self> {
+        Arc::new(Entry { id, date, granted, refunds: Refunds::default() })
+    }
+}
+
+/// What became of one request, as its caller learns it.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Settled by a call: its answer.
+    Call(Arc<BatchAnswer>, Outcome),
+    /// Refused without a call, as a waiting request is before it.
+    Queue(Box<(Wait, Option<Rate>)>),
+    Failed(Box<Error>),
+}
+
+/// The outcome of one request in a [`BatchAnswer`].
+pub(super) enum Settled {
+    Outcome(Outcome),
+    Failed(Error),
+    /// See [`CallResult::Abandoned`].
+    Abandoned,
+}
+
+impl BatchAnswer {
+    /// An answer for requests that do not share one, with their positions in the call.
+    pub(super) fn for_out_of_band(result: CallResult) -> Arc<Self> {
+        let answer = BatchAnswer::default();
+        answer.set(result, 0, usize::MAX);
+        Arc::new(answer)
+    }
+
+    pub(super) fn set(&self, result: CallResult, first: usize, count: usize) {
+        // There is one writer: the call that took the batch out of the queue.
+        let _ = self.answered.set(Answered { result, first, count });
+    }
+
+    pub(crate) fn decided(&self) -> Option<&Decided> {
+        match &self.answered.get()?.result {
+            CallResult::Decided(decided) => Some(decided),
+            CallResult::Failed(_) | CallResult::Abandoned => None,
+        }
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.get().is_some()
+    }
+
+    pub(super) fn mark_out_of_band(&self) {
+        self.has_out_of_band.store(true, Ordering::Release);
+    }
+
+    /// The outcome at this position, unless some requests have theirs elsewhere.
+    pub(super) fn settled_here(&self, position: usize) -> Option<Settled> {
+        // Read the answer first. A request that gets its outcome elsewhere is marked so before the
+        // answer is written: if we looked for the mark first, both could be written between the two
+        // reads, and we would take an answer that belongs to somebody else.
+        let settled = self.settled(position)?;
+        (!self.has_out_of_band.load(Ordering::Acquire)).then_some(settled)
+    }
+
+    /// The outcome at this position; `None` if this answer does not settle it.
+    pub(super) fn settled(&self, position: usize) -> Option<Settled> {
+        let Answered { result, first, count } = self.answered.get()?;
+        if position >= *count {
+            return None;
+        }
+        match result {
+            CallResult::Decided(decided) => {
+                decided.outcome(first + position).map(Settled::Outcome)
+            }
+            CallResult::Failed(failure) => Some(Settled::Failed(failure.clone())),
+            CallResult::Abandoned => Some(Settled::Abandoned),
+        }
+    }
+}
+
+impl Decided {
+    /// The outcome at this position; `None` for a request that is still in the queue.
+    fn outcome(&self, position: usize) -> Option<Outcome> {
+        let mut end = 0;
+        let group = self.outcomes.iter().find(|group| {
+            end += group.count as usize;
+            position < end
+        })?;
+        match group.outcome {
+            Outcome::Waiting(_) | Outcome::Undecided => None,
+            outcome => Some(outcome),
+        }
+    }
+}
+
+impl std::fmt::Debug for Decided {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decided")
+            .field("limiter", &self.engine.name)
+            .field("outcomes", &self.outcomes)
+            .finish_non_exhaustive()
+    }
+}

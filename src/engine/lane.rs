@@ -1,0 +1,315 @@
+//! A limiter's queue in one runtime, and who is to drive it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use tokio::sync::Notify;
+
+use super::answer::{BatchAnswer, CallResult, Verdict};
+use super::call::Plan;
+use super::direct::DirectCall;
+use super::knowledge::Knowledge;
+use super::opt_ins::lease::LeaseRequest;
+use super::rt::atomic::{AtomicU64, Ordering};
+use super::rt::{self, CachePadded, Mutex, MutexGuard, RuntimeId, lock};
+use super::runtimes::Runtime;
+use super::{Engine, closed};
+use crate::error::Error;
+use crate::queue::{Arrival, Call, Queue, Request, Settled, Step, Ticket, Turn};
+use crate::rate::Rate;
+use crate::store::Wait;
+
+/// The queue of one limiter in one runtime.
+pub(crate) struct Lane {
+    /// The runtime it belongs to, or one of the two below.
+    runtime: AtomicU64,
+    state: CachePadded<Mutex<LaneState>>,
+    /// The call in flight that its own caller polls.
+    pub(super) direct: Mutex<DirectCall>,
+    /// Notified when a sleeping driver has something to look at.
+    pub(super) driver_wakeup: Notify,
+}
+
+#[derive(Default)]
+pub(super) struct LaneState {
+    pub(super) queue: Queue<Waker, Arc<BatchAnswer>>,
+    /// The answer that requests share that arrive now.
+    open_answer: Arc<BatchAnswer>,
+    /// The outcomes of requests that do not share their batch's answer.
+    pub(super) out_of_band: HashMap<Ticket, OutOfBand>,
+    /// A driver task exists, or is about to be started.
+    pub(super) has_driver: bool,
+    /// It waits for a time or a wakeup.
+    pub(super) driver_sleeps: bool,
+    pub(super) runtime: Option<Arc<Runtime>>,
+    /// Its runtime has ended.
+    pub(super) has_ended: bool,
+    /// The rates that handles create limiters with.
+    create_rates: Vec<Rate>,
+}
+
+/// The outcome of a request that does not share its batch's answer.
+pub(super) enum OutOfBand {
+    /// At this position of a call.
+    Settled(Arc<BatchAnswer>, usize),
+    Refused(Wait),
+    Failed(Error),
+    /// The lane's runtime has ended: the request begins anew where its caller is.
+    LaneEnded,
+}
+
+/// What to do next.
+pub(super) enum Next {
+    Call(Plan),
+    SleepUntil(crate::queue::Time),
+    InFlight,
+    Idle,
+}
+
+/// The lane is free for any runtime.
+const FREE: u64 = 0;
+
+/// The lane's runtime has ended, but a call of it is still to be dropped.
+const ENDED: u64 = u64::MAX;
+
+impl Lane {
+    fn new() -> Arc<Self> {
+        Arc::new(Lane {
+            runtime: AtomicU64::new(FREE),
+            state: CachePadded::default(),
+            direct: Mutex::new(DirectCall::None),
+            driver_wakeup: Notify::new(),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, LaneState> {
+        lock(&self.state.0)
+    }
+
+    #[inline]
+    pub(super) fn belongs_to(&self, runtime: Option<RuntimeId>) -> bool {
+        runtime.is_some_and(|runtime| runtime.get() == self.runtime.load(Ordering::Acquire))
+    }
+
+    /// Wakes the driver; `sleeps` is what its lane's state said.
+    pub(super) fn wake_driver(&self, sleeps: bool) {
+        if sleeps {
+            self.driver_wakeup.notify_one();
+        }
+    }
+
+    /// Frees the lane of a runtime that has ended for another one, once nothing is left in it.
+    pub(super) fn release_if_ended(&self, state: &mut LaneState) {
+        if state.has_ended && !state.has_driver && state.queue.is_idle() {
+            state.has_ended = false;
+            state.runtime = None;
+            self.runtime.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+/// The lanes of one limiter: the first without a detour, as most programs have one runtime.
+pub(super) struct Lanes {
+    lane: Arc<Lane>,
+    next: OnceLock<Box<Lanes>>,
+}
+
+impl Lanes {
+    pub(super) fn new() -> Self {
+        Lanes { lane: Lane::new(), next: OnceLock::new() }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        std::iter::successors(Some(self), |lanes| lanes.next.get().map(Box::as_ref))
+            .map(|lanes| &lanes.lane)
+    }
+
+    #[inline]
+    pub(super) fn find(&self, runtime: RuntimeId) -> Option<&Arc<Lane>> {
+        self.iter().find(|lane| lane.belongs_to(Some(runtime)))
+    }
+}
+
+impl Engine {
+    /// The lane of the current runtime, or of the client's own thread, and which of them it is.
+    #[inline]
+    pub(super) fn lane(self: &Arc<Self>) -> Result<(&Arc<Lane>, RuntimeId), Error> {
+        if let Some(runtime) = rt::current_id()
+            && let Some(lane) = self.lanes.find(runtime)
+        {
+            return Ok((lane, runtime));
+        }
+        self.open_lane()
+    }
+
+    #[cold]
+    fn open_lane(self: &Arc<Self>) -> Result<(&Arc<Lane>, RuntimeId), Error> {
+        loop {
+            let runtime = self.core.runtime()?;
+            // Two callers of one runtime must not open two lanes.
+            let _opening = lock(&self.opening);
+            if let Some(lane) = self.lanes.find(runtime.id) {
+                return Ok((lane, runtime.id));
+            }
+            if !runtime.serves(self) {
+                // It has ended meanwhile; the next one is another.
+                continue;
+            }
+            let mut lanes = &self.lanes;
+            while lanes.lane.runtime.load(Ordering::Acquire) != FREE {
+                lanes = lanes.next.get_or_init(|| Box::new(Lanes::new()));
+            }
+            lanes.lane.lock().runtime = Some(runtime.clone());
+            lanes.lane.runtime.store(runtime.id.get(), Ordering::Release);
+            return Ok((&lanes.lane, runtime.id));
+        }
+    }
+
+    /// The runtime of a lane has ended: its callers elsewhere begin anew.
+    pub(super) fn end_lane(&self, runtime: RuntimeId) {
+        let Some(lane) = self.lanes.find(runtime) else { return };
+        let wake = {
+            let mut state = lane.lock();
+            state.has_ended = true;
+            // Its runtime may still call while it is ending: those calls go elsewhere.
+            lane.runtime.store(ENDED, Ordering::Release);
+            let drained = state.queue.drain();
+            let wake = state.tell(drained, || OutOfBand::LaneEnded);
+            lane.release_if_ended(&mut state);
+            wake
+        };
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Fails all pending requests of a lane of a closed client.
+    pub(super) fn fail_pending(&self, state: &mut LaneState) -> Vec<Waker> {
+        let drained = state.queue.drain();
+        state.tell(drained, || OutOfBand::Failed(closed()))
+    }
+}
+
+impl LaneState {
+    /// A request joins the queue; its position is in the answer that comes with it.
+    pub(super) fn arrive(
+        &mut self,
+        engine: &Engine,
+        request: Request,
+        waker: &mut Option<Waker>,
+    ) -> (Arrival, Arc<BatchAnswer>) {
+        if !self.queue.has_shared_answer() {
+            self.open_answer = Arc::default();
+            self.queue.share_answer(self.open_answer.clone());
+        }
+        let arrival = self.queue.arrive(|| engine.core.now(), request, waker);
+        (arrival, self.open_answer.clone())
+    }
+
+    /// Decides what to do next. The caller wakes `wake`, once the lock is free.
+    pub(super) fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
+        let Turn { step, refused } = self.queue.step(engine.core.now());
+        if !refused.is_empty() {
+            self.open_answer.mark_out_of_band();
+        }
+        for (ticket, wait, waker) in refused {
+            self.out_of_band.insert(ticket, OutOfBand::Refused(wait));
+            wake.extend(waker);
+        }
+        match step {
+            Step::Call(call) => {
+                let mut knowledge = engine.knowledge();
+                // Once somebody has waited, nothing may be taken ahead of the queue.
+                let lease = match self.queue.is_waiter_in_flight() {
+                    true => None,
+                    false => engine.lease_request(&mut knowledge),
+                };
+                Next::Call(self.plan(&knowledge, call, lease))
+            }
+            Step::SleepUntil(time) => Next::SleepUntil(time),
+            Step::InFlight => Next::InFlight,
+            Step::Idle if engine.wants_call() => {
+                let mut knowledge = engine.knowledge();
+                match engine.lease_request(&mut knowledge) {
+                    Some(lease) => {
+                        let call = self.queue.call_without_callers();
+                        Next::Call(self.plan(&knowledge, call, Some(lease)))
+                    }
+                    None => Next::Idle,
+                }
+            }
+            Step::Idle => Next::Idle,
+        }
+    }
+
+    fn plan(&self, knowledge: &Knowledge, call: Call, lease: Option<LeaseRequest>) -> Plan {
+        let mut groups = call.groups;
+        groups.extend(lease.iter().map(|lease| lease.group()));
+        Plan {
+            groups,
+            lease,
+            create: call.create.map(|index| self.create_rates[usize::from(index)]),
+            due: call.due,
+            seen: knowledge.seen,
+            audit: knowledge.audited.zip(knowledge.rate),
+            generation: knowledge.generation,
+            resets: knowledge.resets,
+        }
+    }
+
+    /// The number of a rate that a handle creates limiters with.
+    pub(super) fn create_rate(&mut self, rate: Rate) -> u16 {
+        let known = self.create_rates.iter().position(|known| *known == rate);
+        let index = known.unwrap_or_else(|| {
+            // Handles do not carry thousands of rates for one limiter; if so, the last ones share
+            // a number.
+            if self.create_rates.len() > usize::from(u16::MAX) {
+                self.create_rates.pop();
+            }
+            self.create_rates.push(rate);
+            self.create_rates.len() - 1
+        });
+        index as u16
+    }
+
+    /// Writes down what a call settled, and answers the callers to wake.
+    pub(super) fn settle(
+        &mut self,
+        settled: Settled<Waker, Arc<BatchAnswer>>,
+        result: &CallResult,
+    ) -> Vec<Waker> {
+        if !settled.out_of_band.is_empty() {
+            let answer = BatchAnswer::for_out_of_band(result.clone());
+            for (ticket, position) in settled.out_of_band {
+                self.out_of_band.insert(ticket, OutOfBand::Settled(answer.clone(), position));
+            }
+        }
+        for span in settled.spans {
+            span.answer.set(result.clone(), span.first, span.count);
+        }
+        settled.wake
+    }
+
+    /// Gives these requests an outcome of their own, and answers the callers to wake.
+    pub(super) fn tell(
+        &mut self,
+        requests: Vec<(Ticket, Option<Waker>)>,
+        outcome: impl Fn() -> OutOfBand,
+    ) -> Vec<Waker> {
+        if !requests.is_empty() {
+            // Which of them share an answer is not worth finding out.
+            self.open_answer.mark_out_of_band();
+            self.queue.answers_in_flight().for_each(|answer| answer.mark_out_of_band());
+        }
+        let mut wake = Vec::with_capacity(requests.len());
+        for (ticket, waker) in requests {
+            self.out_of_band.insert(ticket, outcome());
+            wake.extend(waker);
+        }
+        wake
+    }
+}
+
+/// The verdict on a request that is refused without a call.
+pub(super) fn refused(wait: Wait, engine: &Engine) -> Verdict {
+    Verdict::Queue(Box::new((wait, engine.rate())))
+}

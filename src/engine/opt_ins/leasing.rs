@@ -1,0 +1,181 @@
+//! What a limiter does with leases: takes permits out of them, asks for them, gives them back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, join_all, select};
+
+use super::Extra;
+use super::lease::{Lease, Leftover};
+use super::pool::{LeaseNumber, Pool, Taken};
+use crate::engine::answer::Entry;
+use crate::engine::call::Plan;
+use crate::engine::knowledge::Knowledge;
+use crate::engine::opt_ins::pool::Nanos;
+use crate::engine::tasks::Tasks;
+use crate::engine::{Engine, direct, driver, rt};
+use crate::error::Error;
+use crate::queue::Time;
+
+impl Engine {
+    /// Takes permits out of a lease.
+    #[inline]
+    pub(crate) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
+        let pool = &self.opt_ins.leasing.get().filter(|_| permits > 0)?.pool;
+        let taken = match pool.take(permits, || self.core.nanos()) {
+            None if pool.is_worth_a_look(permits) => self.take_after_look(pool, permits)?,
+            taken => taken?,
+        };
+        if taken.runs_low {
+            self.want_lease();
+        }
+        Some(taken)
+    }
+
+    #[cold]
+    fn take_after_look(self: &Arc<Self>, pool: &Pool, permits: u64) -> Option<Taken> {
+        self.with_leftovers(|knowledge, left| {
+            knowledge.leases.look_for(&self.core, pool, permits, left);
+            pool.take(permits, || self.core.nanos())
+        })
+    }
+
+    /// Has a call made for the next lease, after the one in flight if there is one.
+    #[cold]
+    fn want_lease(self: &Arc<Self>) {
+        let is_open = !self.is_closed();
+        self.knowledge().leases.want_call(is_open);
+        let Ok((lane, _)) = self.lane() else { return };
+        // A call in flight that its caller polls looks for this when it ends.
+        let needs_driver = {
+            let mut state = lane.lock();
+            state.queue.is_idle() && driver::is_needed(&mut state, self)
+        };
+        if needs_driver {
+            direct::hand_to_driver(self, lane);
+        }
+    }
+
+    /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its
+    /// entry. Answers how many came back.
+    pub(crate) async fn refund_leased(
+        self: &Arc<Self>,
+        lease: LeaseNumber,
+        permits: u64,
+        deadline: Duration,
+    ) -> Result<u64, Error> {
+        let leasing = self.opt_ins.leasing.get();
+        if leasing.is_some_and(|leasing| leasing.pool.put_back(lease, permits)) {
+            return Ok(permits);
+        }
+        let entry = self.knowledge().leases.entry(lease);
+        match entry {
+            Some(entry) => self.refund(&entry, permits, deadline).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Takes over the lease that a reply brought; answers whether a task is to end it in time.
+    pub(in crate::engine) fn take_in_lease(
+        &self,
+        knowledge: &mut Knowledge,
+        extra: Extra,
+        entry: Arc<Entry>,
+        plan: &Plan,
+        end: Nanos,
+        left: &mut Vec<Leftover>,
+    ) -> bool {
+        let Some(leasing) = self.opt_ins.leasing.get() else { return false };
+        if extra.is_other_rate || extra.has_waiters {
+            self.end_leases_locked(knowledge, left);
+        }
+        if extra.leased > 0 {
+            // If this client replaces the limiter meanwhile, nobody knows which of the two is
+            // first: the permits could be used beside all of the new limiter's.
+            let was_reset = knowledge.resets != plan.resets || knowledge.resets_under_way > 0;
+            if extra.has_waiters || was_reset || self.is_closed() {
+                left.push((entry, extra.leased));
+            } else {
+                let lease = Lease { entry, permits: extra.leased as u32, end };
+                knowledge.leases.take_in(&leasing.pool, lease, self.core.nanos(), left);
+            }
+        }
+        knowledge.leases.is_out() && !knowledge.leases.has_expiry_task
+    }
+
+    /// Gives leases back for a request that the server has refused, if it would be granted with
+    /// them; answers whether it is worth asking again. `left` is what was left on the server.
+    ///
+    /// The refunds go on in the background: they are awaited until `due` at most, and not lost if
+    /// the future is dropped.
+    pub(crate) async fn return_leases_and_wait(
+        self: &Arc<Self>,
+        permits: u64,
+        left: u64,
+        due: Time,
+    ) -> bool {
+        let Some(leasing) = self.opt_ins.leasing.get() else { return false };
+        let _busy = Tasks::begin(&self.core);
+        let mut leftovers = Vec::new();
+        {
+            let mut knowledge = self.knowledge();
+            let held = knowledge.leases.held(&leasing.pool);
+            if held == 0 || left.saturating_add(held) < permits {
+                return false;
+            }
+            self.end_leases_locked(&mut knowledge, &mut leftovers);
+        }
+        let back: Vec<_> = leftovers
+            .into_iter()
+            .filter_map(|(entry, permits)| self.begin_to_give_back(&entry, permits))
+            .collect();
+        // If one fails, asking again tells.
+        let core = self.core.clone();
+        let all_back = self.core.in_runtime(async move {
+            let timer = rt::sleep_until(core.instant_of(due));
+            futures::pin_mut!(timer);
+            Ok(matches!(select(join_all(back), timer).await, Either::Left(_)))
+        });
+        all_back.await.unwrap_or(false) && self.core.now() < due
+    }
+
+    /// Ends all leases and gives back their unused permits.
+    pub(crate) fn end_leases(self: &Arc<Self>) {
+        self.with_leftovers(|knowledge, left| self.end_leases_locked(knowledge, left));
+    }
+
+    /// Does something under the lock, and then gives back what that left over. Waiting for the end
+    /// of everything under way includes the time between the two.
+    pub(in crate::engine) fn with_leftovers<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut Knowledge, &mut Vec<Leftover>) -> T,
+    ) -> T {
+        let _busy = Tasks::begin(&self.core);
+        let mut left = Vec::new();
+        let done = act(&mut self.knowledge(), &mut left);
+        self.give_back_all(left);
+        done
+    }
+
+    pub(in crate::engine) fn end_leases_locked(
+        &self,
+        knowledge: &mut Knowledge,
+        left: &mut Vec<Leftover>,
+    ) {
+        if let Some(leasing) = self.opt_ins.leasing.get() {
+            knowledge.leases.want_call(false);
+            knowledge.leases.end_all(&leasing.pool, left);
+        }
+    }
+
+    pub(in crate::engine) fn give_back_all(self: &Arc<Self>, left: Vec<Leftover>) {
+        for (entry, permits) in left {
+            self.give_back(&entry, permits);
+        }
+    }
+
+    /// Whether permits are leased that would be lost with this engine.
+    pub(crate) fn holds_lease(&self) -> bool {
+        self.knowledge().leases.is_out()
+    }
+}

@@ -1,0 +1,172 @@
+//! What a limiter's user can opt in to: permits taken ahead, denials that are remembered, answers
+//! that are polled for.
+//!
+//! The default path knows only these hooks: what can be answered without a call
+//! ([`Engine::answer_locally`]), what a call asks for besides its callers' requests
+//! ([`Engine::lease_request`]), what a reply changes ([`Engine::on_reply`]), and what permits that
+//! come back change ([`Engine::forget_denials`]).
+
+use std::sync::{Arc, OnceLock};
+
+use super::Engine;
+use super::call::{Answered, Plan};
+use super::knowledge::Knowledge;
+use crate::options::LimiterOptions;
+use crate::queue::{MaxWait, Time};
+use crate::rate::Rate;
+use crate::store::{Outcome, Wait};
+use crate::wire::entry::MAX_ENTRY_PERMITS;
+
+pub(crate) mod busy_poll;
+pub(crate) mod denials;
+pub(crate) mod lease;
+mod lease_expiry;
+mod leasing;
+pub(crate) mod pool;
+
+use denials::{Denials, Refusal};
+use lease::{LeaseRequest, Leasing, take_lease_outcomes};
+use pool::Taken;
+
+/// What a limiter's user has opted in to.
+#[derive(Default)]
+pub(crate) struct OptIns {
+    pub(super) denials: OnceLock<Denials>,
+    pub(super) leasing: OnceLock<Leasing>,
+}
+
+/// An answer without a call.
+#[derive(Debug)]
+pub(crate) enum LocalAnswer {
+    /// Taken out of a lease.
+    Leased(Taken),
+    /// The server has refused as much, and the wait that it named is not over.
+    Denied(Wait, Rate),
+}
+
+/// What a reply brought besides the callers' outcomes.
+pub(crate) struct Extra {
+    /// The permits of the lease that was asked for.
+    pub(super) leased: u64,
+    /// A caller has to wait: what is held back would go to callers that come after it.
+    pub(super) has_waiters: bool,
+    pub(super) is_other_rate: bool,
+}
+
+impl Engine {
+    /// Takes options over in addition to those that the limiter has. One that it has with another
+    /// value is refused, with the reason.
+    pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
+        // Under a lock, as otherwise two callers could set half of their options each.
+        let _knowledge = self.knowledge();
+        let OptIns { denials, leasing } = &self.opt_ins;
+        if let (Some(wanted), Some(has)) = (options.denial_memory, denials.get())
+            && has.longest() != wanted
+        {
+            return Err(format!(
+                "a denial memory of {wanted:?}: this client's limiter of the name already has one of {:?}",
+                has.longest()
+            ));
+        }
+        if let (Some(wanted), Some(has)) = (options.lease, leasing.get())
+            && has.terms != wanted
+        {
+            return Err(format!(
+                "a lease of {wanted}: this client's limiter of the name already has one of {}",
+                has.terms
+            ));
+        }
+        if let Some(terms) = options.lease {
+            let _ = leasing.set(Leasing::new(terms));
+        }
+        if let Some(longest) = options.denial_memory {
+            let _ = denials.set(Denials::new(longest));
+        }
+        Ok(())
+    }
+
+    /// Whether there can be requests that need no call.
+    #[inline]
+    pub(crate) fn answers_locally(&self) -> bool {
+        self.opt_ins.denials.get().is_some() || self.opt_ins.leasing.get().is_some()
+    }
+
+    /// Whether permits can be taken ahead.
+    #[inline]
+    pub(crate) fn leases(&self) -> bool {
+        self.opt_ins.leasing.get().is_some()
+    }
+
+    /// The answer to a request that needs no call.
+    #[inline]
+    pub(crate) fn answer_locally(
+        self: &Arc<Self>,
+        permits: u64,
+        max_wait: MaxWait,
+    ) -> Option<LocalAnswer> {
+        if let Some(taken) = self.take_leased(permits) {
+            return Some(LocalAnswer::Leased(taken));
+        }
+        let (wait, rate) =
+            (max_wait == MaxWait::None).then(|| self.remembered_denial(permits))??;
+        Some(LocalAnswer::Denied(wait, rate))
+    }
+
+    /// The denial of a request that does not wait, if it is known to hold.
+    #[inline(never)]
+    pub(crate) fn remembered_denial(&self, permits: u64) -> Option<(Wait, Rate)> {
+        // More than an entry holds is another error.
+        let denials = self.opt_ins.denials.get().filter(|_| permits <= MAX_ENTRY_PERMITS)?;
+        denials.denial(permits, || self.core.now())
+    }
+
+    /// Permits may have come back: denials may not hold any more.
+    pub(super) fn forget_denials(&self, knowledge: &mut Knowledge) {
+        knowledge.generation += 1;
+        if let Some(denials) = self.opt_ins.denials.get() {
+            denials.clear();
+        }
+    }
+
+    /// Whether a call is to be made that no caller asks for.
+    pub(super) fn wants_call(&self) -> bool {
+        self.leases() && self.knowledge().leases.is_call_wanted()
+    }
+
+    /// What a call takes ahead besides its callers' requests.
+    pub(super) fn lease_request(&self, knowledge: &mut Knowledge) -> Option<LeaseRequest> {
+        let leasing = self.opt_ins.leasing.get()?;
+        knowledge.leases.want_call(false);
+        if self.is_closed() || knowledge.resets_under_way > 0 {
+            return None;
+        }
+        knowledge.leases.request(leasing, knowledge.rate, self.core.nanos())
+    }
+
+    /// Takes over what a reply says besides the callers' outcomes, which it leaves.
+    pub(super) fn on_reply(
+        &self,
+        knowledge: &mut Knowledge,
+        plan: &Plan,
+        answered: &mut Answered,
+        now: Time,
+        is_other_rate: bool,
+    ) -> Extra {
+        let reply = &mut answered.reply;
+        if let Some(denials) = self.opt_ins.denials.get() {
+            let granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
+            // The answer does not know what has come back since it was asked for, nor what this
+            // client holds.
+            let leasing = self.opt_ins.leasing.get();
+            let held = leasing.map_or(0, |leasing| knowledge.leases.held(&leasing.pool));
+            let is_current = knowledge.generation == plan.generation && held == 0;
+            let refusal = Refusal::of(&plan.groups, &reply.outcomes).filter(|_| is_current);
+            denials.answered(now, answered.dated, refusal, granted || is_other_rate, reply.rate);
+        }
+        let requested = plan.lease.as_ref().map_or(0, |lease| lease.permits);
+        let leased = take_lease_outcomes(&mut reply.outcomes, requested);
+        let has_waiters =
+            reply.outcomes.iter().any(|group| matches!(group.outcome, Outcome::Waiting(_)));
+        Extra { leased, has_waiters, is_other_rate }
+    }
+}

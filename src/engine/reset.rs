@@ -1,0 +1,72 @@
+//! Calls of this client that replace a limiter: they set its rate, delete it, rename it, let it
+//! expire.
+//!
+//! Permits taken ahead belong to the limiter that was there before, and denials may not hold for
+//! the one that comes after it. The call may be carried out at any time between its beginning and
+//! its answer, and after that as well if its future is dropped. So leases end before it is sent,
+//! none begins while it is under way, and one that was on its way is given back.
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::rate::Rate;
+
+/// A call that replaces a limiter, from before it is sent until it is answered or dropped.
+pub(crate) struct Reset {
+    engine: Arc<Engine>,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// It may be carried out yet: what this client has seen may be gone.
+    Unknown,
+    Unchanged,
+    /// There is another limiter, or none.
+    Replaced,
+    /// The limiter has this rate now, and this client has applied it.
+    HasRate(Rate),
+}
+
+impl Engine {
+    pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
+        self.with_leftovers(|knowledge, left| {
+            knowledge.resets_under_way += 1;
+            knowledge.resets += 1;
+            self.end_leases_locked(knowledge, left);
+            self.forget_denials(knowledge);
+        });
+        Reset { engine: self.clone(), outcome: Outcome::Unknown }
+    }
+}
+
+impl Reset {
+    /// It was carried out, or not: `false`.
+    pub(crate) fn end(mut self, replaced: bool) {
+        self.outcome = if replaced { Outcome::Replaced } else { Outcome::Unchanged };
+    }
+
+    /// It was carried out, and the limiter has this rate.
+    pub(crate) fn end_with_rate(mut self, rate: Rate) {
+        self.outcome = Outcome::HasRate(rate);
+    }
+}
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        let engine = &self.engine;
+        {
+            let mut knowledge = engine.knowledge();
+            knowledge.resets_under_way -= 1;
+            knowledge.resets += 1;
+            match self.outcome {
+                Outcome::Unknown | Outcome::Replaced => knowledge.seen = None,
+                Outcome::Unchanged => {}
+                Outcome::HasRate(rate) => {
+                    knowledge.seen = Some(rate.into());
+                    knowledge.rate = Some(rate);
+                }
+            }
+        }
+        engine.permits_came_back();
+    }
+}

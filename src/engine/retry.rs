@@ -1,0 +1,104 @@
+//! Attempts, until one succeeds: one back-off for every call.
+
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use tokio::time::Instant;
+
+use super::rt;
+use crate::error::{Execution, Error, ErrorKind};
+
+/// The second attempt is made almost at once, as most faults are a connection that was lost. It has
+/// a millisecond of its own: dated ahead of the clock, it would find entries expired that are not.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// From then on each pause is twice the one before, between these two.
+const SECOND_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A call that can be attempted more than once.
+pub(crate) trait Attempts: Send {
+    type Output: Send;
+
+    fn attempt(&mut self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
+
+    /// Waits before the next attempt; an error gives up.
+    fn pause(
+        &mut self,
+        pause: Duration,
+        error: Error,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// Makes attempts until one succeeds, or fails for good, or its `pause` gives up.
+pub(crate) async fn retry<A: Attempts>(attempts: &mut A) -> Result<A::Output, Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let error = match attempts.attempt().await {
+            Ok(output) => return Ok(output),
+            Err(error) if !error.may_be_retried() => return Err(error),
+            Err(error) => error,
+        };
+        attempts.pause(pause, error).await?;
+        pause = (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE);
+    }
+}
+
+/// What may be attempted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Anything: carried out twice it is as good as once.
+    Idempotent,
+    /// Only what has certainly not been carried out.
+    NotExecuted,
+}
+
+/// Attempts until a deadline.
+pub(crate) struct UntilDeadline<F> {
+    pub(crate) deadline: Instant,
+    /// How long one attempt may take.
+    pub(crate) limit: Duration,
+    pub(crate) repeat: Repeat,
+    /// Some attempt may have been carried out without an answer.
+    pub(crate) is_unknown: bool,
+    pub(crate) call: F,
+}
+
+impl<T, F, Answer> Attempts for UntilDeadline<F>
+where
+    T: Send,
+    F: FnMut(Duration) -> Answer + Send,
+    Answer: Future<Output = Result<T, Error>> + Send + Unpin,
+{
+    type Output = T;
+
+    async fn attempt(&mut self) -> Result<T, Error> {
+        let left = self.deadline.saturating_duration_since(rt::now());
+        let answer = (self.call)(self.limit.min(left));
+        let late = rt::sleep_until(self.deadline);
+        futures::pin_mut!(late);
+        let error = match select(answer, late).await {
+            Either::Left((Ok(answer), _)) => return Ok(answer),
+            Either::Left((Err(error), _)) => error,
+            Either::Right(_) => Error::new(ErrorKind::Timeout, Execution::Unknown),
+        };
+        // Once an attempt may have been carried out, no later one makes that undone.
+        self.is_unknown |= error.execution() == Execution::Unknown;
+        match self.is_unknown && error.execution() == Execution::NotExecuted {
+            true => Err(error.with_execution(Execution::Unknown)),
+            false => Err(error),
+        }
+    }
+
+    async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {
+        let may_repeat = match self.repeat {
+            Repeat::Idempotent => true,
+            Repeat::NotExecuted => error.execution() == Execution::NotExecuted,
+        };
+        if !may_repeat || rt::now() + pause >= self.deadline {
+            return Err(error);
+        }
+        rt::sleep(pause).await;
+        Ok(())
+    }
+}

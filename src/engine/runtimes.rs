@@ -1,0 +1,192 @@
+//! The runtimes that call one client, each on its own.
+//!
+//! A client is usually a static, and is called from many runtimes: one for each test, for each
+//! thread, for each `block_on`. A runtime may be parked or end at any time, so nothing of one may
+//! depend on another: each has its own queues ([`super::lane`]), connection and timers, made at its
+//! first call and removed when it ends. Callers outside of any runtime are served by a thread that
+//! the client starts for them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::oneshot;
+
+use super::rt::{self, Handle, Mutex, RuntimeId, lock};
+use super::{Core, Engine, closed};
+use crate::error::Error;
+
+/// The runtimes that one client knows.
+#[derive(Default)]
+pub(crate) struct Runtimes(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    callers: HashMap<RuntimeId, Watched>,
+    /// The client's own thread.
+    own: Option<Watched>,
+}
+
+struct Watched {
+    runtime: Arc<Runtime>,
+    /// Dropped with the client: ends the task that watches the runtime, and the client's thread.
+    _client_lives: oneshot::Sender<()>,
+}
+
+/// A runtime that calls the client.
+pub(crate) struct Runtime {
+    pub(crate) id: RuntimeId,
+    pub(super) handle: Handle,
+    /// The limiters that have a lane in it; `None` once it has ended.
+    limiters: Mutex<Option<Vec<Weak<Engine>>>>,
+}
+
+impl Runtime {
+    fn new(handle: Handle) -> Arc<Self> {
+        let id = rt::id(&handle);
+        Arc::new(Runtime { id, handle, limiters: Mutex::new(Some(Vec::new())) })
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        rt::spawn_on(&self.handle, task);
+    }
+
+    /// Has the limiter's lane ended with the runtime; false if it has ended already.
+    pub(super) fn serves(&self, engine: &Arc<Engine>) -> bool {
+        let mut limiters = lock(&self.limiters);
+        let Some(limiters) = limiters.as_mut() else { return false };
+        // Limiters that no longer exist are dropped before the list grows: a service may name one
+        // for each of its users.
+        if limiters.len() == limiters.capacity() {
+            limiters.retain(|limiter| limiter.strong_count() > 0);
+            limiters.reserve(limiters.len());
+        }
+        limiters.push(Arc::downgrade(engine));
+        true
+    }
+
+    fn end(&self) {
+        // Taken out first: no lock may be held while lanes end, as that wakes callers.
+        let limiters = lock(&self.limiters).take();
+        for engine in limiters.into_iter().flatten().filter_map(|limiter| limiter.upgrade()) {
+            engine.end_lane(self.id);
+        }
+    }
+}
+
+impl Core {
+    /// The runtime that serves a call made here: the current one, or the client's own thread.
+    pub(crate) fn runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+        if let Some(handle) = rt::current()
+            && let Some(runtime) = self.caller_runtime(handle)
+        {
+            return Ok(runtime);
+        }
+        self.own_runtime()
+    }
+
+    /// The current runtime; `None` if it is ending, and starts no task any more.
+    fn caller_runtime(self: &Arc<Self>, handle: Handle) -> Option<Arc<Runtime>> {
+        let id = rt::id(&handle);
+        let (client_lives, client_gone) = oneshot::channel();
+        {
+            let mut known = lock(&self.runtimes.0);
+            if let Some(own) = known.own.as_ref().filter(|own| own.runtime.id == id) {
+                return Some(own.runtime.clone());
+            }
+            if let Some(watched) = known.callers.get(&id) {
+                return Some(watched.runtime.clone());
+            }
+            rt::require_time_driver();
+            let runtime = Runtime::new(handle.clone());
+            known.callers.insert(id, Watched { runtime, _client_lives: client_lives });
+        }
+        // Without the lock: a runtime that is ending drops the task at once, here.
+        let watch = Watch { core: Arc::downgrade(self), id };
+        rt::spawn_on(&handle, async move {
+            let _watch = watch;
+            let _ = client_gone.await;
+        });
+        Some(lock(&self.runtimes.0).callers.get(&id)?.runtime.clone())
+    }
+
+    /// The client's own thread, started when it is first needed.
+    fn own_runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+        let mut known = lock(&self.runtimes.0);
+        if let Some(own) = &known.own {
+            return Ok(own.runtime.clone());
+        }
+        let own = start_thread()?;
+        let runtime = own.runtime.clone();
+        known.own = Some(own);
+        Ok(runtime)
+    }
+
+    /// Runs `work` in the current runtime, or in the client's own thread if there is none. There it
+    /// goes on if the future is dropped.
+    pub(crate) async fn in_runtime<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let runtime = self.runtime()?;
+        if rt::current_id() == Some(runtime.id) {
+            return work.await;
+        }
+        let (done, answer) = oneshot::channel();
+        runtime.spawn(async move {
+            let _ = done.send(work.await);
+        });
+        answer.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Runs `work` in the background; in an ending runtime it is dropped.
+    pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = self.runtime() {
+            runtime.spawn(work);
+        }
+    }
+
+    fn runtime_ended(&self, id: RuntimeId) {
+        let ended = lock(&self.runtimes.0).callers.remove(&id);
+        if let Some(watched) = ended {
+            watched.runtime.end();
+        }
+        self.store.runtime_ended(id);
+    }
+}
+
+/// Dropped with the task that holds it: with the runtime.
+struct Watch {
+    core: Weak<Core>,
+    id: RuntimeId,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.runtime_ended(self.id);
+        }
+    }
+}
+
+#[cfg(not(all(test, shuttle)))]
+fn start_thread() -> Result<Watched, Error> {
+    use crate::error::{Execution, ErrorKind};
+    let failed =
+        |error| Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_source(error);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let (client_lives, client_gone) = oneshot::channel::<()>();
+    std::thread::Builder::new()
+        .name("redisson-limiter".to_owned())
+        .spawn(move || {
+            let _ = runtime.block_on(client_gone);
+        })
+        .map_err(failed)?;
+    Ok(Watched { runtime: Runtime::new(handle), _client_lives: client_lives })
+}
+
+#[cfg(all(test, shuttle))]
+fn start_thread() -> Result<Watched, Error> {
+    unreachable!("the model has a runtime everywhere")
+}

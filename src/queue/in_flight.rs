@@ -1,0 +1,240 @@
+//! The call in flight: what becomes of the requests in it.
+
+use super::batch::align;
+use super::head_block::HeadBlock;
+use super::{Call, MaxWait, NOT_BEGUN, Queue, Settled, Span, Ticket, Time, Waiter};
+use crate::store::{Outcome, OutcomeGroup};
+
+/// A blocked queue asks again after this time at the latest: another process may have given permits
+/// back, or raised the rate.
+const ASK_EVERY: Time = 1_000_000;
+
+#[derive(Debug)]
+pub(super) struct InFlight<W, A> {
+    pub(super) waiters: Vec<Waiter<W>>,
+    /// How many at the front have been passed over by an earlier batch, or asked for before.
+    pub(super) not_new: usize,
+    /// Positions that are not in the call, as they were cancelled before it was sent.
+    pub(super) left_out: Vec<usize>,
+    /// The shared answers of the new ones.
+    pub(super) spans: Vec<Span<A>>,
+}
+
+impl<W, A> Queue<W, A> {
+    /// Whether the call in flight asks for a request that has waited already.
+    pub(crate) fn is_waiter_in_flight(&self) -> bool {
+        // They are at the front.
+        let first = self.in_flight.as_ref().and_then(|call| call.waiters.first());
+        first.is_some_and(|waiter| waiter.has_server_answer)
+    }
+
+    /// The answers that requests in flight share.
+    pub(crate) fn answers_in_flight(&self) -> impl Iterator<Item = &A> {
+        self.in_flight.iter().flat_map(|call| call.spans.iter().map(|span| &span.answer))
+    }
+
+    /// A call without callers is sent, while the queue is idle. It is answered as any other, with
+    /// no outcomes.
+    pub(crate) fn call_without_callers(&mut self) -> Call {
+        debug_assert!(self.is_idle());
+        self.in_flight = Some(InFlight {
+            waiters: Vec::new(),
+            not_new: 0,
+            left_out: Vec::new(),
+            spans: Vec::new(),
+        });
+        Call { groups: Vec::new(), create: None, due: Time::MAX }
+    }
+
+    /// The call in flight was answered. `dated` is the time at which the millisecond of the
+    /// answer's date began; waits count from there.
+    pub(crate) fn replied(
+        &mut self,
+        now: Time,
+        dated: Time,
+        rate: (u64, Time),
+        mut outcomes: Vec<OutcomeGroup>,
+    ) -> Settled<W, A> {
+        let Some(InFlight { waiters, not_new, left_out, spans }) = self.in_flight.take() else {
+            return Settled::nothing();
+        };
+        self.call_is_slow = false;
+        align(&mut outcomes, &left_out);
+        let mut settled = Settled {
+            wake: Vec::with_capacity(waiters.len()),
+            outcomes: Vec::new(),
+            spans,
+            out_of_band: Vec::new(),
+            granted: 0,
+            unwanted: 0,
+        };
+        let mut back = Vec::new();
+        let mut head_at = None;
+        let mut waits = false;
+        let mut buffer = waiters;
+        let mut waiters = buffer.drain(..);
+        let mut position = 0;
+        for group in &outcomes {
+            for mut waiter in waiters.by_ref().take(group.count as usize) {
+                match group.outcome {
+                    Outcome::Waiting(wait) => {
+                        waiter.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
+                        waiter.has_server_answer = true;
+                        // What is known of a cancelled head says nothing of the next one.
+                        self.ask_now |= head_at.is_none() && waiter.cancelled;
+                        head_at.get_or_insert(waiter.free_at);
+                        if !waiter.cancelled {
+                            waits = true;
+                            back.push(waiter);
+                        }
+                    }
+                    Outcome::Undecided => {
+                        self.ask_now = true;
+                        if !waiter.cancelled {
+                            back.push(waiter);
+                        }
+                    }
+                    Outcome::Granted if waiter.cancelled => {
+                        settled.granted += waiter.request.permits;
+                        settled.unwanted += waiter.request.permits;
+                    }
+                    outcome => {
+                        if outcome == Outcome::Granted {
+                            settled.granted += waiter.request.permits;
+                        }
+                        if position < not_new && !waiter.cancelled {
+                            settled.out_of_band.push((waiter.ticket, position));
+                        }
+                        settled.wake.extend(waiter.waker);
+                    }
+                }
+                position += 1;
+            }
+        }
+        drop(waiters);
+        self.keep_buffer(buffer, position);
+        settled.outcomes = outcomes;
+        self.requeue(back, waits);
+        if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
+            let waiting = || self.pending.iter().filter(|waiter| !waiter.cancelled);
+            let tail_at = waiting().map(|waiter| waiter.free_at).max().unwrap_or(0).max(head_at);
+            self.feasibility_known = false;
+            self.head_block = Some(HeadBlock {
+                head_at,
+                tail_at,
+                ask_at: head_at.min(now.saturating_add(ASK_EVERY)),
+                rate: rate.0,
+                interval: rate.1,
+                demand: waiting()
+                    .fold(0, |sum: u64, waiter| sum.saturating_add(waiter.request.permits)),
+            });
+        }
+        self.check();
+        settled
+    }
+
+    /// The call in flight failed for good: all its requests fail with it.
+    pub(crate) fn failed(&mut self) -> Settled<W, A> {
+        let Some(InFlight { waiters, not_new, spans, .. }) = self.in_flight.take() else {
+            return Settled::nothing();
+        };
+        self.call_is_slow = false;
+        self.check();
+        Settled {
+            out_of_band: waiters[..not_new]
+                .iter()
+                .enumerate()
+                .filter(|(_, waiter)| !waiter.cancelled)
+                .map(|(position, waiter)| (waiter.ticket, position))
+                .collect(),
+            spans,
+            wake: waiters.into_iter().filter_map(|waiter| waiter.waker).collect(),
+            ..Settled::nothing()
+        }
+    }
+
+    /// The call in flight found no limiter, and its first request creates none: those before the
+    /// first that does fail, as they would have on their own, and the others ask again.
+    pub(crate) fn uninitialized(&mut self) -> Settled<W, A> {
+        let Some(call) = &mut self.in_flight else { return Settled::nothing() };
+        let creates = |waiter: &Waiter<W>| !waiter.cancelled && waiter.request.create.is_some();
+        let first = call.waiters.iter().position(creates).filter(|first| *first > 0);
+        let first = first.unwrap_or(call.waiters.len());
+        let mut back = call.waiters.split_off(first);
+        call.not_new = call.not_new.min(first);
+        for span in &mut call.spans {
+            span.count = span.count.min(first.saturating_sub(span.first));
+        }
+        back.retain(|waiter| !waiter.cancelled);
+        let settled = self.failed();
+        self.requeue(back, false);
+        self.check();
+        settled
+    }
+
+    /// Times out requests in flight whose deadline has passed. Answers which, and when the next
+    /// deadline passes; `None` if nobody wants the answer any more.
+    pub(crate) fn expire_in_flight(&mut self, now: Time) -> (Vec<(Ticket, Option<W>)>, Option<Time>) {
+        let mut expired = Vec::new();
+        let mut next: Option<Time> = None;
+        for waiter in self.in_flight.iter_mut().flat_map(|call| &mut call.waiters) {
+            if waiter.cancelled {
+                continue;
+            }
+            if waiter.due <= now {
+                expired.push((waiter.ticket, waiter.cancel()));
+            } else {
+                next = Some(next.map_or(waiter.due, |next| next.min(waiter.due)));
+            }
+        }
+        (expired, next)
+    }
+
+    /// Takes the requests out of the call in flight that do not wait for permits.
+    pub(crate) fn fail_those_that_do_not_wait(&mut self) -> Vec<(Ticket, Option<W>)> {
+        let waiters = self.in_flight.iter_mut().flat_map(|call| &mut call.waiters);
+        waiters
+            .filter(|waiter| !waiter.cancelled && waiter.request.max_wait == MaxWait::None)
+            .map(|waiter| (waiter.ticket, waiter.cancel()))
+            .collect()
+    }
+
+    /// Times out requests behind the call in flight whose deadline has passed; answers which.
+    pub(crate) fn expire_behind(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
+        let mut expired = Vec::new();
+        let first_new = self.first_new();
+        for waiter in self.pending.iter_mut().filter(|w| !w.cancelled && w.due <= now) {
+            expired.push((waiter.ticket, waiter.cancel()));
+        }
+        if !expired.is_empty() {
+            self.remove_cancelled_before(first_new);
+            self.drop_cancelled_tail();
+        }
+        self.check();
+        expired
+    }
+
+    /// Keeps the buffer of a batch, unless it is much larger than was needed.
+    fn keep_buffer(&mut self, buffer: Vec<Waiter<W>>, needed: usize) {
+        const SMALL: usize = 64;
+        if buffer.capacity() <= SMALL.max(4 * needed) {
+            self.spare = buffer;
+        }
+    }
+
+    fn requeue(&mut self, back: Vec<Waiter<W>>, waits: bool) {
+        for waiter in back.into_iter().rev() {
+            self.pending.push_front(waiter);
+        }
+        if waits {
+            // Waiting for permits does not count: deadlines begin with the next call.
+            self.pending.iter_mut().for_each(|waiter| waiter.due = NOT_BEGUN);
+        }
+        self.earliest_end = Time::MAX;
+        for waiter in &self.pending {
+            if let MaxWait::Until(end) = waiter.request.max_wait {
+                self.earliest_end = self.earliest_end.min(end);
+            }
+        }
+    }
+}
