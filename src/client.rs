@@ -127,9 +127,9 @@ impl Client {
         Ok(limiter)
     }
 
-    /// Makes all calls that wait ask again at once: for a [manual clock](Clock::manual) that was
-    /// set, or permits known to have come back elsewhere.
-    pub fn ask_again(&self) {
+    /// Makes all waiting calls check again at once: after a [manual clock](Clock::manual) was set,
+    /// or if permits are known to have come back elsewhere.
+    pub fn recheck_waiters(&self) {
         for engine in self.engines() {
             engine.clock_was_set();
             engine.ask_again();

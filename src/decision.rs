@@ -13,7 +13,7 @@ use crate::store::Wait;
 
 /// The answer to [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire).
 #[derive(Debug)]
-#[must_use = "a denial must be obeyed"]
+#[must_use = "the permits may have been denied: match on it, or check `is_granted`"]
 pub enum Decision {
     /// The permits were taken.
     Granted(Grant),
@@ -64,7 +64,6 @@ pub enum DecidedBy {
 ///
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives
 /// back what was not used.
-#[must_use = "a grant that is dropped is spent"]
 pub struct Grant {
     source: Source,
     permits: u64,

@@ -73,7 +73,7 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use limiter::keys::RemainingTime;
-pub use limiter::{RateLimiter, State};
+pub use limiter::{RateLimiter, Usage};
 pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;

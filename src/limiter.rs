@@ -385,8 +385,7 @@ impl RateLimiter {
         Ok(set)
     }
 
-    /// Sets the rate, whatever it was, and forgets what has been granted under the new rate's
-    /// mode. Redisson's `setRate(mode, rate, interval, keepAlive)`.
+    /// Sets the rate, whatever it was, and forgets what has been granted in the new rate's mode. Redisson's `setRate(mode, rate, interval, keepAlive)`.
     ///
     /// # Errors
     ///
@@ -399,9 +398,9 @@ impl RateLimiter {
         self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
     }
 
-    /// As [`set_rate`](Self::set_rate), and says what becomes of the grants so far: kept (then
-    /// what they leave of the new rate is available), or forgotten; a change of mode forgets them
-    /// in either case. Redisson's `setRate(RateLimiterArgs)`.
+    /// Sets the rate as [`set_rate`](Self::set_rate) does, and either keeps the usage so far (then
+    /// the rest of the new rate is available) or resets it. A change of mode resets it in either
+    /// case. Redisson's `setRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
@@ -410,12 +409,12 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn set_rate_with(&self, rate: Rate, state: State) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, state.into()).await.map(drop)
+    pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
+        self.store_rate(Operation::SetRate, rate, false, usage.into()).await.map(drop)
     }
 
-    /// Changes the rate of a limiter that exists; answers false, and does nothing, where there is
-    /// none. Redisson's `updateRate(RateLimiterArgs)`.
+    /// Changes the rate of an existing limiter; answers false, and does nothing, if there is none.
+    /// Redisson's `updateRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
@@ -424,8 +423,8 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn update_rate(&self, rate: Rate, state: State) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, true, state.into()).await
+    pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
+        self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
     }
 
     async fn store_rate(
@@ -518,20 +517,20 @@ pub(crate) fn checked_deadline(
     Ok(deadline)
 }
 
-/// What becomes of the grants so far when a rate is set: Redisson's `keepState`.
+/// What becomes of the usage so far when a rate is set: Redisson's `keepState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// They count against the new rate.
+pub enum Usage {
+    /// The permits granted in the last interval count against the new rate.
     Keep,
     /// They are forgotten: the whole new rate is available at once.
     Reset,
 }
 
-impl From<State> for StateRule {
-    fn from(state: State) -> Self {
-        match state {
-            State::Keep => StateRule::Keep,
-            State::Reset => StateRule::Drop,
+impl From<Usage> for StateRule {
+    fn from(usage: Usage) -> Self {
+        match usage {
+            Usage::Keep => StateRule::Keep,
+            Usage::Reset => StateRule::Drop,
         }
     }
 }

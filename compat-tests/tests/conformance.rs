@@ -9,7 +9,7 @@ use futures::future::join_all;
 use redisson_rate_limiter::{
     Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, ErrorKind, Execution,
     ExpireCondition, Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime,
-    State,
+    Usage,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -123,7 +123,7 @@ async fn what_does_not_exist_is_not_initialized(world: World) {
     assert!(!limiter.touch().await.unwrap());
     assert!(!limiter.expire(SECOND, None).await.unwrap());
     assert!(!limiter.clear_expire().await.unwrap());
-    assert!(!limiter.update_rate(rate(1), State::Keep).await.unwrap());
+    assert!(!limiter.update_rate(rate(1), Usage::Keep).await.unwrap());
     assert!(!limiter.exists().await.unwrap());
     assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::NoLimiter);
     assert_eq!(limiter.size_in_memory().await.unwrap(), 0);
@@ -257,7 +257,7 @@ async fn release_takes_the_oldest_grants_out(world: World) {
 async fn a_lower_rate_counts_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 8).await;
-    assert!(limiter.update_rate(rate(5), State::Keep).await.unwrap());
+    assert!(limiter.update_rate(rate(5), Usage::Keep).await.unwrap());
     assert_eq!(left(&limiter).await, 0);
     assert_eq!(denied(&limiter, 1).await.retry_after(), SECOND);
     world.pass(1000);
@@ -267,21 +267,21 @@ async fn a_lower_rate_counts_at_once(world: World) {
 async fn a_higher_rate_counts_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 8).await;
-    assert!(limiter.update_rate(rate(20), State::Keep).await.unwrap());
+    assert!(limiter.update_rate(rate(20), Usage::Keep).await.unwrap());
     assert_eq!(left(&limiter).await, 12);
     limiter.set_rate(rate(7)).await.unwrap();
     assert_eq!(left(&limiter).await, 7);
     let _spent = granted(&limiter, 7).await;
-    limiter.set_rate_with(rate(9), State::Keep).await.unwrap();
+    limiter.set_rate_with(rate(9), Usage::Keep).await.unwrap();
     assert_eq!(left(&limiter).await, 2);
-    limiter.set_rate_with(rate(9), State::Reset).await.unwrap();
+    limiter.set_rate_with(rate(9), Usage::Reset).await.unwrap();
     assert_eq!(left(&limiter).await, 9);
 }
 
 async fn another_clients_rate_is_noticed(world: World) {
     let (one, two) = (world.limiter().await, world.client().await.limiter("api").unwrap());
     let _spent = granted(&one, 4).await;
-    assert!(two.update_rate(rate(6), State::Keep).await.unwrap());
+    assert!(two.update_rate(rate(6), Usage::Keep).await.unwrap());
     assert_eq!(left(&one).await, 2);
     let _spent = granted(&one, 2).await;
     let _denied = denied(&one, 1).await;
