@@ -336,11 +336,8 @@ impl FlightGuard<'_> {
         let mut busy = None;
         let wake = match answer {
             Ok(Landing { mut reply, id, dated, hold_end, audited }) => {
-                // Whoever has never seen the rate has not applied it by an error.
-                let applied =
-                    reply.outcomes.iter().any(|group| group.outcome != Outcome::ExceedsRate);
-                if applied || state.seen.is_some() {
-                    state.seen = Some(reply.rate.into());
+                if let Some(seen) = reply.seen() {
+                    state.seen = Some(seen);
                 }
                 let old = state.rate.replace(reply.rate);
                 let other_rate = old.is_some_and(|old| old != reply.rate);
