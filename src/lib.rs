@@ -71,7 +71,7 @@ mod wire;
 pub use client::{Client, ClientBuilder, InProcessStore};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
-pub use error::{Cause, Context, Error, Execution, Operation};
+pub use error::{Error, ErrorKind, Execution, Operation};
 pub use limiter::keys::RemainingTime;
 pub use limiter::{RateLimiter, State};
 pub use options::LimiterOptions;

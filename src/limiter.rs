@@ -15,7 +15,7 @@ use crate::engine::acquire::Acquire;
 use crate::engine::local::Local;
 use crate::engine::pool::Taken;
 use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
-use crate::error::{Error, Execution, Failure, FailureKind, Operation};
+use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request, Time};
 use crate::rate::{MAX_EXACT, Rate};
@@ -95,7 +95,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a deadline of zero.
+    /// [`ErrorKind::InvalidArgument`] for a deadline of zero.
     pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
         self.deadline = checked_deadline(deadline, Operation::Limiter)?;
         Ok(self)
@@ -110,12 +110,12 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where `permits` is not in 1..=2^32−1 (nothing is sent),
-    /// [`Error::ExceedsRate`] where it is more than the rate, [`Error::NotInitialized`] where
-    /// there is no limiter and this handle carries no rate; [`Error::ForeignEntry`],
-    /// [`Error::WrongType`] and [`Error::CorruptState`] where what stands on the server cannot be
-    /// read; [`Error::Unavailable`], [`Error::Timeout`], [`Error::Auth`] and [`Error::Server`] for
-    /// the server; [`Error::Closed`] for a closed client. A lost answer is asked for again under
+    /// [`ErrorKind::InvalidArgument`] where `permits` is not in 1..=2^32−1 (nothing is sent),
+    /// [`ErrorKind::ExceedsRate`] where it is more than the rate, [`ErrorKind::NotInitialized`] where
+    /// there is no limiter and this handle carries no rate; [`ErrorKind::ForeignEntry`],
+    /// [`ErrorKind::WrongType`] and [`ErrorKind::CorruptState`] where what stands on the server cannot be
+    /// read; [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] and [`ErrorKind::Server`] for
+    /// the server; [`ErrorKind::Closed`] for a closed client. A lost answer is asked for again under
     /// the same id, and counts once.
     ///
     /// # Cancel safety
@@ -246,8 +246,8 @@ impl RateLimiter {
             }
             Verdict::Call(cell, Outcome::ExceedsRate) => {
                 let rate = cell.decided().map_or(0, |decided| decided.rate.permits());
-                let kind = FailureKind::ExceedsRate { requested: permits, rate };
-                Err(self.error(Operation::Acquire, Failure::new(kind, Execution::Executed)))
+                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+                Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
             }
             Verdict::Call(cell, Outcome::Refused(wait) | Outcome::Waiting(wait)) => {
                 let rate = cell.decided().map(|decided| decided.rate);
@@ -260,7 +260,7 @@ impl RateLimiter {
                 let (wait, rate) = *refused;
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
-            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, *failure)),
+            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),
         }
     }
 
@@ -295,7 +295,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where `permits` is over 2^53; else as
+    /// [`ErrorKind::InvalidArgument`] where `permits` is over 2^53; else as
     /// [`try_acquire`](Self::try_acquire). It is not attempted again once it may have been carried
     /// out: the error then says [`Execution::Unknown`].
     ///
@@ -349,8 +349,8 @@ impl RateLimiter {
         let reply = self.ask(Operation::Peek, || store.peek(&self.engine.keys, call)).await?;
         let rate = reply.rate.permits();
         if permits > rate {
-            let kind = FailureKind::ExceedsRate { requested: permits, rate };
-            return Err(self.error(Operation::Peek, Failure::new(kind, Execution::Executed)));
+            let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+            return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
         }
         Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
     }
@@ -364,8 +364,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::CorruptState`] where a hash with a mode but no rate or interval stands there;
-    /// [`Error::WrongType`]; and those of the server.
+    /// [`ErrorKind::CorruptState`] where a hash with a mode but no rate or interval stands there;
+    /// [`ErrorKind::WrongType`]; and those of the server.
     ///
     /// # Cancel safety
     ///
@@ -388,7 +388,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongType`], and those of the server.
+    /// [`ErrorKind::WrongType`], and those of the server.
     ///
     /// # Cancel safety
     ///
@@ -403,7 +403,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`set_rate`](Self::set_rate), and [`Error::ForeignEntry`].
+    /// As [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`].
     ///
     /// # Cancel safety
     ///
@@ -448,7 +448,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::CorruptState`], [`Error::WrongType`], and those of the server.
+    /// [`ErrorKind::CorruptState`], [`ErrorKind::WrongType`], and those of the server.
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
         self.ask(Operation::Config, || self.engine.core.store.config(&self.engine.keys)).await
     }
@@ -465,11 +465,11 @@ impl RateLimiter {
             let failure = match tokio::time::timeout_at(deadline, call()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::new(FailureKind::Timeout, Execution::Unknown),
+                Err(_) => Error::new(ErrorKind::Timeout, Execution::Unknown),
             };
-            let again = failure.is_passing()
-                && (failure.execution == Execution::NotExecuted || operation.changes_nothing());
-            if failure.execution == Execution::Unknown && !operation.changes_nothing() {
+            let again = failure.may_be_retried()
+                && (failure.execution() == Execution::NotExecuted || operation.is_idempotent());
+            if failure.execution() == Execution::Unknown && !operation.is_idempotent() {
                 self.engine.forget_seen_rate();
             }
             if !again || Instant::now() + pause >= deadline {
@@ -480,13 +480,14 @@ impl RateLimiter {
         }
     }
 
-    fn error(&self, operation: Operation, failure: Failure) -> Error {
-        failure.into_error(operation, Some(self.engine.name.clone()))
+    fn error(&self, operation: Operation, failure: Error) -> Error {
+        failure
+            .of(operation, Some(self.engine.name.clone()))
+            .with_server(self.engine.core.store.address())
     }
 
     fn invalid(&self, operation: Operation, detail: String) -> Error {
-        let kind = FailureKind::InvalidArgument(detail);
-        self.error(operation, Failure::new(kind, Execution::NotExecuted))
+        Error::invalid(operation, detail).of(operation, Some(self.engine.name.clone()))
     }
 }
 

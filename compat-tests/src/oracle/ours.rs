@@ -218,16 +218,18 @@ fn condition_of(condition: Condition) -> ExpireCondition {
 }
 
 fn kind_of(error: &Error) -> ErrorKind {
-    match error {
-        Error::NotInitialized { .. } => ErrorKind::NotInitialized,
-        Error::ExceedsRate { .. } => ErrorKind::ExceedsRate,
-        Error::InvalidArgument { .. } => ErrorKind::InvalidArgument,
-        Error::ForeignEntry { .. } => ErrorKind::ForeignEntry,
-        Error::WrongType { .. } => ErrorKind::WrongType,
-        Error::CorruptState { .. } => ErrorKind::CorruptState,
-        Error::Auth { .. } => ErrorKind::Auth,
-        Error::Unavailable { .. } => ErrorKind::Unavailable,
-        Error::Timeout { .. } => ErrorKind::Timeout,
+    use redisson_rate_limiter::ErrorKind as Ours;
+
+    match error.kind() {
+        Ours::NotInitialized => ErrorKind::NotInitialized,
+        Ours::ExceedsRate { .. } => ErrorKind::ExceedsRate,
+        Ours::InvalidArgument => ErrorKind::InvalidArgument,
+        Ours::ForeignEntry => ErrorKind::ForeignEntry,
+        Ours::WrongType => ErrorKind::WrongType,
+        Ours::CorruptState => ErrorKind::CorruptState,
+        Ours::Auth => ErrorKind::Auth,
+        Ours::Unavailable => ErrorKind::Unavailable,
+        Ours::Timeout => ErrorKind::Timeout,
         _ => ErrorKind::Other,
     }
 }
