@@ -35,6 +35,9 @@ if (ARGV[7] or '') ~= '' then
   audit, hold = table.remove(dates, 1) == '1', tonumber(table.remove(dates, 1))
   earlier = table.remove(dates, 1)
 end
+-- A client's first call is an audit: what it finds may have been left there under a rate that it
+-- has forgotten.
+audit = audit or seen_text == ''
 
 local creation
 if not fields[3] and (ARGV[8] or '') ~= '' then
@@ -175,31 +178,16 @@ local function create()
 end
 
 if demand == 0 then
-  read_log()
-  -- The answer tells the rate, which then counts as seen: what is new about it is applied here.
-  if value and (other_rate or seen_text == '' and count <= SHORT_LOG) then
-    if now >= interval then
-      expired = call('ZCOUNT', log_key, '0', int(now - interval))
-    end
-    if not sum_log() then
-      return foreign
-    end
-    if other_rate or value > rate - log_total then
-      value = rate - log_total
-    end
-  end
-  create()
-  if value ~= value_before then
-    call('SET', value_key, int(value))
-    refresh_lifetime()
-  end
   answer(requests, 5, 0)
   return unchanged()
 end
 
 -- What was granted before is granted now: it is moved before all else is read, and back where a
 -- foreign entry forbids to write.
-local moved = again and {unpack(own)} or {}
+local moved = {}
+for i = 1, again and #own or 0 do
+  moved[i] = own[i]
+end
 local function fail()
   for i = 1, #moved do
     call('ZADD', log_key, own_scores[i], moved[i])

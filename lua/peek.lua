@@ -24,7 +24,7 @@ if exact == nil then
 end
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
 local left = count - dropped
-if not exact and (left == 0 or asked > math.max(0, value) and left <= SHORT_LOG) then
+if not exact and (left == 0 or ARGV[3] == '' or asked > math.max(0, value) and left <= SHORT_LOG) then
   if not heal() then
     return foreign
   end

@@ -376,6 +376,8 @@ impl RateLimiter {
             self.ask(Operation::TrySetRate, || store.try_set_rate(&self.engine.keys, rate)).await?;
         if set {
             self.engine.set_seen_rate(rate);
+            // It has not touched the value, which may be one of a limiter that was here before.
+            self.engine.forget_seen_rate();
             self.engine.ask_again();
         }
         Ok(set)

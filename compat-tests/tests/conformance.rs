@@ -180,7 +180,12 @@ async fn more_than_the_rate_is_an_error_of_its_own(world: World) {
     let error = big.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 11, rate: 10 }, "{error}");
     assert!(small.unwrap().is_granted());
-    assert!(matches!(limiter.peek(11).await.unwrap_err().kind(), ErrorKind::ExceedsRate { .. }));
+    let error = limiter.peek(11).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ExceedsRate { .. }), "{error}");
+    // Also while more is in use than the rate allows.
+    limiter.update_rate(rate(4), State::Keep).await.unwrap();
+    let error = limiter.peek(u64::MAX).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ExceedsRate { .. }), "{error}");
 }
 
 async fn merged_calls_get_what_they_would_get_one_by_one(world: World) {
@@ -285,6 +290,62 @@ async fn another_clients_rate_is_noticed(world: World) {
     assert_eq!(left(&one).await, 2);
     let _spent = granted(&one, 2).await;
     let _denied = denied(&one, 1).await;
+}
+
+async fn a_mode_that_changes_there_and_back_is_noticed(world: World) {
+    let minute = 60 * SECOND;
+    let client = world.client().await.limiter("api").unwrap();
+    let other = world.client().await.limiter("api").unwrap();
+    other.try_set_rate(Rate::per_client(1000, minute).unwrap()).await.unwrap();
+    let _one = granted(&client, 1).await;
+    other.set_rate(Rate::overall(10, minute).unwrap()).await.unwrap();
+    let _another = granted(&client, 1).await;
+    other.set_rate(Rate::per_client(10, minute).unwrap()).await.unwrap();
+    // The PER_CLIENT value of 999 is still there.
+    let _denied = denied(&client, 10).await;
+    let _rest = granted(&client, 9).await;
+    let _denied = denied(&client, 1).await;
+}
+
+async fn a_client_that_starts_again_believes_no_value(world: World) {
+    let id = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    let minute = 60 * SECOND;
+    for (name, used, lowered) in [("few", 100, 100), ("more", 600, 500)] {
+        let client = world.client_by(Client::builder().id(id)).await;
+        let limiter = client.limiter(name).unwrap();
+        limiter.try_set_rate(Rate::per_client(1000, minute).unwrap()).await.unwrap();
+        for _ in 0..used {
+            let _one = granted(&limiter, 1).await;
+        }
+        let other = world.client().await.limiter(name).unwrap();
+        let rate = Rate::per_client(lowered, minute).unwrap();
+        assert!(other.update_rate(rate, State::Keep).await.unwrap());
+        let restarted = world.client_by(Client::builder().id(id)).await;
+        let limiter = restarted.limiter(name).unwrap();
+        assert_eq!(left(&limiter).await, 0, "{name}");
+        let _denied = denied(&limiter, 1).await;
+    }
+}
+
+async fn a_limiter_that_is_set_up_again_does_not_believe_the_old_value(world: World) {
+    let minute = 60 * SECOND;
+    let client = world.client().await.limiter("api").unwrap();
+    client.try_set_rate(Rate::per_client(1000, minute).unwrap()).await.unwrap();
+    let _one = granted(&client, 1).await;
+    // It cannot reach the other client's value of 999.
+    assert!(world.client().await.limiter("api").unwrap().delete().await.unwrap());
+    assert!(client.try_set_rate(Rate::per_client(10, minute).unwrap()).await.unwrap());
+    let _denied = denied(&client, 10).await;
+    let _rest = granted(&client, 9).await;
+}
+
+async fn an_error_about_the_rate_creates_nothing(world: World) {
+    let limiter = world.client().await.limiter("api").unwrap().with_rate(rate(10));
+    let error = limiter.try_acquire_now(11).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 11, rate: 10 }, "{error}");
+    assert!(!limiter.exists().await.unwrap());
+    let _spent = granted(&limiter, 10).await;
+    assert!(limiter.exists().await.unwrap());
 }
 
 async fn each_client_has_a_budget_of_its_own(world: World) {

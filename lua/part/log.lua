@@ -1,9 +1,8 @@
 -- The log, read without writing. `now` is a number, set by the script.
 -- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
 -- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
--- A log of up to SHORT_LOG entries is summed and walked whenever that helps; the LOOKED_AT oldest
--- live ones are looked at in every call, for foreign ones among them.
-local SHORT_LOG, DROP_STEP, LOOKED_AT = 64, 500, 8
+-- A log of up to SHORT_LOG entries is summed and walked whenever that helps.
+local SHORT_LOG, DROP_STEP = 64, 500
 local now, first, count, below, expired, dropped, credit
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
@@ -86,15 +85,10 @@ local function looked_at(p)
   return p
 end
 
--- Looks for a foreign entry among the oldest live ones. Answers false where there is one.
+-- Answers false if the oldest entry after the drop is a live foreign one.
 local function look_at_oldest()
-  read_entries(LOOKED_AT)
-  for i = 1, math.min(#permits, LOOKED_AT) do
-    if not looked_at(permits[i]) then
-      return false
-    end
-  end
-  return true
+  read_entries(1)
+  return not permits[1] or looked_at(permits[1]) ~= nil
 end
 
 -- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.

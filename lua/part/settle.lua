@@ -20,7 +20,8 @@ local function settle(seen)
     value = rate - log_total
     return true
   end
-  if seen == '' and left <= SHORT_LOG then
+  -- Downwards only: what seems to be missing may be a log that was lost, and then it was used.
+  if seen == '' then
     if not sum_log() then
       return nil
     end

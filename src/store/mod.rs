@@ -23,10 +23,6 @@ pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
 /// A log no longer than this is *short*: it is summed and walked whenever that helps.
 pub(crate) const SHORT_LOG: usize = 64;
 
-/// So many of the oldest live entries are looked at in every acquire and peek: an older Redisson
-/// that shares a short log is found out at once, in a long one by the next refusal or audit.
-pub(crate) const LOOKED_AT: usize = 8;
-
 /// The most expired entries that one call drops; a call that needs more says so and is repeated
 /// (see [`Outcome::Undecided`]).
 pub(crate) const DROP_LIMIT: usize = 2000;
@@ -118,7 +114,7 @@ pub(crate) struct AcquireCall {
     pub(crate) id: EntryId,
     /// What this client last saw in this limiter's hash; `None`: it knows nothing of it.
     pub(crate) seen: Option<SeenRate>,
-    /// Sum the log whatever its length.
+    /// Sum the log whatever its length; a call with nothing `seen` does so anyway.
     pub(crate) audit: bool,
     /// The rate to create the limiter with where there is none.
     pub(crate) create: Option<Rate>,
@@ -175,6 +171,16 @@ pub(crate) struct AcquireReply {
     pub(crate) left: i64,
     /// The outcomes in the order of the requests; their counts add up to the requests'.
     pub(crate) outcomes: Vec<OutcomeGroup>,
+}
+
+impl AcquireReply {
+    /// What the client has now seen; `None`: no more than before. A call whose requests all ask
+    /// for more than the rate tells that rate but does not apply it: taken as seen, the next call
+    /// would believe a value that nobody has fitted to it.
+    pub(crate) fn seen(&self) -> Option<SeenRate> {
+        let is_decided = |group: &OutcomeGroup| group.outcome != Outcome::ExceedsRate;
+        self.outcomes.iter().any(is_decided).then(|| self.rate.into())
+    }
 }
 
 /// So many requests, one after the other, with one outcome.

@@ -72,7 +72,7 @@ pub(super) fn acquire(
     // The log is decided on and written first: that is all that can still fail.
     let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
 
-    if let Some(rate) = call.call.create.as_ref().filter(|_| decided.overtaken.is_none()) {
+    if let Some(rate) = call.call.create.as_ref().filter(|_| decided.value.is_some()) {
         create(space, keys, rate)?;
     }
     if let Some(Value { v, set, .. }) = decided.value {
@@ -142,10 +142,13 @@ impl<'a> Attempt<'a> {
             let unwritten = self.unwritten(log, value, outcomes);
             return Ok(Decided { overtaken: Some(date), ..unwritten });
         }
-        let Some(demand) = self.demand() else { return self.all_exceed(log, value) };
+        let Some(demand) = self.demand() else {
+            let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
+            return Ok(self.unwritten(log, value, outcomes));
+        };
         let repeated = self.take_earlier(log);
 
-        let known = value.filter(|_| !self.call.audit && !self.is_another());
+        let known = value.filter(|_| !self.is_audit() && !self.is_another());
         let dropped = drop_expired(log, self.edge, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
@@ -181,22 +184,10 @@ impl<'a> Attempt<'a> {
         is_another(self.call.seen, self.config)
     }
 
-    /// Every request asks for more than the rate. The answer tells the rate, which then counts as
-    /// seen, so that a new one must be applied here.
-    fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Error> {
-        let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
-        if let Some(old) = value {
-            let rest = Rest::of(log, self.edge);
-            let first_look = self.call.seen.is_none() && rest.is_short();
-            if self.is_another() || first_look && old + rest.sum()? > self.config.rate {
-                let v = self.config.rate - rest.sum()?;
-                if v != old {
-                    let value = Some(Value { v, set: true, unsure: false });
-                    return Ok(Decided { value, left: v, outcomes, overtaken: None });
-                }
-            }
-        }
-        Ok(self.unwritten(log, value, outcomes))
+    /// Whether the log is summed whatever its length. A client's first call is an audit: what it
+    /// finds may have been left there under a rate that it has forgotten.
+    fn is_audit(&self) -> bool {
+        self.call.audit || self.call.seen.is_none()
     }
 
     fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeGroup>) -> Decided {
@@ -230,10 +221,10 @@ impl<'a> Attempt<'a> {
         demand: i64,
     ) -> Result<Value, Error> {
         let rest = Rest::of(log, self.edge);
-        rest.look()?;
+        rest.look_at_oldest()?;
         let mut value = phase_1(self.config, self.call.seen, value, dropped, &rest)?;
         let refuses = demand > value.v;
-        let lack = phase_2(self.config, &value, &rest, refuses, self.call.audit)?;
+        let lack = phase_2(self.config, &value, &rest, refuses, self.is_audit())?;
         mend(log, &mut value, lack, (self.t, self.edge), self.call.id)?;
         Ok(value)
     }

@@ -1,6 +1,7 @@
 //! Peek: an acquire without its writes.
 
 use crate::error::Error;
+use crate::rate::MAX_EXACT;
 use crate::store::memory::acquire::{Pair, read_value, time};
 use crate::store::memory::config::Config;
 use crate::store::memory::keyspace::Keyspace;
@@ -20,11 +21,11 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
     let log = space.log(pair.log)?.unwrap_or(&none);
 
     let (rest, dropped) = Rest::without_expired(log, edge);
-    rest.look()?;
+    rest.look_at_oldest()?;
     let value = phase_1(&config, call.seen, value, dropped, &rest)?;
-    let permits = i64::try_from(call.permits).unwrap_or(i64::MAX);
+    let permits = call.permits.min(MAX_EXACT) as i64;
     let refuses = permits > value.v.max(0);
-    let lack = phase_2(&config, &value, &rest, refuses, false)?;
+    let lack = phase_2(&config, &value, &rest, refuses, call.seen.is_none())?;
     // An excess that the log cannot give comes out of the value.
     let v = if lack < 0 { value.v.min(config.rate) } else { value.v };
 

@@ -4,7 +4,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::store::memory::config::{Config, executed};
 use crate::store::memory::log::{Log, permits};
-use crate::store::{DROP_LIMIT, LOOKED_AT, SHORT_LOG, SeenRate};
+use crate::store::{DROP_LIMIT, SHORT_LOG, SeenRate};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, Member, pack, unpack};
 
 /// So many expired entries are dropped between two looks at whether that is enough.
@@ -78,15 +78,12 @@ impl<'a> Rest<'a> {
         self.len <= SHORT_LOG
     }
 
-    /// Looks for foreign entries among the oldest.
-    pub(super) fn look(&self) -> Result<(), Error> {
-        if self.log.has_foreign() {
-            let live = self.log.iter().skip(self.log.len() - self.len);
-            for (score, member) in live.take(LOOKED_AT) {
-                readable(score, member, self.edge)?;
-            }
+    /// Fails if the oldest entry is a foreign one.
+    pub(super) fn look_at_oldest(&self) -> Result<(), Error> {
+        match self.log.iter().nth(self.log.len() - self.len) {
+            Some((score, member)) => readable(score, member, self.edge).map(drop),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Σ. Whoever reads it meets the foreign entries.
@@ -141,7 +138,8 @@ pub(super) fn phase_1(
 
     let Some(v) = value.filter(|_| !is_another(seen, config)) else { return exact() };
     let v = v + dropped.credit;
-    if seen.is_none() && rest.is_short() && v + rest.sum()? > rate {
+    // Downwards only: what seems to be missing may be a log that was lost, and then it was used.
+    if seen.is_none() && v + rest.sum()? > rate {
         return exact();
     }
     // What an older Redisson logged says nothing of what else was used.

@@ -124,7 +124,7 @@ impl Store for RedisStore {
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
         let mut cmd = call_of(&scripts::PEEK, keys, 3);
         arg_time(&mut cmd, call.now);
-        cmd.arg(call.permits);
+        cmd.arg(call.permits.min(MAX_EXACT));
         arg_seen(&mut cmd, call.seen);
         self.run(&scripts::PEEK, cmd, |reply| reply.peek())
     }

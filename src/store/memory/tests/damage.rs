@@ -173,28 +173,77 @@ fn divergence_6_a_lower_rate_is_seen_by_every_client() {
     a.set_value("0");
     assert!(matches!(b.take(1), Outcome::Refused(_)));
     assert_eq!((a.value(), b.seen), (Some(-4), Some(seen(4))));
-    // In either direction, and also where the answer is that the request is too large.
+    // In either direction, also after an answer that the request is too large: it has told the new
+    // rate, and applied nothing.
     a.store.raw_hset("api", "rate", "12");
     assert_eq!(b.take(13), Outcome::ExceedsRate);
-    assert_eq!((a.value(), b.seen), (Some(4), Some(seen(12))));
+    assert_eq!((a.value(), b.seen), (Some(-4), Some(seen(4))));
     b.grant(4);
+    assert_eq!((a.value(), b.seen), (Some(0), Some(seen(12))));
 }
 
 #[test]
-fn a_lower_rate_is_applied_by_the_very_answer_that_tells_it() {
-    // A new process that asks for too much: the rate it is told counts as seen from then on.
+fn an_error_about_the_rate_writes_nothing_and_the_next_call_applies_the_rate() {
+    // A new process that asks for too much has been told the rate, and knows nothing of the value.
     let mut c = limiter(10);
     c.grant(1);
     c.store.raw_hset("api", "rate", "4");
     c.seen = None;
+    let before = c.store.snapshot();
     assert_eq!(c.take(5), Outcome::ExceedsRate);
-    assert_eq!(c.value(), Some(3));
+    assert_eq!((c.store.snapshot(), c.seen), (before, None));
     assert!(matches!(c.take(4), Outcome::Refused(_)));
+    assert_eq!(c.value(), Some(3));
     // Downwards only: what is missing may have been used.
     c.set_value("1");
     c.seen = None;
     assert_eq!(c.take(5), Outcome::ExceedsRate);
-    assert_eq!(c.value(), Some(1));
+    c.grant(1);
+    assert_eq!(c.value(), Some(0));
+}
+
+#[test]
+fn a_mode_that_was_another_one_meanwhile_leaves_a_value_that_is_not_believed() {
+    let per_client = |permits| Rate::from_wire(Mode::PerClient, permits, I as u64, 0);
+    let mut a = client();
+    let mut b = a.other();
+    b.set(per_client(1000), StateRule::Drop);
+    a.grant(1);
+    b.set(rate(10), StateRule::DropNewMode);
+    a.grant(1);
+    b.set(per_client(10), StateRule::DropNewMode);
+    assert_eq!(a.store.raw_get(&a.keys.client_value).as_deref(), Some("999"));
+    assert_eq!(a.available(), 9);
+    assert!(matches!(a.take(10), Outcome::Refused(_)));
+    a.grant(9);
+    assert!(matches!(a.take(1), Outcome::Refused(_)));
+}
+
+#[test]
+fn a_client_that_knows_nothing_believes_no_value_however_long_the_log() {
+    for (used, lowered) in [(100, 100), (600, 500)] {
+        let mut c = limiter(1000);
+        for _ in 0..used {
+            c.grant(1);
+        }
+        // By another client in PER_CLIENT, whose update does not reach this one's value.
+        c.store.raw_hset("api", "rate", &format!("{lowered}"));
+        c.seen = None;
+        assert_eq!(c.available(), 0);
+        assert!(matches!(c.take(1), Outcome::Refused(_)));
+        assert_eq!(c.value(), Some(lowered - used));
+    }
+    // What is missing comes back when the debt expires that the first call writes.
+    let mut c = limiter(1000);
+    for _ in 0..100 {
+        c.grant(1);
+    }
+    c.set_value("300");
+    c.seen = None;
+    c.grant(1);
+    assert_eq!((c.value(), c.sum()), (Some(299), 701));
+    c.clock.advance(I);
+    c.grant(1000);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! State that cannot be read: a clear error, and nothing written.
 
 use super::*;
-use crate::store::LOOKED_AT;
+use crate::store::SHORT_LOG;
 
 fn error(c: &Client, f: impl FnOnce(&Client) -> Option<Error>) -> (ErrorKind, String) {
     let before = c.store.snapshot();
@@ -144,22 +144,34 @@ fn live_entries_of_older_releases_are_a_clear_error() {
 }
 
 #[test]
-fn a_live_foreign_entry_among_the_oldest_is_seen_by_every_call() {
+fn a_live_foreign_entry_is_found_by_every_call_as_the_oldest_else_by_the_next_audit() {
     let mut c = limiter(1000);
-    for _ in 0..2 * LOOKED_AT {
+    let seen = c.seen;
+    c.clock.advance(10);
+    for _ in 0..2 * SHORT_LOG {
         c.grant(1);
         c.clock.advance(1);
     }
-    let nth = |n: usize| T0 + n as i64;
-    c.store.raw_zadd(&c.keys.permits, nth(LOOKED_AT) - 1, &[0; 20]);
-    assert_eq!(c.failure(1).0, ErrorKind::ForeignEntry);
-    // Behind those it is seen where the log is read.
-    c.store.raw_zadd(&c.keys.permits, nth(LOOKED_AT), &[0; 20]);
+    // Behind a readable entry it is found by whatever sums the log.
+    c.store.raw_zadd(&c.keys.permits, T0 + 11, &[0; 20]);
     c.grant(1);
-    // The edge counts as expired: here it is read, and not dropped.
-    c.clock.set(nth(LOOKED_AT) + I);
-    c.seen = Some(seen(999));
+    let audit = AcquireCall { audit: true, ..c.call(&[request(1, 0)]) };
+    let kind = error(&c, |c| now(c.store.acquire(&c.keys, audit)).err());
+    assert_eq!(kind.0, ErrorKind::ForeignEntry);
+    c.seen = None;
+    assert_eq!(c.failure(1).0, ErrorKind::ForeignEntry, "a first call is an audit");
+    assert_eq!(c.peek(1).unwrap_err().kind(), ErrorKind::ForeignEntry);
+    c.seen = seen;
+    c.grant(1);
+    // As the oldest it is found by every call.
+    c.store.raw_zadd(&c.keys.permits, T0 + 9, &[0; 8]);
+    assert_eq!(c.failure(1).0, ErrorKind::ForeignEntry);
+    assert_eq!(c.peek(1).unwrap_err().kind(), ErrorKind::ForeignEntry);
+    // An error about the request comes first.
     assert_eq!(c.take(1001), Outcome::ExceedsRate);
+    // Expired at the very edge of the interval.
+    c.clock.set(T0 + 11 + I);
+    c.grant(1);
 }
 
 #[test]

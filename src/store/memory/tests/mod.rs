@@ -104,7 +104,7 @@ impl Client {
 
     fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Error> {
         let reply = now(self.store.acquire(&self.keys, call))?;
-        self.seen = Some(reply.rate.into());
+        self.seen = reply.seen().or(self.seen);
         Ok(reply)
     }
 

@@ -88,6 +88,20 @@ fn an_acquire_that_carries_its_rate_creates_the_limiter() {
 }
 
 #[test]
+fn a_call_that_cannot_be_served_creates_nothing() {
+    let mut c = client();
+    let create = Some(rate(10));
+    let call = AcquireCall { create, ..c.call(&[request(11, 0), request(12, 500)]) };
+    let reply = c.send(call).unwrap();
+    assert_eq!((reply.outcomes[0].count, reply.outcomes[0].outcome), (2, Outcome::ExceedsRate));
+    assert_eq!((reply.rate, c.seen), (rate(10), None));
+    assert!(c.store.key_names().is_empty());
+    let call = AcquireCall { create, ..c.call(&[request(11, 0), request(10, 0)]) };
+    assert_eq!(c.send(call).unwrap().outcomes[1].outcome, Outcome::Granted);
+    assert_eq!(now(c.store.config(&c.keys)).unwrap(), Some(rate(10)));
+}
+
+#[test]
 fn a_creation_that_leaves_an_unreadable_hash_does_not_happen() {
     let mut c = client();
     c.store.raw_hset("api", "rate", "many");

@@ -343,7 +343,9 @@ impl World<'_> {
         let call = made.call.clone();
         let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
         if let Some(reply) = reply {
-            self.seen.insert((who.0, who.1), reply.rate.into());
+            if let Some(seen) = reply.seen() {
+                self.seen.insert((who.0, who.1), seen);
+            }
             let mut left: Vec<RequestGroup> = call.groups.clone();
             let mut permits = 0;
             for outcome in &reply.outcomes {

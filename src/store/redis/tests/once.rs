@@ -8,7 +8,8 @@ use crate::clock::Now;
 use crate::rate::{Mode, Rate};
 use crate::store::redis::{RedisStore, pack_groups};
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, RequestGroup, SeenRate, Store,
+    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RefundCall, RequestGroup, SeenRate,
+    Store,
 };
 use crate::wire::entry::{EntryId, pack};
 use crate::wire::keys::Keys;
@@ -201,6 +202,26 @@ async fn the_servers_clock_dates_a_grant() {
     let late = AcquireCall { earlier: Earlier::FirstSince(before - 1), ..first };
     assert_eq!(client.outcome(late).await, Outcome::Granted);
     assert_eq!(client.value(), 96);
+}
+
+#[tokio::test]
+async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
+    let Some(mut client) = client().await else { return };
+    let keys = Keys::new("large", "a");
+    let rate = Rate::from_wire(Mode::Overall, 1 << 53, 60_000, 0);
+    assert!(client.store.try_set_rate(&keys, rate).await.unwrap());
+    client.keys = keys;
+    let count = 8_100;
+    let groups = vec![RequestGroup { permits: u64::from(u32::MAX), patience_ms: 0, count }];
+    let first = AcquireCall { groups, seen: None, ..call(T0, 1, 1) };
+    let left = client.acquire(first.clone()).await.left;
+    let earlier = Earlier::Dated(vec![T0]);
+    let again = client.acquire(AcquireCall { now: Now::At(T0 + 5), earlier, ..first }).await;
+    let granted = OutcomeGroup { count, outcome: Outcome::Granted };
+    assert_eq!((again.left, again.outcomes), (left, vec![granted]));
+    let log = client.log();
+    assert_eq!(log.len() as u64, count);
+    assert!(log.iter().all(|(_, date)| *date == T0 + 5));
 }
 
 #[tokio::test]
