@@ -2,18 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::clock::Clock;
-use crate::engine::busy_poll::{self, BusyPoll};
-use crate::engine::{Core, Engine, Tasks};
+use crate::engine::opt_ins::busy_poll::{self, BusyPoll};
+use crate::engine::{Core, Engine, Remembered};
 use crate::error::{Error, Operation};
-use crate::limiter::{RateLimiter, checked_deadline};
+use crate::limiter::{Handle, RateLimiter, checked_deadline};
 use crate::options::LimiterOptions;
+use crate::queue::ATTEMPTS;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -21,9 +19,6 @@ use crate::wire::keys::Keys;
 
 /// The deadline of an operation where none is given: that of Redisson.
 const DEADLINE: Duration = Duration::from_secs(3);
-
-/// An attempt is given up, and made again, after this part of the deadline.
-const ATTEMPTS: u32 = 3;
 
 /// Limiters that are not in use are forgotten once there are so many.
 const MANY_LIMITERS: usize = 1024;
@@ -50,13 +45,22 @@ struct Inner {
     deadline: Duration,
     core: Arc<Core>,
     limiters: Mutex<Limiters>,
-    closed: AtomicBool,
 }
 
 struct Limiters {
-    by_name: HashMap<Arc<str>, Arc<Engine>>,
-    /// Forget those that are not in use once there are so many.
+    by_name: HashMap<Arc<str>, Named>,
+    /// Those not in use are dropped once there are this many.
     limit: usize,
+    /// What is kept of limiters that were dropped less than an interval after their last use.
+    remembered: HashMap<Arc<str>, Remembered>,
+    remembered_limit: usize,
+    is_closed: bool,
+}
+
+struct Named {
+    engine: Arc<Engine>,
+    /// Of all the limiter's handles: its options end with the last one.
+    handle: Weak<Handle>,
 }
 
 impl Client {
@@ -90,23 +94,18 @@ impl Client {
         if name.is_empty() {
             return Err(Error::invalid(Operation::Limiter, "an empty name".to_owned()));
         }
-        if self.is_closed() {
-            return Err(crate::engine::closed().of(Operation::Limiter, Some(name.into())));
-        }
-        let mut limiters = self.0.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let engine = match limiters.by_name.get(name) {
-            Some(engine) => engine.clone(),
-            None => {
-                limiters.make_room();
-                let name: Arc<str> = name.into();
-                let keys = self.keys(&name, Operation::Limiter)?;
-                let engine = Arc::new(Engine::new(name.clone(), keys, self.0.core.clone()));
-                limiters.by_name.insert(name, engine.clone());
-                engine
+        let (handle, replaced) = {
+            let mut limiters = self.limiters();
+            if limiters.is_closed {
+                return Err(crate::engine::closed().of(Operation::Limiter, Some(name.into())));
             }
+            limiters.handle(self, name)?
         };
-        drop(limiters);
-        Ok(RateLimiter::new(self.clone(), engine))
+        // Without the lock, as it gives permits back.
+        if let Some(engine) = replaced {
+            engine.end_leases();
+        }
+        Ok(RateLimiter::new(handle))
     }
 
     /// The limiter of this name, with options. Nothing is sent.
@@ -132,7 +131,7 @@ impl Client {
     pub fn recheck_waiters(&self) {
         for engine in self.engines() {
             engine.clock_was_set();
-            engine.ask_again();
+            engine.permits_came_back();
         }
     }
 
@@ -143,25 +142,16 @@ impl Client {
     /// back: they expire an interval after they were granted, those of a lease an interval after
     /// the end of its hold.
     pub async fn close(&self) {
-        self.0.closed.store(true, Ordering::SeqCst);
-        for engine in self.engines() {
+        let engines = {
+            let mut limiters = self.limiters();
+            // Under the lock, so that no limiter is named that would not be closed.
+            limiters.is_closed = true;
+            limiters.engines()
+        };
+        for engine in engines {
             engine.close();
         }
-        let drained = async {
-            self.0.core.tasks.drained().await;
-            // A caller that went straight has no task; its call ends with its own future.
-            for engine in self.engines() {
-                while !engine.is_idle() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-            self.0.core.tasks.drained().await;
-        };
-        let _ = tokio::time::timeout(self.0.deadline, drained).await;
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.closed.load(Ordering::SeqCst)
+        self.0.core.drain(self.0.deadline).await;
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -177,8 +167,11 @@ impl Client {
     }
 
     fn engines(&self) -> Vec<Arc<Engine>> {
-        let limiters = self.0.limiters.lock().unwrap_or_else(PoisonError::into_inner);
-        limiters.by_name.values().cloned().collect()
+        self.limiters().engines()
+    }
+
+    fn limiters(&self) -> MutexGuard<'_, Limiters> {
+        self.0.limiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -194,11 +187,78 @@ impl fmt::Debug for Client {
 }
 
 impl Limiters {
-    /// A service that names a limiter for each of its users must not keep them all.
-    fn make_room(&mut self) {
-        if self.by_name.len() >= self.limit {
-            self.by_name.retain(|_, engine| Arc::strong_count(engine) > 1 || engine.holds_lease());
-            self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
+    fn new() -> Self {
+        Limiters {
+            by_name: HashMap::new(),
+            limit: MANY_LIMITERS,
+            remembered: HashMap::new(),
+            remembered_limit: MANY_LIMITERS,
+            is_closed: false,
+        }
+    }
+
+    fn engines(&self) -> Vec<Arc<Engine>> {
+        self.by_name.values().map(|named| named.engine.clone()).collect()
+    }
+
+    /// The handle of this name, and an engine that it no longer uses.
+    fn handle(
+        &mut self,
+        client: &Client,
+        name: &str,
+    ) -> Result<(Arc<Handle>, Option<Arc<Engine>>), Error> {
+        let core = &client.0.core;
+        let known = self.by_name.get(name);
+        if let Some(handle) = known.and_then(|named| named.handle.upgrade()) {
+            return Ok((handle, None));
+        }
+        let known = known.map(|named| named.engine.clone());
+        // Options have ended with the last handle; what is known of the limiter stays.
+        let (engine, replaced) = match known {
+            Some(engine) if !engine.answers_locally() => (engine, None),
+            known => {
+                if known.is_none() {
+                    self.make_room(core);
+                }
+                let keys = client.keys(name, Operation::Limiter)?;
+                let remembered = match &known {
+                    Some(engine) => Some(engine.remember()),
+                    None => self.remembered.remove(name),
+                };
+                let engine = Engine::new(name.into(), keys, core.clone());
+                (Arc::new(engine.with_remembered(remembered)), known)
+            }
+        };
+        let handle = Handle::new(client.clone(), engine.clone());
+        let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
+        self.by_name.insert(engine.name.clone(), named);
+        Ok((handle, replaced))
+    }
+
+    /// A service that names a limiter for each of its users must not keep them all. Of those that
+    /// it used less than an interval ago it keeps what the next call needs to know: otherwise each
+    /// call would have to sum the log, or permits that went missing would never come back.
+    fn make_room(&mut self, core: &Core) {
+        if self.by_name.len() < self.limit {
+            return;
+        }
+        let now = core.epoch_ms();
+        let remembered = &mut self.remembered;
+        self.by_name.retain(|name, Named { engine, handle }| {
+            let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
+            if in_use || engine.holds_lease() {
+                return true;
+            }
+            let known = engine.remember();
+            if known.is_recent(now) {
+                remembered.insert(name.clone(), known);
+            }
+            false
+        });
+        self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
+        if self.remembered.len() >= self.remembered_limit {
+            self.remembered.retain(|_, known| known.is_recent(now));
+            self.remembered_limit = (self.remembered.len() * 2).max(MANY_LIMITERS);
         }
     }
 }
@@ -278,9 +338,9 @@ impl ClientBuilder {
     /// of zero, a busy poll of more than 1 ms; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and
     /// [`ErrorKind::Auth`](crate::ErrorKind::Auth) for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        self.check()?;
-        let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
-        self.build(Arc::new(store))
+        let client = self.connect_lazy(url)?;
+        client.0.core.connect(client.0.deadline).await.map_err(connect_error)?;
+        Ok(client)
     }
 
     /// As [`connect`](Self::connect), but leaves the connecting to the first call: a service can
@@ -297,7 +357,7 @@ impl ClientBuilder {
     /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
     /// ask again.
     fn attempt(&self) -> Duration {
-        self.deadline.unwrap_or(DEADLINE) / ATTEMPTS
+        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS as u32)
     }
 
     /// A client of an in-process store, for which no server is needed.
@@ -331,21 +391,18 @@ impl ClientBuilder {
         self.check()?;
         let deadline = self.deadline.unwrap_or(DEADLINE);
         let id = self.id.unwrap_or_else(random_uuid);
-        let core = Core {
+        let core = Core::new(
             store,
-            clock: self.clock,
-            origin: Instant::now(),
-            server_time: AtomicI64::new(0),
-            busy_poll: BusyPoll::new(self.busy_poll),
-            tasks: Tasks::default(),
-        };
+            self.clock,
+            deadline / (ATTEMPTS as u32),
+            BusyPoll::new(self.busy_poll),
+        );
         Ok(Client(Arc::new(Inner {
             id: id.into(),
             key_prefix: self.key_prefix.into(),
             deadline,
             core: Arc::new(core),
-            limiters: Mutex::new(Limiters { by_name: HashMap::new(), limit: MANY_LIMITERS }),
-            closed: AtomicBool::new(false),
+            limiters: Mutex::new(Limiters::new()),
         })))
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::cell::{Cell, Decided};
-use crate::engine::pool::{LeaseNumber, Taken};
+use crate::engine::answer::{BatchAnswer, Decided};
+use crate::engine::opt_ins::pool::{LeaseNumber, Taken};
 use crate::error::{Error, Execution, Operation};
 use crate::rate::Rate;
 use crate::store::Wait;
@@ -100,7 +100,7 @@ pub struct Grant {
 /// Where a grant's permits are in the log.
 enum Source {
     /// In the entry of this call, which is decided.
-    Call(Arc<Cell>),
+    Call(Arc<BatchAnswer>),
     /// In the entry of a lease.
     Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
 }
@@ -108,22 +108,22 @@ enum Source {
 impl Source {
     fn engine(&self) -> &Arc<Engine> {
         match self {
-            Source::Call(cell) => &decided(cell).engine,
+            Source::Call(answer) => &decided(answer).engine,
             Source::Lease { engine, .. } => engine,
         }
     }
 }
 
 /// What a grant's call was told.
-fn decided(cell: &Cell) -> &Decided {
-    cell.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was decided"))
+fn decided(answer: &BatchAnswer) -> &Decided {
+    answer.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was decided"))
 }
 
 impl Grant {
     /// Of a call that is decided.
-    pub(crate) fn new(cell: Arc<Cell>, permits: u64, deadline: Duration) -> Self {
-        debug_assert!(cell.decided().is_some());
-        Grant { permits, returned: 0, deadline, source: Source::Call(cell) }
+    pub(crate) fn new(answer: Arc<BatchAnswer>, permits: u64, deadline: Duration) -> Self {
+        debug_assert!(answer.decided().is_some());
+        Grant { permits, returned: 0, deadline, source: Source::Call(answer) }
     }
 
     #[inline]
@@ -146,7 +146,7 @@ impl Grant {
     /// one. Of a leased grant, what it left of the lease.
     pub fn left(&self) -> u64 {
         match &self.source {
-            Source::Call(cell) => decided(cell).left,
+            Source::Call(answer) => decided(answer).left,
             Source::Lease { left, .. } => u64::from(*left),
         }
     }
@@ -154,7 +154,7 @@ impl Grant {
     /// The rate in force; for a leased grant, as this client last saw it.
     pub fn rate(&self) -> Rate {
         match &self.source {
-            Source::Call(cell) => decided(cell).rate,
+            Source::Call(answer) => decided(answer).rate,
             Source::Lease { engine, .. } => {
                 engine.rate().unwrap_or_else(|| unreachable!("a lease comes with the rate"))
             }
@@ -198,8 +198,8 @@ impl Grant {
         }
         self.returned += permits;
         let answer = match &self.source {
-            Source::Call(cell) => {
-                let Decided { engine, entry, .. } = decided(cell);
+            Source::Call(answer) => {
+                let Decided { engine, entry, .. } = decided(answer);
                 engine.refund(entry, permits, self.deadline).await
             }
             Source::Lease { engine, lease, .. } => {

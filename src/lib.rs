@@ -67,6 +67,7 @@ mod limiter;
 mod options;
 mod queue;
 mod rate;
+mod rt;
 mod store;
 mod wire;
 

@@ -7,20 +7,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::client::Client;
 use crate::decision::{DecidedBy, Decision, Denial, Grant, Peek};
 use crate::engine::acquire::Acquire;
-use crate::engine::local::Local;
-use crate::engine::pool::Taken;
-use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
+use crate::engine::answer::Verdict;
+use crate::engine::opt_ins::LocalAnswer;
+use crate::engine::opt_ins::pool::Taken;
+use crate::engine::{Engine, micros};
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::LimiterOptions;
-use crate::queue::{Patience, Request, Time};
+use crate::queue::{MaxWait, Request, Time};
 use crate::rate::{MAX_EXACT, Rate};
-use crate::store::{Outcome, PeekCall, ReleaseCall, Reply, SetRate, StateRule};
+use crate::store::{Outcome, PeekCall, ReleaseCall, Reply, SetRate, StateRule, Store};
 use crate::wire::entry::MAX_ENTRY_PERMITS;
+use crate::wire::keys::Keys;
 
 /// One rate limiter, shared with every other client of its name, in Rust or in Java: Redisson's
 /// `RRateLimiter`.
@@ -50,33 +50,48 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// ```
 #[derive(Clone)]
 pub struct RateLimiter {
-    client: Client,
-    engine: Arc<Engine>,
+    shared: Arc<Handle>,
     deadline: Duration,
     rate: Option<Rate>,
 }
 
+/// What all handles of one name in one client share, until the last one is dropped.
+pub(crate) struct Handle {
+    client: Client,
+    engine: Arc<Engine>,
+}
+
+impl Handle {
+    pub(crate) fn new(client: Client, engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Handle { client, engine })
+    }
+}
+
 impl RateLimiter {
-    pub(crate) fn new(client: Client, engine: Arc<Engine>) -> Self {
-        let deadline = client.deadline();
-        RateLimiter { client, engine, deadline, rate: None }
+    pub(crate) fn new(shared: Arc<Handle>) -> Self {
+        let deadline = shared.client.deadline();
+        RateLimiter { shared, deadline, rate: None }
     }
 
-    #[cfg(all(test, not(shuttle)))]
+    #[inline]
+    fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+
     pub(crate) fn client(&self) -> &Client {
-        &self.client
+        &self.shared.client
     }
 
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), Error> {
         options
             .check()
-            .and_then(|()| self.engine.set_options(options))
+            .and_then(|()| self.engine().set_options(options))
             .map_err(|detail| self.invalid(Operation::Limiter, detail))
     }
 
     /// The limiter's name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.engine.name
+        &self.engine().name
     }
 
     /// This handle, carrying a rate: where there is no limiter of this name, or it has expired,
@@ -123,15 +138,15 @@ impl RateLimiter {
     /// The future may be dropped at any time: it then takes nothing, or what it was granted is
     /// given back in the background.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        let patience = if timeout.is_zero() {
-            Patience::None
+        let max_wait = if timeout.is_zero() {
+            MaxWait::None
         } else {
-            Patience::Until(self.engine.core.now().saturating_add(micros(timeout)))
+            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
         };
         self.pay_budget().await;
-        match self.answer_locally(permits, patience) {
+        match self.answer_locally(permits, max_wait) {
             Some(answer) => Ok(answer),
-            None => self.decide(permits, patience).await,
+            None => self.decide(permits, max_wait).await,
         }
     }
 
@@ -151,13 +166,13 @@ impl RateLimiter {
         self.pay_budget().await;
         // Here, in its caller's own code: moved through more futures, the answer takes a third more
         // time.
-        if let Some(taken) = self.engine.take_leased(permits) {
+        if let Some(taken) = self.engine().take_leased(permits) {
             return Ok(Decision::Granted(self.leased(taken, permits)));
         }
-        if let Some((wait, rate)) = self.engine.remembered_denial(permits) {
+        if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
             return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
         }
-        self.decide(permits, Patience::None).await
+        self.decide(permits, MaxWait::None).await
     }
 
     /// Takes `permits`, waiting for them without end. Redisson's `acquire(permits)`.
@@ -172,9 +187,9 @@ impl RateLimiter {
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         loop {
             self.pay_budget().await;
-            let answer = match self.answer_locally(permits, Patience::Endless) {
+            let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
                 Some(answer) => answer,
-                None => self.decide(permits, Patience::Endless).await?,
+                None => self.decide(permits, MaxWait::Unbounded).await?,
             };
             // A request without end is refused only by what was overtaken by its own repetition.
             if let Decision::Granted(grant) = answer {
@@ -187,31 +202,31 @@ impl RateLimiter {
     /// so that nothing is held, nor can be lost, while others run.
     #[inline]
     async fn pay_budget(&self) {
-        if self.engine.answers_locally() && is_budget_due() {
+        if self.engine().answers_locally() && is_budget_due() {
             tokio::task::consume_budget().await;
         }
     }
 
     #[inline]
     fn leased(&self, taken: Taken, permits: u64) -> Grant {
-        Grant::leased(self.engine.clone(), taken, permits, self.deadline)
+        Grant::leased(self.engine().clone(), taken, permits, self.deadline)
     }
 
     /// The answer that needs no call, where there is one.
-    fn answer_locally(&self, permits: u64, patience: Patience) -> Option<Decision> {
-        Some(match self.engine.answer_locally(permits, patience)? {
-            Local::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
-            Local::Denied(wait, rate) => {
+    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+        Some(match self.engine().answer_locally(permits, max_wait)? {
+            LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
+            LocalAnswer::Denied(wait, rate) => {
                 Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
             }
         })
     }
 
     /// Asks through the queue.
-    async fn decide(&self, permits: u64, patience: Patience) -> Result<Decision, Error> {
-        let request = self.request(permits, patience)?;
-        let begun = self.engine.leases().then(|| self.engine.core.now());
-        let mut verdict = Acquire::new(&self.engine, request, self.rate.as_ref()).await;
+    async fn decide(&self, permits: u64, max_wait: MaxWait) -> Result<Decision, Error> {
+        let request = self.request(permits, max_wait)?;
+        let begun = self.engine().leases().then(|| self.engine().core.now());
+        let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
         if let Some(begun) = begun
             && let Verdict::Call(cell, Outcome::Refused(_)) = &verdict
         {
@@ -228,14 +243,14 @@ impl RateLimiter {
         self.decision(verdict, permits)
     }
 
-    fn request(&self, permits: u64, patience: Patience) -> Result<Request, Error> {
+    fn request(&self, permits: u64, max_wait: MaxWait) -> Result<Request, Error> {
         if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
             return Err(self.invalid(
                 Operation::Acquire,
                 format!("{permits} permits asked for at once; allowed are 1 to 2^32-1"),
             ));
         }
-        Ok(Request { permits, patience, deadline: micros(self.deadline), create: None })
+        Ok(Request { permits, max_wait, deadline: micros(self.deadline), create: None })
     }
 
     #[inline]
@@ -273,17 +288,17 @@ impl RateLimiter {
         begun: Time,
         left: u64,
     ) -> Option<Verdict> {
-        let due = match request.patience {
-            Patience::Until(end) => end.max(begun),
-            Patience::None | Patience::Endless => begun,
+        let due = match request.max_wait {
+            MaxWait::Until(end) => end.max(begun),
+            MaxWait::None | MaxWait::Unbounded => begun,
         }
         .saturating_add(request.deadline);
-        if !self.engine.give_way(request.permits, left, due).await {
+        if !self.engine().return_leases_and_wait(request.permits, left, due).await {
             return None;
         }
-        let rest = due.saturating_sub(self.engine.core.now());
+        let rest = due.saturating_sub(self.engine().core.now());
         let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(&self.engine, request, self.rate.as_ref()).await)
+        Some(Acquire::new(self.engine(), request, self.rate.as_ref()).await)
     }
 
     /// Puts back up to `permits` that were granted less than an interval ago, whoever they were
@@ -313,13 +328,14 @@ impl RateLimiter {
             return Ok(0);
         }
         let call = ReleaseCall {
-            now: self.engine.core.clock.read().now,
+            now: self.engine().core.clock.read().now,
             permits,
-            seen: self.engine.seen(),
+            seen: self.engine().seen(),
         };
-        let store = &self.engine.core.store;
-        let reply = self.ask(Operation::Release, || store.release(&self.engine.keys, call)).await?;
-        self.engine.ask_again();
+        // Dropped, it may still be carried out: permits may come back in either case.
+        let _permits_may_come_back = PermitsMayComeBack(self.engine());
+        let reply =
+            self.call(Operation::Release, move |store, keys| store.release(keys, call)).await?;
         Ok(reply.taken)
     }
 
@@ -330,10 +346,10 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
-        let store = &self.engine.core.store;
         let call = self.peek_call(1);
-        let reply =
-            self.ask(Operation::AvailablePermits, || store.peek(&self.engine.keys, call)).await?;
+        let reply = self
+            .call(Operation::AvailablePermits, move |store, keys| store.peek(keys, call))
+            .await?;
         Ok(reply.available)
     }
 
@@ -344,9 +360,8 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
-        let store = &self.engine.core.store;
         let call = self.peek_call(permits);
-        let reply = self.ask(Operation::Peek, || store.peek(&self.engine.keys, call)).await?;
+        let reply = self.call(Operation::Peek, move |store, keys| store.peek(keys, call)).await?;
         let rate = reply.rate.permits();
         if permits > rate {
             let kind = ErrorKind::ExceedsRate { requested: permits, rate };
@@ -356,7 +371,7 @@ impl RateLimiter {
     }
 
     fn peek_call(&self, permits: u64) -> PeekCall {
-        PeekCall { now: self.engine.core.clock.read().now, permits, seen: self.engine.seen() }
+        PeekCall { now: self.engine().core.clock.read().now, permits, seen: self.engine().seen() }
     }
 
     /// Sets the rate if the limiter has none, and answers whether it did. Redisson's
@@ -371,14 +386,15 @@ impl RateLimiter {
     ///
     /// Dropped, it may or may not be carried out.
     pub async fn try_set_rate(&self, rate: Rate) -> Result<bool, Error> {
-        let store = &self.engine.core.store;
-        let set =
-            self.ask(Operation::TrySetRate, || store.try_set_rate(&self.engine.keys, rate)).await?;
+        // It is called often and seldom sets anything, so that leases do not end before it.
+        let reset = ResetOnDrop(self.engine());
+        let set = self
+            .call(Operation::TrySetRate, move |store, keys| store.try_set_rate(keys, rate))
+            .await?;
+        std::mem::forget(reset);
         if set {
-            self.engine.set_seen_rate(rate);
-            // It has not touched the value, which may be one of a limiter that was here before.
-            self.engine.forget_seen_rate();
-            self.engine.ask_again();
+            // Value and log are left as they were: the next call fits them to the rate.
+            self.engine().begin_reset().end_created(rate);
         }
         Ok(set)
     }
@@ -432,13 +448,14 @@ impl RateLimiter {
         only_existing: bool,
         state: StateRule,
     ) -> Result<bool, Error> {
-        let now = self.engine.core.clock.read().now;
+        let now = self.engine().core.clock.read().now;
         let call = SetRate { now, rate, only_existing, state };
-        let store = &self.engine.core.store;
-        let set = self.ask(operation, || store.set_rate(&self.engine.keys, call)).await?;
+        let reset = self.engine().begin_reset();
+        let set = self.call(operation, move |store, keys| store.set_rate(keys, call)).await?;
         if set {
-            self.engine.set_seen_rate(rate);
-            self.engine.ask_again();
+            reset.end_with_rate(rate);
+        } else {
+            reset.end(false);
         }
         Ok(set)
     }
@@ -449,44 +466,46 @@ impl RateLimiter {
     ///
     /// [`ErrorKind::CorruptState`], [`ErrorKind::WrongType`], and those of the server.
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
-        self.ask(Operation::Config, || self.engine.core.store.config(&self.engine.keys)).await
+        self.call(Operation::Config, |store, keys| store.config(keys)).await
     }
 
-    /// Asks the store until it answers or the deadline passes. What may have been carried out is
-    /// not asked again, unless it changes nothing.
-    async fn ask<T>(&self, operation: Operation, call: impl Fn() -> Reply<T>) -> Result<T, Error> {
-        if self.client.is_closed() {
-            return Err(self.error(operation, crate::engine::closed()));
-        }
-        let deadline = Instant::now() + self.deadline;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let failure = match tokio::time::timeout_at(deadline, call()).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(failure)) => failure,
-                Err(_) => Error::new(ErrorKind::Timeout, Execution::Unknown),
-            };
-            let again = failure.may_be_retried()
-                && (failure.execution() == Execution::NotExecuted || operation.is_idempotent());
-            if failure.execution() == Execution::Unknown && !operation.is_idempotent() {
-                self.engine.forget_seen_rate();
-            }
-            if !again || Instant::now() + pause >= deadline {
-                return Err(self.error(operation, failure));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+    /// Calls the store until it answers or the deadline passes. What may have been carried out is
+    /// not attempted again, unless carrying it out twice is as good as once.
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        call: impl Fn(&dyn Store, &Keys) -> Reply<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let answer = self.engine().call(operation, self.deadline, call).await;
+        answer.map_err(|error| self.error(operation, error))
     }
 
     fn error(&self, operation: Operation, failure: Error) -> Error {
         failure
-            .of(operation, Some(self.engine.name.clone()))
-            .with_server(self.engine.core.store.address())
+            .of(operation, Some(self.engine().name.clone()))
+            .with_server(self.engine().core.store.address())
     }
 
     fn invalid(&self, operation: Operation, detail: String) -> Error {
-        Error::invalid(operation, detail).of(operation, Some(self.engine.name.clone()))
+        Error::invalid(operation, detail).of(operation, Some(self.engine().name.clone()))
+    }
+}
+
+/// Says so when it is dropped.
+struct PermitsMayComeBack<'a>(&'a Engine);
+
+impl Drop for PermitsMayComeBack<'_> {
+    fn drop(&mut self) {
+        self.0.permits_came_back();
+    }
+}
+
+/// Treats a call that may have been carried out as one that was.
+struct ResetOnDrop<'a>(&'a Arc<Engine>);
+
+impl Drop for ResetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.begin_reset().end(true);
     }
 }
 
@@ -536,7 +555,7 @@ impl From<Usage> for StateRule {
 impl fmt::Debug for RateLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
-            .field("name", &self.engine.name)
+            .field("name", &self.engine().name)
             .field("deadline", &self.deadline)
             .field("rate", &self.rate)
             .finish_non_exhaustive()

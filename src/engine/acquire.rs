@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 use super::answer::{BatchAnswer, Settled, Verdict};
 use super::direct::{self, Direct, DirectCall};
 use super::lane::{Lane, LaneState, Next, OutOfBand, refused};
-use super::rt::lock;
-use super::{Engine, call, closed, driver, rt};
-use crate::error::Error;
+use super::{Engine, call, closed, driver};
 use crate::queue::{Arrival, Request, Ticket};
 use crate::rate::Rate;
+use crate::rt;
+use crate::rt::lock;
 use crate::store::Outcome;
 
 /// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
@@ -53,7 +53,7 @@ impl<'a> Acquire<'a> {
         loop {
             let (lane, runtime) = match self.engine.lane() {
                 Ok(found) => found,
-                Err(failure) => return Some(Verdict::Failed(Box::new(failure))),
+                Err(failure) => return Some(Verdict::Failed(failure)),
             };
             // Before the lock: a waker's code is not ours.
             let waker = waker.clone();
@@ -74,12 +74,11 @@ impl<'a> Acquire<'a> {
         let engine = self.engine;
         let state = &mut *guard;
         if engine.is_closed() {
-            return Some(Verdict::Failed(Box::new(closed())));
+            return Some(Verdict::Failed(closed()));
         }
         self.request.create = self.create.map(|rate| state.create_rate(*rate));
-        let polls_call = state.queue.is_idle()
-            && !state.has_driver
-            && lane.belongs_to(rt::current_id());
+        let polls_call =
+            state.queue.is_idle() && !state.has_driver && lane.belongs_to(rt::current_id());
         // A caller that polls its own call is woken by what it polls.
         let (mut waker, mut no_waker) = (Some(waker), None);
         let left = if polls_call { &mut no_waker } else { &mut waker };
@@ -143,7 +142,12 @@ impl<'a> Acquire<'a> {
 
 impl Place<'_> {
     /// What became of it, if that is known. If not, its caller is woken when it may be.
-    fn look(&self, engine: &Arc<Engine>, cx: &mut Context<'_>, has_just_arrived: bool) -> Option<Told> {
+    fn look(
+        &self,
+        engine: &Arc<Engine>,
+        cx: &mut Context<'_>,
+        has_just_arrived: bool,
+    ) -> Option<Told> {
         if let told @ Some(_) = self.look_at_answer() {
             return told;
         }
@@ -187,12 +191,10 @@ impl Place<'_> {
     /// With the lane locked nothing can change; outcomes out of band come first.
     fn look_with_lock(&self, state: &mut LaneState, engine: &Engine) -> Option<Told> {
         match state.out_of_band.remove(&self.ticket) {
-            Some(OutOfBand::Settled(answer, position)) => {
-                Some(match answer.settled(position)? {
-                    Settled::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
-                    other => Told::here(other),
-                })
-            }
+            Some(OutOfBand::Settled(answer, position)) => Some(match answer.settled(position)? {
+                Settled::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
+                other => Told::here(other),
+            }),
             Some(OutOfBand::Refused(wait)) => Some(Told::Elsewhere(refused(wait, engine))),
             Some(OutOfBand::Failed(failure)) => Some(Told::here(Settled::Failed(failure))),
             Some(OutOfBand::LaneEnded) => Some(Told::BeginAnew),
@@ -214,7 +216,7 @@ impl Told {
     fn here(settled: Settled) -> Self {
         match settled {
             Settled::Outcome(outcome) => Told::Here(outcome),
-            Settled::Failed(failure) => Told::Elsewhere(Verdict::Failed(Box::new(failure))),
+            Settled::Failed(failure) => Told::Elsewhere(Verdict::Failed(failure)),
             Settled::Abandoned => Told::BeginAnew,
         }
     }

@@ -70,7 +70,7 @@ pub(crate) enum Verdict {
     Call(Arc<BatchAnswer>, Outcome),
     /// Refused without a call, as a waiting request is before it.
     Queue(Box<(Wait, Option<Rate>)>),
-    Failed(Box<Error>),
+    Failed(Error),
 }
 
 /// The outcome of one request in a [`BatchAnswer`].
@@ -125,9 +125,7 @@ impl BatchAnswer {
             return None;
         }
         match result {
-            CallResult::Decided(decided) => {
-                decided.outcome(first + position).map(Settled::Outcome)
-            }
+            CallResult::Decided(decided) => decided.outcome(first + position).map(Settled::Outcome),
             CallResult::Failed(failure) => Some(Settled::Failed(failure.clone())),
             CallResult::Abandoned => Some(Settled::Abandoned),
         }

@@ -1,23 +1,25 @@
 //! One call of a lane: attempted until it is answered, or until nobody wants the answer.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{Either, select};
 
 use super::lane::{Lane, OutOfBand};
 use super::opt_ins::lease::LeaseRequest;
 use super::opt_ins::pool::Nanos;
-use super::retry::{Attempts, retry};
+use super::retry::{Attempts, FIRST_PAUSE, longer, retry};
 use super::tasks::{TaskGuard, Tasks};
-use super::{Engine, micros, rt};
+use super::{Core, Engine, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::Time;
 use crate::rate::Rate;
+use crate::rt;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, RequestGroup, SeenRate};
 use crate::wire::entry::EntryId;
 
@@ -27,6 +29,10 @@ const SLOW: Duration = Duration::from_millis(5);
 
 /// From then on requests behind it are timed out this often, until it is answered.
 const EXPIRE_EVERY: Duration = Duration::from_millis(20);
+
+/// The longest back-off that a call goes on with: a server that comes back is to be found before
+/// callers that wait for a short time have to give up.
+const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A call that has left the queue.
 pub(super) struct Plan {
@@ -42,6 +48,9 @@ pub(super) struct Plan {
     /// See [`Knowledge`](super::knowledge::Knowledge).
     pub(super) generation: u64,
     pub(super) resets: u64,
+    /// The pause after the first attempt: if earlier calls have failed, this one goes on with their
+    /// back-off. Otherwise each caller would bring attempts of its own upon a server that is away.
+    pub(super) first_pause: Duration,
 }
 
 impl Plan {
@@ -147,15 +156,7 @@ impl Flight {
 
     /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
     /// get a timeout at once, with this `execution`.
-    async fn in_time<T>(
-        &mut self,
-        mut answer: Reply<T>,
-        execution: Execution,
-    ) -> Result<T, Error> {
-        // In process the answer is there already.
-        if let Some(answer) = (&mut answer).now_or_never() {
-            return answer;
-        }
+    async fn in_time<T>(&mut self, mut answer: Reply<T>, execution: Execution) -> Result<T, Error> {
         let core = self.engine.core.clone();
         let mut look_at = core.now().saturating_add(micros(SLOW));
         if self.plan.has_callers() {
@@ -165,11 +166,8 @@ impl Flight {
             }
         }
         loop {
-            let timer = rt::sleep_until(core.instant_of(look_at.min(self.due)));
-            futures::pin_mut!(timer);
-            match select(answer, timer).await {
-                Either::Left((answer, _)) => return answer,
-                Either::Right(((), pending)) => answer = pending,
+            if let Some(answer) = answer_until(&mut answer, &core, look_at.min(self.due)).await {
+                return answer;
             }
             let now = core.now();
             if now >= look_at {
@@ -206,7 +204,7 @@ impl Flight {
     fn fail_those_that_do_not_wait(&self, error: &Error) {
         let wake = {
             let mut state = self.lane.lock();
-            let failed = state.queue.fail_those_that_do_not_wait();
+            let failed = state.queue.fail_those_that_do_not_wait(self.engine.core.now());
             state.tell(failed, || OutOfBand::Failed(error.clone()))
         };
         wake.into_iter().for_each(Waker::wake);
@@ -215,6 +213,10 @@ impl Flight {
 
 impl Attempts for Flight {
     type Output = Answered;
+
+    fn first_pause(&self) -> Duration {
+        self.plan.first_pause
+    }
 
     async fn attempt(&mut self) -> Result<Answered, Error> {
         loop {
@@ -236,15 +238,16 @@ impl Attempts for Flight {
         };
         // The second failure to reach the server: it is away, and a caller that does not wait has
         // its answer. One failure may be a connection that was lost while nobody used it.
-        let is_certain = error.execution() == Execution::NotExecuted && pause > RECONNECT_PAUSE;
-        if is_certain {
-            self.fail_those_that_do_not_wait(&error);
-        }
+        let is_certain = error.execution() == Execution::NotExecuted && pause > FIRST_PAUSE;
+        self.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
         let core = self.engine.core.clone();
         let end = core.now().saturating_add(micros(pause));
         loop {
             expire_waiters_behind(&self.engine, &self.lane);
+            if is_certain {
+                self.fail_those_that_do_not_wait(&error);
+            }
             if self.plan.has_callers() {
                 self.expire(&error)?;
             }
@@ -255,9 +258,6 @@ impl Attempts for Flight {
         }
     }
 }
-
-/// The pause after which a lost connection has been replaced.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(1);
 
 impl Flight {
     /// One attempt. `None`: it was answered so late that its grants must be confirmed first.
@@ -312,8 +312,9 @@ impl Flight {
                 let asked: u64 = self.plan.groups.iter().map(|group| group.count).sum();
                 if reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked {
                     let detail = "a reply that does not answer every request";
-                    return Err(Error::new(ErrorKind::Server, Execution::Executed)
-                        .with_detail(detail));
+                    return Err(
+                        Error::new(ErrorKind::Server, Execution::Executed).with_detail(detail)
+                    );
                 }
                 let dated = match now {
                     Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
@@ -357,6 +358,28 @@ impl Drop for Flight {
             self.abandon();
         }
     }
+}
+
+/// Awaits an answer until then. The timer is made only if the answer is not there: in process it is.
+async fn answer_until<T>(
+    answer: &mut Reply<T>,
+    core: &Core,
+    then: Time,
+) -> Option<Result<T, Error>> {
+    let mut timer = pin!(None);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.poll_unpin(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        if timer.is_none() {
+            timer.set(Some(rt::sleep_until(core.instant_of(then))));
+        }
+        match timer.as_mut().as_pin_mut() {
+            Some(timer) => timer.poll(cx).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn grants(reply: &AcquireReply) -> bool {

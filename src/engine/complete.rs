@@ -1,6 +1,7 @@
 //! The end of a call: what its answer changes, and who learns it.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use super::answer::{CallResult, Decided, Entry};
 use super::call::{Answered, Flight};
@@ -60,10 +61,10 @@ impl Flight {
         let engine = &self.engine;
         let now = engine.core.now();
         let mut state = self.lane.lock();
+        state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
         let is_other_rate = knowledge.learn(&answered.reply, answered.audited);
-        let extra =
-            engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
+        let extra = engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
         let reply = answered.reply;
         let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
         let mut settled = state.queue.replied(now, answered.dated, rate, reply.outcomes);

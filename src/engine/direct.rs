@@ -6,9 +6,9 @@ use std::task::{Context, Waker};
 use futures::future::BoxFuture;
 
 use super::lane::Lane;
-use super::rt::lock;
 use super::{Engine, driver};
 use crate::queue::Ticket;
+use crate::rt::lock;
 
 /// The call in flight, if its own caller polls it; otherwise a driver does.
 #[derive(Default)]

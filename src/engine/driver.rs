@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 
 use super::lane::{Lane, LaneState, Next, OutOfBand};
 use super::tasks::Tasks;
-use super::{Engine, call, micros, rt};
+use super::{Engine, call, micros};
+use crate::rt;
 
 /// Before a call the driver lets others run until the queue stops growing: callers that have just
 /// been answered, and come again, then share the next call. It does so for this many turns, unless
@@ -35,11 +36,7 @@ pub(super) fn is_needed(state: &mut LaneState, engine: &Engine) -> bool {
 
 /// Starts the driver of a lane that [`is_needed`]. It first finishes `call`, one that a caller has
 /// polled so far.
-pub(super) fn start(
-    engine: &Arc<Engine>,
-    lane: &Arc<Lane>,
-    call: Option<BoxFuture<'static, ()>>,
-) {
+pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFuture<'static, ()>>) {
     let runtime = lane.lock().runtime.clone();
     // Made before the task: a runtime that is ending drops the task before its first poll, and then
     // its drop must still say that there is no driver. Otherwise nobody would start another one.

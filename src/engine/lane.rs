@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -11,13 +12,14 @@ use super::call::Plan;
 use super::direct::DirectCall;
 use super::knowledge::Knowledge;
 use super::opt_ins::lease::LeaseRequest;
-use super::rt::atomic::{AtomicU64, Ordering};
-use super::rt::{self, CachePadded, Mutex, MutexGuard, RuntimeId, lock};
+use super::retry::FIRST_PAUSE;
 use super::runtimes::Runtime;
 use super::{Engine, closed};
 use crate::error::Error;
 use crate::queue::{Arrival, Call, Queue, Request, Settled, Step, Ticket, Turn};
 use crate::rate::Rate;
+use crate::rt::atomic::{AtomicU64, Ordering};
+use crate::rt::{self, CachePadded, Mutex, MutexGuard, RuntimeId, lock};
 use crate::store::Wait;
 
 /// The queue of one limiter in one runtime.
@@ -45,6 +47,8 @@ pub(super) struct LaneState {
     pub(super) runtime: Option<Arc<Runtime>>,
     /// Its runtime has ended.
     pub(super) has_ended: bool,
+    /// The pause after the next call's first attempt, unless that is [`FIRST_PAUSE`].
+    pub(super) first_pause: Duration,
     /// The rates that handles create limiters with.
     create_rates: Vec<Rate>,
 }
@@ -253,6 +257,7 @@ impl LaneState {
             audit: knowledge.audited.zip(knowledge.rate),
             generation: knowledge.generation,
             resets: knowledge.resets,
+            first_pause: self.first_pause.max(FIRST_PAUSE),
         }
     }
 

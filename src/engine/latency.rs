@@ -9,8 +9,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::rt::{Mutex, lock};
 use crate::queue::Time;
+use crate::rt::{Mutex, lock};
 
 /// The answers looked at: their median is what is usual, so that up to two of them may be late.
 const SAMPLES: usize = 5;

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::queue::Time;
+use crate::queue::{ATTEMPTS, Time};
 use crate::rate::Rate;
+use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::{Reply, SeenRate, Store};
 use crate::wire::keys::Keys;
 
@@ -34,20 +35,19 @@ pub(crate) mod opt_ins;
 mod refund;
 mod reset;
 mod retry;
-mod rt;
 mod runtimes;
 mod tasks;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
 use knowledge::Knowledge;
+pub(crate) use knowledge::Remembered;
 use lane::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
 use opt_ins::busy_poll::BusyPoll;
 use opt_ins::pool::Nanos;
 use retry::{Repeat, UntilDeadline, retry};
-use rt::{Mutex, MutexGuard, lock};
 use runtimes::Runtimes;
 pub(crate) use tasks::Tasks;
 
@@ -128,6 +128,32 @@ impl Core {
         self.server_time.fetch_max(epoch_ms, Ordering::Relaxed);
     }
 
+    /// The time by the clock that dates grants, epoch ms.
+    pub(crate) fn epoch_ms(&self) -> i64 {
+        match self.clock.read().now {
+            Now::At(at) => at,
+            Now::Server => self.server_time.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Finds out whether the store can be reached, with one attempt that may take this long.
+    pub(crate) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
+        self.in_runtime(self.store.within(deadline).server_time()).await.map(drop)
+    }
+
+    /// Waits until nothing is under way, for this long at most.
+    pub(crate) async fn drain(self: &Arc<Self>, longest: Duration) {
+        let core = self.clone();
+        let drained = async move {
+            let late = rt::sleep(longest.min(LONGEST_TIMER));
+            let drained = core.tasks.drained();
+            futures::pin_mut!(late, drained);
+            futures::future::select(drained, late).await;
+            Ok(())
+        };
+        let _ = self.in_runtime(drained).await;
+    }
+
     /// The store, for one attempt of an acquire.
     fn attempt_store(&self) -> &dyn Store {
         &*self.attempt_store
@@ -141,8 +167,10 @@ pub(crate) fn micros(duration: Duration) -> Time {
 
 /// This much later; a year at most, as a later time may not be representable.
 pub(crate) fn instant_after(duration: Duration) -> Instant {
-    rt::now() + duration.min(Duration::from_secs(365 * 86_400))
+    rt::now() + duration.min(LONGEST_TIMER)
 }
+
+const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
 impl Engine {
     pub(crate) fn new(name: Arc<str>, keys: Keys, core: Arc<Core>) -> Self {
@@ -185,7 +213,7 @@ impl Engine {
         let engine = self.clone();
         let (repeat, limit) = match operation.is_idempotent() {
             // A lost answer leaves time to ask again.
-            true => (Repeat::Idempotent, deadline.min(self.core.attempt.max(deadline / 3))),
+            true => (Repeat::Idempotent, deadline / ATTEMPTS as u32),
             false => (Repeat::NotExecuted, deadline),
         };
         let attempts = async move {
@@ -199,6 +227,19 @@ impl Engine {
             retry(&mut attempts).await
         };
         self.core.in_runtime(attempts).await
+    }
+
+    /// This engine, knowing what another one of the limiter knew.
+    pub(crate) fn with_remembered(self, remembered: Option<Remembered>) -> Self {
+        if let Some(remembered) = remembered {
+            self.knowledge().recall(remembered);
+        }
+        self
+    }
+
+    /// What the next engine of the limiter needs to know.
+    pub(crate) fn remember(&self) -> Remembered {
+        self.knowledge().remember()
     }
 
     /// The rate in force at the last answer.

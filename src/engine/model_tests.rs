@@ -6,21 +6,21 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::acquire::Acquire;
-use super::busy_poll::BusyPoll;
-use super::local::Local;
-use super::pool::Pool;
-use super::rt::{self, Mutex};
-use super::{Core, Engine, Tasks, Verdict};
+use super::answer::Verdict;
+use super::opt_ins::LocalAnswer;
+use super::opt_ins::busy_poll::BusyPoll;
+use super::opt_ins::pool::Pool;
+use super::{Core, Engine};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::options::LimiterOptions;
-use crate::queue::{Patience, Request};
+use crate::queue::{MaxWait, Request};
 use crate::rate::{Mode, Rate};
+use crate::rt::{self, Mutex};
 use crate::store::*;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -67,6 +67,18 @@ impl Inner {
             && let Some(found) = found
         {
             budget = found;
+        }
+        if call.earlier != Earlier::None {
+            match found {
+                // A grant that is confirmed moves to the present.
+                Some(_) => {
+                    let index = self.log.iter().position(|entry| entry.1 == call.id).unwrap();
+                    let (_, id, permits) = self.log.remove(index).unwrap();
+                    self.log.push_back((self.ticks + self.interval, id, permits));
+                }
+                // It has expired, and nobody has used it: this attempt is a new one.
+                None => self.granted -= self.granted_to.remove(&call.id).unwrap_or(0),
+            }
         }
         let mut blocked = false;
         let mut granted = 0;
@@ -223,6 +235,9 @@ impl Store for Books {
     fn server_time(&self) -> Reply<i64> {
         none()
     }
+    fn within(&self, _: Duration) -> Box<dyn Store> {
+        Box::new(self.clone())
+    }
 }
 
 /// What a caller does.
@@ -249,8 +264,8 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
     };
     let mut kept = 0;
     for _ in 0..times {
-        kept += match engine.answer_locally(permits, Patience::None) {
-            Some(Local::Leased(taken)) => {
+        kept += match engine.answer_locally(permits, MaxWait::None) {
+            Some(LocalAnswer::Leased(taken)) => {
                 rt::yield_now().await;
                 let back = match habit {
                     Habit::GivesBack(_) => engine.refund_leased(taken.lease, permits, SECOND).await,
@@ -265,15 +280,15 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
 }
 
 async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
-    let (permits, patience) = match habit {
+    let (permits, max_wait) = match habit {
         Habit::Now(permits) | Habit::Leased(permits, _) | Habit::GivesBack(permits) => {
-            (permits, Patience::None)
+            (permits, MaxWait::None)
         }
         Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
-            (permits, Patience::Endless)
+            (permits, MaxWait::Unbounded)
         }
     };
-    let request = Request { permits, patience, deadline: 1_000_000_000, create: None };
+    let request = Request { permits, max_wait, deadline: 1_000_000_000, create: None };
     let mut acquire = Acquire::new(&engine, request, None);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
@@ -307,9 +322,9 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
         _ => acquire.await,
     };
     match verdict {
-        Verdict::Call(cell, Outcome::Granted) => {
+        Verdict::Call(answer, Outcome::Granted) => {
             if matches!(habit, Habit::GivesBack(_)) {
-                let entry = &cell.decided().unwrap().entry;
+                let entry = &answer.decided().unwrap().entry;
                 let first = engine.refund(entry, 1, SECOND).await.unwrap();
                 let rest = engine.refund(entry, permits - 1, SECOND).await.unwrap();
                 assert_eq!((first, rest), (1, permits - 1), "all of it comes back");
@@ -318,7 +333,7 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
             permits
         }
         Verdict::Call(_, Outcome::Refused(_)) | Verdict::Queue(..) => {
-            assert_eq!(patience, Patience::None, "a wait without end was refused");
+            assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
         Verdict::Call(_, Outcome::ExceedsRate) => 0,
@@ -334,17 +349,12 @@ fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static 
     shuttle::check_random(
         move || {
             let books = Books::new(rate, lose);
-            let core = Arc::new(Core {
-                store: Arc::new(books.clone()),
-                clock: Clock::manual(0).0,
-                origin: rt::now(),
-                server_time: AtomicI64::new(0),
-                busy_poll: BusyPoll::default(),
-                tasks: Tasks::default(),
-            });
+            let clock = Clock::manual(0).0;
+            let store = Arc::new(books.clone());
+            let core = Arc::new(Core::new(store, clock, SECOND, BusyPoll::default()));
             let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
             engine.set_options(&options).unwrap();
-            engine.set_seen_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
+            engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
             let callers: Vec<_> = habits
                 .iter()
                 .map(|habit| shuttle::future::spawn(call(engine.clone(), *habit)))

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::answer::Entry;
 use super::retry::{Repeat, UntilDeadline, retry};
-use super::rt::{self, Mutex, RuntimeId, lock};
 use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::error::{Error, ErrorKind, Execution};
+use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
 
@@ -141,8 +141,7 @@ impl Engine {
         let last = state.last.as_ref().filter(|(id, _)| *id == runtime);
         let last = last.and_then(|(_, call)| call.upgrade());
         let joined = last.clone().filter(|_| state.open.is_some());
-        let open =
-            state.open.get_or_insert(Open { requested: 0, deadline, in_background: false });
+        let open = state.open.get_or_insert(Open { requested: 0, deadline, in_background: false });
         let before = open.requested;
         open.requested += permits;
         open.deadline = open.deadline.max(deadline);

@@ -23,7 +23,9 @@ enum Outcome {
     Unchanged,
     /// There is another limiter, or none.
     Replaced,
-    /// The limiter has this rate now, and this client has applied it.
+    /// There is a limiter of this rate, over whatever value and log there were.
+    Created(Rate),
+    /// The limiter has this rate, and its value and log fit it.
     HasRate(Rate),
 }
 
@@ -45,6 +47,11 @@ impl Reset {
         self.outcome = if replaced { Outcome::Replaced } else { Outcome::Unchanged };
     }
 
+    /// It has created a limiter, over whatever value and log there were.
+    pub(crate) fn end_created(mut self, rate: Rate) {
+        self.outcome = Outcome::Created(rate);
+    }
+
     /// It was carried out, and the limiter has this rate.
     pub(crate) fn end_with_rate(mut self, rate: Rate) {
         self.outcome = Outcome::HasRate(rate);
@@ -61,6 +68,10 @@ impl Drop for Reset {
             match self.outcome {
                 Outcome::Unknown | Outcome::Replaced => knowledge.seen = None,
                 Outcome::Unchanged => {}
+                Outcome::Created(rate) => {
+                    knowledge.seen = None;
+                    knowledge.rate = Some(rate);
+                }
                 Outcome::HasRate(rate) => {
                     knowledge.seen = Some(rate.into());
                     knowledge.rate = Some(rate);

@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use tokio::time::Instant;
 
-use super::rt;
-use crate::error::{Execution, Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Execution};
+use crate::rt;
 
 /// The second attempt is made almost at once, as most faults are a connection that was lost. It has
 /// a millisecond of its own: dated ahead of the clock, it would find entries expired that are not.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// From then on each pause is twice the one before, between these two.
 const SECOND_PAUSE: Duration = Duration::from_millis(20);
@@ -19,6 +19,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A call that can be attempted more than once.
 pub(crate) trait Attempts: Send {
     type Output: Send;
+
+    /// The pause after the first attempt.
+    fn first_pause(&self) -> Duration {
+        FIRST_PAUSE
+    }
 
     fn attempt(&mut self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
 
@@ -32,7 +37,7 @@ pub(crate) trait Attempts: Send {
 
 /// Makes attempts until one succeeds, or fails for good, or its `pause` gives up.
 pub(crate) async fn retry<A: Attempts>(attempts: &mut A) -> Result<A::Output, Error> {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = attempts.first_pause();
     loop {
         let error = match attempts.attempt().await {
             Ok(output) => return Ok(output),
@@ -40,8 +45,12 @@ pub(crate) async fn retry<A: Attempts>(attempts: &mut A) -> Result<A::Output, Er
             Err(error) => error,
         };
         attempts.pause(pause, error).await?;
-        pause = (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE);
+        pause = longer(pause);
     }
+}
+
+pub(crate) fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE)
 }
 
 /// What may be attempted again.

@@ -11,9 +11,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
-use super::rt::{self, Handle, Mutex, RuntimeId, lock};
+use super::lane::Lane;
 use super::{Core, Engine, closed};
 use crate::error::Error;
+use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
 
 /// The runtimes that one client knows.
 #[derive(Default)]
@@ -145,6 +146,12 @@ impl Core {
         }
     }
 
+    /// Whether a lane is the client's own thread's, which is never parked.
+    pub(super) fn is_own_lane(&self, lane: &Lane) -> bool {
+        let known = lock(&self.runtimes.0);
+        known.own.as_ref().is_some_and(|own| lane.belongs_to(Some(own.runtime.id)))
+    }
+
     fn runtime_ended(&self, id: RuntimeId) {
         let ended = lock(&self.runtimes.0).callers.remove(&id);
         if let Some(watched) = ended {
@@ -170,7 +177,7 @@ impl Drop for Watch {
 
 #[cfg(not(all(test, shuttle)))]
 fn start_thread() -> Result<Watched, Error> {
-    use crate::error::{Execution, ErrorKind};
+    use crate::error::{ErrorKind, Execution};
     let failed =
         |error| Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_source(error);
     let runtime =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::Core;
-use super::rt::{Mutex, lock};
+use crate::rt::{Mutex, lock};
 
 /// Counts what is under way: calls, and refunds in the background.
 #[derive(Default)]

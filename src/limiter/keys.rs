@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::RateLimiter;
 use crate::error::{Error, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{ExpireCondition, Lifetime, TimeToLive};
+use crate::store::{ExpireCondition, Lifetime, Store, TimeToLive};
+use crate::wire::keys::Keys;
 
 impl RateLimiter {
     /// Lets the limiter, with all its keys, end after `time_to_live` (whole milliseconds; zero
@@ -73,8 +74,12 @@ impl RateLimiter {
         lifetime: Lifetime,
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
-        let store = &self.engine.core.store;
-        self.ask(Operation::Expire, || store.expire(&self.engine.keys, lifetime, condition)).await
+        let reset = self.engine().begin_reset();
+        let expires = self
+            .call(Operation::Expire, move |store, keys| store.expire(keys, lifetime, condition))
+            .await?;
+        reset.end(expires);
+        Ok(expires)
     }
 
     /// Takes the time to live away from all keys; true where any had one. Redisson's
@@ -93,8 +98,7 @@ impl RateLimiter {
     ///
     /// Dropped, it may or may not be carried out.
     pub async fn clear_expire(&self) -> Result<bool, Error> {
-        self.ask(Operation::ClearExpire, || self.engine.core.store.clear_expire(&self.engine.keys))
-            .await
+        self.call(Operation::ClearExpire, |store, keys| store.clear_expire(keys)).await
     }
 
     /// How long the limiter lives if nothing happens. Redisson's `remainTimeToLive`.
@@ -103,9 +107,8 @@ impl RateLimiter {
     ///
     /// Those of the server.
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
-        let store = &self.engine.core.store;
-        let call = || store.time_to_live(&self.engine.keys);
-        Ok(match self.ask(Operation::RemainingTimeToLive, call).await? {
+        let call = |store: &dyn Store, keys: &Keys| store.time_to_live(keys);
+        Ok(match self.call(Operation::RemainingTimeToLive, call).await? {
             TimeToLive::NoLimiter => RemainingTime::NoLimiter,
             TimeToLive::Endless => RemainingTime::Endless,
             TimeToLive::Ms(ms) => RemainingTime::Ends(Duration::from_millis(ms)),
@@ -118,7 +121,7 @@ impl RateLimiter {
     ///
     /// Those of the server.
     pub async fn exists(&self) -> Result<bool, Error> {
-        self.ask(Operation::Exists, || self.engine.core.store.exists(&self.engine.keys)).await
+        self.call(Operation::Exists, |store, keys| store.exists(keys)).await
     }
 
     /// Removes the limiter with all its keys; true where there was any. Redisson's `delete`.
@@ -131,11 +134,9 @@ impl RateLimiter {
     ///
     /// Dropped, it may or may not be carried out.
     pub async fn delete(&self) -> Result<bool, Error> {
-        let deleted = self
-            .ask(Operation::Delete, || self.engine.core.store.delete(&self.engine.keys))
-            .await?;
-        self.engine.end_leases();
-        self.engine.ask_again();
+        let reset = self.engine().begin_reset();
+        let deleted = self.call(Operation::Delete, |store, keys| store.delete(keys)).await?;
+        reset.end(true);
         Ok(deleted)
     }
 
@@ -153,11 +154,12 @@ impl RateLimiter {
     ///
     /// Dropped, it may or may not be carried out.
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
-        let to = self.client.keys(name, Operation::Rename)?;
-        let store = &self.engine.core.store;
-        self.ask(Operation::Rename, || store.rename(&self.engine.keys, &to)).await?;
-        self.engine.end_leases();
-        self.engine.ask_again();
+        let to = self.client().keys(name, Operation::Rename)?;
+        let target = self.client().limiter(name)?;
+        // Both names hold another limiter afterwards.
+        let resets = [self.engine().begin_reset(), target.engine().begin_reset()];
+        self.call(Operation::Rename, move |store, keys| store.rename(keys, &to)).await?;
+        resets.into_iter().for_each(|reset| reset.end(true));
         Ok(())
     }
 
@@ -168,7 +170,7 @@ impl RateLimiter {
     ///
     /// Those of the server.
     pub async fn touch(&self) -> Result<bool, Error> {
-        self.ask(Operation::Touch, || self.engine.core.store.touch(&self.engine.keys)).await
+        self.call(Operation::Touch, |store, keys| store.touch(keys)).await
     }
 
     /// The bytes that all keys take on the server, as it estimates them. Redisson's
@@ -178,10 +180,7 @@ impl RateLimiter {
     ///
     /// Those of the server.
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
-        self.ask(Operation::SizeInMemory, || {
-            self.engine.core.store.size_in_memory(&self.engine.keys)
-        })
-        .await
+        self.call(Operation::SizeInMemory, |store, keys| store.size_in_memory(keys)).await
     }
 }
 

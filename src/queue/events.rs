@@ -33,6 +33,23 @@ pub(crate) struct Request {
     pub(crate) create: Option<u16>,
 }
 
+impl Request {
+    /// When it times out, if its call is sent now.
+    ///
+    /// A request that waits for permits is attempted while it waits, however long that is, and
+    /// times out an attempt later: its timeout says how long its caller has.
+    pub(super) fn due(&self, now: Time) -> Time {
+        match self.max_wait {
+            MaxWait::Until(end) => end.max(now).saturating_add(self.deadline / ATTEMPTS),
+            MaxWait::None | MaxWait::Unbounded => now.saturating_add(self.deadline),
+        }
+    }
+}
+
+/// A call is attempted again after this part of its deadline, so that a lost answer leaves time to
+/// ask again.
+pub(crate) const ATTEMPTS: u64 = 3;
+
 /// What became of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {

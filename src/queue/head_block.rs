@@ -1,7 +1,7 @@
 //! A head that does not fit yet, and what that means for those behind it.
 
-use super::{MaxWait, Queue, Request, Ticket, Time};
 use super::batch::MAX_GROUPS;
+use super::{MaxWait, Queue, Request, Ticket, Time};
 use crate::store::Wait;
 
 /// The head of the queue is known not to fit yet.

@@ -174,7 +174,10 @@ impl<W, A> Queue<W, A> {
 
     /// Times out requests in flight whose deadline has passed. Answers which, and when the next
     /// deadline passes; `None` if nobody wants the answer any more.
-    pub(crate) fn expire_in_flight(&mut self, now: Time) -> (Vec<(Ticket, Option<W>)>, Option<Time>) {
+    pub(crate) fn expire_in_flight(
+        &mut self,
+        now: Time,
+    ) -> (Vec<(Ticket, Option<W>)>, Option<Time>) {
         let mut expired = Vec::new();
         let mut next: Option<Time> = None;
         for waiter in self.in_flight.iter_mut().flat_map(|call| &mut call.waiters) {
@@ -190,11 +193,11 @@ impl<W, A> Queue<W, A> {
         (expired, next)
     }
 
-    /// Takes the requests out of the call in flight that do not wait for permits.
-    pub(crate) fn fail_those_that_do_not_wait(&mut self) -> Vec<(Ticket, Option<W>)> {
+    /// Takes the requests out of the call in flight that do not wait, or not any longer.
+    pub(crate) fn fail_those_that_do_not_wait(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
         let waiters = self.in_flight.iter_mut().flat_map(|call| &mut call.waiters);
         waiters
-            .filter(|waiter| !waiter.cancelled && waiter.request.max_wait == MaxWait::None)
+            .filter(|waiter| !waiter.cancelled && !waiter.request.max_wait.lasts_beyond(now))
             .map(|waiter| (waiter.ticket, waiter.cancel()))
             .collect()
     }

@@ -86,7 +86,7 @@ struct Waiter<W> {
 impl<W> Waiter<W> {
     fn begin_deadline(&mut self, now: Time) {
         if self.due == NOT_BEGUN {
-            self.due = now.saturating_add(self.request.deadline);
+            self.due = self.request.due(now);
         }
     }
 
@@ -165,8 +165,7 @@ impl<W, A> Queue<W, A> {
             }
             block.demand = block.demand.saturating_add(request.permits);
         }
-        let due =
-            if self.call_is_slow { now().saturating_add(request.deadline) } else { NOT_BEGUN };
+        let due = if self.call_is_slow { request.due(now()) } else { NOT_BEGUN };
         let arrival = self.push(request, waker.take(), due, false);
         self.check();
         arrival
@@ -178,13 +177,7 @@ impl<W, A> Queue<W, A> {
         self.push(request, None, NOT_BEGUN, true);
     }
 
-    fn push(
-        &mut self,
-        request: Request,
-        waker: Option<W>,
-        due: Time,
-        cancelled: bool,
-    ) -> Arrival {
+    fn push(&mut self, request: Request, waker: Option<W>, due: Time, cancelled: bool) -> Arrival {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         if let MaxWait::Until(end) = request.max_wait {

@@ -5,12 +5,14 @@
 //! rate, a value (permits left), a log of grants. `docs/semantics.md` has the rules.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
+use crate::rt::RuntimeId;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -87,6 +89,12 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The store's own clock, in milliseconds since the Unix epoch.
     fn server_time(&self) -> Reply<i64>;
+
+    /// The same store, whose calls take no longer than this.
+    fn within(&self, limit: Duration) -> Box<dyn Store>;
+
+    /// A runtime has ended: what the store kept for it can go.
+    fn runtime_ended(&self, _runtime: RuntimeId) {}
 }
 
 /// The part of a limiter's rate that says which value a client has been keeping, and up to what.

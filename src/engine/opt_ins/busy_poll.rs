@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
 
-use super::rt;
-use super::rt::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::rt;
+use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The longest that may be polled for.
 pub(crate) const LONGEST: Duration = Duration::from_millis(1);
@@ -37,7 +37,11 @@ impl BusyPoll {
     /// too long, or is not wanted.
     ///
     /// How long is measured in real time: it is the processor's time that is spent.
-    pub(super) async fn answer<F>(&self, mut answer: F, due: Duration) -> Result<F::Output, F>
+    pub(in crate::engine) async fn answer<F>(
+        &self,
+        mut answer: F,
+        due: Duration,
+    ) -> Result<F::Output, F>
     where
         F: Future + Unpin,
     {

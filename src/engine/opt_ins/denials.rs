@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::rt::atomic::{AtomicU64, Ordering, fence};
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
+use crate::rt::atomic::{AtomicU64, Ordering, fence};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// The last denial of one limiter in one client, readable without a lock.
@@ -134,7 +134,7 @@ impl Denials {
             return;
         }
         let free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
-        let until = free_at.min(now.saturating_add(super::micros(self.longest)));
+        let until = free_at.min(now.saturating_add(crate::engine::micros(self.longest)));
         if permits > rate.permits() || until <= now {
             return;
         }

@@ -4,15 +4,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::pool::Nanos;
-use crate::engine::{Engine, rt};
+use crate::engine::Engine;
+use crate::rt;
 
 impl Engine {
     /// The clock that dates entries may have been set: leases may be at their end.
     pub(crate) fn clock_was_set(self: &Arc<Self>) {
         if let Some(leasing) = self.opt_ins.leasing.get() {
-            self.with_leftovers(|knowledge, left| {
-                knowledge.leases.look(&self.core, leasing, left)
-            });
+            self.with_leftovers(|knowledge, left| knowledge.leases.look(&self.core, leasing, left));
         }
     }
 

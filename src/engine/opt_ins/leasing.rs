@@ -13,9 +13,10 @@ use crate::engine::call::Plan;
 use crate::engine::knowledge::Knowledge;
 use crate::engine::opt_ins::pool::Nanos;
 use crate::engine::tasks::Tasks;
-use crate::engine::{Engine, direct, driver, rt};
+use crate::engine::{Engine, direct, driver};
 use crate::error::Error;
 use crate::queue::Time;
+use crate::rt;
 
 impl Engine {
     /// Takes permits out of a lease.

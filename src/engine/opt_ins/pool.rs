@@ -1,6 +1,6 @@
 //! The permits of a lease, taken without a lock.
 
-use crate::engine::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Nanoseconds since the client's origin: the time of what is answered without a call.
 pub(crate) type Nanos = u64;

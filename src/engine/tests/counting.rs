@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::FutureExt;
 
@@ -160,5 +161,9 @@ impl Store for Counting {
     }
     fn server_time(&self) -> Reply<i64> {
         self.store.server_time()
+    }
+
+    fn within(&self, _: Duration) -> Box<dyn Store> {
+        Box::new(self.clone())
     }
 }

@@ -257,14 +257,22 @@ async fn a_lost_answer_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_outlive_the_handles_and_are_not_forgotten() {
+async fn options_end_with_the_last_handle_and_leases_with_them() {
     let world = World::new();
-    let (limiter, _first) = leased(&world).await;
+    let (limiter, first) = leased(&world).await;
     let client = limiter.client().clone();
-    drop((limiter, _first));
-    for name in 0..3000 {
-        client.limiter(&format!("{name}")).unwrap();
-    }
+    let clone = limiter.clone();
+    drop((limiter, first));
     let again = client.limiter("api").unwrap();
-    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease);
+    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease, "a clone has kept them");
+    let calls = world.store.calls();
+    let out = world.store.out();
+    drop((clone, again));
+    let again = client.limiter("api").unwrap();
+    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Server);
+    settle().await;
+    assert!(world.store.out() < out, "unused permits have gone back");
+    assert_eq!(world.store.calls(), calls + 1);
+    let other = LimiterOptions::new().denial_memory(ms(10));
+    client.limiter_with("api", other).unwrap();
 }

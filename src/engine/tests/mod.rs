@@ -9,7 +9,8 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::{
-    Client, DecidedBy, Decision, Denial, ErrorKind, Grant, LimiterOptions, Rate, RateLimiter,
+    Client, DecidedBy, Decision, Denial, ErrorKind, Execution, Grant, LimiterOptions, Rate,
+    RateLimiter,
 };
 
 mod counting;

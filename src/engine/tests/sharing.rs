@@ -75,8 +75,9 @@ async fn an_answer_that_wakes_nobody_is_found_by_polling() {
     panic!("nobody polls");
 }
 
-/// Attempts in each of ten seconds in which a caller comes every millisecond.
-async fn attempts_a_second(world: &World) -> Vec<u64> {
+/// Attempts in each of ten seconds in which a caller comes every millisecond, and may wait this long
+/// for permits.
+async fn attempts_per_second(world: &World, timeout: Duration) -> Vec<u64> {
     let limiter = world.client().limiter("api").unwrap().with_rate(rate(1000));
     let mut calls = Vec::new();
     let mut attempts = Vec::new();
@@ -86,7 +87,7 @@ async fn attempts_a_second(world: &World) -> Vec<u64> {
             let limiter = limiter.clone();
             calls.push(tokio::spawn(async move {
                 let begun = Instant::now();
-                limiter.try_acquire_now(1).await.unwrap_err();
+                limiter.try_acquire(1, timeout).await.unwrap_err();
                 begun.elapsed()
             }));
             sleep(ms(1)).await;
@@ -94,7 +95,7 @@ async fn attempts_a_second(world: &World) -> Vec<u64> {
         attempts.push(world.store.books().attempts.load(Ordering::SeqCst) - before);
     }
     for took in join_all(calls).await {
-        assert!(took.unwrap() < ms(3050), "each is told at its own deadline");
+        assert!(took.unwrap() < ms(3050), "each times out at its own deadline");
     }
     attempts
 }
@@ -103,15 +104,38 @@ async fn attempts_a_second(world: &World) -> Vec<u64> {
 async fn many_callers_do_not_make_many_attempts_on_a_server_that_is_away() {
     let world = World::new();
     world.store.books().away.store(true, Ordering::SeqCst);
-    let attempts = attempts_a_second(&world).await;
+    let attempts = attempts_per_second(&world, ms(2000)).await;
     assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_reported_at_once_to_callers_that_do_not_wait() {
+    let world = World::new();
+    world.store.books().away.store(true, Ordering::SeqCst);
+    let limiter = world.client().limiter("api").unwrap().with_rate(rate(1000));
+    let begun = Instant::now();
+    let waiting = limiter.clone();
+    let waiting = tokio::spawn(async move { waiting.try_acquire(1, ms(500)).await });
+    let error = limiter.try_acquire_now(1).await.unwrap_err();
+    assert_eq!((error.kind(), error.execution()), (ErrorKind::Unavailable, Execution::NotExecuted));
+    assert!(begun.elapsed() < ms(50), "{:?}", begun.elapsed());
+    assert_eq!(world.store.books().attempts.load(Ordering::SeqCst), 2, "once more, at once");
+    // As it is known to be away, one attempt is enough.
+    limiter.try_acquire_now(1).await.unwrap_err();
+    // Those that wait keep trying until their own timeout, and succeed if the server comes back.
+    assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!((ms(500)..ms(550)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let waiting = tokio::spawn(async move { limiter.try_acquire(1, ms(500)).await });
+    sleep(ms(200)).await;
+    world.store.books().away.store(false, Ordering::SeqCst);
+    assert!(waiting.await.unwrap().unwrap().is_granted());
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_callers_do_not_make_many_attempts_on_a_server_whose_answers_are_lost() {
     let world = World::new();
     world.store.books().lose.store(u64::MAX, Ordering::SeqCst);
-    let attempts = attempts_a_second(&world).await;
+    let attempts = attempts_per_second(&world, Duration::ZERO).await;
     assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
     assert!(world.store.books().dates.load(Ordering::SeqCst) <= 20);
 }

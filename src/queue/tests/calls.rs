@@ -1,7 +1,7 @@
 //! What goes into a call, and what becomes of those in it.
 
 use super::*;
-use crate::queue::runs::align;
+use crate::queue::batch::align;
 use crate::queue::{Arrival, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
@@ -40,27 +40,26 @@ fn what_is_granted_to_one_that_left_in_flight_is_unwanted() {
 
 #[test]
 fn a_failed_call_fails_those_it_asked_for_and_no_others() {
-    let mut queue: Queue<u32> = Queue::default();
-    let request =
-        Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
-    queue.arrive(|| 0, request, Some(0));
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
+    arrive(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    queue.arrive(|| 1, request, Some(1));
+    arrive(&mut queue, || 1, request, 1);
     let settled = queue.failed();
-    assert_eq!((settled.wake, settled.fresh), (vec![0], 1));
+    assert_eq!((settled.wake, settled.spans[0].count), (vec![0], 1));
     assert!(matches!(queue.step(2).step, Step::Call(_)));
 }
 
 #[test]
 fn overdue_requests_are_told_and_their_grants_unwanted() {
-    let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 3, patience: Patience::None, deadline: 10, create: None };
-    queue.arrive(|| 0, request, Some(0));
-    queue.arrive(|| 2, Request { deadline: 100, ..request }, Some(1));
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let request = Request { permits: 3, max_wait: MaxWait::None, deadline: 10, create: None };
+    arrive(&mut queue, || 0, request, 0);
+    arrive(&mut queue, || 2, Request { deadline: 100, ..request }, 1);
     let Step::Call(call) = queue.step(5).step else { panic!("no call") };
     assert_eq!(call.due, 15, "a deadline begins when its call is sent");
-    assert_eq!(queue.overdue(14), (vec![], Some(15)));
-    assert_eq!(queue.overdue(15), (vec![(0, Some(0))], Some(105)));
+    assert_eq!(queue.expire_in_flight(14), (vec![], Some(15)));
+    assert_eq!(queue.expire_in_flight(15), (vec![(0, Some(0))], Some(105)));
     let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
     let settled = queue.replied(16, 5, (10, 1_000_000), outcomes);
     assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
@@ -68,34 +67,33 @@ fn overdue_requests_are_told_and_their_grants_unwanted() {
 
 #[test]
 fn behind_a_slow_call_a_deadline_begins_at_once() {
-    let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 1, patience: Patience::None, deadline: 100, create: None };
-    queue.arrive(|| 0, request, Some(0));
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
+    arrive(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    queue.arrive(|| panic!("nothing to ask the time for"), request, Some(1));
+    arrive(&mut queue, || panic!("nothing to ask the time for"), request, 1);
     queue.call_is_slow(50);
-    queue.arrive(|| 80, request, Some(2));
-    assert_eq!(queue.overdue(100), (vec![(0, Some(0))], None));
+    arrive(&mut queue, || 80, request, 2);
+    assert_eq!(queue.expire_in_flight(100), (vec![(0, Some(0))], None));
     queue.failed();
     let Step::Call(call) = queue.step(100).step else { panic!("no call") };
     assert_eq!(call.due, 150);
-    assert_eq!(queue.overdue(150), (vec![(1, Some(1))], Some(180)));
+    assert_eq!(queue.expire_in_flight(150), (vec![(1, Some(1))], Some(180)));
 }
 
 #[test]
 fn behind_a_slow_call_each_is_told_at_its_own_deadline() {
-    let mut queue: Queue<u32> = Queue::default();
-    let within =
-        |deadline| Request { permits: 1, patience: Patience::None, deadline, create: None };
-    queue.arrive(|| 0, within(3000), Some(0));
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let within = |deadline| Request { permits: 1, max_wait: MaxWait::None, deadline, create: None };
+    arrive(&mut queue, || 0, within(3000), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
-        queue.arrive(|| 0, within(deadline), Some(caller));
+        arrive(&mut queue, || 0, within(deadline), caller);
     }
     queue.call_is_slow(5);
-    assert_eq!(queue.overdue_behind(104), vec![]);
-    assert_eq!(queue.overdue_behind(105), vec![(1, Some(1)), (3, Some(3))]);
-    assert_eq!(queue.overdue_behind(106), vec![], "nobody is told twice");
+    assert_eq!(queue.expire_behind(104), vec![]);
+    assert_eq!(queue.expire_behind(105), vec![(1, Some(1)), (3, Some(3))]);
+    assert_eq!(queue.expire_behind(106), vec![], "nobody is told twice");
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 505), "they are never sent");
@@ -103,16 +101,16 @@ fn behind_a_slow_call_each_is_told_at_its_own_deadline() {
 
 #[test]
 fn whoever_found_no_room_is_told_at_its_deadline() {
-    let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 1, patience: Patience::None, deadline: 100, create: None };
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
     for permits in 1..=257 {
-        queue.arrive(|| 0, Request { permits, ..request }, Some(permits as u32));
+        arrive(&mut queue, || 0, Request { permits, ..request }, permits as u32);
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(5);
-    assert_eq!(queue.overdue_behind(105), vec![(256, Some(257))]);
-    let arrival = queue.arrive(|| 106, request, Some(0));
-    assert_eq!(arrival, Arrival::Queued { ticket: 257, place: 0 });
+    assert_eq!(queue.expire_behind(105), vec![(256, Some(257))]);
+    let arrival = arrive(&mut queue, || 106, request, 0);
+    assert_eq!(arrival, Arrival::Queued { ticket: 257, position: 0 });
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 206));
@@ -120,31 +118,32 @@ fn whoever_found_no_room_is_told_at_its_deadline() {
 
 #[test]
 fn no_deadline_runs_while_permits_are_waited_for() {
-    let mut queue: Queue<u32> = Queue::default();
-    let waits = Request { permits: 1, patience: Patience::Endless, deadline: 100, create: None };
-    queue.arrive(|| 0, waits, Some(0));
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let waits = Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: 100, create: None };
+    arrive(&mut queue, || 0, waits, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(50);
-    queue.arrive(|| 60, waits, Some(1));
+    arrive(&mut queue, || 60, waits, 1);
     let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
     queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome: waiting }]);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);
-    queue.arrive(|| panic!("the call is young"), waits, Some(2));
+    arrive(&mut queue, || panic!("the call is young"), waits, 2);
 }
 
 #[test]
 fn those_before_the_first_that_creates_find_no_limiter() {
-    let mut queue: Queue<u32> = Queue::default();
-    let plain = Request { permits: 1, patience: Patience::None, deadline: DEADLINE, create: None };
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let plain = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
     for (caller, create) in [(0, None), (1, None), (2, Some(7)), (3, None), (4, Some(8))] {
-        queue.arrive(|| 0, Request { create, ..plain }, Some(caller));
+        arrive(&mut queue, || 0, Request { create, ..plain }, caller);
     }
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (None, 5));
     let settled = queue.uninitialized();
-    assert_eq!((settled.wake, settled.fresh, settled.late), (vec![0, 1], 2, vec![]));
+    assert_eq!((settled.wake, settled.out_of_band), (vec![0, 1], vec![]));
+    assert_eq!((settled.spans[0].first, settled.spans[0].count), (0, 2));
     let Step::Call(call) = queue.step(1).step else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (Some(7), 3));
     let settled = queue.uninitialized();

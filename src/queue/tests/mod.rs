@@ -1,6 +1,6 @@
 //! The queue driven in virtual time against a small server of the tests' own.
 
-use super::{Patience, Queue, Request, Ticket, Time};
+use super::{Arrival, MaxWait, Queue, Request, Ticket, Time};
 
 mod calls;
 mod random;
@@ -11,3 +11,16 @@ use self::world::{Fate, Server, World};
 
 const MS: Time = 1000;
 const DEADLINE: Time = 10 * MS;
+
+/// A request arrives, as the engine lets it.
+fn arrive<W, A: Default>(
+    queue: &mut Queue<W, A>,
+    now: impl Fn() -> Time,
+    request: Request,
+    waker: W,
+) -> Arrival {
+    if !queue.has_shared_answer() {
+        queue.share_answer(A::default());
+    }
+    queue.arrive(now, request, &mut Some(waker))
+}

@@ -19,7 +19,7 @@ fn event() -> impl Strategy<Value = Event> {
             2 => Just(Some(0)),
             3 => (1..400u64).prop_map(|ms| Some(ms * MS)),
             2 => Just(None),
-        ]).prop_map(|(permits, patience)| Event::Arrive(permits, patience)),
+        ]).prop_map(|(permits, max_wait)| Event::Arrive(permits, max_wait)),
         2 => (0..100usize).prop_map(Event::Abandon),
         3 => (0..30_000u64).prop_map(Event::Pass),
         1 => (50_000..300_000u64).prop_map(Event::Pass),
@@ -42,7 +42,7 @@ proptest! {
         let mut world = World::new(Server::new(rate, 100), latency);
         for event in events {
             match event {
-                Event::Arrive(permits, patience) => { world.arrive(permits, patience); }
+                Event::Arrive(permits, max_wait) => { world.arrive(permits, max_wait); }
                 Event::Abandon(nth) if !world.callers.is_empty() => {
                     world.abandon(nth % world.callers.len());
                 }

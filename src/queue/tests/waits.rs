@@ -75,7 +75,7 @@ fn a_blocked_queue_asks_every_second() {
 #[test]
 fn permits_known_to_be_back_are_asked_for_at_once() {
     let (mut world, waiter) = a_permit_came_back_elsewhere();
-    world.queue.ask_again();
+    world.queue.ask_now();
     world.pass(0);
     assert_eq!(world.fate(waiter), Fate::Granted);
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::queue::{Abandoned, Arrival, Step, Turn};
+use crate::queue::{Arrival, Cancelled, Step, Turn};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// Permits that are free again an interval after they were granted: nothing else.
@@ -79,16 +79,16 @@ pub(super) enum Fate {
     Granted,
     Refused,
     Exceeds,
-    Abandoned,
+    Cancelled,
     Overdue,
 }
 
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) request: Request,
-    /// The batch of fresh ones it came with, and its place there.
-    pub(super) batch: u64,
-    pub(super) place: usize,
+    /// The answer that it shares, and its position there.
+    pub(super) answer: u64,
+    pub(super) position: usize,
     pub(super) arrived: Time,
     pub(super) fate: Fate,
     pub(super) calls_begun_before: u64,
@@ -96,13 +96,14 @@ pub(super) struct Caller {
 
 /// A queue, its callers and its server: what the shell does, step by step.
 pub(super) struct World {
-    pub(super) queue: Queue<Ticket>,
+    pub(super) queue: Queue<Ticket, u64>,
     pub(super) server: Server,
     pub(super) now: Time,
     pub(super) latency: Time,
-    /// The answer under way: when it arrives, when it was dated, the batch it was boarded with.
-    pub(super) answer: Option<(Time, Time, u64, Vec<OutcomeGroup>)>,
-    pub(super) batch: u64,
+    /// The reply under way: when it arrives, and when it was dated.
+    pub(super) reply: Option<(Time, Time, Vec<OutcomeGroup>)>,
+    /// How many answers have been shared.
+    pub(super) answers: u64,
     pub(super) callers: Vec<Caller>,
     pub(super) unwanted: u64,
     pub(super) calls: u64,
@@ -115,26 +116,31 @@ impl World {
             server,
             now: 0,
             latency,
-            answer: None,
-            batch: 0,
+            reply: None,
+            answers: 0,
             callers: Vec::new(),
             unwanted: 0,
             calls: 0,
         }
     }
 
-    pub(super) fn arrive(&mut self, permits: u64, patience: Option<Time>) -> usize {
-        let patience = match patience {
-            None => Patience::Endless,
-            Some(0) => Patience::None,
-            Some(time) => Patience::Until(self.now + time),
+    pub(super) fn arrive(&mut self, permits: u64, max_wait: Option<Time>) -> usize {
+        let max_wait = match max_wait {
+            None => MaxWait::Unbounded,
+            Some(0) => MaxWait::None,
+            Some(time) => MaxWait::Until(self.now + time),
         };
-        let request = Request { permits, patience, deadline: DEADLINE, create: None };
+        let request = Request { permits, max_wait, deadline: DEADLINE, create: None };
         let ticket = self.queue.next_ticket;
-        let (place, fate) = match self.queue.arrive(|| self.now, request, Some(ticket)) {
-            Arrival::Queued { ticket: given, place } => {
+        if !self.queue.has_shared_answer() {
+            self.answers += 1;
+            self.queue.share_answer(self.answers);
+        }
+        let arrival = self.queue.arrive(|| self.now, request, &mut Some(ticket));
+        let (position, fate) = match arrival {
+            Arrival::Queued { ticket: given, position } => {
                 assert_eq!(given, ticket);
-                (place, Fate::Pending)
+                (position, Fate::Pending)
             }
             Arrival::Refused(_) => {
                 // It takes no ticket: keep the callers' numbers and the tickets one.
@@ -144,8 +150,8 @@ impl World {
         };
         self.callers.push(Caller {
             request,
-            batch: self.batch,
-            place,
+            answer: self.answers,
+            position,
             arrived: self.now,
             fate,
             calls_begun_before: self.calls,
@@ -156,9 +162,10 @@ impl World {
 
     pub(super) fn abandon(&mut self, caller: usize) {
         if self.callers[caller].fate == Fate::Pending {
-            let abandoned = self.queue.abandon(caller as Ticket);
-            assert_ne!(abandoned, Abandoned::Settled);
-            self.callers[caller].fate = Fate::Abandoned;
+            let (abandoned, waker) = self.queue.cancel(caller as Ticket);
+            assert_eq!(waker, Some(caller as Ticket));
+            assert_ne!(abandoned, Cancelled::Settled);
+            self.callers[caller].fate = Fate::Cancelled;
         }
         self.turn();
     }
@@ -166,9 +173,10 @@ impl World {
     /// The call in flight takes long: those behind it whose deadline has passed are told.
     pub(super) fn slow(&mut self) {
         self.queue.call_is_slow(self.now);
-        for (ticket, waker) in self.queue.overdue_behind(self.now) {
+        for (ticket, waker) in self.queue.expire_behind(self.now) {
             assert_eq!(waker, Some(ticket));
-            assert!(self.callers[ticket as usize].arrived + DEADLINE <= self.now);
+            let Caller { request, arrived, .. } = &self.callers[ticket as usize];
+            assert!(request.due(*arrived) <= self.now);
             self.settle(ticket as usize, Fate::Overdue);
         }
         self.turn();
@@ -185,25 +193,24 @@ impl World {
             }
             match step {
                 Step::Call(call) => {
-                    assert!(self.answer.is_none(), "two calls in flight");
+                    assert!(self.reply.is_none(), "two calls in flight");
                     self.calls += 1;
                     let outcomes = self.server.decide(&call.groups, self.now / MS);
                     let dated = self.now / MS * MS;
-                    self.answer = Some((self.now + self.latency, dated, self.batch, outcomes));
-                    self.batch += 1;
+                    self.reply = Some((self.now + self.latency, dated, outcomes));
                 }
                 Step::SleepUntil(time) => {
                     assert!(time > self.now);
                     return Some(time);
                 }
-                Step::InFlight => return self.answer.as_ref().map(|answer| answer.0),
+                Step::InFlight => return self.reply.as_ref().map(|reply| reply.0),
                 Step::Idle => return None,
             }
         }
     }
 
     pub(super) fn land(&mut self) {
-        let (_, dated, batch, outcomes) = self.answer.take().unwrap();
+        let (_, dated, outcomes) = self.reply.take().unwrap();
         let rate = (self.server.rate, self.server.interval_ms * MS);
         let settled = self.queue.replied(self.now, dated, rate, outcomes);
         self.unwanted += settled.unwanted;
@@ -213,12 +220,16 @@ impl World {
             .flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
             .collect();
         let mut told = Vec::new();
-        for (ticket, place) in settled.late {
+        for (ticket, place) in settled.out_of_band {
             told.push((ticket as usize, flat[place]));
         }
         for (index, caller) in self.callers.iter().enumerate() {
-            if caller.batch == batch && caller.fate == Fate::Pending {
-                told.extend(flat.get(settled.fresh_from + caller.place).map(|&o| (index, o)));
+            let mut spans = settled.spans.iter();
+            let span = spans.find(|s| s.answer == caller.answer && caller.position < s.count);
+            if let Some(span) = span
+                && caller.fate == Fate::Pending
+            {
+                told.push((index, flat[span.first + caller.position]));
             }
         }
         told.sort_by_key(|(ticket, _)| *ticket);
@@ -246,13 +257,13 @@ impl World {
             assert_eq!(overtaken, None, "{index} was granted before one that came earlier");
         }
         let caller = &self.callers[index];
-        if caller.request.patience == Patience::None {
+        if caller.request.max_wait == MaxWait::None {
             assert!(
                 self.calls - caller.calls_begun_before <= 1,
                 "a call that does not wait waited beyond its own call"
             );
         }
-        if let (Fate::Refused, Patience::Until(end)) = (fate, caller.request.patience) {
+        if let (Fate::Refused, MaxWait::Until(end)) = (fate, caller.request.max_wait) {
             assert!(
                 self.now <= end + 2 * self.latency + MS,
                 "told at {} that it could not be served by {end}",
@@ -270,7 +281,7 @@ impl World {
             match next.filter(|&next| next <= until) {
                 Some(next) => {
                     self.now = self.now.max(next);
-                    if self.answer.as_ref().is_some_and(|answer| answer.0 <= self.now) {
+                    if self.reply.as_ref().is_some_and(|reply| reply.0 <= self.now) {
                         self.land();
                     }
                 }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 
@@ -152,5 +153,9 @@ impl Store for MemoryStore {
 
     fn server_time(&self) -> Reply<i64> {
         ready(Ok(self.now()))
+    }
+
+    fn within(&self, _: Duration) -> Box<dyn Store> {
+        Box::new(self.clone())
     }
 }

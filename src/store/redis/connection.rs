@@ -1,6 +1,10 @@
-//! One connection, shared by all calls: made when a call needs it, dropped when it fails, and
-//! never waited for beyond the deadline.
+//! One connection for each runtime, shared by all calls made in it: made when a call needs it,
+//! dropped when it fails, and never waited for beyond the deadline.
+//!
+//! A connection lives on the runtime that made it. Were it shared with other runtimes, they would
+//! get no answers while that one is parked, and lose it when that one ends.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::rt::{self, RuntimeId};
 use crate::store::redis::reply;
 
 /// Commands that can stand before the socket; callers beyond it wait their turn.
@@ -26,8 +31,14 @@ const PIPELINE: usize = 8192;
 /// For so long after a failed attempt to connect, its failure is the answer of every call.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// The way to a server: at most one connection at a time.
-pub(super) struct Link {
+/// The connections to one server, by the runtime that they live on.
+pub(super) struct Connections {
+    client: Client,
+    by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
+}
+
+/// The way to a server from one runtime: at most one connection at a time.
+pub(super) struct Connection {
     client: Client,
     slot: Mutex<Slot>,
 }
@@ -60,8 +71,8 @@ struct Progress {
     handed: Option<(Arc<Live>, u64)>,
 }
 
-impl Link {
-    /// A way to the server at this URL; nothing is sent yet.
+impl Connections {
+    /// The ways to the server at this URL; nothing is sent yet.
     pub(super) fn new(url: &str) -> Result<Self, Error> {
         let invalid = |detail: &str| {
             Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
@@ -82,25 +93,37 @@ impl Link {
             .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
         let client = Client::open(info).map_err(|error| reply::error_of(error, false))?;
-        Ok(Link { client, slot: Mutex::new(Slot::Idle(None)) })
+        Ok(Connections { client, by_runtime: Mutex::default() })
+    }
+
+    /// The way from the current runtime.
+    pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
+        let runtime =
+            rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
+        let mut by_runtime = self.by_runtime();
+        let connection = by_runtime.entry(runtime).or_insert_with(|| {
+            Arc::new(Connection { client: self.client.clone(), slot: Mutex::new(Slot::Idle(None)) })
+        });
+        connection.clone()
+    }
+
+    /// A runtime has ended, and its connection with it.
+    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
+        // Dropped without the lock.
+        let _ended = self.by_runtime().remove(&runtime);
+    }
+
+    fn by_runtime(&self) -> MutexGuard<'_, HashMap<RuntimeId, Arc<Connection>>> {
+        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the server is: host and port, or the path of a socket.
     pub(super) fn address(&self) -> Arc<str> {
         self.client.get_connection_info().addr().to_string().into()
     }
+}
 
-    /// Makes the connection, where there is none.
-    pub(super) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
-        match tokio::time::timeout(deadline, self.live(deadline)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(reply::not_sent(error)),
-            Err(elapsed) => {
-                Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted).with_source(elapsed))
-            }
-        }
-    }
-
+impl Connection {
     /// Sends a command and waits for its reply, for no longer than the deadline. An error that
     /// the server answers is a reply ([`Value::ServerError`]).
     pub(super) async fn send(
@@ -211,10 +234,10 @@ impl Link {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The rest of the connection's settings may be secret.
-        f.debug_struct("Link")
+        f.debug_struct("Connections")
             .field("addr", self.client.get_connection_info().addr())
             .finish_non_exhaustive()
     }

@@ -13,6 +13,7 @@ use redis::{Cmd, Value};
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
+use crate::rt::RuntimeId;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
     RefundReply, ReleaseCall, ReleaseReply, Reply, RequestGroup, SeenRate, SetRate, StateRule,
@@ -27,38 +28,29 @@ mod scripts;
 #[cfg(test)]
 mod tests;
 
-use connection::Link;
+use connection::Connections;
 use reply::Numbers;
 use scripts::Script;
 
 /// Over five years: reported as no time to live.
 const ENDLESS_MS: u64 = 157_680_000_000;
 
-/// A server, and how long a call to it may take. Clones share the connection.
+/// A server, and how long a call to it may take. Clones share the connections.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisStore {
-    link: Arc<Link>,
+    connections: Arc<Connections>,
     deadline: Duration,
 }
 
 impl RedisStore {
     /// The server at this URL, connected to by the first call.
     pub(crate) fn new(url: &str, deadline: Duration) -> Result<Self, Error> {
-        Ok(RedisStore { link: Arc::new(Link::new(url)?), deadline })
+        Ok(RedisStore { connections: Arc::new(Connections::new(url)?), deadline })
     }
 
-    /// The server at this URL, connected to now.
-    pub(crate) async fn connect(url: &str, deadline: Duration) -> Result<Self, Error> {
-        let store = RedisStore::new(url, deadline)?;
-        let server = || Some(store.link.address());
-        store.link.connect(deadline).await.map_err(|error| error.with_server(server()))?;
-        Ok(store)
-    }
-
-    /// The same server, over the same connection, with another deadline.
-    #[cfg(test)]
+    /// The same server, over the same connections, with another deadline.
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
-        RedisStore { link: self.link.clone(), deadline }
+        RedisStore { connections: self.connections.clone(), deadline }
     }
 
     /// Calls a script and reads its reply.
@@ -68,13 +60,14 @@ impl RedisStore {
         call: Cmd,
         read: impl FnOnce(Numbers) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
-        let RedisStore { link, deadline } = self.clone();
+        let RedisStore { connections, deadline } = self.clone();
         async move {
+            let connection = connections.of_current_runtime();
             let started = tokio::time::Instant::now();
-            let mut value = link.send(&call, deadline).await?;
+            let mut value = connection.send(&call, deadline).await?;
             if reply::is_no_script(&value) {
                 let left = deadline.saturating_sub(started.elapsed());
-                value = link.send(&script.call_in_full(&call), left).await?;
+                value = connection.send(&script.call_in_full(&call), left).await?;
             }
             read(Numbers::of(reply::accepted(value)?)?)
         }
@@ -87,8 +80,12 @@ impl RedisStore {
         cmd: Cmd,
         read: impl FnOnce(Value) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
-        let RedisStore { link, deadline } = self.clone();
-        async move { read(reply::accepted(link.send(&cmd, deadline).await?)?) }.boxed()
+        let RedisStore { connections, deadline } = self.clone();
+        async move {
+            let connection = connections.of_current_runtime();
+            read(reply::accepted(connection.send(&cmd, deadline).await?)?)
+        }
+        .boxed()
     }
 }
 
@@ -217,11 +214,19 @@ impl Store for RedisStore {
     }
 
     fn address(&self) -> Option<Arc<str>> {
-        Some(self.link.address())
+        Some(self.connections.address())
     }
 
     fn server_time(&self) -> Reply<i64> {
         self.ask(plain("TIME", &[]), |value| reply::time(&value))
+    }
+
+    fn within(&self, limit: Duration) -> Box<dyn Store> {
+        Box::new(self.with_deadline(limit))
+    }
+
+    fn runtime_ended(&self, runtime: RuntimeId) {
+        self.connections.runtime_ended(runtime);
     }
 }
 

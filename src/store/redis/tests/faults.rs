@@ -39,7 +39,9 @@ fn call() -> AcquireCall {
 }
 
 async fn connected(server: &Server) -> RedisStore {
-    RedisStore::connect(&server.url(), LONG).await.unwrap().with_deadline(DEADLINE)
+    let store = RedisStore::new(&server.url(), LONG).unwrap();
+    store.server_time().await.unwrap();
+    store.with_deadline(DEADLINE)
 }
 
 async fn acquire(store: &RedisStore) -> Result<AcquireReply, Error> {
