@@ -88,7 +88,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the name is empty; [`ErrorKind::Closed`](crate::ErrorKind::Closed) where the client is
+    /// [`ErrorKind::InvalidArgument`] where the name is empty; [`ErrorKind::Closed`] where the client is
     /// closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         if name.is_empty() {
@@ -116,7 +116,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an option out of its range, and for one that the name has
+    /// [`ErrorKind::InvalidArgument`] for an option out of its range, and for one that the name has
     /// otherwise; else as [`limiter`].
     ///
     /// [`limiter`]: Client::limiter
@@ -124,6 +124,29 @@ impl Client {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;
         Ok(limiter)
+    }
+
+    /// Asks the server for a sign of life: one round trip, for health checks. An in-process store
+    /// answers at once.
+    ///
+    /// A server that cannot be reached is reported at once, without a second attempt; a connection
+    /// that has died is made anew.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`],
+    /// [`ErrorKind::Timeout`] after the client's deadline,
+    /// [`ErrorKind::Auth`] and
+    /// [`ErrorKind::Server`] for the server;
+    /// [`ErrorKind::Closed`] for a closed client.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let core = &self.0.core;
+        let is_closed = self.limiters().is_closed;
+        let answer = match is_closed {
+            true => Err(crate::engine::closed()),
+            false => core.call(Operation::Ping, self.0.deadline, |store| store.ping()).await,
+        };
+        answer.map_err(|error| error.of(Operation::Ping, None).with_server(core.store.address()))
     }
 
     /// Makes all waiting calls check again at once: after a [manual clock](Clock::manual) was set,
@@ -135,7 +158,7 @@ impl Client {
         }
     }
 
-    /// Ends this client: calls that wait fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed), as do later ones; calls in
+    /// Ends this client: calls that wait fail with [`ErrorKind::Closed`], as do later ones; calls in
     /// flight and permits on their way back, leased ones included, are awaited, for the client's deadline at most.
     ///
     /// A client that is dropped without it leaves nothing behind but permits that were not given
@@ -182,6 +205,8 @@ impl fmt::Debug for Client {
             .field("key_prefix", &self.0.key_prefix)
             .field("clock", &self.0.core.clock)
             .field("deadline", &self.0.deadline)
+            .field("server", &self.0.core.store.address())
+            .field("closed", &self.limiters().is_closed)
             .finish_non_exhaustive()
     }
 }
@@ -334,9 +359,9 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none, an id that is no UUID, a deadline
-    /// of zero, a busy poll of more than 1 ms; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and
-    /// [`ErrorKind::Auth`](crate::ErrorKind::Auth) for the server.
+    /// [`ErrorKind::InvalidArgument`] for an invalid address, an id that is not a UUID, a deadline
+    /// of zero, a busy poll of more than 1 ms; [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`] and
+    /// [`ErrorKind::Auth`] for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let client = self.connect_lazy(url)?;
         client.0.core.connect(client.0.deadline).await.map_err(connect_error)?;
@@ -348,7 +373,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as [`connect`](Self::connect).
+    /// [`ErrorKind::InvalidArgument`], as [`connect`](Self::connect).
     pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
         let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
         self.build(Arc::new(store))
@@ -364,7 +389,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is no UUID, a deadline of zero, a busy poll of
+    /// [`ErrorKind::InvalidArgument`] for an id that is not a UUID, a deadline of zero, a busy poll of
     /// more than 1 ms.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Arc::new(store.0.clone()))
@@ -377,11 +402,11 @@ impl ClientBuilder {
             checked_deadline(deadline, Operation::Connect)?;
         }
         if self.busy_poll > busy_poll::LONGEST {
-            return invalid(format!("a busy poll of {:?}; allowed is up to 1 ms", self.busy_poll));
+            return invalid(format!("a busy poll of {:?}: must be at most 1 ms", self.busy_poll));
         }
         match &self.id {
             Some(id) if !is_uuid(id) => invalid(format!(
-                "the client id {id:?}; allowed is a UUID of 32 hexadecimal digits in the groups 8-4-4-4-12"
+                "the client id {id:?}: must be a UUID, 32 hexadecimal digits in groups of 8-4-4-4-12"
             )),
             _ => Ok(()),
         }
@@ -389,7 +414,7 @@ impl ClientBuilder {
 
     pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
         self.check()?;
-        let deadline = self.deadline.unwrap_or(DEADLINE);
+        let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
         let core = Core::new(
             store,
@@ -499,6 +524,6 @@ mod tests {
             |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
         assert!(client(busy_poll::LONGEST).is_ok());
         let error = client(Duration::from_micros(1001)).unwrap_err();
-        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms; allowed is up to 1 ms");
+        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms: must be at most 1 ms");
     }
 }

@@ -138,7 +138,34 @@ impl Core {
 
     /// Finds out whether the store can be reached, with one attempt that may take this long.
     pub(crate) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
-        self.in_runtime(self.store.within(deadline).server_time()).await.map(drop)
+        let answer = self.in_runtime(self.store.within(deadline).ping()).await;
+        answer.map_err(|error| error.with_server(self.store.address()))
+    }
+
+    /// Attempts `call` until it is answered or the deadline passes.
+    pub(crate) async fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: Operation,
+        deadline: Duration,
+        call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (repeat, limit) = match operation.is_idempotent() {
+            // A lost answer leaves time to ask again.
+            true => (Repeat::Idempotent, deadline / ATTEMPTS as u32),
+            false => (Repeat::NotExecuted, deadline),
+        };
+        let store = self.store.clone();
+        let attempts = async move {
+            let mut attempts = UntilDeadline {
+                deadline: instant_after(deadline),
+                limit,
+                repeat,
+                is_unknown: false,
+                call: move |limit| call(&*store.within(limit)),
+            };
+            retry(&mut attempts).await
+        };
+        self.in_runtime(attempts).await
     }
 
     /// Waits until nothing is under way, for this long at most.
@@ -211,22 +238,7 @@ impl Engine {
             return Err(closed());
         }
         let engine = self.clone();
-        let (repeat, limit) = match operation.is_idempotent() {
-            // A lost answer leaves time to ask again.
-            true => (Repeat::Idempotent, deadline / ATTEMPTS as u32),
-            false => (Repeat::NotExecuted, deadline),
-        };
-        let attempts = async move {
-            let mut attempts = UntilDeadline {
-                deadline: instant_after(deadline),
-                limit,
-                repeat,
-                is_unknown: false,
-                call: move |limit| call(&*engine.core.store.within(limit), &engine.keys),
-            };
-            retry(&mut attempts).await
-        };
-        self.core.in_runtime(attempts).await
+        self.core.call(operation, deadline, move |store| call(store, &engine.keys)).await
     }
 
     /// This engine, knowing what another one of the limiter knew.

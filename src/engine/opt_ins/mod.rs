@@ -54,6 +54,15 @@ pub(crate) struct Extra {
 }
 
 impl Engine {
+    /// The options in force.
+    pub(crate) fn options(&self) -> LimiterOptions {
+        let OptIns { denials, leasing } = &self.opt_ins;
+        LimiterOptions {
+            lease: leasing.get().map(|leasing| leasing.terms),
+            denial_memory: denials.get().map(Denials::longest),
+        }
+    }
+
     /// Takes options over in addition to those that the limiter has. One that it has with another
     /// value is refused, with the reason.
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {

@@ -213,6 +213,15 @@ impl Store for RedisStore {
         self.run(&scripts::SIZE_IN_MEMORY, cmd, |reply| reply.number())
     }
 
+    fn ping(&self) -> Reply<()> {
+        let RedisStore { connections, deadline } = self.clone();
+        async move {
+            let connection = connections.of_current_runtime();
+            reply::authenticated(connection.send(&redis::cmd("PING"), deadline).await?)
+        }
+        .boxed()
+    }
+
     fn address(&self) -> Option<Arc<str>> {
         Some(self.connections.address())
     }
