@@ -98,7 +98,7 @@ impl World {
     }
 
     fn in_force(&self) -> SeenRate {
-        SeenRate { mode: self.mode, permits: self.rate }
+        Rate::from_wire(self.mode, self.rate, I as u64, 0).into()
     }
 
     fn budget(&self, by: usize) -> usize {

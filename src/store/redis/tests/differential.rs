@@ -148,10 +148,7 @@ fn rate() -> impl Strategy<Value = Rate> {
 }
 
 fn seen() -> impl Strategy<Value = Seen> {
-    prop_oneof![8 => Just(Seen::Known), 1 => Just(Seen::None), 1 => (any::<bool>(), 1u64..30).prop_map(|(overall, permits)| {
-        let mode = if overall { Mode::Overall } else { Mode::PerClient };
-        Seen::Other(SeenRate { mode, permits })
-    })]
+    prop_oneof![8 => Just(Seen::Known), 1 => Just(Seen::None), 1 => rate().prop_map(|rate| Seen::Other(rate.into()))]
 }
 
 fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
