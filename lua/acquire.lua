@@ -4,8 +4,8 @@
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 an entry of the call's id with all requested permits (21 bytes); its first 17 bytes
 --          where they are more than an entry holds
---        3 what the client last saw in the hash: its type and its rate, written one behind the
---          other; '' for nothing
+--        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
+--          space between; '' for nothing
 --        4 all requested permits
 --        5 the score from which an entry of this id, written by this call's own retry, would
 --          stand in the log, as ZRANGEBYSCORE takes it; '' for the date of the grant. Needed
@@ -19,9 +19,10 @@
 --          s t attempted before, after server time t
 --        8 '' or the rate to create the limiter with: rate, interval, type, keep-alive
 --        (arguments that are '' at the end may be left out)
--- reply  {type, left, rate, interval, keep-alive, now, outcomes …}
---        an outcome: count, kind, ms; none at all: everything is granted; keep-alive 0 and now
---        (where the client gave it) may be left out before that.
+-- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms
+--        or shorter, if the rate is what the client last saw:
+--        left, {left, now}: all are granted
+--        {left, now, count, other count, ms}: granted, then the others refused with this wait
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided
 --        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua

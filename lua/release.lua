@@ -3,8 +3,8 @@
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 the permits
---        3 what the client last saw in the hash: its type and its rate, written one behind the
---          other; '' for nothing
+--        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
+--          space between; '' for nothing
 -- reply  {type, permits taken, rate, interval, keep-alive}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
 local problem = read_state()

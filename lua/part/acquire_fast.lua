@@ -1,150 +1,162 @@
--- The usual cases, with as few commands and as little Lua as possible (no function is made before
--- they are over: each costs a tenth of a microsecond). The hash is whole and has the rate that the
--- client knows; value and log agree as far as this call looks; and either all requests fit, or
--- they are alike and do not wait. All else goes on below, with nothing written yet. Whatever is
--- decided here would be decided the same there.
+-- The usual calls, with as few commands and as little Lua as possible: no function is made before
+-- they are over. A second copy of the rules; what it is worth:
+-- FIGURE
+--
+-- It decides if the hash has the very rate that the client last saw; value and log agree as far as
+-- this call looks; and either all requests fit, or they are alike and do not wait. It decides as the
+-- parts below do, which see all other calls, with nothing written yet.
+--
+-- Reads  call, fields (part/hash.lua), now_text (part/clock.lua), KEYS, ARGV
+-- Sets   seen_text, total_text: arguments 3 and 4; raw: the value as text, nil if it was not read
 local seen_text, total_text = ARGV[3], ARGV[4]
-local raw -- the value as text
+local raw
 do
   local find, byte, format = string.find, string.byte, string.format
-  local value_key, log_key, plain
-  local I, keep = fields[2], fields[4] or '0'
-  if fields[1] and fields[3] and fields[3] .. fields[1] == seen_text and (ARGV[7] or '') == '' and #ARGV[2] == 21 then
+  local value_key, log_key, I, keep, v, R, w
+  -- What the client saw was read and checked: equal texts need not be.
+  local plain = fields[1] and fields[2] and fields[3] and (ARGV[7] or '') == '' and #ARGV[2] == 21 and
+    fields[3] .. ' ' .. fields[1] .. ' ' .. fields[2] .. ' ' .. (fields[4] or '0') == seen_text
+  if plain then
+    I, keep = fields[2], fields[4] or '0'
     if fields[3] == '0' then
       value_key, log_key = KEYS[2], KEYS[3]
-    elseif fields[3] == '1' then
+    else
       value_key, log_key = KEYS[4], KEYS[5]
     end
-    -- Up to 15 digits: exact, and within 2^53.
-    plain = value_key and I and #I < 16 and find(I, '^[1-9]%d*$') and
-      (keep == '0' or #keep < 16 and find(keep, '^[1-9]%d*$'))
-  end
-
-  local v, R, w
-  if plain then
     raw = call('GET', value_key)
-    v, R, w = tonumber(raw), tonumber(fields[1]), total_text - 0
-    plain = v and R and v <= R and #raw < 16 and (raw == '0' or find(raw, '^[1-9]%d*$'))
+    v, R, w = tonumber(raw), fields[1] - 0, total_text - 0
+    plain = v and v >= 0 and v <= R and #raw < 16
   end
 
-  -- What has expired, and the oldest entries behind it: foreign ones are not told here.
-  local edge, gone, oldest, credit, left = nil, 0, nil, 0, nil
+  -- What has expired, and the oldest entry behind it. Foreign entries are for the parts below.
+  local cutoff, gone, credit, empty, oldest, oldest_score = nil, 0, 0, false, nil, nil
   if plain then
-    edge = format('%.0f', now_text - I)
-    gone = call('ZCOUNT', log_key, '0', edge)
-    plain = gone < 500
-  end
-  if plain then
-    oldest = call('ZRANGE', log_key, '0', gone == 0 and '7' or format('%.0f', gone + 7))
-    for i = 1, #oldest do
-      local entry = oldest[i]
-      if #entry ~= 21 or byte(entry) ~= 16 then
-        plain = false
-        break
+    local first = call('ZRANGE', log_key, '0', '1', 'WITHSCORES')
+    cutoff = now_text - I
+    oldest, oldest_score = first[1], first[2] and first[2] - 0
+    if not oldest then
+      empty, plain = true, v == R
+    elseif oldest_score < 0 then
+      plain = false
+    elseif oldest_score <= cutoff then
+      local expired = {oldest}
+      oldest, oldest_score = first[3], first[4] and first[4] - 0
+      if oldest and oldest_score <= cutoff then
+        -- Two or more. Up to a step of those that one call drops.
+        expired = call('ZRANGEBYSCORE', log_key, '0', format('%.0f', cutoff), 'LIMIT', '0', '500')
+        oldest, oldest_score = call('ZRANGE', log_key, #expired, #expired)[1], nil
       end
-      if i <= gone then
+      gone = #expired
+      plain = gone < 500 and (raw == '0' or find(raw, '^[1-9]%d*$'))
+      for i = 1, gone do
+        local entry = expired[i]
+        if #entry ~= 21 or byte(entry) ~= 16 then
+          plain = false
+          break
+        end
         local a, b, c, d = byte(entry, 18, 21)
         credit = credit + a + b * 256 + c * 65536 + d * 16777216
       end
+      empty = not oldest
+      if empty then
+        v, plain = R, plain and credit > 0
+      else
+        plain = plain and v <= R - credit
+        v = v + credit
+      end
     end
-    if #oldest < gone + 8 then
-      left = #oldest - gone
-    end
-    if left == 0 and credit > 0 then
-      v = R
-    elseif left == 0 then
-      plain = plain and v == R
-    else
-      plain = plain and v <= R - credit
-      v = v + credit
-    end
-  end
-  -- The ranks are those of the expired and then the live only where no score is negative.
-  local first
-  if plain and (gone > 0 or w > v) and oldest[1] then
-    first = tonumber(call('ZSCORE', log_key, oldest[1]))
-    plain = first >= 0
+    plain = plain and (empty or #oldest == 21 and byte(oldest) == 16)
   end
 
   -- What does not fit: so many requests, after so long.
-  local fit, refused, wait, entry = 0, 0, 0, ARGV[2]
+  local fit, refused, wait, is_cut, entry = 0, 0, 0, false, ARGV[2]
   if plain and w > v then
-    local p, patience, n = w, 0, 1
+    local p, max_wait, n = w, 0, 1
     if (ARGV[6] or '') ~= '' then
-      p, patience, n = struct.unpack('<I4I7I4', ARGV[6])
+      p, max_wait, n = struct.unpack('<I4I7I4', ARGV[6])
       plain = #ARGV[6] == 15
     end
+    plain = plain and not empty and p <= R and max_wait == 0 and
+      (raw == '0' or find(raw, '^[1-9]%d*$'))
     fit = math.floor(v / p)
     refused, w = n - fit, fit * p
-    left = left or call('ZCARD', log_key) - gone
-    if plain and p <= R and patience == 0 and left > 0 then
-      -- Of a short log all is read: it must agree with the value.
-      local short = left <= 64
-      local entries, at, read = oldest, gone, #oldest
-      if short and read < gone + left then
-        entries = call('ZRANGE', log_key, format('%.0f', gone), '-1')
-        at, read = 0, #entries
-      end
+    if plain then
+      -- A short log is read to its end: its sum must agree with the value.
+      local entries = call('ZRANGE', log_key, gone, gone + 64)
+      local short = #entries <= 64
+      is_cut = not short
       local needed, sum, found = p - (v - w), 0, nil
-      while at < read and (short or not found) do
-        at = at + 1
-        local other = entries[at]
-        if #other ~= 21 or byte(other) ~= 16 then
+      for i = 1, math.min(#entries, 64) do
+        local other = entries[i]
+        if #other ~= 21 or byte(other) ~= 16 or other == entry then
           plain = false
           break
         end
         local a, b, c, d = byte(other, 18, 21)
         sum = sum + a + b * 256 + c * 65536 + d * 16777216
-        found = found or sum >= needed and other
+        if sum >= needed and not found then
+          found = other
+          if not short then
+            break
+          end
+        end
       end
       plain = plain and found and (not short or sum == R - v)
       if plain then
-        local score = first
-        if found ~= oldest[1] then
-          score = tonumber(call('ZSCORE', log_key, found))
-        end
+        local score = found == oldest and oldest_score or
+          tonumber(call('ZSCORE', log_key, found))
         wait = math.max(1, math.ceil(score + I - now_text))
         if w > 0 then
           plain = score < now_text - 0
           entry = string.sub(entry, 1, 17) .. struct.pack('<I4', w)
         end
       end
-    else
-      plain = false
     end
   end
 
   -- Whether this call's own retry was there first. A single permit that is all there is to write
   -- would be the same entry, which ZADD finds; more permits may have been lowered since.
-  local alone = gone == 0 and refused == 0
-  if plain and total_text == '1' then
-    plain = alone or not call('ZSCORE', log_key, entry)
-  elseif plain then
+  if plain and total_text ~= '1' then
     local bound = ARGV[5] or ''
     local later = call('ZRANGEBYSCORE', log_key, bound == '' and now_text or bound, '+inf')
     local id = string.sub(entry, 2, 15)
     for i = 1, #later do
       plain = plain and find(later[i], id, 2, true) ~= 2
     end
+  elseif plain and is_cut then
+    plain = not call('ZSCORE', log_key, entry)
   end
 
-  if plain and alone then
-    plain = call('ZADD', log_key, 'NX', now_text, entry) == 1
-  elseif plain then
-    if gone > 0 then
-      call('ZREMRANGEBYSCORE', log_key, '0', edge)
+  -- Writes. Up to the entry they can still be refused, and then leave no trace.
+  if plain and gone == 0 and refused == 0 then
+    -- This fails if the value is no integer.
+    v = redis.pcall('DECRBY', value_key, total_text)
+    plain = type(v) == 'number'
+    if plain and call('ZADD', log_key, 'NX', now_text, entry) == 0 then
+      call('INCRBY', value_key, total_text)
+      plain = false
     end
-    if w > 0 then
+  elseif plain then
+    -- A log that the drop empties loses its time to live, so it is emptied before the entry comes.
+    if empty then
+      call('ZREMRANGEBYRANK', log_key, '0', gone - 1)
+    end
+    if refused == 0 then
+      plain = call('ZADD', log_key, 'NX', now_text, entry) == 1
+    elseif w > 0 then
       call('ZADD', log_key, now_text, entry)
+    end
+    if plain and gone > 0 and not empty then
+      call('ZREMRANGEBYRANK', log_key, '0', gone - 1)
+    end
+    if plain and gone > 0 and (credit > 0 or v - raw ~= 0) then
+      v = v - w
+      call('SET', value_key, format('%.0f', v))
+    elseif plain and w > 0 then
+      v = call('DECRBY', value_key, format('%.0f', w))
     end
   end
   if plain then
-    if gone > 0 and (credit > 0 or v - raw ~= 0) then
-      v = v - w
-      call('SET', value_key, format('%.0f', v))
-    elseif w > 0 then
-      v = call('DECRBY', value_key, refused > 0 and format('%.0f', w) or total_text)
-    end
     if keep ~= '0' then
       call('PEXPIRE', KEYS[1], keep)
       call('PEXPIRE', value_key, keep)
@@ -157,14 +169,10 @@ do
         call('PEXPIRE', log_key, ms)
       end
     end
-    local kind = fields[3] == '1' and 1 or 0
-    if refused == 0 and keep == '0' and ARGV[1] ~= '' then
-      return {kind, v, R, I - 0}
-    elseif refused == 0 then
-      return {kind, v, R, I - 0, keep - 0, now_text - 0}
-    elseif w == 0 then
-      return {kind, v, R, I - 0, keep - 0, now_text - 0, refused, 1, wait}
+    -- The rate is the one that the client knows.
+    if refused == 0 then
+      return ARGV[1] ~= '' and v or {v, now_text - 0}
     end
-    return {kind, v, R, I - 0, keep - 0, now_text - 0, fit, 0, 0, refused, 1, wait}
+    return {v, now_text - 0, fit, refused, wait}
   end
 end

@@ -2,11 +2,11 @@
 -- differences from the rate: above 2^53 they would not be exact.
 local value
 
--- Whether type or rate in the hash are not those that this client last saw there: `seen` is one
--- digit for the type and then the rate, or '' for nothing.
+-- Whether type or rate in the hash are not those that this client last saw there: `seen` is its
+-- type, rate, interval and keep-alive, or '' for nothing.
 local function is_another(seen)
-  return seen ~= '' and
-    (tonumber(string.sub(seen, 1, 1)) ~= per_client or tonumber(string.sub(seen, 2)) ~= rate)
+  local seen_type, seen_rate = string.match(seen, '^(%d) (%d+)')
+  return seen ~= '' and (tonumber(seen_type) ~= per_client or tonumber(seen_rate) ~= rate)
 end
 
 -- Fits the value to the rate and the log. Answers whether a foreign entry stood in the way (nil), whether the value is exact now

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::{Mode, Rate};
+use crate::rate::Rate;
 use crate::rt::RuntimeId;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -103,19 +103,29 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn runtime_ended(&self, _runtime: RuntimeId) {}
 }
 
-/// The part of a limiter's rate that says which value a client has been keeping, and up to what.
+/// The rate that a client last saw in a limiter's hash, and has applied to the value since.
 ///
-/// The mode belongs to it: if OVERALL was in force for a while, the PER_CLIENT value that was left
-/// behind fits whatever the rate was before it, even if the number of permits is the same again.
+/// It is another one if the permits or the mode are. The mode belongs to it: if OVERALL was in
+/// force for a while, the PER_CLIENT value that was left behind fits whatever the rate was before
+/// it, even if the number of permits is the same again. The interval and the keep-alive say nothing
+/// about the value; a store that finds all of it unchanged need not send it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeenRate {
-    pub(crate) mode: Mode,
-    pub(crate) permits: u64,
+pub(crate) struct SeenRate(Rate);
+
+impl SeenRate {
+    pub(crate) fn rate(self) -> Rate {
+        self.0
+    }
+
+    /// Whether the value has to be computed anew under this rate.
+    pub(crate) fn is_another(self, rate: Rate) -> bool {
+        (self.0.mode(), self.0.permits()) != (rate.mode(), rate.permits())
+    }
 }
 
 impl From<Rate> for SeenRate {
     fn from(rate: Rate) -> Self {
-        SeenRate { mode: rate.mode(), permits: rate.permits() }
+        SeenRate(rate)
     }
 }
 

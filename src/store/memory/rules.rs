@@ -154,7 +154,7 @@ pub(super) fn phase_1(
 
 /// Whether rate or mode in the hash are not those that the client last saw there.
 pub(super) fn is_another(seen: Option<SeenRate>, config: &Config) -> bool {
-    seen.is_some_and(|seen| seen.mode != config.mode || seen.permits != config.rate as u64)
+    seen.is_some_and(|seen| seen.is_another(config.to_rate()))
 }
 
 /// Phase 2: what value and log together lack of the rate; negative for an excess, 0 also where

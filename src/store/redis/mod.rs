@@ -98,7 +98,8 @@ impl Store for RedisStore {
             Now::Server => None,
         };
         let cmd = acquire_cmd(keys, &call);
-        self.run(&scripts::ACQUIRE, cmd, move |reply| reply.acquire(requests, now, hold))
+        let seen = call.seen;
+        self.run(&scripts::ACQUIRE, cmd, move |reply| reply.acquire(requests, now, hold, seen))
     }
 
     fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
@@ -258,11 +259,14 @@ fn arg_time(cmd: &mut Cmd, now: Now) {
     };
 }
 
-/// The type and the rate in one argument: an argument of its own for each would cost every call
-/// more than the scripts' comparing them together.
+/// All of the rate in one argument, so that a script compares it with the hash at once.
 fn arg_seen(cmd: &mut Cmd, seen: Option<SeenRate>) {
     match seen {
-        Some(seen) => cmd.arg(format!("{}{}", mode_text(seen.mode), seen.permits)),
+        Some(seen) => cmd.arg({
+            let rate = seen.rate();
+            let (permits, interval) = (rate.permits(), rate.interval_ms());
+            format!("{} {permits} {interval} {}", mode_text(rate.mode()), rate.keep_alive_ms())
+        }),
         None => cmd.arg(""),
     };
 }

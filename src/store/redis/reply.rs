@@ -5,18 +5,23 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::{
-    AcquireReply, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, Wait,
+    AcquireReply, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate, Wait,
 };
 
 /// The status that a script's reply begins with, below which it is a failure.
 const OK: i64 = 0;
 
-/// A script's reply, once it is known to be none of the failures: integers, at least one.
+/// A script's reply, once it is known to be none of the failures: integers, at least one. A single
+/// integer is read as an array of one: an array costs the server more.
 pub(super) struct Numbers(Vec<Value>);
 
 impl Numbers {
     pub(super) fn of(value: Value) -> Result<Self, Error> {
-        let Value::Array(values) = value else { return Err(unexpected(&value)) };
+        let values = match value {
+            Value::Array(values) => values,
+            Value::Int(_) => vec![value],
+            _ => return Err(unexpected(&value)),
+        };
         match values.first() {
             Some(Value::Int(status)) if *status >= OK => Ok(Numbers(values)),
             Some(Value::Int(status)) => Err(refusal(*status, &values)),
@@ -60,8 +65,7 @@ impl Numbers {
             1 => Mode::PerClient,
             _ => return None,
         };
-        let keep_alive = if self.0.len() > 4 { self.unsigned(4)? } else { 0 };
-        Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, keep_alive))
+        Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?))
     }
 
     pub(super) fn rate(&self) -> Result<Rate, Error> {
@@ -74,14 +78,51 @@ impl Numbers {
         requests: u64,
         now: Option<i64>,
         hold: i64,
+        seen: Option<SeenRate>,
     ) -> Result<AcquireReply, Error> {
-        self.find_acquire(requests, now, hold).ok_or_else(|| self.unexpected())
+        let reply = if self.0.len() < 6 {
+            self.short_acquire(requests, now, hold, seen)
+        } else {
+            self.full_acquire(requests, hold)
+        };
+        reply.ok_or_else(|| self.unexpected())
     }
 
-    fn find_acquire(&self, requests: u64, now: Option<i64>, hold: i64) -> Option<AcquireReply> {
-        let now = if self.0.len() > 5 { self.get(5)? } else { now? };
+    /// An answer without the rate, which is the one that the client last saw.
+    fn short_acquire(
+        &self,
+        requests: u64,
+        now: Option<i64>,
+        hold: i64,
+        seen: Option<SeenRate>,
+    ) -> Option<AcquireReply> {
+        let now = if self.0.len() == 1 { now? } else { self.get(1)? };
+        let (granted, refused, ms) = match self.0.len() {
+            1 | 2 => (requests, 0, 0),
+            5 => (self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?),
+            _ => return None,
+        };
+        let mut outcomes = Vec::with_capacity(2);
+        if granted > 0 || refused == 0 {
+            outcomes.push(OutcomeGroup { count: granted, outcome: Outcome::Granted });
+        }
+        if refused > 0 {
+            let wait = Wait { ms, at_least: false };
+            outcomes.push(OutcomeGroup { count: refused, outcome: Outcome::Refused(wait) });
+        }
+        (granted.checked_add(refused)? == requests).then_some(AcquireReply {
+            now,
+            rate: seen?.rate(),
+            entry_date: now.checked_add(hold)?,
+            left: self.get(0)?,
+            outcomes,
+        })
+    }
+
+    fn full_acquire(&self, requests: u64, hold: i64) -> Option<AcquireReply> {
+        let now = self.get(5)?;
         let mut outcomes = Vec::with_capacity(1.max(self.0.len().saturating_sub(6) / 3));
-        if self.0.len() <= 6 {
+        if self.0.len() == 6 {
             outcomes.push(OutcomeGroup { count: requests, outcome: Outcome::Granted });
         }
         for at in (6..self.0.len()).step_by(3) {

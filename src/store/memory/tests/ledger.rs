@@ -59,7 +59,10 @@ struct World {
     log_lost: Vec<i64>,
 }
 
+/// Redisson is the last of the clients.
 const JAVA: usize = CRATE;
+/// The budget of the mode OVERALL, behind those that the clients have in PER_CLIENT.
+const OVERALL: usize = JAVA + 1;
 
 impl World {
     fn new(mode: Mode, rate: u64, mixed: bool) -> Self {
@@ -89,7 +92,7 @@ impl World {
             changes: 0,
             uses: Vec::new(),
             made: Vec::new(),
-            log_lost: vec![0; CRATE + 1],
+            log_lost: vec![0; OVERALL + 1],
         }
     }
 
@@ -98,11 +101,11 @@ impl World {
     }
 
     fn in_force(&self) -> SeenRate {
-        SeenRate { mode: self.mode, permits: self.rate }
+        Rate::from_wire(self.mode, self.rate, I as u64, 0).into()
     }
 
     fn budget(&self, by: usize) -> usize {
-        if self.mode == Mode::Overall { 0 } else { by }
+        if self.mode == Mode::Overall { OVERALL } else { by }
     }
 
     fn keys(&self, by: usize) -> (String, String) {
@@ -188,7 +191,9 @@ impl World {
     /// One of the caller's own uses that is younger than an interval.
     fn pick(&mut self, by: usize, pick: usize, permits: u64) -> Option<&mut Use> {
         let since = self.t() - I;
-        let mine = self.uses.iter_mut().filter(|used| used.by == by && used.at > since);
+        let budget = self.budget(by);
+        let mine = self.uses.iter_mut();
+        let mine = mine.filter(|used| used.by == by && used.budget == budget && used.at > since);
         let mut fit: Vec<_> = mine.filter(|used| used.permits >= permits).collect();
         if fit.is_empty() { None } else { Some(fit.remove(pick % fit.len())) }
     }
@@ -217,6 +222,12 @@ impl World {
                 let id = call.id;
                 let reply = self.send(by, call);
                 self.granted(by, id, &reply, &groups, true);
+            }
+            Step::Singles { by, count } => {
+                for _ in 0..count {
+                    self.clock.advance(1);
+                    self.step(Step::Take { by, groups: vec![request(1, 0)] });
+                }
             }
             Step::Lost { by, permits, carried_out } => {
                 if self.pending[by].is_some() {
@@ -275,22 +286,34 @@ impl World {
                 assert!(self.clients[by].release(permits) <= permits);
                 self.clients[by].seen = Some(self.in_force());
             }
-            Step::Rate { by, rate, keep } => {
+            Step::Rate { by, rate, other_mode, state, restart } => {
                 if !self.no_log_lost() {
                     return;
                 }
-                self.rate = rate;
+                self.rate = rate.unwrap_or(self.rate);
+                if other_mode {
+                    self.mode = match self.mode {
+                        Mode::Overall => Mode::PerClient,
+                        Mode::PerClient => Mode::Overall,
+                    };
+                }
                 self.changes += 1;
-                let state = if keep { StateRule::Keep } else { StateRule::Drop };
-                self.clients[by].set(Rate::from_wire(self.mode, rate, I as u64, 0), state);
-                if !keep {
-                    let budget = self.budget(by);
-                    self.uses.retain(|used| used.budget != budget);
+                self.clients[by].set(Rate::from_wire(self.mode, self.rate, I as u64, 0), state);
+                // The caller's own keys; in PER_CLIENT those of the others stay.
+                let budget = self.budget(by);
+                let all_four = other_mode && state != StateRule::DropNewMode;
+                if all_four || state != StateRule::Keep {
+                    self.uses.retain(|used| {
+                        used.budget != budget
+                            && (!all_four || used.budget != by && used.budget != OVERALL)
+                    });
+                }
+                if restart {
+                    self.clients.iter_mut().for_each(|client| client.seen = None);
                 }
             }
-            Step::Restart { by } => {
+            Step::Forget { by } => {
                 self.clients[by].seen = None;
-                self.audited[by] = 0;
             }
             Step::Peek { by } => {
                 let before = self.store().snapshot();

@@ -50,9 +50,8 @@ fn now<T>(reply: Reply<T>) -> Result<T, Error> {
     reply.now_or_never().expect("the memory store answers at once")
 }
 
-/// So many permits, OVERALL.
 fn seen(permits: u64) -> SeenRate {
-    SeenRate { mode: Mode::Overall, permits }
+    rate(permits).into()
 }
 
 fn rate(permits: u64) -> Rate {

@@ -14,6 +14,11 @@ pub(super) enum Step {
         by: usize,
         groups: Vec<RequestGroup>,
     },
+    /// Single permits, one call each: a log that may be longer than a short one.
+    Singles {
+        by: usize,
+        count: u32,
+    },
     /// A call whose answer is lost; whether it was carried out.
     Lost {
         by: usize,
@@ -39,11 +44,16 @@ pub(super) enum Step {
     },
     Rate {
         by: usize,
-        rate: u64,
-        keep: bool,
+        /// `None`: as it is.
+        rate: Option<u64>,
+        other_mode: bool,
+        state: StateRule,
+        /// All clients are new afterwards, as in a rollout.
+        restart: bool,
     },
-    /// A new process: it has seen nothing.
-    Restart {
+    /// A new process with the same id, or a client that has forgotten the limiter: it has seen
+    /// nothing.
+    Forget {
         by: usize,
     },
     Peek {
@@ -70,12 +80,17 @@ pub(super) enum Step {
 }
 
 pub(super) fn rates() -> impl Strategy<Value = u64> {
-    prop_oneof![Just(4u64), Just(10)]
+    prop_oneof![2 => Just(4u64), 2 => Just(10), 1 => Just(90), 2 => Just(120)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let by = || 0..CRATE;
     let sleep = prop_oneof![3 => 1..50i64, 3 => 50..500i64, 1 => 500..1500i64, 1 => Just(I)];
+    let state = prop_oneof![
+        4 => Just(StateRule::Keep),
+        1 => Just(StateRule::Drop),
+        1 => Just(StateRule::DropNewMode),
+    ];
     let one = (prop_oneof![3 => 1..5u64, 1 => 5..12u64], 1..3u64, prop_oneof![Just(0), 1..900u64])
         .prop_map(|(permits, count, patience)| group_of(permits, patience, count));
     prop_oneof![
@@ -89,9 +104,12 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(by, pick, permits)| Step::Refund { by, pick, permits }),
         2 => (by(), 0..9usize, 1..6u64)
             .prop_map(|(by, pick, permits)| Step::Release { by, pick, permits }),
-        1 => (by(), rates(), prop::bool::weighted(0.8))
-            .prop_map(|(by, rate, keep)| Step::Rate { by, rate, keep }),
-        1 => by().prop_map(|by| Step::Restart { by }),
+        2 => (by(), prop::option::of(rates()), prop::bool::weighted(0.4), state, prop::bool::weighted(0.2))
+            .prop_map(|(by, rate, other_mode, state, restart)| {
+                Step::Rate { by, rate, other_mode, state, restart }
+            }),
+        2 => by().prop_map(|by| Step::Forget { by }),
+        2 => (by(), 30..110u32).prop_map(|(by, count)| Step::Singles { by, count }),
         1 => by().prop_map(|by| Step::Peek { by }),
         1 => by().prop_map(|of| Step::LoseValue { of }),
         1 => by().prop_map(|of| Step::LoseLog { of }),

@@ -100,6 +100,8 @@ struct Who(usize, usize);
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Known,
+    /// What it knows, but in the other mode.
+    OtherMode,
     None,
     Other(SeenRate),
 }
@@ -148,10 +150,7 @@ fn rate() -> impl Strategy<Value = Rate> {
 }
 
 fn seen() -> impl Strategy<Value = Seen> {
-    prop_oneof![8 => Just(Seen::Known), 1 => Just(Seen::None), 1 => (any::<bool>(), 1u64..30).prop_map(|(overall, permits)| {
-        let mode = if overall { Mode::Overall } else { Mode::PerClient };
-        Seen::Other(SeenRate { mode, permits })
-    })]
+    prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(|rate| Seen::Other(rate.into()))]
 }
 
 fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
@@ -218,7 +217,7 @@ fn damage() -> impl Strategy<Value = Damage> {
         1 => field.prop_map(Damage::NoField),
         4 => (any::<bool>(), prop::collection::vec((score, member()), 1..6))
             .prop_map(|(own, entries)| Damage::Log(own, entries)),
-        2 => (any::<bool>(), prop_oneof![3 => 1u32..150, 1 => 400u32..700, 1 => 1990u32..2600],
+        4 => (any::<bool>(), prop_oneof![3 => 1u32..150, 1 => 400u32..700, 1 => 1990u32..2600],
             0u32..4, 0i64..4000, 0i64..20)
             .prop_map(|(own, count, permits, ago, step)| Damage::Fill { own, count, permits, ago, step }),
         2 => (any::<bool>(), any::<usize>()).prop_map(|(own, at)| Damage::NoEntry(own, at)),
@@ -316,6 +315,15 @@ impl World<'_> {
     fn seen(&self, who: Who, seen: Seen) -> Option<SeenRate> {
         match seen {
             Seen::Known => self.seen.get(&(who.0, who.1)).copied(),
+            Seen::OtherMode => self.seen.get(&(who.0, who.1)).map(|seen| {
+                let rate = seen.rate();
+                let mode = match rate.mode() {
+                    Mode::Overall => Mode::PerClient,
+                    Mode::PerClient => Mode::Overall,
+                };
+                let (permits, interval) = (rate.permits(), rate.interval_ms());
+                Rate::from_wire(mode, permits, interval, rate.keep_alive_ms()).into()
+            }),
             Seen::None => None,
             Seen::Other(rate) => Some(rate),
         }
@@ -626,7 +634,7 @@ fn both_stores_are_one() {
     let store = RedisStore::new(&server.url(), Duration::from_secs(20)).unwrap();
     let raw = std::cell::RefCell::new(server.raw());
     let config = Config {
-        cases: std::env::var("PROPTEST_CASES").map_or(60, |cases| cases.parse().unwrap()),
+        cases: std::env::var("PROPTEST_CASES").map_or(120, |cases| cases.parse().unwrap()),
         failure_persistence: None,
         max_shrink_iters: 4000,
         ..Config::default()

@@ -29,7 +29,7 @@ fn call() -> AcquireCall {
     AcquireCall {
         now: Now::At(1_700_000_000_000),
         id: EntryId(rand::random()),
-        seen: Some(SeenRate { mode: Mode::Overall, permits: 1000 }),
+        seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 1000, 60_000, 0))),
         audit: false,
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,
@@ -203,7 +203,7 @@ fn peek() -> crate::store::PeekCall {
     crate::store::PeekCall {
         now: Now::At(1_700_000_000_000),
         permits: 0,
-        seen: Some(SeenRate { mode: Mode::Overall, permits: 1000 }),
+        seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 1000, 60_000, 0))),
     }
 }
 
