@@ -12,6 +12,9 @@
 //!   judges them, knowing nothing of either implementation;
 //! - [`dump`] shows one limiter as it lies in the server, and the difference
 //!   between two; [`keys`] and [`entry`] know the names and the bytes;
+//! - [`store`] runs one scenario on a server and on the store in this process,
+//!   [`runtimes`] makes the runtimes that it is called from, and [`watchdog`]
+//!   fails it where it hangs;
 //! - [`oracle`] replays real Redisson releases in virtual time, against each
 //!   other and against this crate, in random programs.
 //!
@@ -28,7 +31,10 @@ pub mod peer;
 mod port;
 pub mod proxy;
 mod resp;
+pub mod runtimes;
 pub mod scenario;
 pub mod server;
+pub mod store;
 mod tied;
 pub mod watch;
+pub mod watchdog;
