@@ -13,7 +13,7 @@ use std::error::Error;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use redisson_rate_limiter::{Client, RateLimiter};
+use redisson_rate_limiter::{Client, ErrorKind, RateLimiter};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -157,7 +157,7 @@ async fn connect(url: &str) -> Step<Client> {
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
         match Client::connect(url).await {
-            Err(redisson_rate_limiter::Error::Unavailable { .. }) if Instant::now() < patience => {
+            Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < patience => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             connected => return Ok(connected?),
