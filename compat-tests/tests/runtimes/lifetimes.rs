@@ -66,9 +66,7 @@ fn nothing_outlives_a_client_whose_server_is_frozen() {
     watch_alone("the server is frozen", LIMIT, || {
         let (store, runtime) = (Store::server(), multi_thread(2));
         let client = busy_client(&store, &runtime);
-        let limiter = client.limiter("api").unwrap();
-        let deadline = ms(600);
-        let limiter = limiter.with_deadline(deadline).unwrap();
+        let limiter = client.limiter("used up").unwrap().with_deadline(ms(600)).unwrap();
         store.pause();
         let call = runtime.spawn(async move { limiter.try_acquire_now(1).await.map(drop) });
         assert!(runtime.block_on(call).unwrap().is_err());

@@ -7,10 +7,10 @@ use compat_tests::runtimes::{SOON, current_thread, multi_thread, poll_once, soon
 use compat_tests::store::Store;
 use compat_tests::watchdog::{self, panics, threads};
 use futures::executor::block_on;
-use redisson_rate_limiter::{Client, Clock, InProcessStore, State};
+use redisson_rate_limiter::{Client, Clock, InProcessStore, Usage};
 use tokio::runtime::Builder;
 
-use crate::{SECOND, every, fixed, ms, plenty, take, wait_for};
+use crate::{SECOND, ask, every, fixed, ms, plenty, take, wait_for};
 
 on_both_stores! {
 
@@ -24,7 +24,7 @@ fn every_call_can_be_made_outside_of_any_runtime(store: &Store) {
         assert_eq!(limiter.available_permits().await.unwrap(), 9);
         assert_eq!(limiter.peek(9).await.unwrap().available(), 9);
         assert_eq!(limiter.release(1).await.unwrap(), 1);
-        assert!(limiter.update_rate(fixed(5), State::Reset).await.unwrap());
+        assert!(limiter.update_rate(fixed(5), Usage::Reset).await.unwrap());
         assert_eq!(limiter.config().await.unwrap(), Some(fixed(5)));
         assert!(limiter.expire(SECOND * 60, None).await.unwrap());
         assert!(limiter.delete().await.unwrap());
@@ -136,13 +136,12 @@ fn a_runtime_without_drivers_panics_in_its_caller_alone(store: &Store) {
         // A call that must wait needs timers on either store.
         let panic = panics(|| {
             bare.block_on(async {
-                take(&limiter, 2).await;
+                ask(&limiter).await;
                 wait_for(&limiter, 2).await;
             });
         });
         let panic = panic.expect("a runtime without a time driver is refused");
-        assert!(panic.contains("timers are disabled") || panic.contains("IO is disabled")
-            || panic.contains("A Tokio 1.x context"), "{panic}");
+        assert!(panic.contains("A Tokio 1.x context was found, but"), "{panic}");
         let begun = Instant::now();
         others.block_on(wait_for(&limiter, 2));
         assert!(begun.elapsed() < interval + SOON, "{:?}", begun.elapsed());

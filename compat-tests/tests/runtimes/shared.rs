@@ -1,13 +1,13 @@
 //! One client that many runtimes share at the same time.
 
 use compat_tests::on_both_stores;
-use compat_tests::runtimes::{current_thread, soon, timed};
+use compat_tests::runtimes::{current_thread, multi_thread, soon, timed};
 use compat_tests::watchdog::threads;
 use futures::future::join_all;
-use redisson_rate_limiter::RateLimiter;
-use std::time::Duration;
+use redisson_rate_limiter::{LimiterOptions, RateLimiter};
+use tokio::runtime::Runtime;
 
-use crate::{SECOND, ask, ms, plenty, take};
+use crate::{SECOND, ask, fixed, ms, plenty, take};
 
 on_both_stores! {
 
@@ -25,49 +25,27 @@ fn parallel_tests_can_share_a_client(store: &Store) {
 
 /// Answers that need no way to a server leave room for others, whatever they are.
 fn a_loop_of_calls_lets_a_timeout_pass(store: &Store) {
-    let limiter = store.limiter("api", crate::fixed(100));
-    let denies = store.limiter("used up", crate::fixed(1));
+    store.set_rate("api", fixed(100));
+    store.set_rate("used up", fixed(1));
     store.take("used up", 1);
-    for runtime in [current_thread(), compat_tests::runtimes::multi_thread(1)] {
-        for limiter in [&limiter, &denies] {
-            let calls = async {
-                loop {
-                    ask(limiter).await;
-                }
-            };
-            let (end, took): (Result<(), _>, Duration) = runtime.block_on(timed(
-                "the loop",
-                tokio::time::timeout(ms(100), calls),
-            ));
-            assert!(end.is_err());
-            assert!(took < ms(600), "{took:?}");
+    for runtime in [current_thread(), multi_thread(1)] {
+        for name in ["api", "used up"] {
+            loop_until_timeout(&runtime, store.client().limiter(name).unwrap());
         }
     }
 }
 
 /// And so with a lease, and with a denial that is remembered.
 fn a_loop_of_calls_answered_locally_lets_a_timeout_pass(store: &Store) {
-    use redisson_rate_limiter::LimiterOptions;
-
     store.set_rate("leased", plenty());
-    store.set_rate("used up", crate::fixed(1));
+    store.set_rate("used up", fixed(1));
     store.take("used up", 1);
-    let client = store.client();
     let lease = LimiterOptions::new().lease(100_000, SECOND * 5);
     let memory = LimiterOptions::new().denial_memory(SECOND * 60);
-    let leased = client.limiter_with("leased", lease).unwrap();
-    let denies = client.limiter_with("used up", memory).unwrap();
-    let runtime = current_thread();
-    for limiter in [leased, denies] {
-        let calls = async {
-            loop {
-                ask(&limiter).await;
-            }
-        };
-        let loops = tokio::time::timeout(ms(100), calls);
-        let (end, took): (Result<(), _>, Duration) = runtime.block_on(timed("the loop", loops));
-        assert!(end.is_err());
-        assert!(took < ms(600), "{took:?}");
+    for runtime in [current_thread(), multi_thread(1)] {
+        for (name, options) in [("leased", lease), ("used up", memory)] {
+            loop_until_timeout(&runtime, store.client().limiter_with(name, options).unwrap());
+        }
     }
 }
 
@@ -93,4 +71,19 @@ async fn a_test(limiter: &RateLimiter) {
     let limiter = limiter.clone();
     tokio::spawn(async move { limiter.acquire(1).await });
     tokio::task::yield_now().await;
+}
+
+/// Calls again and again, for a tenth of a second.
+fn loop_until_timeout(runtime: &Runtime, limiter: RateLimiter) {
+    let calls = async move {
+        loop {
+            ask(&limiter).await;
+        }
+    };
+    runtime.block_on(async {
+        let calls = tokio::time::timeout(ms(100), calls);
+        let (end, took): (Result<(), _>, _) = timed("the loop", calls).await;
+        assert!(end.is_err());
+        assert!(took < ms(600), "{took:?}");
+    });
 }
