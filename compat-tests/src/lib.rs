@@ -8,6 +8,7 @@
 //! - [`scenario`] brings the two together: which peers take part, a fresh
 //!   limiter name for each run, what is printed when a run fails;
 //! - [`proxy`] stands between a peer and its server and spoils the network;
+//!   [`stalls`] holds a server up, and measures what its callers see of it;
 //! - [`watch`] records every log entry that anybody writes, and [`ledger`]
 //!   judges them, knowing nothing of either implementation;
 //! - [`dump`] shows one limiter as it lies in the server, and the difference
@@ -34,6 +35,7 @@ mod resp;
 pub mod runtimes;
 pub mod scenario;
 pub mod server;
+pub mod stalls;
 pub mod store;
 mod tied;
 pub mod watch;
