@@ -175,24 +175,35 @@ pub struct Call {
     result: Result<bool, String>,
 }
 
-/// Makes so many calls a second for this time, each on a task of its own and at its own time,
-/// however long those before it take; ends when all are answered.
-pub async fn at_pace<F>(per_second: u32, time: Duration, call: impl Fn() -> F) -> Vec<Call>
+/// How calls come.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// At once.
+    pub calls: u32,
+    /// How often.
+    pub every: Duration,
+}
+
+/// Makes calls at this pace, each on a task of its own and at its own time, however long those
+/// before it take; ends when all are answered.
+pub async fn at_pace<F>(pace: Pace, time: Duration, call: impl Fn() -> F) -> Vec<Call>
 where
     F: Future<Output = Result<bool, String>> + Send + 'static,
 {
-    let mut ticks = interval(Duration::from_secs(1) / per_second);
+    let mut ticks = interval(pace.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut calls = Vec::new();
     let end = Instant::now() + time;
     while Instant::now() < end {
         ticks.tick().await;
-        let call = call();
-        calls.push(tokio::spawn(async move {
-            let begun = Instant::now();
-            let result = call.await;
-            Call { begun, answered: Instant::now(), result }
-        }));
+        for _ in 0..pace.calls {
+            let call = call();
+            calls.push(tokio::spawn(async move {
+                let begun = Instant::now();
+                let result = call.await;
+                Call { begun, answered: Instant::now(), result }
+            }));
+        }
     }
     let mut all = Vec::new();
     for call in calls {

@@ -2,10 +2,14 @@
 //! what they were granted, and nothing is lost. What Redisson does is measured beside it.
 //!
 //! Each fault lasts two seconds (a killed server is away for one) and has a server of its own.
-//! Limiters of 200 a second meet 250 calls a second each that do not wait: one limiter through this
-//! crate, another one through handles with a deadline of 0.7 s, so that callers give up in the midst of it,
-//! and one through Redisson. They all see the same fault. An answer counts at the time
-//! when its caller, in this process, has it; for Redisson that includes a pipe from its process.
+//! Limiters of 200 a second meet 250 calls a second each that do not wait:
+//!
+//! - one through this crate, and one through Redisson, evenly;
+//! - one through this crate over a link with a round trip of 200 ms, in bursts, so that the fault
+//!   meets a call of many requests on its way to the server.
+//!
+//! They all see the same fault. An answer counts at the time when its caller, in this process, has
+//! it; for Redisson that includes a pipe from its process.
 //!
 //! By default three of the faults are tried; `STALLS=all` tries all.
 
@@ -13,24 +17,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compat_tests::peer::{Kind, Limiter, Peer, Rate as PeerRate};
+use compat_tests::proxy::Proxy;
 use compat_tests::scenario::{fresh_name, run_alone};
 use compat_tests::server::Server;
-use compat_tests::stalls::{FAULT, Fault, Figures, Noise, at_pace};
+use compat_tests::stalls::{FAULT, Fault, Figures, Noise, Pace, at_pace};
 use futures::future::join_all;
 use redisson_rate_limiter::{Client, Rate, RateLimiter};
 use tokio::time::sleep;
 
 const RATE: u64 = 200;
 const INTERVAL: Duration = Duration::from_secs(1);
-const PER_SECOND: u32 = 250;
+const EVENLY: Pace = Pace { calls: 1, every: Duration::from_millis(4) };
+/// Their period is no part of an interval: the permits of one burst are free well before a later
+/// one takes them, and no noise brings the two into one second.
+const IN_BURSTS: Pace = Pace { calls: 112, every: Duration::from_millis(450) };
 
-/// How long the calls go on before a fault, and after it.
-const BEFORE: Duration = Duration::from_millis(1_500);
+/// One way over the long link.
+const WAY: Duration = Duration::from_millis(100);
+
+/// How long the calls go on before a fault, and after it. It strikes after the fourth burst: the
+/// first call of that is answered, and the other ones have just set out together.
+const BEFORE: Duration = Duration::from_millis(3 * 450 + 200 + 30);
 const AFTER: Duration = Duration::from_millis(3_000);
-
-/// The deadline of those who give up while a fault lasts. Those who come next go together, so that
-/// many are granted at once, by an attempt that was sent a good while before its answer came.
-const SHORT: Duration = Duration::from_millis(700);
 
 /// By how much more than the rate a second may see.
 const TOLERANCE: f64 = 1.05;
@@ -46,15 +54,15 @@ fn faults() -> Vec<Fault> {
 fn after_a_stall_no_second_sees_more_than_the_rate_and_nothing_is_lost() {
     run_alone(async {
         let mut failures = Vec::new();
-        let heads = ["rust", "rust 0.7 s", "redisson"].map(Figures::head).concat();
+        let heads = ["rust", "rust far", "redisson"].map(Figures::head).concat();
         println!("| fault |{heads} this machine's longest pause |");
         println!("|{}", "---|".repeat(17));
         for fault in faults() {
             let (rust, redisson, noise) = measure(fault).await;
-            let [usual, short] = &rust;
-            println!("| {fault} |{usual}{short}{redisson} {noise:.0?} |");
-            for (figures, deadline) in rust.iter().zip(["usual", "short"]) {
-                let name = |what| format!("{fault}, {deadline} deadline: {what}");
+            let [near, far] = &rust;
+            println!("| {fault} |{near}{far}{redisson} {noise:.0?} |");
+            for (figures, distance) in rust.iter().zip(["near", "far"]) {
+                let name = |what| format!("{fault}, {distance}: {what}");
                 failures.extend(wrong(figures, noise).map(name));
             }
         }
@@ -79,16 +87,17 @@ fn wrong(rust: &Figures, noise: Duration) -> impl Iterator<Item = String> {
 async fn measure(fault: Fault) -> ([Figures; 2], Figures, Duration) {
     let stalled = fault.server().await;
     let server = &stalled.server;
-    let [usual, short] = [ours(server).await, ours(server).await];
-    let ours = [usual, short.with_deadline(SHORT).unwrap()];
+    let proxy = Proxy::start(server).await;
+    let ours = [ours(&server.url()).await, ours(&proxy.url()).await];
+    proxy.delay(WAY, WAY);
     let theirs = theirs(server).await;
 
     let noise = Noise::measure();
     let time = BEFORE + FAULT + AFTER;
-    let (usual, short, redisson, over) = tokio::join!(
-        at_pace(PER_SECOND, time, || call(ours[0].clone())),
-        at_pace(PER_SECOND, time, || call(ours[1].clone())),
-        at_pace(PER_SECOND, time, || {
+    let (near, far, redisson, over) = tokio::join!(
+        at_pace(EVENLY, time, || call(ours[0].clone())),
+        at_pace(IN_BURSTS, time, || call(ours[1].clone())),
+        at_pace(EVENLY, time, || {
             let theirs = theirs.clone();
             async move { theirs.try_acquire(1).await.map_err(|e| format!("{:?}", e.kind)) }
         }),
@@ -102,7 +111,7 @@ async fn measure(fault: Fault) -> ([Figures; 2], Figures, Duration) {
     sleep(INTERVAL + Duration::from_millis(100)).await;
     let available = [&ours[0], &ours[1]].map(|limiter| limiter.available_permits());
     let available = join_all(available).await.into_iter().map(Result::unwrap);
-    let rust: Vec<_> = [usual, short]
+    let rust: Vec<_> = [near, far]
         .iter()
         .zip(available)
         .map(|(calls, available)| Figures::new(calls, RATE, over, available))
@@ -112,8 +121,8 @@ async fn measure(fault: Fault) -> ([Figures; 2], Figures, Duration) {
     (rust.try_into().expect("two of them"), redisson, noise)
 }
 
-async fn ours(server: &Server) -> RateLimiter {
-    let client = Client::connect(&server.url()).await.unwrap();
+async fn ours(url: &str) -> RateLimiter {
+    let client = Client::connect(url).await.unwrap();
     let limiter = client.limiter(&fresh_name()).unwrap();
     limiter.set_rate(Rate::overall(RATE, INTERVAL).unwrap()).await.unwrap();
     limiter
