@@ -1,6 +1,7 @@
 //! `Client::close`: it ends within the calls that are in flight, those who wait learn of it, and
 //! nothing outlives it.
 
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -77,35 +78,31 @@ fn waits_everywhere_end_with_close(store: &Store) {
 
 /// A limiter that is named while the client is being closed is as closed as the others.
 fn a_limiter_named_while_its_client_closes_is_closed(store: &Store) {
-    store.set_rate("api", rate(1));
-    store.take("api", 1);
-    for round in 0..200 {
+    for round in 0..300 {
         let client = store.client();
         let begin = Barrier::new(2);
         let named = threads(2, |nth| {
+            let mut last = VecDeque::new();
             begin.wait();
             if nth == 0 {
-                // The two meet at another point of the race in each round.
-                for _ in 0..round * 10 {
-                    std::hint::spin_loop();
-                }
+                // The two meet at another point in each round.
+                (0..round * 20).for_each(|_| std::hint::spin_loop());
                 current_thread().block_on(client.close());
-                return Vec::new();
+                return last;
             }
-            // What is named when it is closed is not `api` yet, so that nothing made it before.
-            let mut named = Vec::new();
-            while let Ok(limiter) = client.limiter("api") {
-                named.push(limiter);
-                if named.len() > 100_000 {
-                    break;
+            // Each has a name of its own, as one that is known already needs no making.
+            for name in 0..100_000 {
+                let Ok(limiter) = client.limiter(&name.to_string()) else { break };
+                last.push_back(limiter.with_rate(rate(1)));
+                if last.len() > 3 {
+                    last.pop_front();
                 }
             }
-            named
+            last
         });
         let last: Vec<_> = named.into_iter().flatten().collect();
-        let waits = last.iter().rev().take(3).map(|limiter| limiter.acquire(1));
         current_thread().block_on(async {
-            for answer in timed("waits", join_all(waits)).await.0 {
+            for answer in join_all(last.iter().map(|limiter| limiter.acquire(1))).await {
                 assert_closed(answer);
             }
         });
