@@ -8,10 +8,14 @@
 //! - [`scenario`] brings the two together: which peers take part, a fresh
 //!   limiter name for each run, what is printed when a run fails;
 //! - [`proxy`] stands between a peer and its server and spoils the network;
+//!   [`stalls`] holds a server up, and measures what its callers see of it;
 //! - [`watch`] records every log entry that anybody writes, and [`ledger`]
 //!   judges them, knowing nothing of either implementation;
 //! - [`dump`] shows one limiter as it lies in the server, and the difference
 //!   between two; [`keys`] and [`entry`] know the names and the bytes;
+//! - [`store`] runs one scenario on a server and on the store in this process,
+//!   [`runtimes`] makes the runtimes that it is called from, and [`watchdog`]
+//!   fails it where it hangs;
 //! - [`oracle`] replays real Redisson releases in virtual time, against each
 //!   other and against this crate, in random programs.
 //!
@@ -28,7 +32,11 @@ pub mod peer;
 mod port;
 pub mod proxy;
 mod resp;
+pub mod runtimes;
 pub mod scenario;
 pub mod server;
+pub mod stalls;
+pub mod store;
 mod tied;
 pub mod watch;
+pub mod watchdog;

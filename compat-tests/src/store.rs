@@ -1,0 +1,128 @@
+//! The two stores that a client can have, for scenarios that must hold on both.
+
+use redisson_rate_limiter::{Client, ClientBuilder, InProcessStore, Rate, RateLimiter};
+
+use crate::runtimes::current_thread;
+use crate::scenario;
+use crate::server::Server;
+use crate::watchdog;
+
+/// A store that a test owns.
+#[derive(Debug)]
+pub enum Store {
+    /// In this process.
+    InProcess(InProcessStore),
+    /// A Redis or Valkey server.
+    Server(Server),
+}
+
+impl Store {
+    /// An empty store in this process.
+    pub fn in_process() -> Store {
+        Store::InProcess(InProcessStore::new())
+    }
+
+    /// A server. It is started on a runtime of its own, so that the test's runtimes are as it makes
+    /// them.
+    pub fn server() -> Store {
+        Store::Server(scenario::run(Server::start()))
+    }
+
+    /// A client with the default settings. It connects with its first call.
+    pub fn client(&self) -> Client {
+        self.client_by(Client::builder())
+    }
+
+    /// A client with these settings. It connects with its first call, so that no runtime is needed
+    /// to make it and none has touched it.
+    pub fn client_by(&self, builder: ClientBuilder) -> Client {
+        match self {
+            Store::InProcess(store) => builder.in_process(store).expect("valid settings"),
+            Store::Server(server) => builder.connect_lazy(&server.url()).expect("valid settings"),
+        }
+    }
+
+    /// A limiter of this rate, set by another client: the one that is answered has made no call.
+    pub fn limiter(&self, name: &str, rate: Rate) -> RateLimiter {
+        self.set_rate(name, rate);
+        self.client().limiter(name).expect("a name")
+    }
+
+    /// Sets a rate, as another client.
+    pub fn set_rate(&self, name: &str, rate: Rate) {
+        self.elsewhere(name, async |limiter| limiter.set_rate(rate).await.expect("the rate"));
+    }
+
+    /// Takes permits, as another client.
+    pub fn take(&self, name: &str, permits: u64) {
+        self.elsewhere(name, async |limiter| {
+            let decision = limiter.try_acquire_now(permits).await.expect("an answer");
+            assert!(decision.is_granted(), "{permits} permits of {name} are not there to take");
+        });
+    }
+
+    /// The permits that a client with no history sees.
+    pub fn available(&self, name: &str) -> u64 {
+        self.elsewhere(name, async |limiter| limiter.available_permits().await.expect("an answer"))
+    }
+
+    /// Runs calls of a new client on a new runtime, both of which end with it.
+    pub fn elsewhere<T>(&self, name: &str, calls: impl AsyncFnOnce(&RateLimiter) -> T) -> T {
+        current_thread().block_on(async {
+            let client = self.client();
+            let result = calls(&client.limiter(name).expect("a name")).await;
+            client.close().await;
+            result
+        })
+    }
+
+    /// The server, if it is one.
+    pub fn as_server(&self) -> Option<&Server> {
+        match self {
+            Store::InProcess(_) => None,
+            Store::Server(server) => Some(server),
+        }
+    }
+
+    /// Freezes the server. The store in this process cannot be frozen: nothing happens.
+    pub fn pause(&self) {
+        if let Store::Server(server) = self {
+            server.pause();
+        }
+    }
+
+    /// Lets a frozen server go on.
+    pub fn resume(&self) {
+        if let Store::Server(server) = self {
+            server.resume();
+        }
+    }
+}
+
+/// Runs a scenario on a store, under a watchdog. For [`on_both_stores!`](crate::on_both_stores).
+pub fn run(test: &str, store: fn() -> Store, scenario: fn(&Store)) {
+    watchdog::watch(test, watchdog::LIMIT, move || scenario(&store()));
+}
+
+/// Makes each scenario two tests, `in_process::name` and `server::name`, each under a
+/// [watchdog](crate::watchdog).
+#[macro_export]
+macro_rules! on_both_stores {
+    ($($(#[$doc:meta])* fn $name:ident($store:ident: &Store) $body:block)*) => {
+        $($(#[$doc])* fn $name($store: &$crate::store::Store) $body)*
+
+        mod in_process {
+            $(#[test] fn $name() {
+                let test = concat!("in_process::", stringify!($name));
+                $crate::store::run(test, $crate::store::Store::in_process, super::$name);
+            })*
+        }
+
+        mod server {
+            $(#[test] fn $name() {
+                let test = concat!("server::", stringify!($name));
+                $crate::store::run(test, $crate::store::Store::server, super::$name);
+            })*
+        }
+    };
+}

@@ -1,0 +1,273 @@
+//! `Client::close`: it ends within the calls that are in flight, those who wait learn of it, and
+//! nothing outlives it.
+
+use std::collections::VecDeque;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use compat_tests::on_both_stores;
+use compat_tests::proxy::Proxy;
+use compat_tests::runtimes::{SOON, current_thread, multi_thread, timed};
+use compat_tests::scenario;
+use compat_tests::server::Server;
+use compat_tests::watchdog::{LIMIT, threads, watch};
+use futures::executor::block_on;
+use futures::future::join_all;
+use redisson_rate_limiter::{Client, ClientBuilder, Error, ErrorKind, Rate, RateLimiter};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn rate(permits: u64) -> Rate {
+    Rate::overall(permits, SECOND * 600).unwrap()
+}
+
+fn assert_closed<T>(answer: Result<T, Error>) {
+    match answer {
+        Ok(_) => panic!("a closed client answers"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
+    }
+}
+
+on_both_stores! {
+
+fn whoever_waits_learns_that_the_client_is_closed(store: &Store) {
+    let runtime = multi_thread(1);
+    store.set_rate("api", rate(1));
+    store.take("api", 1);
+    let client = store.client();
+    let limiter = client.limiter("api").unwrap();
+    let waits = wait(&runtime, &limiter, 20);
+    std::thread::sleep(ms(100));
+    runtime.block_on(async {
+        let ((), took) = timed("close", client.close()).await;
+        assert!(took < SOON, "{took:?}");
+        for wait in waits {
+            assert_closed(timed("a wait", wait).await.0.unwrap());
+        }
+    });
+    assert_no_tasks(&runtime);
+}
+
+/// From other runtimes, and outside of any.
+fn waits_everywhere_end_with_close(store: &Store) {
+    store.set_rate("api", rate(1));
+    store.take("api", 1);
+    let client = store.client();
+    let limiter = client.limiter("api").unwrap();
+    let begin = Barrier::new(4);
+    threads(4, |nth| {
+        begin.wait();
+        match nth {
+            0 => {
+                std::thread::sleep(ms(200));
+                let begun = Instant::now();
+                current_thread().block_on(client.close());
+                assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+            }
+            1 => assert_closed(block_on(limiter.acquire(1))),
+            _ => assert_closed(current_thread().block_on(limiter.acquire(1))),
+        }
+    });
+}
+
+/// A limiter that is named while the client is being closed is as closed as the others.
+fn a_limiter_named_while_its_client_closes_is_closed(store: &Store) {
+    for round in 0..300 {
+        let client = store.client();
+        let begin = Barrier::new(2);
+        let named = threads(2, |nth| {
+            let mut last = VecDeque::new();
+            begin.wait();
+            if nth == 0 {
+                // The two meet at another point in each round.
+                (0..round * 20).for_each(|_| std::hint::spin_loop());
+                current_thread().block_on(client.close());
+                return last;
+            }
+            // Each has a name of its own, as one that is known already needs no making.
+            for name in 0..100_000 {
+                let Ok(limiter) = client.limiter(&name.to_string()) else { break };
+                last.push_back(limiter.with_rate(rate(1)));
+                if last.len() > 3 {
+                    last.pop_front();
+                }
+            }
+            last
+        });
+        let last: Vec<_> = named.into_iter().flatten().collect();
+        current_thread().block_on(async {
+            for answer in join_all(last.iter().map(|limiter| limiter.acquire(1))).await {
+                assert_closed(answer);
+            }
+        });
+    }
+}
+
+fn many_may_close_a_client_at_once(store: &Store) {
+    let limiter = store.limiter("api", rate(10));
+    let client = store.client();
+    current_thread().block_on(async {
+        let limiter = client.limiter("api").unwrap();
+        assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+    });
+    threads(4, |_| {
+        let begun = Instant::now();
+        current_thread().block_on(client.close());
+        assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+    });
+    current_thread().block_on(async {
+        client.close().await;
+        assert_closed(client.limiter("api"));
+        assert!(limiter.try_acquire_now(9).await.unwrap().is_granted(), "another client");
+    });
+}
+
+}
+
+/// A server behind a proxy whose answers take 300 ms each.
+struct Far {
+    server: Server,
+    _proxy: Proxy,
+    client: Client,
+    limiter: RateLimiter,
+    runtime: Runtime,
+}
+
+const ROUND_TRIP: Duration = Duration::from_millis(300);
+
+impl Far {
+    /// A limiter of so many permits, and a client that is connected.
+    fn new(permits: u64, builder: ClientBuilder) -> Far {
+        let runtime = multi_thread(1);
+        let server = scenario::run(Server::start());
+        let proxy = scenario::run(Proxy::start(&server));
+        let client = builder.connect_lazy(&proxy.url()).unwrap();
+        let limiter = client.limiter("api").unwrap();
+        runtime.block_on(limiter.set_rate(rate(permits))).unwrap();
+        proxy.delay(ms(0), ROUND_TRIP);
+        Far { server, _proxy: proxy, client, limiter, runtime }
+    }
+
+    /// Closes the client: how long that takes.
+    fn close(&self) -> Duration {
+        self.runtime.block_on(timed("close", self.client.close())).1
+    }
+
+    /// The permits that are left, by the server.
+    fn left(&self) -> u64 {
+        let url = self.server.url();
+        current_thread().block_on(async {
+            let client = Client::connect(&url).await.unwrap();
+            client.limiter("api").unwrap().available_permits().await.unwrap()
+        })
+    }
+}
+
+/// Begins calls that wait, on tasks of their own.
+fn wait(
+    runtime: &Runtime,
+    limiter: &RateLimiter,
+    count: usize,
+) -> Vec<JoinHandle<Result<(), Error>>> {
+    let wait = |_| {
+        let limiter = limiter.clone();
+        runtime.spawn(async move { limiter.acquire(1).await.map(drop) })
+    };
+    (0..count).map(wait).collect()
+}
+
+fn assert_no_tasks(runtime: &Runtime) {
+    let begun = Instant::now();
+    while runtime.metrics().num_alive_tasks() > 0 {
+        let tasks = runtime.metrics().num_alive_tasks();
+        assert!(begun.elapsed() < SECOND, "{tasks} tasks outlive a closed client");
+        std::thread::sleep(ms(5));
+    }
+}
+
+#[test]
+fn close_ends_within_the_call_in_flight() {
+    watch("close ends within the call", LIMIT, || {
+        for waits in [1, 5] {
+            let far = Far::new(1, Client::builder());
+            assert!(far.runtime.block_on(far.limiter.try_acquire_now(1)).unwrap().is_granted());
+            let waits = wait(&far.runtime, &far.limiter, waits);
+            std::thread::sleep(ROUND_TRIP / 2);
+            let took = far.close();
+            assert!(took < ROUND_TRIP + SOON, "{took:?}");
+            for wait in waits {
+                let (answer, took) = far.runtime.block_on(timed("a wait", wait));
+                assert_closed(answer.unwrap());
+                assert!(took < ms(100), "{took:?} after close had ended");
+            }
+            assert_no_tasks(&far.runtime);
+        }
+    });
+}
+
+/// It had been granted when its client was closed: its caller has the permits, or they are back.
+#[test]
+fn a_grant_in_flight_is_not_lost_by_close() {
+    watch("a grant in flight", LIMIT, || {
+        let far = Far::new(10, Client::builder());
+        let calls = wait(&far.runtime, &far.limiter, 3);
+        std::thread::sleep(ROUND_TRIP / 2);
+        let took = far.close();
+        // Permits that go back take a call of their own.
+        assert!(took < ROUND_TRIP * 3 + SOON, "{took:?}");
+        let mut granted = 0;
+        for call in calls {
+            match far.runtime.block_on(timed("a call", call)).0.unwrap() {
+                Ok(()) => granted += 1,
+                answer => assert_closed(answer),
+            }
+        }
+        assert_no_tasks(&far.runtime);
+        assert_eq!(far.left(), 10 - granted);
+    });
+}
+
+#[test]
+fn close_on_a_frozen_server_takes_an_attempt_at_most() {
+    watch("close on a frozen server", LIMIT, || {
+        let deadline = SECOND * 3;
+        let far = Far::new(1, Client::builder().deadline(deadline));
+        far.server.pause();
+        let waits = wait(&far.runtime, &far.limiter, 3);
+        std::thread::sleep(ms(100));
+        let took = far.close();
+        assert!(took < deadline / 3 + SOON, "{took:?}");
+        for wait in waits {
+            let (answer, took) = far.runtime.block_on(timed("a wait", wait));
+            assert_closed(answer.unwrap());
+            assert!(took < ms(100), "{took:?} after close had ended");
+        }
+        assert_no_tasks(&far.runtime);
+        far.server.resume();
+    });
+}
+
+/// Nobody goes on trying for a client that is closed.
+#[test]
+fn close_ends_attempts_on_a_server_that_is_away() {
+    watch("close while the server is away", LIMIT, || {
+        let far = Far::new(1, Client::builder());
+        far.server.kill();
+        let waits = wait(&far.runtime, &far.limiter, 3);
+        std::thread::sleep(ms(100));
+        let took = far.close();
+        assert!(took < SECOND, "{took:?}");
+        for wait in waits {
+            let (answer, took) = far.runtime.block_on(timed("a wait", wait));
+            assert!(answer.unwrap().is_err());
+            assert!(took < ms(100), "{took:?} after close had ended");
+        }
+        assert_no_tasks(&far.runtime);
+    });
+}

@@ -1,0 +1,298 @@
+//! What a client knows of a limiter beside the server, leases and remembered denials, ends with
+//! what the client itself does to that limiter: at once, and whether or not the answer came.
+
+use std::time::{Duration, SystemTime};
+
+use compat_tests::on_both_stores;
+use compat_tests::proxy::Proxy;
+use compat_tests::runtimes::{current_thread, once};
+use compat_tests::scenario;
+use compat_tests::server::Server;
+use compat_tests::watchdog::{LIMIT, watch};
+use redisson_rate_limiter::{
+    Client, Clock, DecidedBy, Decision, ErrorKind, LimiterOptions, Rate, RateLimiter, Usage,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(600);
+const LEASE: u32 = 50;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn rate(permits: u64) -> Rate {
+    Rate::overall(permits, INTERVAL).unwrap()
+}
+
+fn lease() -> LimiterOptions {
+    LimiterOptions::new().lease(LEASE, SECOND * 60)
+}
+
+fn memory() -> LimiterOptions {
+    LimiterOptions::new().denial_memory(SECOND * 60)
+}
+
+/// A limiter of 100 permits, with a lease out of which one permit is used.
+async fn leased(client: &Client) -> RateLimiter {
+    let limiter = client.limiter_with("api", lease()).unwrap();
+    limiter.set_rate(rate(100)).await.unwrap();
+    use_lease(&limiter).await;
+    limiter
+}
+
+/// Takes single permits until one comes out of a lease.
+async fn use_lease(limiter: &RateLimiter) {
+    for _ in 0..3 {
+        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
+        if grant.decided_by() == DecidedBy::Lease {
+            return;
+        }
+    }
+    panic!("no lease is out");
+}
+
+/// Takes all permits of a limiter that has no more than these, and has some.
+async fn assert_at_most(limiter: &RateLimiter, permits: u64, when: &str) {
+    let taken = take_all(limiter).await;
+    assert!((1..=permits).contains(&taken), "{taken} of {permits} were granted after {when}");
+}
+
+/// A limiter of 10 permits that is used up, and whose denial is remembered.
+async fn denied(client: &Client) -> RateLimiter {
+    let limiter = client.limiter_with("api", memory()).unwrap();
+    limiter.set_rate(rate(10)).await.unwrap();
+    assert!(limiter.try_acquire_now(10).await.unwrap().is_granted());
+    for decided_by in [DecidedBy::Server, DecidedBy::Memory] {
+        let denial = limiter.try_acquire_now(1).await.unwrap().denied().expect("a denial");
+        assert_eq!(denial.decided_by(), decided_by);
+    }
+    limiter
+}
+
+/// Takes single permits until one is denied: how many there were.
+async fn take_all(limiter: &RateLimiter) -> u64 {
+    let mut taken = 0;
+    while let Decision::Granted(_) = limiter.try_acquire_now(1).await.expect("an answer") {
+        taken += 1;
+        assert!(taken < 1000, "there is no end of permits");
+    }
+    taken
+}
+
+async fn assert_gone(limiter: &RateLimiter) {
+    let answer = limiter.try_acquire_now(1).await;
+    let error = answer.expect_err("the limiter is gone");
+    assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
+}
+
+/// Uses so much of a lease that the next one is fetched, while the server is frozen; it answers
+/// that call and `change` together.
+async fn with_a_lease_in_flight(
+    store: &compat_tests::store::Store,
+    limiter: &RateLimiter,
+    change: impl Future<Output = ()>,
+) {
+    store.pause();
+    for _ in 0..30 {
+        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a lease is out");
+        assert_eq!(grant.decided_by(), DecidedBy::Lease);
+    }
+    // The next lease is asked for before the change is.
+    tokio::time::sleep(ms(50)).await;
+    let resume = async {
+        tokio::time::sleep(ms(50)).await;
+        store.resume();
+    };
+    tokio::join!(change, resume);
+}
+
+on_both_stores! {
+
+fn a_lease_in_flight_ends_with_set_rate(store: &Store) {
+    for _ in 0..5 {
+        current_thread().block_on(async {
+            let limiter = leased(&store.client()).await;
+            with_a_lease_in_flight(store, &limiter, async {
+                limiter.set_rate(rate(10)).await.unwrap();
+            }).await;
+            assert_at_most(&limiter, 10, "set_rate").await;
+        });
+    }
+}
+
+/// Its permits count against the new rate where usage is kept.
+fn a_lease_in_flight_ends_with_update_rate(store: &Store) {
+    current_thread().block_on(async {
+        let limiter = leased(&store.client()).await;
+        with_a_lease_in_flight(store, &limiter, async {
+            assert!(limiter.update_rate(rate(40), Usage::Keep).await.unwrap());
+        }).await;
+        // At least 31 of the first 100 were used.
+        let taken = take_all(&limiter).await;
+        assert!(taken <= 9, "{taken} of 9 were granted after update_rate");
+    });
+}
+
+fn a_lease_in_flight_ends_with_delete(store: &Store) {
+    for _ in 0..5 {
+        current_thread().block_on(async {
+            let limiter = leased(&store.client()).await;
+            with_a_lease_in_flight(store, &limiter, async {
+                assert!(limiter.delete().await.unwrap());
+            }).await;
+            assert_gone(&limiter).await;
+            assert_at_most(&limiter.with_rate(rate(10)), 10, "delete").await;
+        });
+    }
+}
+
+fn a_lease_ends_with_a_rename_onto_its_name(store: &Store) {
+    current_thread().block_on(async {
+        let client = store.client();
+        let limiter = leased(&client).await;
+        let other = client.limiter("other").unwrap();
+        other.set_rate(rate(10)).await.unwrap();
+        assert!(other.try_acquire_now(4).await.unwrap().is_granted());
+        other.rename("api").await.unwrap();
+        assert_at_most(&limiter, 6, "a rename onto it").await;
+    });
+}
+
+fn a_remembered_denial_ends_with_a_rename_onto_its_name(store: &Store) {
+    current_thread().block_on(async {
+        let client = store.client();
+        let limiter = denied(&client).await;
+        let other = client.limiter("other").unwrap();
+        other.set_rate(rate(10)).await.unwrap();
+        other.rename("api").await.unwrap();
+        assert_eq!(take_all(&limiter).await, 10);
+    });
+}
+
+fn leases_and_remembered_denials_end_with_expire(store: &Store) {
+    current_thread().block_on(async {
+        for at in [None, Some(SystemTime::UNIX_EPOCH), Some(SystemTime::now() - SECOND)] {
+            let end = async |limiter: &RateLimiter| {
+                assert!(match at {
+                    None => limiter.expire(Duration::ZERO, None).await.unwrap(),
+                    Some(time) => limiter.expire_at(time, None).await.unwrap(),
+                });
+                assert_gone(limiter).await;
+            };
+            end(&leased(&store.client()).await).await;
+            end(&denied(&store.client()).await).await;
+        }
+    });
+}
+
+/// What a time to live of a moment ends, ends here too.
+fn leases_and_remembered_denials_end_with_a_short_life(store: &Store) {
+    current_thread().block_on(async {
+        for is_leased in [true, false] {
+            let client = store.client();
+            let limiter =
+                if is_leased { leased(&client).await } else { denied(&client).await };
+            assert!(limiter.expire(ms(100), None).await.unwrap());
+            tokio::time::sleep(ms(300)).await;
+            assert_gone(&limiter).await;
+        }
+    });
+}
+
+/// The lease was logged at the end of its hold. By the clock that end has passed, and an interval
+/// with it: others have its permits.
+fn a_lease_ends_when_the_clock_steps_past_its_hold(store: &Store) {
+    current_thread().block_on(async {
+        let (clock, time) = Clock::manual(1_800_000_000_000);
+        let client = store.client_by(Client::builder().clock(clock.clone()));
+        let other = store.client_by(Client::builder().clock(clock));
+        let options = LimiterOptions::new().lease(9, SECOND * 3600);
+        let limiter = client.limiter_with("api", options).unwrap();
+        limiter.set_rate(rate(10)).await.unwrap();
+        use_lease(&limiter).await;
+        time.advance(3_600_000 + 600_000 + 1);
+        assert_eq!(take_all(&other.limiter("api").unwrap()).await, 10);
+        assert_eq!(take_all(&limiter).await, 0, "more than the rate");
+    });
+}
+
+}
+
+/// A client behind a proxy whose answers come late, so that a call can be dropped between being
+/// carried out and being answered.
+fn behind_a_slow_way(test: &str, scenario: impl AsyncFnOnce(&Client, &Proxy) + Send + 'static) {
+    watch(test, LIMIT, move || {
+        let server = scenario::run(Server::start());
+        let proxy = scenario::run(Proxy::start(&server));
+        current_thread().block_on(async {
+            let client = Client::connect(&proxy.url()).await.unwrap();
+            scenario(&client, &proxy).await;
+        });
+    });
+}
+
+/// Drops a call when the server has carried it out, before its answer is here.
+async fn dropped<T>(proxy: &Proxy, call: impl Future<Output = T>) {
+    proxy.delay(Duration::ZERO, ms(200));
+    let mut call = Box::pin(call);
+    assert!(once(&mut call).await.is_none(), "it cannot be answered yet");
+    assert!(tokio::time::timeout(ms(100), &mut call).await.is_err());
+    drop(call);
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+}
+
+#[test]
+fn a_lease_ends_with_a_change_whose_answer_nobody_awaited() {
+    behind_a_slow_way("a dropped change", async |client, proxy| {
+        let limiter = leased(client).await;
+        dropped(proxy, limiter.set_rate(rate(10))).await;
+        assert_at_most(&limiter, 10, "set_rate").await;
+
+        let limiter = leased(client).await;
+        dropped(proxy, limiter.update_rate(rate(10), Usage::Reset)).await;
+        assert_at_most(&limiter, 10, "update_rate").await;
+
+        let limiter = leased(client).await;
+        dropped(proxy, limiter.delete()).await;
+        assert_gone(&limiter).await;
+
+        let limiter = leased(client).await;
+        dropped(proxy, limiter.expire(Duration::ZERO, None)).await;
+        assert_gone(&limiter).await;
+
+        let limiter = leased(client).await;
+        dropped(proxy, limiter.rename("elsewhere")).await;
+        assert_gone(&limiter).await;
+
+        let limiter = leased(client).await;
+        let other = client.limiter("other").unwrap();
+        other.set_rate(rate(10)).await.unwrap();
+        dropped(proxy, other.rename("api")).await;
+        assert_at_most(&limiter, 10, "a rename onto it").await;
+    });
+}
+
+#[test]
+fn a_remembered_denial_ends_with_a_change_whose_answer_nobody_awaited() {
+    behind_a_slow_way("a dropped release", async |client, proxy| {
+        let limiter = denied(client).await;
+        dropped(proxy, limiter.release(4)).await;
+        assert_eq!(take_all(&limiter).await, 4, "after release");
+
+        let limiter = denied(client).await;
+        dropped(proxy, limiter.set_rate(rate(20))).await;
+        assert_eq!(take_all(&limiter).await, 20, "after set_rate");
+
+        let limiter = denied(client).await;
+        dropped(proxy, limiter.delete()).await;
+        assert_gone(&limiter).await;
+
+        let limiter = client.limiter_with("api", memory()).unwrap();
+        limiter.set_rate(rate(10)).await.unwrap();
+        let mut grant = limiter.try_acquire_now(10).await.unwrap().granted().unwrap();
+        assert!(!limiter.try_acquire_now(1).await.unwrap().is_granted());
+        dropped(proxy, grant.refund(3)).await;
+        assert_eq!(take_all(&limiter).await, 3, "after refund");
+    });
+}

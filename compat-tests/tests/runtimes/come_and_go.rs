@@ -1,0 +1,264 @@
+//! Runtimes of both kinds that start, park and end at random, over one client.
+
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use compat_tests::ledger::{Grant as Use, Ledger};
+use compat_tests::runtimes::{current_thread, multi_thread, once};
+use compat_tests::scenario::now_ms;
+use compat_tests::store::Store;
+use compat_tests::watchdog::{current, threads, watch};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use redisson_rate_limiter::{Decision, Error, LimiterOptions, RateLimiter};
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+use crate::{SECOND, every, ms, take};
+
+/// Threads, each of which runs one runtime at a time.
+const HOSTS: usize = 4;
+/// Runtimes that a thread keeps parked.
+const PARKED: usize = 3;
+
+const RATE: u64 = 100;
+const INTERVAL: Duration = Duration::from_millis(500);
+const HOLD: Duration = Duration::from_millis(100);
+
+/// The deadline of every call, beside its wait for permits; and what a busy machine may add.
+const DEADLINE: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_millis(500);
+
+#[test]
+fn runtimes_come_and_go_in_process() {
+    come_and_go("runtimes come and go in process", Store::in_process);
+}
+
+#[test]
+fn runtimes_come_and_go_on_a_server() {
+    come_and_go("runtimes come and go on a server", Store::server);
+}
+
+/// For as many seconds as `RUNTIMES_SECONDS` says; `RUNTIMES_SEED` repeats the random choices of a
+/// run.
+fn come_and_go(test: &'static str, store: fn() -> Store) {
+    let seconds = number("RUNTIMES_SECONDS").unwrap_or(6);
+    let seed = number("RUNTIMES_SEED").unwrap_or_else(rand::random);
+    println!("{test}: seed {seed}");
+    let limit = SECOND * (seconds as u32 + 40);
+    watch(test, limit, move || {
+        let store = store();
+        let world = World::new(&store);
+        let end = Instant::now() + SECOND * seconds as u32;
+        threads(HOSTS, |nth| world.host(seed.wrapping_add(nth as u64), end));
+        // Whatever was in flight has its answer within an interval, leases after their hold.
+        std::thread::sleep(INTERVAL + HOLD + ms(200));
+        world.assert_sound(&store, seed);
+    });
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}
+
+/// Two limiters of one client, and what became of all calls.
+struct World {
+    limiters: [Arc<Limiter>; 2],
+    runtimes: AtomicU64,
+}
+
+struct Limiter {
+    name: &'static str,
+    handle: RateLimiter,
+    calls: AtomicU64,
+    /// What callers keep, with the time between call and answer.
+    uses: Mutex<Vec<Use>>,
+    failures: Mutex<Vec<String>>,
+    /// By how much a call took longer than its timeout at most.
+    longest: Mutex<Duration>,
+}
+
+impl World {
+    fn new(store: &Store) -> World {
+        let client = store.client();
+        let lease = LimiterOptions::new().lease(10, HOLD);
+        let limiters = [("plain", None), ("leased", Some(lease))].map(|(name, options)| {
+            store.set_rate(name, every(INTERVAL, RATE));
+            let handle = match options {
+                Some(options) => client.limiter_with(name, options).unwrap(),
+                None => client.limiter(name).unwrap(),
+            };
+            Arc::new(Limiter {
+                name,
+                handle,
+                calls: AtomicU64::new(0),
+                uses: Mutex::default(),
+                failures: Mutex::default(),
+                longest: Mutex::default(),
+            })
+        });
+        World { limiters, runtimes: AtomicU64::new(0) }
+    }
+
+    /// Starts, resumes, parks and ends runtimes.
+    fn host(&self, seed: u64, end: Instant) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut parked: Vec<Runtime> = Vec::new();
+        while Instant::now() < end {
+            let resumes = !parked.is_empty() && random.random_bool(0.4);
+            let runtime = if resumes {
+                parked.swap_remove(random.random_range(0..parked.len()))
+            } else {
+                self.runtimes.fetch_add(1, Ordering::Relaxed);
+                if random.random_bool(0.7) { current_thread() } else { multi_thread(2) }
+            };
+            for _ in 0..random.random_range(1..4) {
+                runtime.block_on(self.session(&mut random));
+            }
+            match random.random_range(0..10) {
+                0..2 => drop(runtime),
+                2..4 => runtime.shutdown_background(),
+                4 => runtime.shutdown_timeout(ms(1)),
+                _ if parked.len() < PARKED => parked.push(runtime),
+                _ => drop(runtime),
+            }
+        }
+    }
+
+    /// Some calls at once. Some of them are left to themselves: nobody waits for them, and their
+    /// runtime may be parked or end before they are answered.
+    async fn session(&self, random: &mut SmallRng) {
+        let mut awaited = Vec::new();
+        for _ in 0..random.random_range(1..10) {
+            let limiter = self.limiters[random.random_range(0..2)].clone();
+            let is_left = random.random_bool(0.2);
+            let seed = random.random();
+            let call =
+                tokio::spawn(
+                    async move { limiter.call(SmallRng::seed_from_u64(seed), is_left).await },
+                );
+            if !is_left {
+                awaited.push(call);
+            }
+        }
+        if random.random_bool(0.3) {
+            // Not in a task, as in `#[tokio::main]` itself.
+            let random = SmallRng::seed_from_u64(random.random());
+            self.limiters[0].call(random, false).await;
+        }
+        for call in awaited {
+            call.await.unwrap_or_else(|e| panic!("a call: {e}"));
+        }
+    }
+
+    fn assert_sound(&self, store: &Store, seed: u64) {
+        println!("{}: {} runtimes", current(), self.runtimes.load(Ordering::Relaxed));
+        for limiter in &self.limiters {
+            limiter.assert_sound(store, seed);
+        }
+    }
+}
+
+impl Limiter {
+    async fn call(&self, mut random: SmallRng, is_left: bool) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let permits = random.random_range(1..=5);
+        let timeout = ms(random.random_range(0..300));
+        let (earliest_ms, begun) = (now_ms(), Instant::now());
+        let answer = match random.random_range(0..10) {
+            0..4 => self.handle.try_acquire_now(permits).await,
+            4..7 => self.handle.try_acquire(permits, timeout).await,
+            7..9 => {
+                let acquire = tokio::time::timeout(timeout, self.handle.acquire(permits)).await;
+                let Ok(answer) = acquire else { return self.note_time(begun, timeout, is_left) };
+                answer.map(Decision::Granted)
+            }
+            _ => {
+                let mut call = Box::pin(self.handle.try_acquire(permits, timeout));
+                for _ in 0..random.random_range(0..3) {
+                    if let Some(answer) = once(&mut call).await {
+                        return self.answered(answer, permits, earliest_ms, random).await;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                return;
+            }
+        };
+        self.note_time(begun, timeout, is_left);
+        self.answered(answer, permits, earliest_ms, random).await;
+    }
+
+    async fn answered(
+        &self,
+        answer: Result<Decision, Error>,
+        permits: u64,
+        earliest_ms: i64,
+        mut random: SmallRng,
+    ) {
+        let mut grant = match answer {
+            Ok(Decision::Granted(grant)) => grant,
+            Ok(_) => return,
+            Err(error) => return self.fail(error),
+        };
+        let back = if random.random_bool(0.3) { random.random_range(1..=permits) } else { 0 };
+        // Before the refund, as this future may be dropped in the midst of it.
+        self.keep(permits - back, earliest_ms);
+        if back > 0
+            && let Err(error) = grant.refund(back).await
+        {
+            self.fail(error);
+        }
+    }
+
+    fn keep(&self, permits: u64, earliest_ms: i64) {
+        if permits > 0 {
+            let who = current();
+            let kept = Use { who, permits, earliest_ms, latest_ms: now_ms() };
+            self.uses.lock().unwrap().push(kept);
+        }
+    }
+
+    fn fail(&self, what: impl Display) {
+        self.failures.lock().unwrap().push(format!("{}: {what}", self.name));
+    }
+
+    /// A call that is left may be in a runtime that is parked: it takes as long as that lasts.
+    fn note_time(&self, begun: Instant, timeout: Duration, is_left: bool) {
+        let over = begun.elapsed().saturating_sub(timeout);
+        if is_left {
+            return;
+        }
+        let mut longest = self.longest.lock().unwrap();
+        *longest = over.max(*longest);
+        drop(longest);
+        if over > DEADLINE + SLACK {
+            self.fail(format!("a call with a timeout of {timeout:?} took {over:?} more"));
+        }
+    }
+
+    fn assert_sound(&self, store: &Store, seed: u64) {
+        let failures = self.failures.lock().unwrap();
+        let uses = self.uses.lock().unwrap().clone();
+        let ledger = Ledger::new(RATE, INTERVAL.as_millis() as u64).record(uses);
+        println!(
+            "{}: {} calls, {} failures, longest {:?} beyond its timeout; {ledger}",
+            self.name,
+            self.calls.load(Ordering::Relaxed),
+            failures.len(),
+            self.longest.lock().unwrap(),
+        );
+        let first = &failures[..failures.len().min(5)];
+        assert!(failures.is_empty(), "seed {seed}: {} failures: {first:#?}", failures.len());
+        assert_eq!(ledger.over_issue(), None, "seed {seed}");
+        assert!(ledger.balance().total >= RATE, "hardly anything was granted: {ledger}");
+        assert_eq!(store.available(self.name), RATE, "seed {seed}: permits are missing");
+        current_thread().block_on(async {
+            take(&self.handle, RATE).await;
+            let more = self.handle.try_acquire_now(1).await.unwrap();
+            assert!(!more.is_granted(), "seed {seed}: more than the rate");
+        });
+    }
+}

@@ -1,0 +1,89 @@
+//! One client that many runtimes share at the same time.
+
+use compat_tests::on_both_stores;
+use compat_tests::runtimes::{current_thread, multi_thread, soon, timed};
+use compat_tests::watchdog::threads;
+use futures::future::join_all;
+use redisson_rate_limiter::{LimiterOptions, RateLimiter};
+use tokio::runtime::Runtime;
+
+use crate::{SECOND, ask, fixed, ms, plenty, take};
+
+on_both_stores! {
+
+/// Eight tests on four threads, each with a runtime of its own, on one limiter of one client.
+fn parallel_tests_can_share_a_client(store: &Store) {
+    let limiter = store.limiter("api", plenty());
+    for _ in 0..30 {
+        threads(4, |_| {
+            for _ in 0..2 {
+                current_thread().block_on(a_test(&limiter));
+            }
+        });
+    }
+}
+
+/// Answers that need no way to a server leave room for others, whatever they are.
+fn a_loop_of_calls_lets_a_timeout_pass(store: &Store) {
+    store.set_rate("api", fixed(100));
+    store.set_rate("used up", fixed(1));
+    store.take("used up", 1);
+    for runtime in [current_thread(), multi_thread(1)] {
+        for name in ["api", "used up"] {
+            loop_until_timeout(&runtime, store.client().limiter(name).unwrap());
+        }
+    }
+}
+
+/// And so with a lease, and with a denial that is remembered.
+fn a_loop_of_calls_answered_locally_lets_a_timeout_pass(store: &Store) {
+    store.set_rate("leased", plenty());
+    store.set_rate("used up", fixed(1));
+    store.take("used up", 1);
+    let lease = LimiterOptions::new().lease(100_000, SECOND * 5);
+    let memory = LimiterOptions::new().denial_memory(SECOND * 60);
+    for runtime in [current_thread(), multi_thread(1)] {
+        for (name, options) in [("leased", lease), ("used up", memory)] {
+            loop_until_timeout(&runtime, store.client().limiter_with(name, options).unwrap());
+        }
+    }
+}
+
+}
+
+/// What a test may do with a limiter, on the runtime that is its own.
+async fn a_test(limiter: &RateLimiter) {
+    take(limiter, 1).await;
+    let calls = (0..4).map(|nth| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let wait = ms(nth * 100);
+            let mut grant = limiter.try_acquire(1, wait).await?.granted().expect("there is plenty");
+            grant.refund_all().await
+        })
+    });
+    let calls = soon("four calls", join_all(calls.collect::<Vec<_>>())).await;
+    for call in calls {
+        assert_eq!(call.unwrap().unwrap(), 1);
+    }
+    assert!(soon("a peek", limiter.peek(1)).await.unwrap().available() > 0);
+    // The last one is never awaited: its runtime ends first.
+    let limiter = limiter.clone();
+    tokio::spawn(async move { limiter.acquire(1).await });
+    tokio::task::yield_now().await;
+}
+
+/// Calls again and again, for a tenth of a second.
+fn loop_until_timeout(runtime: &Runtime, limiter: RateLimiter) {
+    let calls = async move {
+        loop {
+            ask(&limiter).await;
+        }
+    };
+    runtime.block_on(async {
+        let calls = tokio::time::timeout(ms(100), calls);
+        let (end, took): (Result<(), _>, _) = timed("the loop", calls).await;
+        assert!(end.is_err());
+        assert!(took < ms(600), "{took:?}");
+    });
+}

@@ -1,0 +1,159 @@
+//! Wakers that call the limiter: while a lock is held, none of them may run.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+use compat_tests::on_both_stores;
+use compat_tests::runtimes::{current_thread, multi_thread, soon, timed};
+use redisson_rate_limiter::RateLimiter;
+use tokio::runtime::Runtime;
+
+use crate::{SECOND, ask, every, ms, take, wait_for};
+
+/// A waker that makes a call when it is woken, and another one when it is dropped, and then wakes
+/// the one that it stands for.
+struct Calls {
+    limiter: RateLimiter,
+    wakes: AtomicU32,
+    inner: Waker,
+    /// A call of its own that it has begun, which waits.
+    begun: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        poll_inline(&self.limiter, &self.inner);
+        let limiter = self.limiter.clone();
+        let mut call: Pin<Box<dyn Future<Output = ()> + Send>> =
+            Box::pin(async move { drop(limiter.acquire(1).await) });
+        let _ = call.as_mut().poll(&mut Context::from_waker(&self.inner));
+        // The one that was begun before is dropped here, with its place in the queue.
+        drop(self.begun.lock().unwrap().replace(call));
+        self.inner.wake_by_ref();
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        poll_inline(&self.limiter, Waker::noop());
+    }
+}
+
+/// Polls calls of each kind once, and drops them.
+fn poll_inline(limiter: &RateLimiter, waker: &Waker) {
+    let context = &mut Context::from_waker(waker);
+    let _ = std::pin::pin!(limiter.try_acquire_now(1)).poll(context);
+    let _ = std::pin::pin!(limiter.try_acquire(1, SECOND)).poll(context);
+}
+
+/// Awaits a call through a waker that makes calls.
+async fn through_calls<T>(limiter: &RateLimiter, call: impl Future<Output = T>) -> (T, u32) {
+    let mut call = std::pin::pin!(call);
+    let mut wakes = 0;
+    let mut waker: Option<Arc<Calls>> = None;
+    let answer = std::future::poll_fn(|context| {
+        // A new one for each poll, so that the one before is dropped by whoever holds it.
+        let new = Arc::new(Calls {
+            limiter: limiter.clone(),
+            wakes: AtomicU32::new(0),
+            inner: context.waker().clone(),
+            begun: Mutex::default(),
+        });
+        let polled = call.as_mut().poll(&mut Context::from_waker(&new.clone().into()));
+        if let Some(before) = waker.replace(new) {
+            wakes += before.wakes.load(Ordering::SeqCst);
+        }
+        polled
+    })
+    .await;
+    (answer, wakes)
+}
+
+fn runtimes() -> [Runtime; 2] {
+    [current_thread(), multi_thread(2)]
+}
+
+on_both_stores! {
+
+fn a_waker_may_call_the_limiter(store: &Store) {
+    for runtime in runtimes() {
+        store.set_rate("api", every(ms(100), 20));
+        let limiter = store.client().limiter("api").unwrap();
+        runtime.block_on(async {
+            take(&limiter, 20).await;
+            let mut wakes = 0;
+            for _ in 0..5 {
+                let (grant, woken) =
+                    timed("a wait", through_calls(&limiter, limiter.acquire(20))).await.0;
+                assert_eq!(grant.unwrap().permits(), 20);
+                wakes += woken;
+            }
+            assert!(wakes > 0, "nothing was woken");
+        });
+    }
+}
+
+/// Callers that go together are woken together, each by a waker that calls.
+fn wakers_of_merged_calls_may_call_the_limiter(store: &Store) {
+    for runtime in runtimes() {
+        store.set_rate("api", every(ms(100), 20));
+        let limiter = store.client().limiter("api").unwrap();
+        runtime.block_on(async {
+            take(&limiter, 20).await;
+            let calls = (0..20).map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    let call = limiter.try_acquire(1, SECOND * 5);
+                    drop(through_calls(&limiter, call).await.0.unwrap());
+                })
+            });
+            for call in calls.collect::<Vec<_>>() {
+                timed("a call", call).await.0.unwrap();
+            }
+        });
+    }
+}
+
+/// The waker that a dropped future leaves behind calls as it is dropped.
+fn a_waker_dropped_with_its_future_may_call_the_limiter(store: &Store) {
+    for runtime in runtimes() {
+        store.set_rate("api", every(ms(100), 5));
+        let limiter = store.client().limiter("api").unwrap();
+        runtime.block_on(async {
+            for _ in 0..10 {
+                let wait = through_calls(&limiter, limiter.acquire(5));
+                let _ = tokio::time::timeout(ms(10), wait).await;
+            }
+            timed("a wait", wait_for(&limiter, 5)).await;
+            soon("a call", ask(&limiter)).await;
+        });
+    }
+}
+
+fn close_may_wake_callers_that_call_the_limiter(store: &Store) {
+    for runtime in runtimes() {
+        store.set_rate("api", crate::fixed(1));
+        let client = store.client();
+        let limiter = client.limiter("api").unwrap();
+        runtime.block_on(async {
+            take(&limiter, 1).await;
+            let waits = (0..5).map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    through_calls(&limiter, limiter.acquire(1)).await.0.map(drop)
+                })
+            });
+            let waits: Vec<_> = waits.collect();
+            tokio::time::sleep(ms(50)).await;
+            timed("close", client.close()).await;
+            for wait in waits {
+                assert!(timed("a wait", wait).await.0.unwrap().is_err());
+            }
+        });
+    }
+}
+
+}
