@@ -47,6 +47,13 @@ struct Inner {
     limiters: Mutex<Limiters>,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A parked runtime may keep tasks that hold the rest.
+        self.core.end_own_thread();
+    }
+}
+
 struct Limiters {
     by_name: HashMap<Arc<str>, Named>,
     /// Those not in use are dropped once there are this many.
@@ -174,7 +181,12 @@ impl Client {
         for engine in engines {
             engine.close();
         }
-        self.0.core.drain(self.0.deadline).await;
+        self.0.core.close(self.0.deadline).await;
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn weak_core(&self) -> Weak<Core> {
+        Arc::downgrade(&self.0.core)
     }
 
     pub(crate) fn deadline(&self) -> Duration {

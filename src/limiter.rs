@@ -226,6 +226,9 @@ impl RateLimiter {
     /// Asks through the queue.
     async fn decide(&self, permits: u64, max_wait: MaxWait) -> Result<Decision, Error> {
         let request = self.request(permits, max_wait)?;
+        if self.engine().core.is_in_process {
+            tokio::task::consume_budget().await;
+        }
         let begun = self.engine().leases().then(|| self.engine().core.now());
         let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
         if let Some(begun) = begun
@@ -336,7 +339,7 @@ impl RateLimiter {
             seen: self.engine().seen(),
         };
         // Dropped, it may still be carried out: permits may come back in either case.
-        let _permits_may_come_back = PermitsMayComeBack(self.engine());
+        let _may_come_back = self.engine().permits_may_come_back();
         let answer =
             self.call(Operation::Release, move |store, keys| store.release(keys, call)).await;
         let Some(reply) = self.unless_untouched(Operation::Release, answer).await? else {
@@ -439,15 +442,6 @@ impl RateLimiter {
 
     fn invalid(&self, operation: Operation, detail: String) -> Error {
         Error::invalid(operation, detail).of(operation, Some(self.engine().name.clone()))
-    }
-}
-
-/// Says so when it is dropped.
-struct PermitsMayComeBack<'a>(&'a Engine);
-
-impl Drop for PermitsMayComeBack<'_> {
-    fn drop(&mut self) {
-        self.0.permits_came_back();
     }
 }
 

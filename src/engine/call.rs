@@ -12,9 +12,9 @@ use futures::FutureExt;
 use super::lane::{Lane, OutOfBand};
 use super::opt_ins::lease::LeaseRequest;
 use super::opt_ins::pool::Nanos;
-use super::retry::{Attempts, FIRST_PAUSE, longer, retry};
+use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
 use super::tasks::{TaskGuard, Tasks};
-use super::{Core, Engine, micros};
+use super::{Core, Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::Time;
@@ -127,6 +127,10 @@ impl Flight {
     }
 
     fn give_back_unconfirmed(&mut self) {
+        // A closed client does not wait for a server that does not answer: they expire.
+        if self.engine.is_closed() {
+            return;
+        }
         let permits =
             self.plan.groups.iter().map(|group| group.permits.saturating_mul(group.count)).sum();
         let mut dates = std::mem::take(&mut self.unconfirmed);
@@ -238,12 +242,15 @@ impl Attempts for Flight {
         };
         // The second failure to reach the server: it is away, and a caller that does not wait has
         // its answer. One failure may be a connection that was lost while nobody used it.
-        let is_certain = error.execution() == Execution::NotExecuted && pause > FIRST_PAUSE;
+        let is_certain = is_certain(&error) && pause > FIRST_PAUSE;
         self.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
         let core = self.engine.core.clone();
         let end = core.now().saturating_add(micros(pause));
         loop {
+            if self.engine.is_closed() {
+                return Err(closed().with_execution(error.execution()));
+            }
             expire_waiters_behind(&self.engine, &self.lane);
             if is_certain {
                 self.fail_those_that_do_not_wait(&error);

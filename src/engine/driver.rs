@@ -133,8 +133,7 @@ impl Drop for Driver {
         let wake = {
             let mut state = self.lane.lock();
             state.has_driver = false;
-            let drained = state.queue.drain();
-            let wake = state.tell(drained, || OutOfBand::LaneEnded);
+            let wake = state.tell_pending(|| OutOfBand::LaneEnded);
             self.lane.release_if_ended(&mut state);
             wake
         };

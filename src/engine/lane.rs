@@ -36,8 +36,9 @@ pub(crate) struct Lane {
 #[derive(Default)]
 pub(super) struct LaneState {
     pub(super) queue: Queue<Waker, Arc<BatchAnswer>>,
-    /// The answer that requests share that arrive now.
-    open_answer: Arc<BatchAnswer>,
+    /// The answer that requests share that arrive now, if there are any. Kept no longer: an answer
+    /// holds the engine, which holds its lanes.
+    open_answer: Option<Arc<BatchAnswer>>,
     /// The outcomes of requests that do not share their batch's answer.
     pub(super) out_of_band: HashMap<Ticket, OutOfBand>,
     /// A driver task exists, or is about to be started.
@@ -178,8 +179,7 @@ impl Engine {
             state.has_ended = true;
             // Its runtime may still call while it is ending: those calls go elsewhere.
             lane.runtime.store(ENDED, Ordering::Release);
-            let drained = state.queue.drain();
-            let wake = state.tell(drained, || OutOfBand::LaneEnded);
+            let wake = state.tell_pending(|| OutOfBand::LaneEnded);
             lane.release_if_ended(&mut state);
             wake
         };
@@ -188,8 +188,7 @@ impl Engine {
 
     /// Fails all pending requests of a lane of a closed client.
     pub(super) fn fail_pending(&self, state: &mut LaneState) -> Vec<Waker> {
-        let drained = state.queue.drain();
-        state.tell(drained, || OutOfBand::Failed(closed()))
+        state.tell_pending(|| OutOfBand::Failed(closed()))
     }
 }
 
@@ -202,18 +201,21 @@ impl LaneState {
         waker: &mut Option<Waker>,
     ) -> (Arrival, Arc<BatchAnswer>) {
         if !self.queue.has_shared_answer() {
-            self.open_answer = Arc::default();
-            self.queue.share_answer(self.open_answer.clone());
+            self.open_answer = None;
         }
-        let arrival = self.queue.arrive(|| engine.core.now(), request, waker);
-        (arrival, self.open_answer.clone())
+        let answer = self.open_answer.get_or_insert_with(|| {
+            let answer: Arc<BatchAnswer> = Arc::default();
+            self.queue.share_answer(answer.clone());
+            answer
+        });
+        (self.queue.arrive(|| engine.core.now(), request, waker), answer.clone())
     }
 
     /// Decides what to do next. The caller wakes `wake`, once the lock is free.
     pub(super) fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
         let Turn { step, refused } = self.queue.step(engine.core.now());
-        if !refused.is_empty() {
-            self.open_answer.mark_out_of_band();
+        if let (Some(answer), false) = (&self.open_answer, refused.is_empty()) {
+            answer.mark_out_of_band();
         }
         for (ticket, wait, waker) in refused {
             self.out_of_band.insert(ticket, OutOfBand::Refused(wait));
@@ -245,7 +247,8 @@ impl LaneState {
         }
     }
 
-    fn plan(&self, knowledge: &Knowledge, call: Call, lease: Option<LeaseRequest>) -> Plan {
+    fn plan(&mut self, knowledge: &Knowledge, call: Call, lease: Option<LeaseRequest>) -> Plan {
+        self.open_answer = None;
         let mut groups = call.groups;
         groups.extend(lease.iter().map(|lease| lease.group()));
         Plan {
@@ -294,6 +297,14 @@ impl LaneState {
         settled.wake
     }
 
+    /// Gives all pending requests an outcome of their own, and answers the callers to wake.
+    pub(super) fn tell_pending(&mut self, outcome: impl Fn() -> OutOfBand) -> Vec<Waker> {
+        let pending = self.queue.drain();
+        let wake = self.tell(pending, outcome);
+        self.open_answer = None;
+        wake
+    }
+
     /// Gives these requests an outcome of their own, and answers the callers to wake.
     pub(super) fn tell(
         &mut self,
@@ -302,7 +313,7 @@ impl LaneState {
     ) -> Vec<Waker> {
         if !requests.is_empty() {
             // Which of them share an answer is not worth finding out.
-            self.open_answer.mark_out_of_band();
+            self.open_answer.iter().for_each(|answer| answer.mark_out_of_band());
             self.queue.answers_in_flight().for_each(|answer| answer.mark_out_of_band());
         }
         let mut wake = Vec::with_capacity(requests.len());

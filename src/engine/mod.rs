@@ -57,6 +57,8 @@ pub(crate) struct Core {
     /// How long one attempt of a call may take.
     pub(crate) attempt: Duration,
     attempt_store: Box<dyn Store>,
+    /// Calls do not wait for anything, so that they let no other task run.
+    pub(crate) is_in_process: bool,
     pub(crate) clock: Clock,
     /// The origin of the queues' time.
     pub(crate) origin: Instant,
@@ -91,6 +93,7 @@ impl Core {
     ) -> Self {
         Core {
             attempt_store: store.within(attempt),
+            is_in_process: store.is_in_process(),
             store,
             attempt,
             clock,
@@ -160,6 +163,7 @@ impl Core {
                 deadline: instant_after(deadline),
                 limit,
                 repeat,
+                fails_fast: true,
                 is_unknown: false,
                 call: move |limit| call(&*store.within(limit)),
             };
@@ -168,8 +172,8 @@ impl Core {
         self.in_runtime(attempts).await
     }
 
-    /// Waits until nothing is under way, for this long at most.
-    pub(crate) async fn drain(self: &Arc<Self>, longest: Duration) {
+    /// Waits until nothing is under way, for this long at most, and then leaves all runtimes.
+    pub(crate) async fn close(self: &Arc<Self>, longest: Duration) {
         let core = self.clone();
         let drained = async move {
             let late = rt::sleep(longest.min(LONGEST_TIMER));
@@ -179,6 +183,7 @@ impl Core {
             Ok(())
         };
         let _ = self.in_runtime(drained).await;
+        self.leave_runtimes();
     }
 
     /// The store, for one attempt of an acquire.
@@ -225,6 +230,12 @@ impl Engine {
             };
             lane.wake_driver(driver_sleeps);
         }
+    }
+
+    /// A call is made that gives permits back: dropped, it may still be carried out, so that
+    /// [`permits_came_back`](Self::permits_came_back) in either case.
+    pub(crate) fn permits_may_come_back(&self) -> PermitsMayComeBack<'_> {
+        PermitsMayComeBack(Some(self))
     }
 
     /// Attempts `call` until it is answered or the deadline passes.
@@ -299,4 +310,22 @@ impl Engine {
 
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, Execution::NotExecuted)
+}
+
+/// See [`Engine::permits_may_come_back`].
+pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
+
+impl PermitsMayComeBack<'_> {
+    /// The call was answered, and none have come back.
+    fn none_came_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for PermitsMayComeBack<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.permits_came_back();
+        }
+    }
 }

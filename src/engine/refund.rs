@@ -167,7 +167,7 @@ impl Engine {
 
     /// Makes the open call; answers how many permits it freed.
     async fn send_refund(&self, entry: &Entry) -> Result<u64, Error> {
-        let (requested, deadline, unsure, known, returned) = {
+        let (Open { requested, deadline, in_background }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds.0);
             let Some(open) = state.open.take() else { return Ok(0) };
             let unsure = state.unsure;
@@ -175,7 +175,7 @@ impl Engine {
             state.returned += open.requested;
             state.unsure += open.requested;
             let known = state.left.unwrap_or(entry.granted);
-            (open.requested, open.deadline, unsure, known, state.returned)
+            (open, unsure, known, state.returned)
         };
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
@@ -183,9 +183,11 @@ impl Engine {
             deadline,
             limit: self.core.attempt,
             repeat: Repeat::Idempotent,
+            fails_fast: !in_background,
             is_unknown: unsure > 0,
             call: |limit| self.core.store.within(limit).refund(&self.keys, call),
         };
+        let may_come_back = self.permits_may_come_back();
         let answer = retry(&mut attempts).await;
         let was_lost = attempts.is_unknown;
         let mut state = lock(&entry.refunds.0);
@@ -202,8 +204,8 @@ impl Engine {
                     reply.credited
                 };
                 drop(state);
-                if freed > 0 {
-                    self.permits_came_back();
+                if freed == 0 {
+                    may_come_back.none_came_back();
                 }
                 Ok(freed.saturating_sub(unsure))
             }
@@ -211,7 +213,10 @@ impl Engine {
                 if error.execution() != Execution::Unknown {
                     state.returned -= requested;
                     state.unsure = state.unsure.saturating_sub(requested);
+                    may_come_back.none_came_back();
                 }
+                // Without the lock on the entry, as this locks the limiter.
+                drop(state);
                 Err(error)
             }
         }

@@ -53,6 +53,11 @@ pub(crate) fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE)
 }
 
+/// Whether the server is certain to be out of reach: another attempt now would fail as well.
+pub(crate) fn is_certain(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable && error.execution() == Execution::NotExecuted
+}
+
 /// What may be attempted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -68,6 +73,8 @@ pub(crate) struct UntilDeadline<F> {
     /// How long one attempt may take.
     pub(crate) limit: Duration,
     pub(crate) repeat: Repeat,
+    /// Somebody waits: attempts end as soon as the server is certain to be out of reach.
+    pub(crate) fails_fast: bool,
     /// Some attempt may have been carried out without an answer.
     pub(crate) is_unknown: bool,
     pub(crate) call: F,
@@ -104,7 +111,8 @@ where
             Repeat::Idempotent => true,
             Repeat::NotExecuted => error.execution() == Execution::NotExecuted,
         };
-        if !may_repeat || rt::now() + pause >= self.deadline {
+        let gives_up = self.fails_fast && is_certain(&error) && pause > FIRST_PAUSE;
+        if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
             return Err(error);
         }
         rt::sleep(pause).await;

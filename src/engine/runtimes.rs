@@ -25,6 +25,8 @@ struct Known {
     callers: HashMap<RuntimeId, Watched>,
     /// The client's own thread.
     own: Option<Watched>,
+    /// The client is closed: nothing is started any more.
+    is_closed: bool,
 }
 
 struct Watched {
@@ -97,6 +99,9 @@ impl Core {
             if let Some(watched) = known.callers.get(&id) {
                 return Some(watched.runtime.clone());
             }
+            if known.is_closed {
+                return None;
+            }
             rt::require_time_driver();
             let runtime = Runtime::new(handle.clone());
             known.callers.insert(id, Watched { runtime, _client_lives: client_lives });
@@ -113,6 +118,9 @@ impl Core {
     /// The client's own thread, started when it is first needed.
     fn own_runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
         let mut known = lock(&self.runtimes.0);
+        if known.is_closed {
+            return Err(closed());
+        }
         if let Some(own) = &known.own {
             return Ok(own.runtime.clone());
         }
@@ -143,6 +151,30 @@ impl Core {
     pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = self.runtime() {
             runtime.spawn(work);
+        }
+    }
+
+    /// Ends what the client has in its runtimes: the tasks that watch them, connections, and the
+    /// client's own thread.
+    pub(super) fn leave_runtimes(&self) {
+        let known = {
+            let mut known = lock(&self.runtimes.0);
+            known.is_closed = true;
+            (std::mem::take(&mut known.callers), known.own.take())
+        };
+        let (callers, own) = known;
+        for watched in callers.into_values().chain(own) {
+            self.store.runtime_ended(watched.runtime.id);
+        }
+    }
+
+    /// Ends the client's own thread, with the refunds under way in it: nobody is left to call. One
+    /// that a grant needs later is started anew.
+    pub(crate) fn end_own_thread(&self) {
+        // Dropped without the lock.
+        let own = lock(&self.runtimes.0).own.take();
+        if let Some(own) = own {
+            self.store.runtime_ended(own.runtime.id);
         }
     }
 

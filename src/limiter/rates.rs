@@ -29,8 +29,7 @@ impl RateLimiter {
     async fn create_rate(&self, operation: Operation, rate: Rate) -> Result<bool, Error> {
         // It is called often and seldom sets anything, so that leases do not end before it.
         let reset = ResetOnDrop(self.engine());
-        let set =
-            self.call(operation, move |store, keys| store.try_set_rate(keys, rate)).await?;
+        let set = self.call(operation, move |store, keys| store.try_set_rate(keys, rate)).await?;
         std::mem::forget(reset);
         if set {
             // Value and log are left as they were: the next call fits them to the rate.

@@ -96,6 +96,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The store's own clock, in milliseconds since the Unix epoch.
     fn server_time(&self) -> Reply<i64>;
 
+    /// Whether it answers without waiting for anything, so that no call lets other tasks run.
+    fn is_in_process(&self) -> bool {
+        false
+    }
+
     /// The same store, whose calls take no longer than this.
     fn within(&self, limit: Duration) -> Box<dyn Store>;
 

@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
 use crate::engine::Core;
@@ -47,8 +49,8 @@ pub(crate) struct Leases {
     past: VecDeque<(LeaseNumber, Arc<Entry>)>,
     /// A call for the next lease is to be made.
     is_call_wanted: bool,
-    /// A task ends them in time: see [`super::lease_expiry`].
-    pub(super) has_expiry_task: bool,
+    /// The task that ends them in time ends with this: see [`super::lease_expiry`].
+    pub(super) expiry_task: Option<oneshot::Sender<()>>,
     /// The pool's word at the last take that was noticed, and since when.
     unused: (u64, Nanos),
 }
@@ -166,8 +168,8 @@ impl Leases {
         now: Nanos,
         left: &mut Vec<Leftover>,
     ) {
-        debug_assert!(self.next.is_none(), "nothing is leased while a next lease is there");
-        if lease.end <= now {
+        // Another runtime may have taken one at the same time.
+        if lease.end <= now || self.next.is_some() {
             left.push((lease.entry, lease.permits.into()));
         } else if pool.left() > 0 && self.current.as_ref().is_some_and(|lease| now < lease.end) {
             self.next = Some(lease);

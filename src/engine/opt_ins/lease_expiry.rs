@@ -3,6 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::future::{Either, select};
+use tokio::sync::oneshot;
+
 use super::pool::Nanos;
 use crate::engine::Engine;
 use crate::rt;
@@ -20,7 +23,9 @@ impl Engine {
         let leasing = self.opt_ins.leasing.get()?;
         self.with_leftovers(|knowledge, left| {
             let again = knowledge.leases.look(&self.core, leasing, left);
-            knowledge.leases.has_expiry_task &= again.is_some();
+            if again.is_none() {
+                knowledge.leases.expiry_task = None;
+            }
             again
         })
     }
@@ -28,19 +33,24 @@ impl Engine {
     /// Has a task end the leases in time, unless there is one. It does not keep alive a limiter
     /// that nobody else holds: what is leased then expires.
     pub(in crate::engine) fn start_lease_expiry(self: &Arc<Self>) {
+        let (lives, mut gone) = oneshot::channel();
         {
             let leases = &mut self.knowledge().leases;
-            if leases.has_expiry_task || !leases.is_out() {
+            if leases.expiry_task.is_some() || !leases.is_out() {
                 return;
             }
-            leases.has_expiry_task = true;
+            leases.expiry_task = Some(lives);
         }
         // Without the lock: a runtime that is ending drops the task at once, and its drop takes the
         // lock.
         let mut expiry = Expiry { engine: Arc::downgrade(self), is_done: false };
         self.core.spawn(async move {
             while let Some(at) = expiry.look() {
-                rt::sleep_until(at).await;
+                let timer = rt::sleep_until(at);
+                futures::pin_mut!(timer);
+                if let Either::Right(_) = select(timer, &mut gone).await {
+                    return;
+                }
             }
         });
     }
@@ -67,7 +77,7 @@ impl Drop for Expiry {
         if !self.is_done
             && let Some(engine) = self.engine.upgrade()
         {
-            engine.knowledge().leases.has_expiry_task = false;
+            engine.knowledge().leases.expiry_task = None;
         }
     }
 }

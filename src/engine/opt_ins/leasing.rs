@@ -101,7 +101,7 @@ impl Engine {
                 knowledge.leases.take_in(&leasing.pool, lease, self.core.nanos(), left);
             }
         }
-        knowledge.leases.is_out() && !knowledge.leases.has_expiry_task
+        knowledge.leases.is_out() && knowledge.leases.expiry_task.is_none()
     }
 
     /// Gives leases back for a request that the server has refused, if it would be granted with

@@ -19,7 +19,7 @@ fn arrive<W, A: Default>(
     request: Request,
     waker: W,
 ) -> Arrival {
-    if !queue.has_shared_answer() {
+    if queue.shared.is_empty() {
         queue.share_answer(A::default());
     }
     queue.arrive(now, request, &mut Some(waker))

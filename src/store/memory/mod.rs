@@ -155,6 +155,10 @@ impl Store for MemoryStore {
         ready(Ok(self.now()))
     }
 
+    fn is_in_process(&self) -> bool {
+        true
+    }
+
     fn within(&self, _: Duration) -> Box<dyn Store> {
         Box::new(self.clone())
     }
