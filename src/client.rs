@@ -88,7 +88,10 @@ impl Client {
     /// closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         if name.is_empty() {
-            return Err(Error::invalid(Operation::Limiter, "an empty name".to_owned()));
+            return Err(Error::invalid(
+                Operation::Limiter,
+                "an empty name: must have at least one character",
+            ));
         }
         if self.is_closed() {
             return Err(crate::engine::closed().of(Operation::Limiter, Some(name.into())));
@@ -205,7 +208,10 @@ impl Client {
     /// The keys of the limiter of this name.
     pub(crate) fn keys(&self, name: &str, operation: Operation) -> Result<Keys, Error> {
         if name.is_empty() {
-            return Err(Error::invalid(operation, "an empty name".to_owned()));
+            return Err(Error::invalid(
+                operation,
+                "an empty name: must have at least one character",
+            ));
         }
         Ok(Keys::new(&format!("{}{name}", self.0.key_prefix), &self.0.id))
     }

@@ -351,6 +351,7 @@ impl StdError for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.operation, &self.0.limiter) {
+            (Some(Operation::Limiter), Some(limiter)) => write!(f, "limiter {limiter:?}: ")?,
             (Some(operation), Some(limiter)) => write!(f, "{operation} of limiter {limiter:?}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
@@ -505,6 +506,11 @@ mod tests {
                     .with_server(Some("localhost:6379".into())),
                 "release of limiter \"api\": no answer from the server at localhost:6379 within \
                  the deadline; the call may have been carried out",
+            ),
+            (
+                Error::invalid(Operation::Limiter, "a lease of 0 permits")
+                    .of(Operation::Limiter, api()),
+                "limiter \"api\": a lease of 0 permits",
             ),
             (Error::invalid(Operation::Connect, "an empty name"), "connect: an empty name"),
         ] {
