@@ -479,6 +479,32 @@ mod tests {
     }
 
     #[test]
+    fn debug_shows_what_was_set_and_no_secret() {
+        let id = "0b1f4f0e-8c7e-4d6a-9d53-3a1f6f1f7c11";
+        let builder = Client::builder().id(id).key_prefix("shop:").clock(Clock::server());
+        let builder = builder.deadline(Duration::from_millis(250));
+        let shown = format!("{builder:?}");
+        for part in [id, "shop:", "Clock::server", "250ms"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let client = builder.connect_lazy("redis://user:secret@host:1234/0").unwrap();
+        let options = LimiterOptions::new().denial_memory(Duration::from_millis(70));
+        let options = options.lease(500, Duration::from_millis(100));
+        let limiter = client.limiter_with("api", options).unwrap();
+        let limiter = limiter.with_rate(crate::Rate::per_minute(77));
+        let (client, limiter) = (format!("{client:?}"), format!("{limiter:?}"));
+        for part in [id, "shop:", "Clock::server", "250ms", "host:1234"] {
+            assert!(client.contains(part), "{part}: {client}");
+        }
+        for part in ["api", id, "250ms", "77", "70ms", "500", "100ms"] {
+            assert!(limiter.contains(part), "{part}: {limiter}");
+        }
+        for shown in [client, limiter] {
+            assert!(!shown.contains("secret") && !shown.contains("user"), "{shown}");
+        }
+    }
+
+    #[test]
     fn a_busy_poll_has_a_bound() {
         let client =
             |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
