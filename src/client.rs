@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::engine::busy_poll::{self, BusyPoll};
 use crate::engine::{Core, Engine, Tasks};
-use crate::error::{Error, Failure, Operation};
+use crate::error::{Error, Operation};
 use crate::limiter::{RateLimiter, checked_deadline};
 use crate::options::LimiterOptions;
 use crate::store::Store;
@@ -84,14 +84,14 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the name is empty; [`Error::Closed`] where the client is
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the name is empty; [`ErrorKind::Closed`](crate::ErrorKind::Closed) where the client is
     /// closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         if name.is_empty() {
             return Err(Error::invalid(Operation::Limiter, "an empty name".to_owned()));
         }
         if self.is_closed() {
-            return Err(crate::engine::closed().into_error(Operation::Limiter, Some(name.into())));
+            return Err(crate::engine::closed().of(Operation::Limiter, Some(name.into())));
         }
         let mut limiters = self.0.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let engine = match limiters.by_name.get(name) {
@@ -117,7 +117,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for an option out of its range, and for one that the name has
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an option out of its range, and for one that the name has
     /// otherwise; else as [`limiter`].
     ///
     /// [`limiter`]: Client::limiter
@@ -127,16 +127,16 @@ impl Client {
         Ok(limiter)
     }
 
-    /// Makes all calls that wait ask again at once: for a [manual clock](Clock::manual) that was
-    /// set, or permits known to have come back elsewhere.
-    pub fn ask_again(&self) {
+    /// Makes all waiting calls check again at once: after a [manual clock](Clock::manual) was set,
+    /// or if permits are known to have come back elsewhere.
+    pub fn recheck_waiters(&self) {
         for engine in self.engines() {
             engine.clock_was_set();
             engine.ask_again();
         }
     }
 
-    /// Ends this client: calls that wait fail with [`Error::Closed`], as do later ones; calls in
+    /// Ends this client: calls that wait fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed), as do later ones; calls in
     /// flight and permits on their way back, leased ones included, are awaited, for the client's deadline at most.
     ///
     /// A client that is dropped without it leaves nothing behind but permits that were not given
@@ -274,9 +274,9 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for an address that is none, an id that is no UUID, a deadline
-    /// of zero, a busy poll of more than 1 ms; [`Error::Unavailable`], [`Error::Timeout`] and
-    /// [`Error::Auth`] for the server.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none, an id that is no UUID, a deadline
+    /// of zero, a busy poll of more than 1 ms; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and
+    /// [`ErrorKind::Auth`](crate::ErrorKind::Auth) for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         self.check()?;
         let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
@@ -288,7 +288,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`], as [`connect`](Self::connect).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as [`connect`](Self::connect).
     pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
         let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
         self.build(Arc::new(store))
@@ -304,7 +304,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for an id that is no UUID, a deadline of zero, a busy poll of
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is no UUID, a deadline of zero, a busy poll of
     /// more than 1 ms.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Arc::new(store.0.clone()))
@@ -401,8 +401,8 @@ impl fmt::Debug for InProcessStore {
     }
 }
 
-fn connect_error(failure: Failure) -> Error {
-    failure.into_error(Operation::Connect, None)
+fn connect_error(failure: Error) -> Error {
+    failure.of(Operation::Connect, None)
 }
 
 fn is_uuid(id: &str) -> bool {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::engine::cell::{Cell, Decided};
 use crate::engine::pool::{LeaseNumber, Taken};
-use crate::error::{Error, Execution, Failure, FailureKind, Operation};
+use crate::error::{Error, Execution, Operation};
 use crate::rate::Rate;
 use crate::store::Wait;
 
 /// The answer to [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire).
 #[derive(Debug)]
-#[must_use = "a denial must be obeyed"]
+#[must_use = "the permits may have been denied: match on it, or check `is_granted`"]
 pub enum Decision {
     /// The permits were taken.
     Granted(Grant),
@@ -64,7 +64,6 @@ pub enum DecidedBy {
 ///
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives
 /// back what was not used.
-#[must_use = "a grant that is dropped is spent"]
 pub struct Grant {
     source: Source,
     permits: u64,
@@ -154,7 +153,7 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where `permits` is more than [`permits`](Grant::permits) says.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where `permits` is more than [`permits`](Grant::permits) says.
     /// Where the server could not be reached ([`Error::execution`] is not
     /// [`Execution::Unknown`](crate::Execution::Unknown)) the grant is as it was, and the refund
     /// can be tried again; where the outcome is unknown the permits count as given back, and are
@@ -166,10 +165,7 @@ impl Grant {
     pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
         if permits > self.permits() {
             let detail = format!("a refund of {permits} permits; the grant has {}", self.permits());
-            return Err(self.error(Failure::new(
-                FailureKind::InvalidArgument(detail),
-                Execution::NotExecuted,
-            )));
+            return Err(self.error(Error::invalid(Operation::Refund, detail)));
         }
         if permits == 0 {
             return Ok(0);
@@ -185,15 +181,18 @@ impl Grant {
             }
         };
         answer.map_err(|failure| {
-            if failure.execution != Execution::Unknown {
+            if failure.execution() != Execution::Unknown {
                 self.returned -= permits;
             }
             self.error(failure)
         })
     }
 
-    fn error(&self, failure: Failure) -> Error {
-        failure.into_error(Operation::Refund, Some(self.source.engine().name.clone()))
+    fn error(&self, failure: Error) -> Error {
+        let engine = self.source.engine();
+        failure
+            .of(Operation::Refund, Some(engine.name.clone()))
+            .with_server(engine.core.store.address())
     }
 
     /// Gives back all that is left of this grant: [`refund`](Grant::refund) of all of it.

@@ -51,8 +51,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether carrying it out twice is as good as once.
-    pub(crate) fn changes_nothing(self) -> bool {
+    /// Whether carrying it out twice is the same as once.
+    pub(crate) fn is_idempotent(self) -> bool {
         matches!(
             self,
             Operation::AvailablePermits
@@ -96,240 +96,458 @@ impl fmt::Display for Operation {
 /// Whether a call that failed was carried out on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Execution {
-    /// It was, and the failure is its answer; a refusal such as [`Error::NotInitialized`] wrote
-    /// nothing.
+    /// It was, and the error is its answer. A refusal such as [`ErrorKind::NotInitialized`] has
+    /// written nothing.
     Executed,
     /// It was not: nothing was sent, or the server refused it before it ran.
     NotExecuted,
     /// It was sent and no answer came: it may have been carried out, or may be yet. Permits that an
-    /// acquire may have taken so are given back in the background, for ten seconds at most; what
-    /// does not come back then is free within an interval.
+    /// acquire may have taken this way are given back in the background, for ten seconds at most;
+    /// what cannot be given back by then is free again within an interval.
     Unknown,
 }
 
-/// Where an error comes from: the limiter, the operation, and what became of the call.
-#[derive(Clone, Debug)]
-pub struct Context {
-    limiter: Option<Arc<str>>,
-    operation: Operation,
-    execution: Execution,
+/// What kind of error it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no limiter of this name, or it lacks its rate, its interval or its mode.
+    NotInitialized,
+    /// More permits were requested at once than the rate grants in an interval: waiting cannot
+    /// help.
+    ExceedsRate {
+        /// The permits that were requested.
+        requested: u64,
+        /// The rate in force, in permits per interval.
+        rate: u64,
+    },
+    /// An argument is out of its range, or an option does not fit the limiter.
+    InvalidArgument,
+    /// The log holds live entries in the format of a Redisson older than 3.17.0, or of something
+    /// else. Nothing was written. The error ends by itself when those entries expire.
+    ForeignEntry,
+    /// One of the limiter's keys holds a value of another type.
+    WrongType,
+    /// The limiter's hash cannot be read: a field is missing, is not a number, or is out of range.
+    CorruptState,
+    /// The server refused the credentials, or they do not permit the command.
+    Auth,
+    /// The server cannot be reached, or cannot carry out writes at present.
+    Unavailable,
+    /// No answer came within the operation's deadline.
+    Timeout,
+    /// The client was closed before the call, or while it waited.
+    Closed,
+    /// The server, or a proxy in front of it, answered something else.
+    Server,
 }
 
-/// What another library or the operating system said.
-pub type Cause = Arc<dyn StdError + Send + Sync>;
-
-/// The error of every operation of this crate, by kind.
+/// The error of every operation of this crate.
 ///
-/// A denial is not an error: it is a [`Denial`](crate::Denial) with the time after which a call
-/// can succeed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no limiter of this name, or it lacks its rate, its interval or its mode.
-    #[error("{context}: the rate limiter is not initialized ({detail})")]
-    NotInitialized {
-        /// What is missing.
-        detail: String,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// More permits were asked for at once than the rate gives an interval: no wait can help.
-    #[error("{context}: {requested} permits asked for at once, the rate is {rate} an interval")]
-    ExceedsRate {
-        /// The permits asked for.
-        requested: u64,
-        /// The rate in force, in permits an interval.
-        rate: u64,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// An argument out of its range. Nothing was sent.
-    #[error("{context}: {detail}")]
-    InvalidArgument {
-        /// What was given, and what is allowed.
-        detail: String,
-        /// The cause, where another library or the operating system gave one.
-        source: Option<Cause>,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// The log holds live entries in the format of a Redisson older than 3.17.0 (or of no
-    /// Redisson). Nothing was written. It ends by itself when the entries expire.
-    #[error("{context}: {detail}")]
-    ForeignEntry {
-        /// The releases that write such entries.
-        detail: String,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// A key of another type stands under one of the limiter's names.
-    #[error("{context}: a key of the limiter holds another type")]
-    WrongType {
-        /// The cause, where another library or the operating system gave one.
-        source: Option<Cause>,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// The limiter's hash cannot be read: a field that is missing beside others, no number, or
-    /// out of range.
-    #[error("{context}: the limiter's hash cannot be read ({detail})")]
-    CorruptState {
-        /// The field, what it holds, and what is allowed.
-        detail: String,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// The server refused the credentials, or the rights they give.
-    #[error("{context}: the server refused the credentials or the command")]
-    Auth {
-        /// The cause, where another library or the operating system gave one.
-        source: Option<Cause>,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// The server cannot be reached, or cannot carry out writes now.
-    #[error("{context}: the server is unavailable")]
-    Unavailable {
-        /// The cause, where another library or the operating system gave one.
-        source: Option<Cause>,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// No answer came within the operation's deadline.
-    #[error("{context}: no answer within the deadline")]
-    Timeout {
-        /// The cause, where another library or the operating system gave one.
-        source: Option<Cause>,
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// The client was closed while the call waited, or before it.
-    #[error("{context}: the client is closed")]
-    Closed {
-        /// Where it happened.
-        context: Box<Context>,
-    },
-    /// The server, or what stands before it, answered something else.
-    #[error("{context}: {detail}")]
-    Server {
-        /// What it answered.
-        detail: String,
-        /// The cause, where another library or the operating system gave one.
-        source: Option<Cause>,
-        /// Where it happened.
-        context: Box<Context>,
-    },
+/// A denial is not an error: it is a [`Denial`](crate::Denial), which says after how long a call
+/// can succeed. An error means that no decision could be made.
+///
+/// What a program needs is in [`kind`](Error::kind), [`execution`](Error::execution) and
+/// [`is_transient`](Error::is_transient). What a person needs is in the text: the operation, the
+/// limiter, the server's address (never its credentials), the cause, and what to do.
+///
+/// ```
+/// use redisson_rate_limiter::{Client, ErrorKind, InProcessStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// let client = Client::builder().in_process(&InProcessStore::new())?;
+/// let error = client.limiter("api")?.try_acquire_now(1).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::NotInitialized);
+/// assert!(!error.is_transient());
+/// assert_eq!(
+///     error.to_string(),
+///     "acquire of limiter \"api\": not initialized (rate, interval and type are missing): \
+///      call `try_set_rate`, or give the handle a rate with `with_rate`"
+/// );
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The cause
+///
+/// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
+/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is what lies beneath
+/// it and has not been said yet, so that a report which prints the whole chain does not repeat
+/// itself.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+/// A pointer away, as results with errors are handed from function to function in the hot path.
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    execution: Execution,
+    operation: Option<Operation>,
+    limiter: Option<Arc<str>>,
+    /// The server's address, without credentials.
+    server: Option<Arc<str>>,
+    /// What was found or given, and what is allowed.
+    detail: Option<Box<str>>,
+    cause: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
-    /// The name of the limiter (without the client's prefix), where one was named.
-    pub fn limiter(&self) -> Option<&str> {
-        self.context().limiter.as_deref()
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
     }
 
     /// The operation that failed.
     pub fn operation(&self) -> Operation {
-        self.context().operation
+        debug_assert!(self.0.operation.is_some(), "an error that left the crate without `of`");
+        self.0.operation.unwrap_or(Operation::Limiter)
+    }
+
+    /// The name of the limiter (without the client's prefix), if the operation was one of a
+    /// limiter.
+    pub fn limiter(&self) -> Option<&str> {
+        self.0.limiter.as_deref()
     }
 
     /// Whether the call was carried out.
     pub fn execution(&self) -> Execution {
-        self.context().execution
+        self.0.execution
     }
 
-    fn context(&self) -> &Context {
-        match self {
-            Error::NotInitialized { context, .. }
-            | Error::ExceedsRate { context, .. }
-            | Error::InvalidArgument { context, .. }
-            | Error::ForeignEntry { context, .. }
-            | Error::WrongType { context, .. }
-            | Error::CorruptState { context, .. }
-            | Error::Auth { context, .. }
-            | Error::Unavailable { context, .. }
-            | Error::Timeout { context, .. }
-            | Error::Closed { context }
-            | Error::Server { context, .. } => context,
-        }
+    /// Whether trying again is useful and safe: useful, as the server was away or slow
+    /// ([`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]); safe, as the call was not carried out,
+    /// or carrying it out twice does no harm.
+    ///
+    /// With an [unknown](Execution::Unknown) outcome this is true of the operations that only read,
+    /// and of an acquire: what the first call may have taken is given back, or expires, so that the
+    /// limit holds. It is false of those that write otherwise, such as `release` and `set_rate`.
+    pub fn is_transient(&self) -> bool {
+        let is_harmless = || {
+            self.0.operation.is_some_and(|operation| {
+                operation.is_idempotent() || operation == Operation::Acquire
+            })
+        };
+        self.may_be_retried() && (self.0.execution == Execution::NotExecuted || is_harmless())
     }
 
-    /// An argument refused before anything is sent.
-    pub(crate) fn invalid(operation: Operation, detail: String) -> Self {
-        Failure::new(FailureKind::InvalidArgument(detail), Execution::NotExecuted)
-            .into_error(operation, None)
-    }
-}
-
-impl fmt::Display for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.limiter {
-            Some(limiter) => write!(f, "{} of limiter {limiter:?}", self.operation),
-            None => write!(f, "{}", self.operation),
-        }
-    }
-}
-
-/// An [`Error`] before it is known whose it is: what a store answers. One failure can become the
-/// error of many callers.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
-    pub(crate) execution: Execution,
-    pub(crate) source: Option<Cause>,
-}
-
-/// The kinds of [`Error`], with what each says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    NotInitialized(String),
-    ExceedsRate { requested: u64, rate: u64 },
-    InvalidArgument(String),
-    ForeignEntry(String),
-    WrongType,
-    CorruptState(String),
-    Auth,
-    Unavailable,
-    Timeout,
-    Closed,
-    Server(String),
-}
-
-impl Failure {
-    pub(crate) fn new(kind: FailureKind, execution: Execution) -> Self {
-        Failure { kind, execution, source: None }
+    /// The cause, if another library or the operating system gave one. Its text is part of this
+    /// error's.
+    pub fn get_ref(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.0.cause.as_deref()
     }
 
-    pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+    /// What a store or the engine answers; [`of`](Error::of) completes it.
+    pub(crate) fn new(kind: ErrorKind, execution: Execution) -> Self {
+        Error(Arc::new(Inner {
+            kind,
+            execution,
+            operation: None,
+            limiter: None,
+            server: None,
+            detail: None,
+            cause: None,
+        }))
+    }
+
+    /// An argument that is refused before anything is sent.
+    pub(crate) fn invalid(operation: Operation, detail: impl Into<String>) -> Self {
+        Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted)
+            .with_detail(detail)
+            .of(operation, None)
+    }
+
+    /// Says what was found or given, and what is allowed.
+    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.inner().detail = Some(detail.into().into());
         self
     }
 
-    /// Whether another attempt may fare better: the server was away, or did not answer in time.
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self.kind, FailureKind::Unavailable | FailureKind::Timeout)
-            && self.execution != Execution::Executed
+    pub(crate) fn with_source(mut self, cause: impl StdError + Send + Sync + 'static) -> Self {
+        self.inner().cause = Some(Arc::new(cause));
+        self
     }
 
-    /// The error of a caller.
-    pub(crate) fn into_error(self, operation: Operation, limiter: Option<Arc<str>>) -> Error {
-        let Failure { kind, execution, source } = self;
-        let context = Box::new(Context { limiter, operation, execution });
-        match kind {
-            FailureKind::NotInitialized(detail) => Error::NotInitialized { detail, context },
-            FailureKind::ExceedsRate { requested, rate } => {
-                Error::ExceedsRate { requested, rate, context }
-            }
-            FailureKind::InvalidArgument(detail) => {
-                Error::InvalidArgument { detail, source, context }
-            }
-            FailureKind::ForeignEntry(detail) => Error::ForeignEntry { detail, context },
-            FailureKind::WrongType => Error::WrongType { source, context },
-            FailureKind::CorruptState(detail) => Error::CorruptState { detail, context },
-            FailureKind::Auth => Error::Auth { source, context },
-            FailureKind::Unavailable => Error::Unavailable { source, context },
-            FailureKind::Timeout => Error::Timeout { source, context },
-            FailureKind::Closed => Error::Closed { context },
-            FailureKind::Server(detail) => Error::Server { detail, source, context },
+    pub(crate) fn with_execution(mut self, execution: Execution) -> Self {
+        if self.0.execution != execution {
+            self.inner().execution = execution;
         }
+        self
+    }
+
+    /// Names the server, if the error is one of reaching it.
+    pub(crate) fn with_server(mut self, server: Option<Arc<str>>) -> Self {
+        let names_server =
+            matches!(self.0.kind, ErrorKind::Auth | ErrorKind::Unavailable | ErrorKind::Timeout);
+        if names_server && self.0.server.is_none() && server.is_some() {
+            self.inner().server = server;
+        }
+        self
+    }
+
+    /// Says what failed: done once, where the operation and the limiter are known.
+    pub(crate) fn of(mut self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
+        let inner = self.inner();
+        inner.operation = Some(operation);
+        inner.limiter = limiter;
+        self
+    }
+
+    /// Whether another attempt at the very same call (under the same id) may fare better: the
+    /// server was away, or did not answer in time.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
+            && self.0.execution != Execution::Executed
+    }
+
+    #[cfg(test)]
+    pub(crate) fn detail(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
+    /// One failure can be the error of many callers, each with its own operation.
+    fn inner(&mut self) -> &mut Inner {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        let said = self.to_string();
+        let mut next = self.0.cause.as_ref()?.source();
+        while let Some(error) = next {
+            if !said.contains(&error.to_string()) {
+                return Some(error);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.operation, &self.0.limiter) {
+            (Some(operation), Some(limiter)) => write!(f, "{operation} of limiter {limiter:?}: ")?,
+            (Some(operation), None) => write!(f, "{operation}: ")?,
+            (None, _) => {}
+        }
+        f.write_str(&self.0.message())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.0.kind);
+        if let Some(operation) = self.0.operation {
+            debug.field("operation", &operation);
+        }
+        if let Some(limiter) = &self.0.limiter {
+            debug.field("limiter", limiter);
+        }
+        debug.field("execution", &self.0.execution).field("message", &self.0.message()).finish()
+    }
+}
+
+impl Inner {
+    /// The fault, what was asked, what is allowed, the cause, what to do.
+    fn message(&self) -> String {
+        let mut text = self.fault();
+        if let Some(cause) = &self.cause {
+            let cause = cause.to_string();
+            if !text.contains(&cause) {
+                text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+            }
+        }
+        if self.execution == Execution::Unknown
+            && self.operation.is_some_and(|operation| !operation.is_idempotent())
+        {
+            text.push_str("; the call may have been carried out");
+        }
+        match self.advice() {
+            Some(advice) => format!("{text}: {advice}"),
+            None => text,
+        }
+    }
+
+    fn fault(&self) -> String {
+        let detail = self.detail.as_deref();
+        let in_brackets = detail.map_or(String::new(), |detail| format!(" ({detail})"));
+        let after_colon = detail.map_or(String::new(), |detail| format!(": {detail}"));
+        let at = self.server.as_ref().map_or(String::new(), |server| format!(" at {server}"));
+        match self.kind {
+            ErrorKind::NotInitialized => format!("not initialized{in_brackets}"),
+            ErrorKind::ExceedsRate { requested, rate } => {
+                format!(
+                    "{requested} permits requested at once, but the rate is {rate} per interval"
+                )
+            }
+            ErrorKind::WrongType => {
+                format!("one of the limiter's keys holds a value of another type{after_colon}")
+            }
+            ErrorKind::CorruptState => format!("the limiter's hash cannot be read{in_brackets}"),
+            ErrorKind::Auth => {
+                format!("the server{at} refused the credentials or the command{after_colon}")
+            }
+            ErrorKind::Unavailable => format!("the server{at} is unavailable{after_colon}"),
+            ErrorKind::Timeout => {
+                let from = if at.is_empty() { at } else { format!(" from the server{at}") };
+                format!("no answer{from} within the deadline{after_colon}")
+            }
+            ErrorKind::Closed => format!("the client is closed{after_colon}"),
+            ErrorKind::InvalidArgument | ErrorKind::ForeignEntry | ErrorKind::Server => {
+                detail.unwrap_or_default().to_owned()
+            }
+        }
+    }
+
+    fn advice(&self) -> Option<String> {
+        match self.kind {
+            ErrorKind::NotInitialized if self.operation != Some(Operation::Rename) => {
+                Some("call `try_set_rate`, or give the handle a rate with `with_rate`".to_owned())
+            }
+            ErrorKind::ExceedsRate { rate, .. } => {
+                Some(format!("request at most {rate}, or raise the rate"))
+            }
+            ErrorKind::WrongType => {
+                Some("choose another name or key prefix, or delete that key".to_owned())
+            }
+            ErrorKind::CorruptState => Some("call `set_rate` to write the rate anew".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn api() -> Option<Arc<str>> {
+        Some("api".into())
+    }
+
+    fn refused() -> io::Error {
+        io::Error::from(io::ErrorKind::ConnectionRefused)
+    }
+
+    fn unavailable(execution: Execution) -> Error {
+        Error::new(ErrorKind::Unavailable, execution)
+    }
+
+    /// An error of another library, over one of the operating system.
+    #[derive(Debug)]
+    struct Wrapper {
+        text: &'static str,
+        inner: io::Error,
+    }
+
+    impl fmt::Display for Wrapper {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.text)
+        }
+    }
+
+    impl StdError for Wrapper {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.inner)
+        }
+    }
+
+    #[test]
+    fn the_text_says_what_failed_and_what_to_do() {
+        let executed = |kind| Error::new(kind, Execution::Executed).of(Operation::Acquire, api());
+        for (error, text) in [
+            (
+                executed(ErrorKind::NotInitialized),
+                "acquire of limiter \"api\": not initialized: call `try_set_rate`, or give the \
+                 handle a rate with `with_rate`",
+            ),
+            (
+                executed(ErrorKind::ExceedsRate { requested: 11, rate: 10 }),
+                "acquire of limiter \"api\": 11 permits requested at once, but the rate is 10 per \
+                 interval: request at most 10, or raise the rate",
+            ),
+            (
+                executed(ErrorKind::CorruptState).with_detail("rate is \"many\""),
+                "acquire of limiter \"api\": the limiter's hash cannot be read (rate is \"many\"): \
+                 call `set_rate` to write the rate anew",
+            ),
+            (
+                Error::new(ErrorKind::Timeout, Execution::Unknown)
+                    .of(Operation::Release, api())
+                    .with_server(Some("localhost:6379".into())),
+                "release of limiter \"api\": no answer from the server at localhost:6379 within \
+                 the deadline; the call may have been carried out",
+            ),
+            (Error::invalid(Operation::Connect, "an empty name"), "connect: an empty name"),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_text_names_the_server_and_the_cause_once() {
+        let error = unavailable(Execution::NotExecuted)
+            .with_source(refused())
+            .of(Operation::Connect, None)
+            .with_server(Some("10.0.0.1:6379".into()));
+        let text = "connect: the server at 10.0.0.1:6379 is unavailable: connection refused";
+        assert_eq!(error.to_string(), text);
+        assert!(error.get_ref().unwrap().is::<io::Error>());
+        assert!(error.source().is_none(), "the text has said it");
+        let shown = format!("{error:?}");
+        assert!(
+            shown.contains("kind: Unavailable") && shown.contains(text.split_once(": ").unwrap().1)
+        );
+
+        // What the cause does not say lies beneath it.
+        let quiet = Wrapper { text: "the handshake failed", inner: refused() };
+        let error = unavailable(Execution::NotExecuted).with_source(quiet);
+        assert!(error.to_string().ends_with("is unavailable: the handshake failed"));
+        assert_eq!(error.source().unwrap().to_string(), refused().to_string());
+        let loud = Wrapper { text: "connecting: connection refused", inner: refused() };
+        assert!(unavailable(Execution::NotExecuted).with_source(loud).source().is_none());
+        // An error that is not one of reaching the server does not name it.
+        let error = Error::invalid(Operation::Limiter, "no").with_server(Some("10.0.0.1".into()));
+        assert_eq!(error.to_string(), "limiter: no");
+    }
+
+    #[test]
+    fn an_error_is_transient_if_trying_again_is_safe_and_useful() {
+        use Execution::{Executed, NotExecuted, Unknown};
+        let is_transient = |kind, execution, operation| {
+            Error::new(kind, execution).of(operation, api()).is_transient()
+        };
+        for kind in [ErrorKind::Unavailable, ErrorKind::Timeout] {
+            assert!(is_transient(kind, NotExecuted, Operation::Release));
+            assert!(!is_transient(kind, Unknown, Operation::Release));
+            assert!(!is_transient(kind, Unknown, Operation::SetRate));
+            assert!(is_transient(kind, Unknown, Operation::Peek));
+            assert!(is_transient(kind, Unknown, Operation::Acquire));
+            assert!(!is_transient(kind, Executed, Operation::Peek));
+        }
+        for kind in
+            [ErrorKind::Auth, ErrorKind::Closed, ErrorKind::Server, ErrorKind::NotInitialized]
+        {
+            assert!(!is_transient(kind, NotExecuted, Operation::Acquire), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_pointer() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+        assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_clone_gets_an_operation_of_its_own() {
+        let shared = Error::new(ErrorKind::Timeout, Execution::Unknown);
+        let one = shared.clone().of(Operation::Acquire, api());
+        let other = shared.of(Operation::Peek, None);
+        assert_eq!((one.operation(), one.limiter()), (Operation::Acquire, Some("api")));
+        assert_eq!((other.operation(), other.limiter()), (Operation::Peek, None));
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::acquire::Acquire;
 use crate::engine::local::Local;
 use crate::engine::pool::Taken;
 use crate::engine::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Verdict, micros};
-use crate::error::{Error, Execution, Failure, FailureKind, Operation};
+use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request, Time};
 use crate::rate::{MAX_EXACT, Rate};
@@ -95,7 +95,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a deadline of zero.
+    /// [`ErrorKind::InvalidArgument`] for a deadline of zero.
     pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
         self.deadline = checked_deadline(deadline, Operation::Limiter)?;
         Ok(self)
@@ -110,12 +110,12 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where `permits` is not in 1..=2^32−1 (nothing is sent),
-    /// [`Error::ExceedsRate`] where it is more than the rate, [`Error::NotInitialized`] where
-    /// there is no limiter and this handle carries no rate; [`Error::ForeignEntry`],
-    /// [`Error::WrongType`] and [`Error::CorruptState`] where what stands on the server cannot be
-    /// read; [`Error::Unavailable`], [`Error::Timeout`], [`Error::Auth`] and [`Error::Server`] for
-    /// the server; [`Error::Closed`] for a closed client. A lost answer is asked for again under
+    /// [`ErrorKind::InvalidArgument`] where `permits` is not in 1..=2^32−1 (nothing is sent),
+    /// [`ErrorKind::ExceedsRate`] where it is more than the rate, [`ErrorKind::NotInitialized`] where
+    /// there is no limiter and this handle carries no rate; [`ErrorKind::ForeignEntry`],
+    /// [`ErrorKind::WrongType`] and [`ErrorKind::CorruptState`] where what stands on the server cannot be
+    /// read; [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] and [`ErrorKind::Server`] for
+    /// the server; [`ErrorKind::Closed`] for a closed client. A lost answer is asked for again under
     /// the same id, and counts once.
     ///
     /// # Cancel safety
@@ -246,8 +246,8 @@ impl RateLimiter {
             }
             Verdict::Call(cell, Outcome::ExceedsRate) => {
                 let rate = cell.decided().map_or(0, |decided| decided.rate.permits());
-                let kind = FailureKind::ExceedsRate { requested: permits, rate };
-                Err(self.error(Operation::Acquire, Failure::new(kind, Execution::Executed)))
+                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+                Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
             }
             Verdict::Call(cell, Outcome::Refused(wait) | Outcome::Waiting(wait)) => {
                 let rate = cell.decided().map(|decided| decided.rate);
@@ -260,7 +260,7 @@ impl RateLimiter {
                 let (wait, rate) = *refused;
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
-            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, *failure)),
+            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),
         }
     }
 
@@ -295,7 +295,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where `permits` is over 2^53; else as
+    /// [`ErrorKind::InvalidArgument`] where `permits` is over 2^53; else as
     /// [`try_acquire`](Self::try_acquire). It is not attempted again once it may have been carried
     /// out: the error then says [`Execution::Unknown`].
     ///
@@ -349,8 +349,8 @@ impl RateLimiter {
         let reply = self.ask(Operation::Peek, || store.peek(&self.engine.keys, call)).await?;
         let rate = reply.rate.permits();
         if permits > rate {
-            let kind = FailureKind::ExceedsRate { requested: permits, rate };
-            return Err(self.error(Operation::Peek, Failure::new(kind, Execution::Executed)));
+            let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+            return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
         }
         Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
     }
@@ -368,8 +368,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::CorruptState`] where a hash with a mode but no rate or interval stands there;
-    /// [`Error::WrongType`]; and those of the server.
+    /// [`ErrorKind::CorruptState`] where a hash with a mode but no rate or interval stands there;
+    /// [`ErrorKind::WrongType`]; and those of the server.
     ///
     /// # Cancel safety
     ///
@@ -385,12 +385,11 @@ impl RateLimiter {
         Ok(set)
     }
 
-    /// Sets the rate, whatever it was, and forgets what has been granted under the new rate's
-    /// mode. Redisson's `setRate(mode, rate, interval, keepAlive)`.
+    /// Sets the rate, whatever it was, and forgets what has been granted in the new rate's mode. Redisson's `setRate(mode, rate, interval, keepAlive)`.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongType`], and those of the server.
+    /// [`ErrorKind::WrongType`], and those of the server.
     ///
     /// # Cancel safety
     ///
@@ -399,23 +398,23 @@ impl RateLimiter {
         self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
     }
 
-    /// As [`set_rate`](Self::set_rate), and says what becomes of the grants so far: kept (then
-    /// what they leave of the new rate is available), or forgotten; a change of mode forgets them
-    /// in either case. Redisson's `setRate(RateLimiterArgs)`.
+    /// Sets the rate as [`set_rate`](Self::set_rate) does, and either keeps the usage so far (then
+    /// the rest of the new rate is available) or resets it. A change of mode resets it in either
+    /// case. Redisson's `setRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
-    /// As [`set_rate`](Self::set_rate), and [`Error::ForeignEntry`].
+    /// As [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`].
     ///
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn set_rate_with(&self, rate: Rate, state: State) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, state.into()).await.map(drop)
+    pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
+        self.store_rate(Operation::SetRate, rate, false, usage.into()).await.map(drop)
     }
 
-    /// Changes the rate of a limiter that exists; answers false, and does nothing, where there is
-    /// none. Redisson's `updateRate(RateLimiterArgs)`.
+    /// Changes the rate of an existing limiter; answers false, and does nothing, if there is none.
+    /// Redisson's `updateRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
@@ -424,8 +423,8 @@ impl RateLimiter {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    pub async fn update_rate(&self, rate: Rate, state: State) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, true, state.into()).await
+    pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
+        self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
     }
 
     async fn store_rate(
@@ -450,7 +449,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::CorruptState`], [`Error::WrongType`], and those of the server.
+    /// [`ErrorKind::CorruptState`], [`ErrorKind::WrongType`], and those of the server.
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
         self.ask(Operation::Config, || self.engine.core.store.config(&self.engine.keys)).await
     }
@@ -467,11 +466,11 @@ impl RateLimiter {
             let failure = match tokio::time::timeout_at(deadline, call()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::new(FailureKind::Timeout, Execution::Unknown),
+                Err(_) => Error::new(ErrorKind::Timeout, Execution::Unknown),
             };
-            let again = failure.is_passing()
-                && (failure.execution == Execution::NotExecuted || operation.changes_nothing());
-            if failure.execution == Execution::Unknown && !operation.changes_nothing() {
+            let again = failure.may_be_retried()
+                && (failure.execution() == Execution::NotExecuted || operation.is_idempotent());
+            if failure.execution() == Execution::Unknown && !operation.is_idempotent() {
                 self.engine.forget_seen_rate();
             }
             if !again || Instant::now() + pause >= deadline {
@@ -482,13 +481,14 @@ impl RateLimiter {
         }
     }
 
-    fn error(&self, operation: Operation, failure: Failure) -> Error {
-        failure.into_error(operation, Some(self.engine.name.clone()))
+    fn error(&self, operation: Operation, failure: Error) -> Error {
+        failure
+            .of(operation, Some(self.engine.name.clone()))
+            .with_server(self.engine.core.store.address())
     }
 
     fn invalid(&self, operation: Operation, detail: String) -> Error {
-        let kind = FailureKind::InvalidArgument(detail);
-        self.error(operation, Failure::new(kind, Execution::NotExecuted))
+        Error::invalid(operation, detail).of(operation, Some(self.engine.name.clone()))
     }
 }
 
@@ -517,20 +517,20 @@ pub(crate) fn checked_deadline(
     Ok(deadline)
 }
 
-/// What becomes of the grants so far when a rate is set: Redisson's `keepState`.
+/// What becomes of the usage so far when a rate is set: Redisson's `keepState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// They count against the new rate.
+pub enum Usage {
+    /// The permits granted in the last interval count against the new rate.
     Keep,
     /// They are forgotten: the whole new rate is available at once.
     Reset,
 }
 
-impl From<State> for StateRule {
-    fn from(state: State) -> Self {
-        match state {
-            State::Keep => StateRule::Keep,
-            State::Reset => StateRule::Drop,
+impl From<Usage> for StateRule {
+    fn from(usage: Usage) -> Self {
+        match usage {
+            Usage::Keep => StateRule::Keep,
+            Usage::Reset => StateRule::Drop,
         }
     }
 }

@@ -102,7 +102,7 @@ impl LimiterOptions {
     /// A denial is remembered until that wait is over, but never for more than `longest`: that is
     /// how long it can go unnoticed that permits have come back, or that the rate has been raised,
     /// by another process. What this client does itself (a refund, a release, a rate, a delete) is
-    /// noticed at once, as is [`Client::ask_again`](crate::Client::ask_again). A call that waits is
+    /// noticed at once, as is [`Client::recheck_waiters`](crate::Client::recheck_waiters). A call that waits is
     /// never answered from memory, nor does a denial behind a call that waits make one.
     ///
     /// Nothing is granted from memory, so that no limit is ever exceeded by it.

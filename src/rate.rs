@@ -49,7 +49,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the permits are not in 1..=2^53, or the interval is not a
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the permits are not in 1..=2^53, or the interval is not a
     /// whole number of milliseconds in 1..=2^53.
     pub fn new(mode: Mode, permits: u64, interval: Duration) -> Result<Self, Error> {
         if !(1..=MAX_EXACT).contains(&permits) {
@@ -85,7 +85,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the keep-alive is shorter than the interval, or not a
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the keep-alive is shorter than the interval, or not a
     /// whole number of milliseconds up to 2^53.
     pub fn with_keep_alive(self, keep_alive: Duration) -> Result<Self, Error> {
         let keep_alive_ms = whole_ms("a keep-alive", keep_alive)?;

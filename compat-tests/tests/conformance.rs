@@ -7,8 +7,9 @@ use std::time::Duration;
 use compat_tests::server::Server;
 use futures::future::join_all;
 use redisson_rate_limiter::{
-    Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, Error, Execution, ExpireCondition,
-    Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime, State,
+    Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, ErrorKind, Execution,
+    ExpireCondition, Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime,
+    Usage,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -112,7 +113,7 @@ async fn what_does_not_exist_is_not_initialized(world: World) {
         limiter.release(1).await.map(drop).unwrap_err(),
         limiter.rename("other").await.unwrap_err(),
     ] {
-        assert!(matches!(error, Error::NotInitialized { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
         assert_eq!(error.execution(), Execution::Executed);
         assert_eq!(error.limiter(), Some("none"));
     }
@@ -122,7 +123,7 @@ async fn what_does_not_exist_is_not_initialized(world: World) {
     assert!(!limiter.touch().await.unwrap());
     assert!(!limiter.expire(SECOND, None).await.unwrap());
     assert!(!limiter.clear_expire().await.unwrap());
-    assert!(!limiter.update_rate(rate(1), State::Keep).await.unwrap());
+    assert!(!limiter.update_rate(rate(1), Usage::Keep).await.unwrap());
     assert!(!limiter.exists().await.unwrap());
     assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::NoLimiter);
     assert_eq!(limiter.size_in_memory().await.unwrap(), 0);
@@ -140,7 +141,7 @@ async fn a_rate_is_set_once(world: World) {
 
 async fn bad_arguments_are_refused_before_anything_is_sent(world: World) {
     let client = world.client().await;
-    assert!(matches!(client.limiter(""), Err(Error::InvalidArgument { .. })));
+    assert_eq!(client.limiter("").unwrap_err().kind(), ErrorKind::InvalidArgument);
     let limiter = client.limiter("api").unwrap();
     for error in [
         limiter.try_acquire_now(0).await.map(drop).unwrap_err(),
@@ -150,7 +151,7 @@ async fn bad_arguments_are_refused_before_anything_is_sent(world: World) {
         limiter.expire(Duration::from_micros(1), None).await.map(drop).unwrap_err(),
         limiter.rename("").await.unwrap_err(),
     ] {
-        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert_eq!(error.execution(), Execution::NotExecuted);
     }
     assert_eq!(limiter.release(0).await.unwrap(), 0);
@@ -177,9 +178,9 @@ async fn more_than_the_rate_is_an_error_of_its_own(world: World) {
     let limiter = world.limiter().await;
     let (big, small) = futures::join!(limiter.try_acquire_now(11), limiter.try_acquire_now(10));
     let error = big.unwrap_err();
-    assert!(matches!(error, Error::ExceedsRate { requested: 11, rate: 10, .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 11, rate: 10 }, "{error}");
     assert!(small.unwrap().is_granted());
-    assert!(matches!(limiter.peek(11).await, Err(Error::ExceedsRate { .. })));
+    assert!(matches!(limiter.peek(11).await.unwrap_err().kind(), ErrorKind::ExceedsRate { .. }));
 }
 
 async fn merged_calls_get_what_they_would_get_one_by_one(world: World) {
@@ -217,7 +218,7 @@ async fn a_refund_gives_back_what_its_grant_took(world: World) {
     assert_eq!((one.permits(), left(&limiter).await), (3, 1));
     assert_eq!(one.refund(1).await.unwrap(), 1);
     assert_eq!((one.permits(), left(&limiter).await), (2, 2));
-    assert!(matches!(one.refund(4).await, Err(Error::InvalidArgument { .. })));
+    assert_eq!(one.refund(4).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(one.refund_all().await.unwrap(), 2);
     assert_eq!(one.refund_all().await.unwrap(), 0);
     assert_eq!(left(&limiter).await, 4);
@@ -256,7 +257,7 @@ async fn release_takes_the_oldest_grants_out(world: World) {
 async fn a_lower_rate_counts_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 8).await;
-    assert!(limiter.update_rate(rate(5), State::Keep).await.unwrap());
+    assert!(limiter.update_rate(rate(5), Usage::Keep).await.unwrap());
     assert_eq!(left(&limiter).await, 0);
     assert_eq!(denied(&limiter, 1).await.retry_after(), SECOND);
     world.pass(1000);
@@ -266,21 +267,21 @@ async fn a_lower_rate_counts_at_once(world: World) {
 async fn a_higher_rate_counts_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 8).await;
-    assert!(limiter.update_rate(rate(20), State::Keep).await.unwrap());
+    assert!(limiter.update_rate(rate(20), Usage::Keep).await.unwrap());
     assert_eq!(left(&limiter).await, 12);
     limiter.set_rate(rate(7)).await.unwrap();
     assert_eq!(left(&limiter).await, 7);
     let _spent = granted(&limiter, 7).await;
-    limiter.set_rate_with(rate(9), State::Keep).await.unwrap();
+    limiter.set_rate_with(rate(9), Usage::Keep).await.unwrap();
     assert_eq!(left(&limiter).await, 2);
-    limiter.set_rate_with(rate(9), State::Reset).await.unwrap();
+    limiter.set_rate_with(rate(9), Usage::Reset).await.unwrap();
     assert_eq!(left(&limiter).await, 9);
 }
 
 async fn another_clients_rate_is_noticed(world: World) {
     let (one, two) = (world.limiter().await, world.client().await.limiter("api").unwrap());
     let _spent = granted(&one, 4).await;
-    assert!(two.update_rate(rate(6), State::Keep).await.unwrap());
+    assert!(two.update_rate(rate(6), Usage::Keep).await.unwrap());
     assert_eq!(left(&one).await, 2);
     let _spent = granted(&one, 2).await;
     let _denied = denied(&one, 1).await;
@@ -298,7 +299,7 @@ async fn each_client_has_a_budget_of_its_own(world: World) {
     let _spent = granted(&other, 5).await;
     let _denied = denied(&again, 1).await;
     let refused = one.rename("elsewhere").await.unwrap_err();
-    assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
 }
 
 async fn a_limiter_that_carries_its_rate_needs_no_set_up(world: World) {
@@ -323,7 +324,7 @@ async fn only_handles_that_carry_a_rate_create_and_each_its_own(world: World) {
         plain.try_acquire_now(1),
     );
     for early in [warm, first] {
-        assert!(matches!(early, Err(Error::NotInitialized { .. })), "{early:?}");
+        assert!(matches!(&early, Err(error) if error.kind() == ErrorKind::NotInitialized), "{early:?}");
     }
     for later in [second, third, last] {
         assert_eq!(later.unwrap().granted().unwrap().rate(), rate(3));
@@ -465,7 +466,7 @@ async fn a_closed_client_answers_nobody(world: World) {
         limiter.config().await.map(drop).unwrap_err(),
         client.limiter("other").map(drop).unwrap_err(),
     ] {
-        assert!(matches!(error, Error::Closed { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
     assert!(world.client().await.limiter("api").unwrap().exists().await.unwrap());
 }
@@ -478,7 +479,7 @@ async fn a_waiter_learns_that_its_limiter_is_gone(world: World) {
     tokio::time::sleep(ms(20)).await;
     limiter.delete().await.unwrap();
     let error = tokio::time::timeout(ms(900), waiter).await.unwrap().unwrap().unwrap_err();
-    assert!(matches!(error, Error::NotInitialized { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
 }
 
 async fn names_are_taken_as_they_are(world: World) {

@@ -7,7 +7,6 @@
 //! service is a client of that server. The exit code is not zero if more was granted than the rate
 //! allows.
 
-use std::error::Error as _;
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -57,8 +56,7 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            eprintln!("{error}{cause}");
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }

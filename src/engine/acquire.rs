@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use super::cell::Cell;
 use super::{Engine, Late, Next, State, Verdict, call, closed, driver};
-use crate::error::Failure;
+use crate::error::Error;
 use crate::queue::{Arrival, Request, Ticket};
 use crate::rate::Rate;
 use crate::store::{Outcome, Wait};
@@ -48,7 +48,7 @@ impl<'a> Acquire<'a> {
         let mut guard = engine.lock();
         let state = &mut *guard;
         if state.closed {
-            return Some(Verdict::Failed(Box::new(closed())));
+            return Some(Verdict::Failed(closed()));
         }
         self.request.create = self.create.map(|rate| state.carried(*rate));
         let straight = state.queue.is_idle() && !state.driving;
@@ -155,7 +155,7 @@ impl Place {
                 Some(verdict(cell, outcome))
             }
             Late::Refused(wait) => Some(refused(wait, state)),
-            Late::Failed(failure) => Some(Verdict::Failed(Box::new(failure))),
+            Late::Failed(failure) => Some(Verdict::Failed(failure)),
         }
     }
 
@@ -178,7 +178,7 @@ impl Place {
 /// What became of a request, and where that is told.
 enum Told {
     /// In the cell that it holds.
-    Here(Result<Outcome, Box<Failure>>),
+    Here(Result<Outcome, Error>),
     Late(Verdict),
 }
 
@@ -196,7 +196,7 @@ fn refused(wait: Wait, state: &State) -> Verdict {
     Verdict::Queue(Box::new((wait, state.rate)))
 }
 
-fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, Box<Failure>>) -> Verdict {
+fn verdict(cell: Arc<Cell>, outcome: Result<Outcome, Error>) -> Verdict {
     match outcome {
         Ok(outcome) => Verdict::Call(cell, outcome),
         Err(failure) => Verdict::Failed(failure),

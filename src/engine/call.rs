@@ -14,7 +14,7 @@ use super::pool::Nanos;
 use super::refund::Refunds;
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, driver, micros, rt};
 use crate::clock::Now;
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeRun, Reply, Run};
@@ -54,10 +54,8 @@ pub(super) async fn run(engine: Arc<Engine>, plan: Plan) {
     let mut attempts = Attempts::new(&engine, &flight.plan);
     let answer = match attempts.run().await {
         Ok(landing) if landing.reply.outcomes.iter().map(|run| run.count).sum::<u64>() != asked => {
-            Err(Failure::new(
-                FailureKind::Server("a reply that does not answer every request".to_owned()),
-                Execution::Executed,
-            ))
+            Err(Error::new(ErrorKind::Server, Execution::Executed)
+                .with_detail("the server's reply does not answer every request"))
         }
         Err(failure) => {
             // Whoever was told so, or has gone away, holds no grant.
@@ -100,7 +98,7 @@ impl<'a> Attempts<'a> {
         Attempts { engine, plan, id, due: plan.due, lost: Vec::new(), first_sent_after: None }
     }
 
-    async fn run(&mut self) -> Result<Landing, Failure> {
+    async fn run(&mut self) -> Result<Landing, Error> {
         let core = &self.engine.core;
         // The first one comes at once, but in a millisecond of its own: dated ahead of the clock it
         // would find entries expired that are not.
@@ -110,13 +108,11 @@ impl<'a> Attempts<'a> {
                 Err(failure) => failure,
                 landing => return landing,
             };
-            let passing = failure.is_passing();
+            let passing = failure.may_be_retried();
             // Once an attempt may have been carried out, no later one makes that undone.
             let known = self.lost.is_empty() && self.first_sent_after.is_none();
-            let failure = match failure.execution {
-                Execution::NotExecuted if !known => {
-                    Failure { execution: Execution::Unknown, ..failure }
-                }
+            let failure = match failure.execution() {
+                Execution::NotExecuted if !known => failure.with_execution(Execution::Unknown),
                 _ => failure,
             };
             if !passing {
@@ -139,7 +135,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Landing, Failure> {
+    async fn attempt(&mut self) -> Result<Landing, Error> {
         let Attempts { engine, plan, id, .. } = *self;
         let core = &engine.core;
         let hold_ms = i64::try_from(plan.hold_ms).unwrap_or(i64::MAX);
@@ -195,7 +191,7 @@ impl<'a> Attempts<'a> {
             }
             Err(failure) => failure,
         };
-        if failure.execution == Execution::Unknown {
+        if failure.execution() == Execution::Unknown {
             match (now, earlier) {
                 (Now::At(at), _) => self.lost.push(at.saturating_add(hold_ms)),
                 (Now::Server, Earlier::FirstSince(since)) => self.first_sent_after = Some(since),
@@ -206,7 +202,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The last time seen of the server's clock; the server is asked where there is none.
-    async fn server_time(&mut self) -> Result<i64, Failure> {
+    async fn server_time(&mut self) -> Result<i64, Error> {
         let core = &self.engine.core;
         let seen = core.server_time.load(Ordering::Relaxed);
         if seen > 0 {
@@ -215,7 +211,7 @@ impl<'a> Attempts<'a> {
         // Nothing has been asked for yet.
         let execution = Execution::NotExecuted;
         let time = self.in_time(core.store.server_time(), execution).await;
-        let time = time.map_err(|failure| Failure { execution, ..failure })?;
+        let time = time.map_err(|failure| failure.with_execution(execution))?;
         core.saw_server_time(time);
         Ok(time)
     }
@@ -226,7 +222,7 @@ impl<'a> Attempts<'a> {
         &mut self,
         mut answer: Reply<T>,
         unanswered: Execution,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Error> {
         let engine = self.engine;
         let core = &engine.core;
         let mut look_at = core.now().saturating_add(micros(SLOW));
@@ -252,7 +248,7 @@ impl<'a> Attempts<'a> {
             if now < self.due {
                 continue;
             }
-            let late = Failure::new(FailureKind::Timeout, unanswered);
+            let late = Error::new(ErrorKind::Timeout, unanswered);
             match give_up_overdue(engine, &self.plan.cell, &late) {
                 Some(next) => self.due = next,
                 None => return Err(late),
@@ -277,7 +273,7 @@ fn look_behind(engine: &Engine) {
     let mut state = engine.lock();
     state.queue.call_is_slow(now);
     let overdue = state.queue.overdue_behind(now);
-    let late = Failure::new(FailureKind::Timeout, Execution::NotExecuted);
+    let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
     let wake = state.fail_late(overdue, &late);
     drop(state);
     wake.into_iter().for_each(Waker::wake);
@@ -285,7 +281,7 @@ fn look_behind(engine: &Engine) {
 
 /// Tells those in flight whose deadline has passed; answers when the next one's does, if anybody is
 /// left.
-fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Failure) -> Option<Time> {
+fn give_up_overdue(engine: &Engine, cell: &Cell, failure: &Error) -> Option<Time> {
     let mut state = engine.lock();
     let (overdue, next) = state.queue.overdue(engine.core.now());
     if !overdue.is_empty() {
@@ -324,7 +320,7 @@ struct FlightGuard<'a> {
 }
 
 impl FlightGuard<'_> {
-    fn land(&mut self, answer: Result<Landing, Failure>) {
+    fn land(&mut self, answer: Result<Landing, Error>) {
         self.landed = true;
         let engine = self.engine;
         let mut state = engine.lock();
@@ -393,11 +389,11 @@ impl FlightGuard<'_> {
                 wake
             }
             Err(failure) => {
-                if failure.execution == Execution::Unknown {
+                if failure.execution() == Execution::Unknown {
                     state.seen_rate = None;
                 }
-                let settled = match failure.kind {
-                    FailureKind::NotInitialized(_) => state.queue.uninitialized(),
+                let settled = match failure.kind() {
+                    ErrorKind::NotInitialized => state.queue.uninitialized(),
                     _ => state.queue.failed(),
                 };
                 let fresh = settled.fresh;
@@ -423,7 +419,7 @@ impl FlightGuard<'_> {
 impl Drop for FlightGuard<'_> {
     fn drop(&mut self) {
         if !self.landed {
-            self.land(Err(Failure::new(FailureKind::Unavailable, Execution::Unknown).with_source(
+            self.land(Err(Error::new(ErrorKind::Unavailable, Execution::Unknown).with_source(
                 std::io::Error::other("the runtime that carried the call was shut down"),
             )));
         }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use super::Engine;
 use super::refund::Refunds;
 use super::rt::{Mutex, MutexGuard};
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeRun};
 use crate::wire::entry::EntryId;
@@ -27,7 +27,7 @@ pub(crate) struct Cell {
 pub(crate) enum Answer {
     Decided(Decided),
     Failed {
-        failure: Failure,
+        failure: Error,
         /// How many fresh requests the call asked for.
         fresh: usize,
     },
@@ -88,19 +88,17 @@ impl Cell {
     }
 
     /// The outcome of the fresh request at this place; `None` where this cell does not settle it.
-    pub(crate) fn fresh(&self, place: usize) -> Option<Result<Outcome, Box<Failure>>> {
+    pub(crate) fn fresh(&self, place: usize) -> Option<Result<Outcome, Error>> {
         match self.answer.get()? {
-            Answer::Failed { failure, fresh } => {
-                (place < *fresh).then(|| Err(Box::new(failure.clone())))
-            }
+            Answer::Failed { failure, fresh } => (place < *fresh).then(|| Err(failure.clone())),
             Answer::Decided(decided) => decided.outcome(decided.fresh_from + place).map(Ok),
         }
     }
 
     /// The outcome of the request at this place of the call.
-    pub(crate) fn late(&self, place: usize) -> Option<Result<Outcome, Box<Failure>>> {
+    pub(crate) fn late(&self, place: usize) -> Option<Result<Outcome, Error>> {
         match self.answer.get()? {
-            Answer::Failed { failure, .. } => Some(Err(Box::new(failure.clone()))),
+            Answer::Failed { failure, .. } => Some(Err(failure.clone())),
             Answer::Decided(decided) => decided.outcome(place).map(Ok),
         }
     }

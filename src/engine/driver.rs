@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::{Engine, Next, State, call, micros, rt};
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use futures::future::BoxFuture;
 
 /// Before a call the driver lets others run until the queue stops growing: those who were just
@@ -119,7 +119,7 @@ impl Drop for Driver<'_> {
         }
         let mut state = self.engine.lock();
         state.driving = false;
-        let failure = Failure::new(FailureKind::Unavailable, Execution::NotExecuted)
+        let failure = Error::new(ErrorKind::Unavailable, Execution::NotExecuted)
             .with_source(std::io::Error::other("the runtime that drove the queue was shut down"));
         let drained = state.queue.drain();
         let wake = state.fail_late(drained, &failure);

@@ -8,7 +8,7 @@ use futures::future::{Either, join_all, select};
 use super::lease::{Lease, Leftover};
 use super::pool::{LeaseNumber, Pool, Taken};
 use super::{Engine, State, Tasks, driver, keeper, rt};
-use crate::error::Failure;
+use crate::error::Error;
 use crate::queue::Time;
 
 impl State {
@@ -70,7 +70,7 @@ impl Engine {
         lease: LeaseNumber,
         permits: u64,
         deadline: Duration,
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, Error> {
         if self.leasing.get().is_some_and(|leasing| leasing.pool.put_back(lease, permits)) {
             return Ok(permits);
         }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::{Call, Queue, Settled, Step, Ticket, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{Outcome, Run, Store, Wait};
@@ -111,7 +111,7 @@ struct State {
 enum Late {
     Settled(Arc<Cell>, usize),
     Refused(Wait),
-    Failed(Failure),
+    Failed(Error),
 }
 
 impl Core {
@@ -307,7 +307,7 @@ impl State {
         settled.wake
     }
 
-    fn fail_late(&mut self, failed: Vec<(Ticket, Option<Waker>)>, failure: &Failure) -> Vec<Waker> {
+    fn fail_late(&mut self, failed: Vec<(Ticket, Option<Waker>)>, failure: &Error) -> Vec<Waker> {
         if !failed.is_empty() {
             self.open.settle_some_late();
         }
@@ -334,11 +334,11 @@ pub(crate) enum Verdict {
     Call(Arc<Cell>, Outcome),
     /// Refused without a call, as a request that waits stands before it.
     Queue(Box<(Wait, Option<Rate>)>),
-    Failed(Box<Failure>),
+    Failed(Error),
 }
 
-pub(crate) fn closed() -> Failure {
-    Failure::new(FailureKind::Closed, Execution::NotExecuted)
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, Execution::NotExecuted)
 }
 
 /// Counts what goes on in the background, so that a client can wait for the end of it.

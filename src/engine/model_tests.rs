@@ -17,7 +17,7 @@ use super::pool::Pool;
 use super::rt::{self, Mutex};
 use super::{Core, Engine, Tasks, Verdict};
 use crate::clock::Clock;
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request};
 use crate::rate::{Mode, Rate};
@@ -162,7 +162,7 @@ impl Store for Books {
             rt::yield_now().await;
             books.lock().unwrap().in_flight -= 1;
             if lost {
-                return Err(Failure::new(FailureKind::Unavailable, Execution::Unknown));
+                return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
         })
@@ -175,7 +175,7 @@ impl Store for Books {
             let (reply, lost) = books.lock().unwrap().refund(&call);
             rt::yield_now().await;
             if lost {
-                return Err(Failure::new(FailureKind::Unavailable, Execution::Unknown));
+                return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
         })

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::cell::Entry;
 use super::rt::{Mutex, MutexGuard};
 use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Tasks, rt};
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::store::{RefundCall, RefundReply};
 use crate::wire::entry::EntryId;
 
@@ -50,7 +50,7 @@ struct Open {
 
 /// A call, as all who asked for it hold it: it goes on while one of them does. It answers how many
 /// permits it freed.
-type Sending = BoxFuture<'static, Result<u64, Failure>>;
+type Sending = BoxFuture<'static, Result<u64, Error>>;
 pub(super) type Flight = Shared<Sending>;
 
 /// A place in a call.
@@ -69,7 +69,7 @@ impl Engine {
         entry: &Arc<Entry>,
         permits: u64,
         deadline: Duration,
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, Error> {
         let deadline = rt::now() + deadline;
         let place = self.ask_back(entry, permits, deadline, false);
         let late = rt::sleep_until(deadline);
@@ -77,7 +77,7 @@ impl Engine {
         let freed = match select(place.flight, late).await {
             Either::Left((answer, _)) => answer?,
             Either::Right(_) => {
-                return Err(Failure::new(FailureKind::Timeout, Execution::Unknown));
+                return Err(Error::new(ErrorKind::Timeout, Execution::Unknown));
             }
         };
         Ok(freed.saturating_sub(place.before).min(permits))
@@ -152,7 +152,7 @@ impl Engine {
     }
 
     /// Makes the call that stands open; answers how many permits it freed.
-    async fn send(&self, entry: &Entry) -> Result<u64, Failure> {
+    async fn send(&self, entry: &Entry) -> Result<u64, Error> {
         let (asked, deadline, unsure, known, returned) = {
             let mut book = entry.refunds.lock();
             let Some(open) = book.open.take() else { return Ok(0) };
@@ -187,7 +187,7 @@ impl Engine {
                 Ok(freed.saturating_sub(unsure))
             }
             Err(failure) => {
-                if failure.execution != Execution::Unknown {
+                if failure.execution() != Execution::Unknown {
                     book.returned -= asked;
                     book.unsure = unsure;
                 }
@@ -202,7 +202,7 @@ impl Engine {
         call: RefundCall,
         deadline: Instant,
         lost: &mut bool,
-    ) -> Result<RefundReply, Failure> {
+    ) -> Result<RefundReply, Error> {
         let mut unknown = false;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -210,11 +210,11 @@ impl Engine {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
-            unknown |= failure.execution == Execution::Unknown;
+            unknown |= failure.execution() == Execution::Unknown;
             *lost |= unknown;
-            let execution = if unknown { Execution::Unknown } else { failure.execution };
-            let failure = Failure { execution, ..failure };
-            if !failure.is_passing() || rt::now() + pause >= deadline {
+            let execution = if unknown { Execution::Unknown } else { failure.execution() };
+            let failure = failure.with_execution(execution);
+            if !failure.may_be_retried() || rt::now() + pause >= deadline {
                 return Err(failure);
             }
             rt::sleep(pause).await;

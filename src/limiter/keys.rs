@@ -18,7 +18,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] where the time is not in whole milliseconds, or over 2^53 of
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the time is not in whole milliseconds, or over 2^53 of
     /// them; and those of the server.
     ///
     /// # Cancel safety
@@ -46,7 +46,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a time out of range; and those of the server.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a time out of range; and those of the server.
     ///
     /// # Cancel safety
     ///
@@ -145,9 +145,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for an empty name, and for a limiter of the mode
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty name, and for a limiter of the mode
     /// [`Mode::PerClient`](crate::Mode::PerClient), as other clients' keys are out of reach;
-    /// [`Error::NotInitialized`] where there is no limiter.
+    /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) where there is no limiter.
     ///
     /// # Cancel safety
     ///

@@ -4,10 +4,12 @@
 //! the executable model. Both hold one limiter's state as Redisson lays it out: a hash with the
 //! rate, a value (permits left), a log of grants. `docs/semantics.md` has the rules.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 
 use crate::clock::Now;
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::Rate;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -16,7 +18,7 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 
 /// What a store answers. The future owns all that it needs, so that it can outlive its caller.
-pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Failure>>;
+pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
 
 /// A log no longer than this is *short*: it is summed and walked whenever that helps.
 pub(crate) const SHORT_LOG: usize = 64;
@@ -81,6 +83,11 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The bytes that all keys take in the server's memory.
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64>;
+
+    /// Where the server is, without credentials, as errors name it; `None` if there is no server.
+    fn address(&self) -> Option<Arc<str>> {
+        None
+    }
 
     /// The store's own clock, in milliseconds since the Unix epoch.
     fn server_time(&self) -> Reply<i64>;

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use redisson_rate_limiter::{
     Client, Clock, Decision, Error, ExpireCondition, InProcessStore, ManualClock, RateLimiter,
-    RemainingTime, State,
+    RemainingTime, Usage,
 };
 
 use super::database::Database;
@@ -188,8 +188,8 @@ fn of(rate: &Rate) -> Result<redisson_rate_limiter::Rate, Error> {
     rate.keep_alive_ms.map_or(Ok(plain), |keep_alive| plain.with_keep_alive(ms(keep_alive)))
 }
 
-fn state(keep: bool) -> State {
-    if keep { State::Keep } else { State::Reset }
+fn state(keep: bool) -> Usage {
+    if keep { Usage::Keep } else { Usage::Reset }
 }
 
 /// The rate as Redisson's hash has it.
@@ -218,16 +218,18 @@ fn condition_of(condition: Condition) -> ExpireCondition {
 }
 
 fn kind_of(error: &Error) -> ErrorKind {
-    match error {
-        Error::NotInitialized { .. } => ErrorKind::NotInitialized,
-        Error::ExceedsRate { .. } => ErrorKind::ExceedsRate,
-        Error::InvalidArgument { .. } => ErrorKind::InvalidArgument,
-        Error::ForeignEntry { .. } => ErrorKind::ForeignEntry,
-        Error::WrongType { .. } => ErrorKind::WrongType,
-        Error::CorruptState { .. } => ErrorKind::CorruptState,
-        Error::Auth { .. } => ErrorKind::Auth,
-        Error::Unavailable { .. } => ErrorKind::Unavailable,
-        Error::Timeout { .. } => ErrorKind::Timeout,
+    use redisson_rate_limiter::ErrorKind as Ours;
+
+    match error.kind() {
+        Ours::NotInitialized => ErrorKind::NotInitialized,
+        Ours::ExceedsRate { .. } => ErrorKind::ExceedsRate,
+        Ours::InvalidArgument => ErrorKind::InvalidArgument,
+        Ours::ForeignEntry => ErrorKind::ForeignEntry,
+        Ours::WrongType => ErrorKind::WrongType,
+        Ours::CorruptState => ErrorKind::CorruptState,
+        Ours::Auth => ErrorKind::Auth,
+        Ours::Unavailable => ErrorKind::Unavailable,
+        Ours::Timeout => ErrorKind::Timeout,
         _ => ErrorKind::Other,
     }
 }

@@ -9,7 +9,7 @@ use std::task::Poll;
 use futures::FutureExt;
 
 use crate::clock::Clock;
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::Rate;
 use crate::store::memory::MemoryStore;
 use crate::store::*;
@@ -76,7 +76,7 @@ impl Store for Counting {
             self.books.dates.fetch_max(dates.len(), Ordering::SeqCst);
         }
         if self.books.away.load(Ordering::SeqCst) {
-            let failure = Failure::new(FailureKind::Unavailable, Execution::NotExecuted);
+            let failure = Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
             return async { Err(failure) }.boxed();
         }
         let reply = self.store.acquire(keys, call);
@@ -96,7 +96,7 @@ impl Store for Counting {
             books.granted.lock().unwrap().insert(id, granted);
             let lose = |n: u64| n.checked_sub(1);
             if books.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {
-                return Err(Failure::new(FailureKind::Unavailable, Execution::Unknown));
+                return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
-use crate::{Client, DecidedBy, Decision, Denial, Error, Grant, LimiterOptions, Rate, RateLimiter};
+use crate::{
+    Client, DecidedBy, Decision, Denial, ErrorKind, Grant, LimiterOptions, Rate, RateLimiter,
+};
 
 mod counting;
 mod denials;

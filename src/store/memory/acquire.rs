@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::Now;
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::Mode;
 use crate::store::memory::config::{self, Config};
 use crate::store::memory::decide::{self, Budget, decide};
@@ -46,7 +46,7 @@ pub(super) fn time(now: Now, space: &Keyspace) -> i64 {
 
 /// The value; what is no integer counts as missing. Also checks that value and log have the
 /// types they should have, so that nothing is found out after the first write.
-pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Failure> {
+pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
     space.log(pair.log)?;
     Ok(space.text(pair.value)?.and_then(integer))
 }
@@ -63,7 +63,7 @@ pub(super) fn acquire(
     space: &mut Keyspace,
     keys: &Keys,
     call: &AcquireCall,
-) -> Result<AcquireReply, Failure> {
+) -> Result<AcquireReply, Error> {
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
@@ -97,7 +97,7 @@ pub(super) fn create(
     space: &mut Keyspace,
     keys: &Keys,
     rate: &crate::rate::Rate,
-) -> Result<bool, Failure> {
+) -> Result<bool, Error> {
     if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(config::TYPE)) {
         return Ok(false);
     }
@@ -136,7 +136,7 @@ impl<'a> Attempt<'a> {
         Attempt { call, config, t, date, edge: edge(t, config) }
     }
 
-    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Failure> {
+    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Error> {
         if let Some((date, permits)) = self.granted_already(log) {
             let outcomes = decide::again(&self.call.runs, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
@@ -183,7 +183,7 @@ impl<'a> Attempt<'a> {
 
     /// Every request asks for more than the rate. The answer tells the rate, which then counts as
     /// seen, so that a new one must be applied here.
-    fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Failure> {
+    fn all_exceed(&self, log: &Log, value: Option<i64>) -> Result<Decided, Error> {
         let outcomes = decide::all(&self.call.runs, Outcome::ExceedsRate);
         if let Some(old) = value {
             let rest = Rest::of(log, self.edge);
@@ -228,7 +228,7 @@ impl<'a> Attempt<'a> {
         value: Option<i64>,
         dropped: Dropped,
         demand: i64,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, Error> {
         let rest = Rest::of(log, self.edge);
         rest.look()?;
         let mut value = phase_1(self.config, self.call.seen_rate, value, dropped, &rest)?;
@@ -246,7 +246,7 @@ impl<'a> Attempt<'a> {
         mut value: Value,
         settled: bool,
         repeated: bool,
-    ) -> Result<Decided, Failure> {
+    ) -> Result<Decided, Error> {
         let earlier = if repeated { self.earlier(log) } else { Vec::new() };
         let (free, beyond) = if repeated {
             (earlier.iter().map(|part| part.permits).sum(), value.v)

@@ -1,6 +1,6 @@
 //! The limiter's hash: read and checked, or a clear error; and filled where there is none.
 
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::wire::keys::Keys;
@@ -27,7 +27,7 @@ impl Config {
         space: &Keyspace,
         keys: &Keys,
         create: Option<&Rate>,
-    ) -> Result<Config, Failure> {
+    ) -> Result<Config, Error> {
         let none = Fields::new();
         let fields = space.hash(&keys.hash)?.unwrap_or(&none);
         match create {
@@ -40,12 +40,12 @@ impl Config {
         }
     }
 
-    fn parse(fields: &Fields) -> Result<Config, Failure> {
+    fn parse(fields: &Fields) -> Result<Config, Error> {
         let field = |name: &str| fields.get(name).map(String::as_str);
         let (Some(rate), Some(interval), Some(kind)) = (field(RATE), field(INTERVAL), field(TYPE))
         else {
             let missing = missing(fields, &[RATE, INTERVAL, TYPE]).unwrap_or_default();
-            return Err(executed(FailureKind::NotInitialized(missing)));
+            return Err(executed(ErrorKind::NotInitialized).with_detail(missing));
         };
         Ok(Config {
             rate: number(RATE, rate, 1)?,
@@ -100,7 +100,7 @@ pub(super) fn type_text(mode: Mode) -> &'static str {
 }
 
 /// A number of the hash: decimal digits alone.
-fn number(name: &str, text: &str, min: u64) -> Result<i64, Failure> {
+fn number(name: &str, text: &str, min: u64) -> Result<i64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
         Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number as i64),
@@ -108,11 +108,11 @@ fn number(name: &str, text: &str, min: u64) -> Result<i64, Failure> {
     }
 }
 
-pub(super) fn corrupt(detail: String) -> Failure {
-    executed(FailureKind::CorruptState(detail))
+pub(super) fn corrupt(detail: String) -> Error {
+    executed(ErrorKind::CorruptState).with_detail(detail)
 }
 
-/// A failure that is the answer of a call that was carried out.
-pub(super) fn executed(kind: FailureKind) -> Failure {
-    Failure::new(kind, Execution::Executed)
+/// An error that is the answer of a call that was carried out.
+pub(super) fn executed(kind: ErrorKind) -> Error {
+    Error::new(kind, Execution::Executed)
 }

@@ -1,6 +1,6 @@
 //! The requests of a call, one after the other.
 
-use crate::error::Failure;
+use crate::error::Error;
 use crate::store::memory::walk::Walk;
 use crate::store::{Outcome, OutcomeRun, Run, Wait};
 
@@ -51,13 +51,13 @@ pub(super) fn again(runs: &[Run], rate: i64, permits: i64) -> Vec<OutcomeRun> {
 
 /// Decides the requests. `settled`: no expired entry stands in the log any more; else what does
 /// not fit is left undecided.
-pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Failure>>>(
+pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
     runs: &[Run],
     rate: i64,
     settled: bool,
     budget: &mut Budget,
     walk: Walk<I>,
-) -> Result<Vec<OutcomeRun>, Failure> {
+) -> Result<Vec<OutcomeRun>, Error> {
     let mut line = Line { budget, walk, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
     let mut undecided = false;
     for run in runs {
@@ -91,7 +91,7 @@ struct Line<'a, I> {
     outcomes: Vec<OutcomeRun>,
 }
 
-impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Line<'_, I> {
+impl<I: Iterator<Item = Result<(i64, i64), Error>>> Line<'_, I> {
     /// Grants as many requests as fit, and answers how many.
     fn grant(&mut self, permits: i64, count: u64) -> u64 {
         let fit = count.min((self.budget.free / permits).max(0) as u64);
@@ -102,7 +102,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Line<'_, I> {
     }
 
     /// Answers requests that do not fit, or stand behind one that waits.
-    fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Failure> {
+    fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Error> {
         let mut left = count;
         while left > 0 {
             let exact = self.waiting < EXACT_POSITIONS;
@@ -126,7 +126,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Line<'_, I> {
         Ok(())
     }
 
-    fn wait(&mut self, permits: i64) -> Result<Wait, Failure> {
+    fn wait(&mut self, permits: i64) -> Result<Wait, Error> {
         let free = self.budget.free.saturating_add(self.budget.beyond);
         let lacking = self.queued.saturating_add(permits).saturating_sub(free);
         self.walk.wait(lacking, (self.budget.date, self.budget.granted))

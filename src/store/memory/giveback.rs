@@ -1,6 +1,6 @@
 //! Giving back: the permits of one grant, or of whatever is oldest in the log.
 
-use crate::error::Failure;
+use crate::error::Error;
 use crate::store::memory::acquire::{Pair, give_back, read_value, time};
 use crate::store::memory::config::Config;
 use crate::store::memory::keyspace::Keyspace;
@@ -14,7 +14,7 @@ pub(super) fn refund(
     space: &mut Keyspace,
     keys: &Keys,
     call: &RefundCall,
-) -> Result<RefundReply, Failure> {
+) -> Result<RefundReply, Error> {
     if space.hash(&keys.hash)?.is_none() {
         return Ok(RefundReply { credited: 0, left: 0 });
     }
@@ -58,7 +58,7 @@ pub(super) fn release(
     space: &mut Keyspace,
     keys: &Keys,
     call: &ReleaseCall,
-) -> Result<ReleaseReply, Failure> {
+) -> Result<ReleaseReply, Error> {
     let config = Config::read(space, keys, None)?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::error::{Failure, FailureKind};
+use crate::error::{Error, ErrorKind};
 use crate::store::memory::config::executed;
 use crate::store::memory::log::Log;
 
@@ -67,7 +67,7 @@ impl Keyspace {
     }
 
     /// The hash's fields; `None` where there is no such key.
-    pub(super) fn hash(&self, key: &str) -> Result<Option<&Fields>, Failure> {
+    pub(super) fn hash(&self, key: &str) -> Result<Option<&Fields>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Hash(fields)) => Ok(Some(fields)),
             Some(_) => Err(wrong_type()),
@@ -76,14 +76,14 @@ impl Keyspace {
     }
 
     /// The hash's fields, to be written.
-    pub(super) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Failure> {
+    pub(super) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Error> {
         match &mut self.slot(key, || Data::Hash(Fields::new())).data {
             Data::Hash(fields) => Ok(fields),
             _ => Err(wrong_type()),
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Failure> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Text(text)) => Ok(Some(text)),
             Some(_) => Err(wrong_type()),
@@ -91,7 +91,7 @@ impl Keyspace {
         }
     }
 
-    pub(super) fn log(&self, key: &str) -> Result<Option<&Log>, Failure> {
+    pub(super) fn log(&self, key: &str) -> Result<Option<&Log>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Log(log)) => Ok(Some(log)),
             Some(_) => Err(wrong_type()),
@@ -103,8 +103,8 @@ impl Keyspace {
     pub(super) fn with_log<T>(
         &mut self,
         key: &Arc<str>,
-        write: impl FnOnce(&mut Log) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        write: impl FnOnce(&mut Log) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let slot = self.slot(key, || Data::Log(Log::default()));
         let Data::Log(log) = &mut slot.data else { return Err(wrong_type()) };
         // Only a foreign entry makes a call fail this late, so that only logs with one need a
@@ -192,6 +192,6 @@ impl Slot {
     }
 }
 
-fn wrong_type() -> Failure {
-    executed(FailureKind::WrongType)
+fn wrong_type() -> Error {
+    executed(ErrorKind::WrongType)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Failure, FailureKind};
+use crate::error::{Error, ErrorKind};
 use crate::store::memory::acquire::Pair;
 use crate::store::memory::config::{self, executed};
 use crate::store::memory::keyspace::{Data, Keyspace, Slot};
@@ -53,7 +53,7 @@ pub(super) fn expire(
     changed
 }
 
-pub(super) fn clear_expire(space: &mut Keyspace, keys: &Keys) -> Result<bool, Failure> {
+pub(super) fn clear_expire(space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
     if !is_per_client(space, keys)? {
         return Ok(keys.all().map(|key| space.persist(key)).contains(&true));
     }
@@ -85,15 +85,15 @@ pub(super) fn delete(space: &mut Keyspace, keys: &Keys) -> bool {
     keys.all().map(|key| space.remove(key).is_some()).contains(&true)
 }
 
-pub(super) fn rename(space: &mut Keyspace, from: &Keys, to: &Keys) -> Result<(), Failure> {
+pub(super) fn rename(space: &mut Keyspace, from: &Keys, to: &Keys) -> Result<(), Error> {
     if !space.has(&from.hash) {
         let detail = "there is no limiter of that name".to_owned();
-        return Err(executed(FailureKind::NotInitialized(detail)));
+        return Err(executed(ErrorKind::NotInitialized).with_detail(detail));
     }
     if is_per_client(space, from)? {
         let detail = "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out \
                       of reach";
-        return Err(executed(FailureKind::InvalidArgument(detail.to_owned())));
+        return Err(executed(ErrorKind::InvalidArgument).with_detail(detail));
     }
     if from.hash == to.hash {
         return Ok(());
@@ -128,7 +128,7 @@ pub(super) fn size_in_memory(space: &Keyspace, keys: &Keys) -> u64 {
 }
 
 /// What the hash says; OVERALL where it says nothing of it.
-fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Failure> {
+fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
     let kind = space.hash(&keys.hash)?.and_then(|fields| fields.get(config::TYPE));
     Ok(kind.is_some_and(|kind| kind == config::type_text(crate::rate::Mode::PerClient)))
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 
 use crate::clock::{Clock, Now, system_ms};
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::{
     AcquireCall, AcquireReply, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
@@ -80,7 +80,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 /// Every call is over when it returns: the future is ready, and dropping it takes nothing back.
-fn ready<T: Send + 'static>(result: Result<T, Failure>) -> Reply<T> {
+fn ready<T: Send + 'static>(result: Result<T, Error>) -> Reply<T> {
     futures::future::ready(result).boxed()
 }
 

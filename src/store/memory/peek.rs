@@ -1,6 +1,6 @@
 //! Peek: an acquire without its writes.
 
-use crate::error::Failure;
+use crate::error::Error;
 use crate::store::memory::acquire::{Pair, read_value, time};
 use crate::store::memory::config::Config;
 use crate::store::memory::keyspace::Keyspace;
@@ -10,7 +10,7 @@ use crate::store::memory::walk::Walk;
 use crate::store::{PeekCall, PeekReply, Wait};
 use crate::wire::keys::Keys;
 
-pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<PeekReply, Failure> {
+pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<PeekReply, Error> {
     let config = Config::read(space, keys, None)?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;

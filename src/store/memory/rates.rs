@@ -1,6 +1,6 @@
 //! Setting and reading the rate.
 
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::{Mode, Rate};
 use crate::store::memory::acquire::{Pair, create, read_value, time};
 use crate::store::memory::config::{self, Config, corrupt, missing};
@@ -10,11 +10,7 @@ use crate::store::memory::rules::{Rest, drop_all_expired};
 use crate::store::{SetRate, StateRule};
 use crate::wire::keys::Keys;
 
-pub(super) fn try_set_rate(
-    space: &mut Keyspace,
-    keys: &Keys,
-    rate: &Rate,
-) -> Result<bool, Failure> {
+pub(super) fn try_set_rate(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<bool, Error> {
     if let Some(fields) = space.hash(&keys.hash)?
         && fields.contains_key(config::TYPE)
     {
@@ -26,7 +22,7 @@ pub(super) fn try_set_rate(
     create(space, keys, rate)
 }
 
-pub(super) fn read(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Failure> {
+pub(super) fn read(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
     let Some(fields) = space.hash(&keys.hash)? else { return Ok(None) };
     match missing(fields, &[config::RATE, config::INTERVAL, config::TYPE]) {
         Some(detail) => Err(corrupt(detail)),
@@ -34,7 +30,7 @@ pub(super) fn read(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Failur
     }
 }
 
-pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Result<bool, Failure> {
+pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Result<bool, Error> {
     let old = space.hash(&keys.hash)?;
     if old.is_none() && call.only_existing {
         return Ok(false);

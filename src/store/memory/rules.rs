@@ -1,7 +1,7 @@
 //! The two phases before requests are looked at: what the value is now, and whether value and
 //! log together still make up the rate.
 
-use crate::error::{Failure, FailureKind};
+use crate::error::{Error, ErrorKind};
 use crate::store::memory::config::{Config, executed};
 use crate::store::memory::log::{Log, permits};
 use crate::store::{DROP_LIMIT, LOOKED_AT, SHORT_LOG};
@@ -79,7 +79,7 @@ impl<'a> Rest<'a> {
     }
 
     /// Looks for foreign entries among the oldest.
-    pub(super) fn look(&self) -> Result<(), Failure> {
+    pub(super) fn look(&self) -> Result<(), Error> {
         if self.log.has_foreign() {
             let live = self.log.iter().skip(self.log.len() - self.len);
             for (score, member) in live.take(LOOKED_AT) {
@@ -90,7 +90,7 @@ impl<'a> Rest<'a> {
     }
 
     /// Σ. Whoever reads it meets the foreign entries.
-    pub(super) fn sum(&self) -> Result<i64, Failure> {
+    pub(super) fn sum(&self) -> Result<i64, Error> {
         if self.log.has_foreign() {
             for (score, member) in self.log.iter() {
                 readable(score, member, self.edge)?;
@@ -101,7 +101,7 @@ impl<'a> Rest<'a> {
 }
 
 /// The permits of a member; an error for a live foreign one, none for an expired one.
-pub(super) fn readable(score: i64, member: &[u8], edge: i64) -> Result<i64, Failure> {
+pub(super) fn readable(score: i64, member: &[u8], edge: i64) -> Result<i64, Error> {
     let who = match unpack(member) {
         Member::Entry { permits, .. } => return Ok(permits as i64),
         _ if score <= edge => return Ok(0),
@@ -114,7 +114,7 @@ pub(super) fn readable(score: i64, member: &[u8], edge: i64) -> Result<i64, Fail
         Member::Unknown => "no known release writes such".to_owned(),
     };
     let detail = format!("the log holds a live entry of {} bytes: {who}", member.len());
-    Err(executed(FailureKind::ForeignEntry(detail)))
+    Err(executed(ErrorKind::ForeignEntry).with_detail(detail))
 }
 
 /// The value within a call.
@@ -134,7 +134,7 @@ pub(super) fn phase_1(
     value: Option<i64>,
     dropped: Dropped,
     rest: &Rest<'_>,
-) -> Result<Value, Failure> {
+) -> Result<Value, Error> {
     let rate = config.rate;
     let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), unsure: false };
     let exact = || Ok(known(rate - rest.sum()?));
@@ -167,7 +167,7 @@ pub(super) fn phase_2(
     rest: &Rest<'_>,
     refuses: bool,
     audit: bool,
-) -> Result<i64, Failure> {
+) -> Result<i64, Error> {
     if value.unsure && (rest.len == 0 || (refuses && rest.is_short()) || audit) {
         Ok(config.rate - value.v - rest.sum()?)
     } else {
@@ -183,7 +183,7 @@ pub(super) fn mend(
     lack: i64,
     (t, edge): (i64, i64),
     id: EntryId,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     for (number, part) in parts(lack).take(MAX_DEBT_PARTS.into()).enumerate() {
         log.add(t, pack(id.debt(number as u16), part));
     }
@@ -211,7 +211,7 @@ pub(super) fn parts(permits: i64) -> impl Iterator<Item = u32> {
 }
 
 /// Takes up to `permits` out of the log, oldest entry first; answers how many there were.
-pub(super) fn take_oldest(log: &mut Log, edge: i64, permits: i64) -> Result<i64, Failure> {
+pub(super) fn take_oldest(log: &mut Log, edge: i64, permits: i64) -> Result<i64, Error> {
     let mut left = permits;
     let mut lowered = Vec::new();
     for (score, member) in log.iter() {

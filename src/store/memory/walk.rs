@@ -1,6 +1,6 @@
 //! How long a request has to wait: the log read oldest first until enough permits have expired.
 
-use crate::error::Failure;
+use crate::error::Error;
 use crate::store::{SHORT_LOG, Wait};
 
 /// No wait is longer: the servers' Lua numbers are not exact above it.
@@ -19,14 +19,14 @@ pub(super) struct Walk<I> {
     rate: i64,
 }
 
-impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
+impl<I: Iterator<Item = Result<(i64, i64), Error>>> Walk<I> {
     /// `entries` are the scores and permits in the log, oldest first, without this call's own.
     pub(super) fn new(entries: I, t: i64, interval: i64, rate: i64) -> Self {
         Walk { entries, read: Vec::new(), ended: false, cut: false, t, interval, rate }
     }
 
     /// When `permits` more will have expired; `own` is what this call grants, with its date.
-    pub(super) fn wait(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Failure> {
+    pub(super) fn wait(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
             return Ok(Wait { ms: 1, at_least: false });
         }
@@ -54,7 +54,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
     }
 
     /// The entry with which the sum of the oldest reaches `permits`.
-    fn find(&mut self, permits: i64, (own_score, own): (i64, i64)) -> Result<Found, Failure> {
+    fn find(&mut self, permits: i64, (own_score, own): (i64, i64)) -> Result<Found, Error> {
         let mut sum = 0;
         let mut own = Some(own).filter(|own| *own > 0);
         for at in 0.. {
@@ -83,7 +83,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Failure>>> Walk<I> {
     }
 
     /// The entry at this place; `None` behind the last one, or where the walk stops.
-    fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Failure> {
+    fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Error> {
         if at == self.read.len() && !self.ended && !self.cut {
             match self.entries.next() {
                 None => self.ended = true,

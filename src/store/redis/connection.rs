@@ -17,7 +17,7 @@ use redis::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::reply;
 
 /// Commands that can stand before the socket; callers beyond it wait their turn.
@@ -62,10 +62,9 @@ struct Progress {
 
 impl Link {
     /// A way to the server at this URL; nothing is sent yet.
-    pub(super) fn new(url: &str) -> Result<Self, Failure> {
+    pub(super) fn new(url: &str) -> Result<Self, Error> {
         let invalid = |detail: &str| {
-            let kind = FailureKind::InvalidArgument(detail.to_owned());
-            Failure::new(kind, Execution::NotExecuted)
+            Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
         };
         let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
         if matches!(&*scheme, "rediss" | "valkeys") && !cfg!(feature = "tls") {
@@ -82,17 +81,22 @@ impl Link {
             .clone()
             .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
-        let client = Client::open(info).map_err(|error| reply::failure(error, false))?;
+        let client = Client::open(info).map_err(|error| reply::error_of(error, false))?;
         Ok(Link { client, slot: Mutex::new(Slot::Idle(None)) })
     }
 
+    /// Where the server is: host and port, or the path of a socket.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.client.get_connection_info().addr().to_string().into()
+    }
+
     /// Makes the connection, where there is none.
-    pub(super) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Failure> {
+    pub(super) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
         match tokio::time::timeout(deadline, self.live(deadline)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(reply::not_sent(error)),
             Err(elapsed) => {
-                Err(Failure::new(FailureKind::Timeout, Execution::NotExecuted).with_source(elapsed))
+                Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted).with_source(elapsed))
             }
         }
     }
@@ -103,7 +107,7 @@ impl Link {
         self: &Arc<Self>,
         cmd: &Cmd,
         deadline: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, Error> {
         let mut progress = Progress::default();
         let attempt = self.attempt(cmd, deadline, &mut progress);
         let elapsed = match tokio::time::timeout(deadline, attempt).await {
@@ -120,7 +124,7 @@ impl Link {
                 Execution::Unknown
             }
         };
-        Err(Failure::new(FailureKind::Timeout, execution).with_source(elapsed))
+        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed))
     }
 
     async fn attempt(
@@ -128,14 +132,14 @@ impl Link {
         cmd: &Cmd,
         deadline: Duration,
         progress: &mut Progress,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, Error> {
         let live = self.live(deadline).await.map_err(reply::not_sent)?;
         progress.handed = Some((live.clone(), live.replies.load(Ordering::Relaxed)));
         let result = live.connection.clone().send_packed_command(cmd).await;
         live.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
             self.forget(&live);
-            reply::failure(error, true)
+            reply::error_of(error, true)
         })
     }
 

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use redis::{Cmd, Value};
 
 use crate::clock::Now;
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
@@ -42,14 +42,15 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     /// The server at this URL, connected to by the first call.
-    pub(crate) fn new(url: &str, deadline: Duration) -> Result<Self, Failure> {
+    pub(crate) fn new(url: &str, deadline: Duration) -> Result<Self, Error> {
         Ok(RedisStore { link: Arc::new(Link::new(url)?), deadline })
     }
 
     /// The server at this URL, connected to now.
-    pub(crate) async fn connect(url: &str, deadline: Duration) -> Result<Self, Failure> {
+    pub(crate) async fn connect(url: &str, deadline: Duration) -> Result<Self, Error> {
         let store = RedisStore::new(url, deadline)?;
-        store.link.connect(deadline).await?;
+        let server = || Some(store.link.address());
+        store.link.connect(deadline).await.map_err(|error| error.with_server(server()))?;
         Ok(store)
     }
 
@@ -64,7 +65,7 @@ impl RedisStore {
         &self,
         script: &'static Script,
         call: Cmd,
-        read: impl FnOnce(Numbers) -> Result<T, Failure> + Send + 'static,
+        read: impl FnOnce(Numbers) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
         let RedisStore { link, deadline } = self.clone();
         async move {
@@ -83,7 +84,7 @@ impl RedisStore {
     fn ask<T: 'static>(
         &self,
         cmd: Cmd,
-        read: impl FnOnce(Value) -> Result<T, Failure> + Send + 'static,
+        read: impl FnOnce(Value) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
         let RedisStore { link, deadline } = self.clone();
         async move { read(reply::accepted(link.send(&cmd, deadline).await?)?) }.boxed()
@@ -212,6 +213,10 @@ impl Store for RedisStore {
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
         let cmd = call_of(&scripts::SIZE_IN_MEMORY, keys, 0);
         self.run(&scripts::SIZE_IN_MEMORY, cmd, |reply| reply.number())
+    }
+
+    fn address(&self) -> Option<Arc<str>> {
+        Some(self.link.address())
     }
 
     fn server_time(&self) -> Reply<i64> {

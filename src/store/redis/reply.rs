@@ -1,8 +1,8 @@
-//! What comes back: replies as the store's types, errors as failures.
+//! What comes back: replies as the store's types, errors as [`Error`]s.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
-use crate::error::{Execution, Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::{AcquireReply, Outcome, OutcomeRun, PeekReply, RefundReply, ReleaseReply, Wait};
 
@@ -13,7 +13,7 @@ const OK: i64 = 0;
 pub(super) struct Numbers(Vec<Value>);
 
 impl Numbers {
-    pub(super) fn of(value: Value) -> Result<Self, Failure> {
+    pub(super) fn of(value: Value) -> Result<Self, Error> {
         let Value::Array(values) = value else { return Err(unexpected(&value)) };
         match values.first() {
             Some(Value::Int(status)) if *status >= OK => Ok(Numbers(values)),
@@ -33,17 +33,17 @@ impl Numbers {
         u64::try_from(self.get(at)?).ok()
     }
 
-    fn unexpected(&self) -> Failure {
+    fn unexpected(&self) -> Error {
         unexpected(&Value::Array(self.0.clone()))
     }
 
     /// The number behind the status.
-    pub(super) fn number(&self) -> Result<u64, Failure> {
+    pub(super) fn number(&self) -> Result<u64, Error> {
         self.unsigned(1).ok_or_else(|| self.unexpected())
     }
 
     /// The answer to a question behind the status.
-    pub(super) fn flag(&self) -> Result<bool, Failure> {
+    pub(super) fn flag(&self) -> Result<bool, Error> {
         match self.get(1) {
             Some(0) => Ok(false),
             Some(1) => Ok(true),
@@ -62,7 +62,7 @@ impl Numbers {
         Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, keep_alive))
     }
 
-    pub(super) fn rate(&self) -> Result<Rate, Failure> {
+    pub(super) fn rate(&self) -> Result<Rate, Error> {
         self.find_rate().ok_or_else(|| self.unexpected())
     }
 
@@ -72,7 +72,7 @@ impl Numbers {
         requests: u64,
         now: Option<i64>,
         hold: i64,
-    ) -> Result<AcquireReply, Failure> {
+    ) -> Result<AcquireReply, Error> {
         self.find_acquire(requests, now, hold).ok_or_else(|| self.unexpected())
     }
 
@@ -106,16 +106,16 @@ impl Numbers {
         })
     }
 
-    pub(super) fn refund(&self) -> Result<RefundReply, Failure> {
+    pub(super) fn refund(&self) -> Result<RefundReply, Error> {
         let left = self.unsigned(2).ok_or_else(|| self.unexpected())?;
         Ok(RefundReply { credited: self.number()?, left })
     }
 
-    pub(super) fn release(&self) -> Result<ReleaseReply, Failure> {
+    pub(super) fn release(&self) -> Result<ReleaseReply, Error> {
         Ok(ReleaseReply { taken: self.number()?, rate: self.rate()? })
     }
 
-    pub(super) fn peek(&self) -> Result<PeekReply, Failure> {
+    pub(super) fn peek(&self) -> Result<PeekReply, Error> {
         let ms = self.unsigned(5).ok_or_else(|| self.unexpected())?;
         let wait = Wait { ms, at_least: self.get(6) == Some(1) };
         Ok(PeekReply { rate: self.rate()?, available: self.number()?, wait })
@@ -123,7 +123,7 @@ impl Numbers {
 }
 
 /// The integer that a plain command answers.
-pub(super) fn integer(value: &Value) -> Result<i64, Failure> {
+pub(super) fn integer(value: &Value) -> Result<i64, Error> {
     match value {
         Value::Int(number) => Ok(*number),
         _ => Err(unexpected(value)),
@@ -131,7 +131,7 @@ pub(super) fn integer(value: &Value) -> Result<i64, Failure> {
 }
 
 /// The answer of `TIME`, in ms.
-pub(super) fn time(value: &Value) -> Result<i64, Failure> {
+pub(super) fn time(value: &Value) -> Result<i64, Error> {
     let part = |value: &Value| match value {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<i64>().ok(),
         Value::Int(number) => Some(*number),
@@ -150,7 +150,7 @@ pub(super) fn time(value: &Value) -> Result<i64, Failure> {
     ms.ok_or_else(|| unexpected(value))
 }
 
-fn unexpected(value: &Value) -> Failure {
+fn unexpected(value: &Value) -> Error {
     const SHOWN: usize = 200;
     let mut shown = format!("{value:?}");
     if let Some((end, _)) = shown.char_indices().nth(SHOWN) {
@@ -158,11 +158,11 @@ fn unexpected(value: &Value) -> Failure {
         shown.push('…');
     }
     let detail = format!("the server answered what no script of this crate answers: {shown}");
-    Failure::new(FailureKind::Server(detail), Execution::Unknown)
+    Error::new(ErrorKind::Server, Execution::Unknown).with_detail(detail)
 }
 
 /// A script's own refusal: it has written nothing.
-fn refusal(status: i64, values: &[Value]) -> Failure {
+fn refusal(status: i64, values: &[Value]) -> Error {
     let number = match values.get(1) {
         Some(Value::Int(number)) => *number,
         _ => 0,
@@ -171,36 +171,43 @@ fn refusal(status: i64, values: &[Value]) -> Failure {
         Some(Value::BulkString(text)) => String::from_utf8_lossy(text),
         _ => "".into(),
     };
-    let kind = match (status, number) {
-        (-1, 0..=7) => FailureKind::NotInitialized(missing(number)),
-        (-2, 1 | 2) => FailureKind::CorruptState(format!(
-            "{} is {text:?}; allowed is an integer from 1 to 2^53",
-            if number == 1 { "rate" } else { "interval" }
-        )),
-        (-2, 3) => FailureKind::CorruptState(format!("type is {text:?}; allowed are 0 and 1")),
-        (-2, 4) => FailureKind::CorruptState(format!(
-            "keepAliveTime is {text:?}; allowed is an integer from 0 to 2^53"
-        )),
-        (-3, 20) => {
-            foreign(number, "Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later")
-        }
-        (-3, 8) => {
-            foreign(number, "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later")
-        }
-        (-3, _) => foreign(number, "no known release writes such"),
-        (-4, _) => FailureKind::CorruptState(missing(number)),
-        (-5, _) => FailureKind::NotInitialized("there is no limiter of that name".to_owned()),
-        (-6, _) => FailureKind::InvalidArgument(
+    let error = |kind, detail: String| Error::new(kind, Execution::Executed).with_detail(detail);
+    match (status, number) {
+        (-1, 0..=7) => error(ErrorKind::NotInitialized, missing(number)),
+        (-2, 1 | 2) => error(
+            ErrorKind::CorruptState,
+            format!(
+                "{} is {text:?}; allowed is an integer from 1 to 2^53",
+                if number == 1 { "rate" } else { "interval" }
+            ),
+        ),
+        (-2, 3) => error(ErrorKind::CorruptState, format!("type is {text:?}; allowed are 0 and 1")),
+        (-2, 4) => error(
+            ErrorKind::CorruptState,
+            format!("keepAliveTime is {text:?}; allowed is an integer from 0 to 2^53"),
+        ),
+        (-3, 20) => error(
+            ErrorKind::ForeignEntry,
+            foreign(number, "Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later"),
+        ),
+        (-3, 8) => error(
+            ErrorKind::ForeignEntry,
+            foreign(number, "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later"),
+        ),
+        (-3, _) => error(ErrorKind::ForeignEntry, foreign(number, "no known release writes such")),
+        (-4, _) => error(ErrorKind::CorruptState, missing(number)),
+        (-5, _) => error(ErrorKind::NotInitialized, "there is no limiter of that name".to_owned()),
+        (-6, _) => error(
+            ErrorKind::InvalidArgument,
             "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out of reach"
                 .to_owned(),
         ),
-        _ => return unexpected(&Value::Array(values.to_vec())),
-    };
-    Failure::new(kind, Execution::Executed)
+        _ => unexpected(&Value::Array(values.to_vec())),
+    }
 }
 
-fn foreign(bytes: i64, who: &str) -> FailureKind {
-    FailureKind::ForeignEntry(format!("the log holds a live entry of {bytes} bytes: {who}"))
+fn foreign(bytes: i64, who: &str) -> String {
+    format!("the log holds a live entry of {bytes} bytes: {who}")
 }
 
 /// The fields that a script found missing, in words.
@@ -223,37 +230,35 @@ pub(super) fn is_no_script(value: &Value) -> bool {
 }
 
 /// A reply that is no error.
-pub(super) fn accepted(value: Value) -> Result<Value, Failure> {
-    value.extract_error().map_err(|error| failure(error, true))
+pub(super) fn accepted(value: Value) -> Result<Value, Error> {
+    value.extract_error().map_err(|error| error_of(error, true))
 }
 
-/// The failure of a call that could not be sent, for want of a connection.
-pub(super) fn not_sent(error: RedisError) -> Failure {
-    failure(error, false)
+/// The error of a call that could not be sent, for want of a connection.
+pub(super) fn not_sent(error: RedisError) -> Error {
+    error_of(error, false)
 }
 
-/// The failure that an error stands for; `sent`: the call had been handed to the connection.
-pub(super) fn failure(error: RedisError, sent: bool) -> Failure {
+/// The error that an error stands for; `sent`: the call had been handed to the connection.
+pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     let (kind, execution) = match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => server_failure(&error),
-        ErrorKind::AuthenticationFailed => (FailureKind::Auth, Execution::NotExecuted),
-        ErrorKind::Io if !sent && error.is_timeout() => {
-            (FailureKind::Timeout, Execution::NotExecuted)
+        RedisErrorKind::Server(_) | RedisErrorKind::Extension => server_failure(&error),
+        RedisErrorKind::AuthenticationFailed => (ErrorKind::Auth, Execution::NotExecuted),
+        RedisErrorKind::Io if !sent && error.is_timeout() => {
+            (ErrorKind::Timeout, Execution::NotExecuted)
         }
-        ErrorKind::Io => (FailureKind::Unavailable, Execution::Unknown),
-        ErrorKind::InvalidClientConfig => {
-            (FailureKind::InvalidArgument(error.to_string()), Execution::NotExecuted)
-        }
-        _ => (FailureKind::Server(error.to_string()), Execution::Unknown),
+        RedisErrorKind::Io => (ErrorKind::Unavailable, Execution::Unknown),
+        RedisErrorKind::InvalidClientConfig => (ErrorKind::InvalidArgument, Execution::NotExecuted),
+        _ => (ErrorKind::Server, Execution::Unknown),
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
-    Failure::new(kind, execution).with_source(error)
+    Error::new(kind, execution).with_source(error)
 }
 
 /// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
 /// within the text of a general error before. A server refuses a script's first write for each of
 /// the reasons below; after it, only memory and rights could still run out.
-fn server_failure(error: &RedisError) -> (FailureKind, Execution) {
+fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
     let in_script = text.contains("@user_script");
@@ -273,23 +278,23 @@ fn server_failure(error: &RedisError) -> (FailureKind, Execution) {
         "MISCONF",
     ];
     if says("WRONGTYPE") {
-        (FailureKind::WrongType, Execution::Executed)
+        (ErrorKind::WrongType, Execution::Executed)
     } else if says("NOAUTH") || says("WRONGPASS") || text.contains("unauthenticated") {
         // The last: a command of more than ten arguments is cut short before anything is said
         // of credentials.
-        (FailureKind::Auth, Execution::NotExecuted)
+        (ErrorKind::Auth, Execution::NotExecuted)
     } else if says("NOPERM")
         || in_script && text.contains("can't run this command")
         || in_script && text.contains("can't access at least one of the keys")
     {
-        (FailureKind::Auth, refused)
+        (ErrorKind::Auth, refused)
     } else if says("READONLY") {
-        (FailureKind::Unavailable, Execution::NotExecuted)
+        (ErrorKind::Unavailable, Execution::NotExecuted)
     } else if says("OOM") || unavailable.into_iter().any(says) {
-        (FailureKind::Unavailable, refused)
+        (ErrorKind::Unavailable, refused)
     } else if text.contains("max number of clients reached") {
-        (FailureKind::Unavailable, Execution::NotExecuted)
+        (ErrorKind::Unavailable, Execution::NotExecuted)
     } else {
-        (FailureKind::Server(error.to_string()), refused)
+        (ErrorKind::Server, refused)
     }
 }

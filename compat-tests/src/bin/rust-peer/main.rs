@@ -127,21 +127,19 @@ fn client(options: Options, clock: Clock) -> Result<Client, String> {
 
 impl From<redisson_rate_limiter::Error> for Failure {
     fn from(error: redisson_rate_limiter::Error) -> Self {
-        use redisson_rate_limiter::Error;
-        let kind = match &error {
-            Error::NotInitialized { .. } => "NotInitialized",
-            Error::ExceedsRate { .. } => "ExceedsRate",
-            Error::InvalidArgument { .. } => "InvalidArgument",
-            Error::ForeignEntry { .. } => "ForeignEntry",
-            Error::WrongType { .. } => "WrongType",
-            Error::CorruptState { .. } => "CorruptState",
-            Error::Auth { .. } => "Auth",
-            Error::Unavailable { .. } => "Unavailable",
-            Error::Timeout { .. } => "Timeout",
+        use redisson_rate_limiter::ErrorKind;
+        let kind = match error.kind() {
+            ErrorKind::NotInitialized => "NotInitialized",
+            ErrorKind::ExceedsRate { .. } => "ExceedsRate",
+            ErrorKind::InvalidArgument => "InvalidArgument",
+            ErrorKind::ForeignEntry => "ForeignEntry",
+            ErrorKind::WrongType => "WrongType",
+            ErrorKind::CorruptState => "CorruptState",
+            ErrorKind::Auth => "Auth",
+            ErrorKind::Unavailable => "Unavailable",
+            ErrorKind::Timeout => "Timeout",
             _ => "Other",
         };
-        let cause = std::error::Error::source(&error);
-        let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-        Failure { kind, message }
+        Failure { kind, message: error.to_string() }
     }
 }

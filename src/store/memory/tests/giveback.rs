@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_refund_is_a_total_and_repeating_it_changes_nothing() {
+fn a_refund_is_a_total_and_repeating_it_is_idempotent() {
     let mut c = limiter(10);
     let call = c.call(&[run(6, 0)]);
     let id = call.id;

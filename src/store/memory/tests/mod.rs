@@ -4,7 +4,7 @@ use futures::FutureExt;
 use proptest::test_runner::Config as ProptestConfig;
 
 use crate::clock::{Clock, ManualClock, Now};
-use crate::error::{Failure, FailureKind};
+use crate::error::{Error, ErrorKind};
 use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::{
@@ -41,7 +41,12 @@ struct Client {
     calls: u32,
 }
 
-fn now<T>(reply: Reply<T>) -> Result<T, Failure> {
+/// An error's kind and what it says about it.
+fn said(error: &Error) -> (ErrorKind, String) {
+    (error.kind(), error.detail().unwrap_or_default().to_owned())
+}
+
+fn now<T>(reply: Reply<T>) -> Result<T, Error> {
     reply.now_or_never().expect("the memory store answers at once")
 }
 
@@ -92,7 +97,7 @@ impl Client {
         }
     }
 
-    fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Failure> {
+    fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Error> {
         let reply = now(self.store.acquire(&self.keys, call))?;
         self.seen = Some(reply.rate.permits());
         Ok(reply)
@@ -122,9 +127,9 @@ impl Client {
         }
     }
 
-    fn failure(&mut self, permits: u64) -> FailureKind {
+    fn failure(&mut self, permits: u64) -> (ErrorKind, String) {
         let call = self.call(&[run(permits, 0)]);
-        self.send(call).unwrap_err().kind
+        said(&self.send(call).unwrap_err())
     }
 
     fn audit(&mut self, permits: u64) -> AcquireReply {
@@ -132,7 +137,7 @@ impl Client {
         self.send(call).unwrap()
     }
 
-    fn peek(&self, permits: u64) -> Result<PeekReply, Failure> {
+    fn peek(&self, permits: u64) -> Result<PeekReply, Error> {
         let now_at = Now::At(self.clock.now());
         now(self.store.peek(&self.keys, PeekCall { now: now_at, permits, seen_rate: self.seen }))
     }

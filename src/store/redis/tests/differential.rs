@@ -11,7 +11,7 @@ use redis::Value;
 
 use super::Server;
 use crate::clock::Now;
-use crate::error::Failure;
+use crate::error::Error;
 use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
@@ -325,7 +325,8 @@ impl World<'_> {
     ) -> Result<Option<T>, TestCaseError> {
         let server = self.runtime.block_on(call(self.server));
         let memory = call(&self.memory).now_or_never().expect("it answers at once");
-        let plain = |failure: &Failure| (failure.kind.clone(), failure.execution);
+        let plain =
+            |error: &Error| (error.kind(), error.detail().map(str::to_owned), error.execution());
         prop_assert_eq!(
             server.as_ref().map_err(plain),
             memory.as_ref().map_err(plain),

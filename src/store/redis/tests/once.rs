@@ -161,7 +161,7 @@ async fn the_same_batch_twice_finds_what_is_left_of_its_grant() {
 }
 
 #[tokio::test]
-async fn a_refund_that_is_repeated_changes_nothing() {
+async fn a_refund_that_is_repeated_is_idempotent() {
     let Some(mut client) = client().await else { return };
     let reply = client.acquire(call(T0 + 10, 1, 9)).await;
     let refund =
