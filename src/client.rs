@@ -368,21 +368,21 @@ impl InProcessStore {
     }
 
     /// All keys, for this project's own tests.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     #[doc(hidden)]
     pub fn raw_snapshot(&self) -> crate::raw_store::Snapshot {
         self.0.snapshot()
     }
 
     /// Makes a key hold this, for this project's own tests.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     #[doc(hidden)]
     pub fn raw_put(&self, name: &str, key: Option<crate::raw_store::Key>) {
         self.0.raw_put(name, key);
     }
 
     /// Forgets all, for this project's own tests.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     #[doc(hidden)]
     pub fn raw_clear(&self) {
         self.0.flush();

@@ -107,6 +107,17 @@ pub enum Execution {
     Unknown,
 }
 
+impl fmt::Display for Execution {
+    /// `executed`, `not executed` or `outcome unknown`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Execution::Executed => "executed",
+            Execution::NotExecuted => "not executed",
+            Execution::Unknown => "outcome unknown",
+        })
+    }
+}
+
 /// What kind of error it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -534,6 +545,13 @@ mod tests {
         {
             assert!(!is_transient(kind, NotExecuted, Operation::Acquire), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn an_execution_reads_well_in_a_log() {
+        let all = [Execution::Executed, Execution::NotExecuted, Execution::Unknown];
+        let shown = all.map(|execution| execution.to_string());
+        assert_eq!(shown, ["executed", "not executed", "outcome unknown"]);
     }
 
     #[test]
