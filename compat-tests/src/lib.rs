@@ -5,18 +5,18 @@
 //!
 //! - [`server`] starts Redis or Valkey servers that a test owns;
 //! - [`peer`] starts peer processes and calls them;
-//! - [`scenario`] brings the two together: which peers take part, a fresh
-//!   limiter name for each run, what is printed when a run fails;
-//! - [`proxy`] stands between a peer and its server and spoils the network;
-//! - [`watch`] records every log entry that anybody writes, and [`ledger`]
-//!   judges them, knowing nothing of either implementation;
-//! - [`dump`] shows one limiter as it lies in the server, and the difference
-//!   between two; [`keys`] and [`entry`] know the names and the bytes;
+//! - [`scenario`] combines the two: which peers take part, a fresh limiter
+//!   name for each run, what is printed when a run fails;
+//! - [`proxy`] sits between a peer and its server and disturbs the network;
+//! - [`watch`] records every log entry that any client writes, and [`ledger`]
+//!   checks them, without knowing either implementation;
+//! - [`dump`] shows one limiter as the server stores it, and the difference
+//!   between two; [`keys`] and [`entry`] have the names and the bytes;
 //! - [`oracle`] replays real Redisson releases in virtual time, against each
 //!   other and against this crate, in random programs.
 //!
-//! A support function that cannot do its work panics with the reason: in a
-//! test there is nobody to hand an error to.
+//! A support function that fails panics with the reason: a test has no use
+//! for an error value.
 
 pub mod dump;
 pub mod entry;

@@ -2,7 +2,7 @@
 //! in process.
 
 use compat_tests::oracle::campaign::{Campaign, budget};
-use compat_tests::oracle::damage::{Damage, Trial, spoil, trials};
+use compat_tests::oracle::damage::{Damage, Trial, corrupt, trials};
 use compat_tests::oracle::healing::run;
 use compat_tests::oracle::lockstep::Side;
 use compat_tests::oracle::ops::{Mode, Op, Outcome, Rate};
@@ -99,7 +99,7 @@ async fn a_long_log_heals<P: Site>(side: &Side<Ours, P>, damage: Damage) {
             apply(&RATE).await;
         } else if ms == 1_000 {
             let mut state = side.site.capture(&keys).await;
-            spoil(&mut state, "long", damage, None, now);
+            corrupt(&mut state, "long", damage, None, now);
             assert!(side.site.restore(&keys, &state).await);
         }
         match apply(&Op::TryAcquire(1)).await {

@@ -5,7 +5,7 @@ use compat_tests::oracle::damage::{Damage, Trial};
 use compat_tests::oracle::divergence;
 use compat_tests::oracle::healing::{self, Harm};
 use compat_tests::oracle::lockstep::{self, Rules, Side};
-use compat_tests::oracle::mixed::{self, Crew};
+use compat_tests::oracle::mixed::{self, Participants};
 use compat_tests::oracle::ops::{Mode, Op, Outcome, Rate, Shape};
 use compat_tests::oracle::program::{Profile, Program};
 use compat_tests::oracle::replay::Oracle;
@@ -84,10 +84,11 @@ async fn the_judge_finds_a_wrong_edge() {
     let server = Server::start().await;
     let clients = client_ids(3);
     let side = Oracle::on(&server, 0, NEWEST, &clients).await;
-    let crew = Crew { first: vec![side.subject.clone()], second: vec![Hasty(side.subject)] };
+    let participants =
+        Participants { first: vec![side.subject.clone()], second: vec![Hasty(side.subject)] };
     let mut over_issues = 0;
     for program in programs(Profile::sound()[0]) {
-        let run = mixed::run(&program, &clients, &crew, &side.site).await;
+        let run = mixed::run(&program, &clients, &participants, &side.site).await;
         over_issues += usize::from(run.is_err_and(|e| e.contains("over-issue")));
     }
     assert!(over_issues > 0);
