@@ -1,4 +1,4 @@
-//! This crate and releases of Redisson on one limiter, judged by their grants.
+//! This crate and releases of Redisson on one limiter; a checker verifies their grants.
 
 use compat_tests::oracle::campaign::{Campaign, budget, release_groups};
 use compat_tests::oracle::mixed::{Participants, run};
@@ -42,15 +42,15 @@ fn crate_and_redisson_share_a_limiter() {
     }
 }
 
-/// The in-process store has no Redisson beside it: the judge alone.
+/// No Redisson can use the in-process store: the checker alone.
 #[test]
-fn crate_in_process_is_judged() {
+fn crate_in_process_passes_the_checker() {
     let clients = client_ids(3);
     let mut profiles = Profile::sound();
     profiles.push(Profile::BESIDE_REDISSON);
     for (i, profile) in profiles.iter().enumerate() {
         let campaign = Campaign {
-            name: &format!("in-process judged {i}"),
+            name: &format!("in-process checked {i}"),
             budget: budget(0.05 / profiles.len() as f64),
         };
         campaign.run(

@@ -1,4 +1,4 @@
-//! Clients of several Redisson releases on one limiter, judged by their grants.
+//! Clients of several Redisson releases on one limiter; a checker verifies their grants.
 
 use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, release_groups};
 use compat_tests::oracle::mixed::{Participants, run};
