@@ -190,7 +190,10 @@ impl Grant {
     /// A refund whose future is dropped counts as one whose outcome is unknown.
     pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
         if permits > self.permits() {
-            let detail = format!("a refund of {permits} permits; the grant has {}", self.permits());
+            let detail = format!(
+                "a refund of {permits} permits: must be at most {}, the permits it still holds",
+                self.permits()
+            );
             return Err(self.error(Error::invalid(Operation::Refund, detail)));
         }
         if permits == 0 {
