@@ -174,7 +174,7 @@ impl Case<'_> {
     }
 
     /// Sends a command as the test itself, words separated by spaces; `@h`,
-    /// `@v` and `@l` stand for hash, value and log.
+    /// `@v` and `@l` are replaced by the names of hash, value and log.
     pub async fn redis<T: redis::FromRedisValue>(&self, command: &str) -> T {
         let mut words = command.split(' ').map(|word| match word {
             "@h" => self.keys.hash().to_owned(),

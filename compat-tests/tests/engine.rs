@@ -1,5 +1,5 @@
-//! The engine on a real server, over a network that loses, delays and repeats requests: exactly once,
-//! deadlines, cancellation. The cost of a lost answer in Redisson is shown for comparison.
+//! The engine on a real server, over a network that loses, delays and repeats requests: exactly
+//! once, deadlines, cancellation. The cost of a lost answer in Redisson is shown for comparison.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -128,9 +128,9 @@ async fn a_client_with_a_fast_clock_calls_first() {
     .await;
 }
 
-/// Permits that Redisson has released stay in its log: when a part of them expires, value and credit
-/// exceed the rate, and the log decides. This happens between two audits, which would sum the log
-/// anyway.
+/// Permits that Redisson has released stay in its log: when a part of them expires, value and
+/// credit exceed the rate, and the log decides. This happens between two audits, which would sum
+/// the log anyway.
 #[tokio::test]
 async fn an_excess_does_not_return_with_expired_entries() {
     let steps = [

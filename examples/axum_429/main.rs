@@ -61,8 +61,8 @@ async fn limit(State(limits): State<Limits>, request: Request, next: Next) -> Re
             headers.insert("retry-after", denial.retry_after_secs().into());
             (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests.\n").into_response()
         }
-        // Redis is unreachable. Whether requests pass in the meantime is the service's own decision;
-        // this one turns them away.
+        // Redis is unreachable. Whether requests pass in the meantime is the service's own
+        // decision; this one turns them away.
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }

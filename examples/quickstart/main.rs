@@ -21,8 +21,9 @@ const RUN: Duration = Duration::from_secs(6);
 const LINE: Duration = Duration::from_millis(250);
 
 /// What counts as a second here. It is 20 ms shorter than the interval, because a grant is dated in
-/// whole milliseconds, by the clock of the client that asked, before its call travels to the server.
-/// Two grants that are dated an interval apart can be answered a little less than an interval apart.
+/// whole milliseconds, by the clock of the client that asked, before its call travels to the
+/// server. Two grants that are dated an interval apart can be answered a little less than an
+/// interval apart.
 const WINDOW: Duration = Duration::from_millis(980);
 
 /// What a service does in a loop: ask for `permits`, wait for them up to the timeout, and pause.
@@ -187,8 +188,8 @@ fn sum_up(calls: &[Call], elapsed: Duration) -> bool {
     held
 }
 
-/// The most permits whose calls began and ended within one window: all of them were certainly granted
-/// in it, however long a call took.
+/// The most permits whose calls began and ended within one window: all of them were certainly
+/// granted in it, however long a call took.
 fn busiest(calls: &[Call]) -> u64 {
     let within = |first: &Call| {
         let calls = calls.iter().filter(|call| call.asked >= first.asked);

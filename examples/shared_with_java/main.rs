@@ -5,9 +5,9 @@
 //!
 //! The Java service is the peer of the compatibility tests: a process with a real
 //! `org.redisson:redisson` 4.7.0 that reads calls as JSON lines. The first run builds it, which takes
-//! a JDK and Maven (`compat-tests/run --only install` installs them). Without `REDIS_URL` the example
-//! starts a `redis-server` on a free port and ends it again. The exit code is not zero if more was
-//! granted than the rate allows.
+//! a JDK and Maven (`compat-tests/run --only install` installs them). Without `REDIS_URL` the
+//! example starts a `redis-server` on a free port and ends it again. The exit code is not zero if
+//! more was granted than the rate allows.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -28,8 +28,9 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// What counts as a second here. It is 20 ms shorter than the interval, because a grant is dated in
-/// whole milliseconds, by the clock of the process that asked, before its call travels to the server.
-/// Two grants that are dated an interval apart can be answered a little less than an interval apart.
+/// whole milliseconds, by the clock of the process that asked, before its call travels to the
+/// server. Two grants that are dated an interval apart can be answered a little less than an
+/// interval apart.
 const WINDOW: Duration = Duration::from_millis(980);
 
 /// A permit, granted at some time between `asked` and `answered`.
@@ -131,8 +132,8 @@ async fn watch(grants: &Grants) {
     }
 }
 
-/// The most permits whose calls began and ended within one window: all of them were certainly granted
-/// in it, however long a call took.
+/// The most permits whose calls began and ended within one window: all of them were certainly
+/// granted in it, however long a call took.
 fn busiest(grants: &[Granted]) -> usize {
     let from = |first: &Granted| {
         let calls = grants.iter().filter(|granted| granted.asked >= first.asked);

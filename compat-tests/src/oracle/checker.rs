@@ -79,7 +79,7 @@ impl Checker {
         self.balanced(call, clients, after)
     }
 
-    /// Keys have expired: budgets that have no keys left start anew.
+    /// Keys have expired: forgets the grants of budgets that have no keys left.
     pub fn removed(&mut self, clients: &[String], state: &State) {
         self.grants.retain(|(name, client), _| {
             let keys = Keys::new(name.as_str());

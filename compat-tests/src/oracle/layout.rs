@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use crate::keys::Keys;
 
-/// What a word stands for.
+/// What a word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The limiter's hash.
@@ -64,7 +64,7 @@ pub enum Word {
 /// A command with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// The text of the script, where the command calls one.
+    /// The text of the script, if the command calls one.
     pub script: Option<Vec<u8>>,
     /// For a script call the number of keys, the keys and the arguments;
     /// otherwise the whole command.
@@ -74,7 +74,7 @@ pub struct Template {
 /// A command as it was sent, with its script resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The text of the script, where the command calls one.
+    /// The text of the script, if the command calls one.
     pub script: Option<Vec<u8>>,
     /// The words, as in [`Template::words`].
     pub words: Vec<Vec<u8>>,

@@ -46,8 +46,8 @@ fn divergence_12_a_request_that_waits_for_many_entries_makes_a_call_for_each() {
 fn divergence_12_a_large_request_starves_behind_small_ones() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(20, 400)).await.unwrap();
-        // The two halves expire at different times, so that the large request needs the permits that
-        // the small ones have taken.
+        // The two halves expire at different times, so that the large request needs the permits
+        // that the small ones have taken.
         assert!(case.one.try_acquire(10).await.unwrap());
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(case.one.try_acquire(10).await.unwrap());

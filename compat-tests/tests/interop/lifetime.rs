@@ -31,8 +31,8 @@ fn a_limiter_expires_with_all_its_keys_and_can_be_created_again() {
         until("all keys are gone", async || case.redis::<i64>("EXISTS @h @v @l").await == 0).await;
         let gone = case.one.try_acquire(1).await.unwrap_err();
         assert_eq!(gone.kind, ErrorKind::NotInitialized);
-        let anew = Rate::overall(6, LONG);
-        assert!(case.other.try_set_rate(anew).await.unwrap());
+        let again = Rate::overall(6, LONG);
+        assert!(case.other.try_set_rate(again).await.unwrap());
         assert!(case.one.try_acquire(6).await.unwrap());
         assert!(!case.other.try_acquire(1).await.unwrap());
         let dump = case.dump().await;

@@ -1,7 +1,7 @@
 //! A proxy that adds latency.
 //!
-//! The tests' proxy uses tokio's timers, which have a resolution of a millisecond; this one delays by
-//! less than that, with a thread for each direction of a connection.
+//! The tests' proxy uses tokio's timers, which have a resolution of a millisecond; this one delays
+//! by less than that, with a thread for each direction of a connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The lower bound: closed loops of an empty script, one call at a time each, over one connection like
-//! the crate's own.
+//! The lower bound: closed loops of an empty script, one call at a time each, over one connection
+//! like the crate's own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -49,7 +49,8 @@ struct Host {
 }
 
 impl Probe {
-    /// Reads all counters. `ours` are the processes that take part, `client` the one that runs the load.
+    /// Reads all counters. `ours` are the processes that take part, `client` the one that runs the
+    /// load.
     pub(crate) async fn read(
         connection: &mut MultiplexedConnection,
         ours: &[u32],
@@ -99,7 +100,7 @@ impl Probe {
 }
 
 impl Host {
-    /// In the kernel's ticks; all zero where there is no `/proc`.
+    /// In the kernel's ticks; all zero if there is no `/proc`.
     fn read(ours: &[u32]) -> Host {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks: Vec<f64> =

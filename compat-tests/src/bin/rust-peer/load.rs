@@ -194,9 +194,9 @@ impl Load {
 }
 
 impl Tally {
-    /// Records a number of consecutive calls that took this long together. Any of them may have been
-    /// slow, so one is recorded with the whole time and the others with their share: the slowest call
-    /// is never recorded as faster than it was.
+    /// Records a number of consecutive calls that took this long together. Any of them may have
+    /// been slow, so one is recorded with the whole time and the others with their share: the
+    /// slowest call is never recorded as faster than it was.
     fn record(&self, took: Duration, calls: u32) {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed));

@@ -28,8 +28,8 @@ fn main() -> ExitCode {
     runtime().block_on(peer())
 }
 
-/// One worker thread fewer than cores, to leave a core to the server, which shares the machine: with
-/// two busy workers on two cores both would be slower. `TOKIO_WORKER_THREADS` overrides it.
+/// One worker thread fewer than cores, to leave a core to the server, which shares the machine:
+/// with two busy workers on two cores both would be slower. `TOKIO_WORKER_THREADS` overrides it.
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {

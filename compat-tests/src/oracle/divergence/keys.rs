@@ -93,7 +93,7 @@ pub fn all_keys_move(d: &Difference<'_>) -> bool {
     *ours == Outcome::Done && Compare::ALL.diff(&expected, d.after[1]).is_empty()
 }
 
-/// 17: in PER_CLIENT a very long time to live stands for none.
+/// 17: in PER_CLIENT a very long time to live means none.
 pub fn expiry_is_far(d: &Difference<'_>) -> bool {
     let keys = Keys::new(d.name());
     let own = [keys.hash().to_owned(), keys.value(Some(d.client)), keys.log(Some(d.client))];
