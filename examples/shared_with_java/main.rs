@@ -4,8 +4,8 @@
 //!     REDIS_URL=redis://127.0.0.1:6379 cargo run --example shared_with_java
 //!
 //! The Java service is the peer of the compatibility tests: a process with a real
-//! `org.redisson:redisson` 4.7.0 that reads calls as JSON lines. The first run builds it, which takes
-//! a JDK and Maven (`compat-tests/run --only install` installs them). Without `REDIS_URL` the
+//! `org.redisson:redisson` 4.7.0 that reads calls as JSON lines. The first run builds it, which
+//! takes a JDK and Maven (`compat-tests/run --only install` installs them). Without `REDIS_URL` the
 //! example starts a `redis-server` on a free port and ends it again. The exit code is not zero if
 //! more was granted than the rate allows.
 
