@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::queue::{Arrival, Patience, Queue, Request, Step};
+use crate::queue::{Arrival, MaxWait, Queue, Request, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 use crate::wire::entry::{self, EntryId, Member};
 use crate::wire::keys::Keys;
@@ -25,26 +25,26 @@ pub fn keys(name: &str, client: &str) -> usize {
     Keys::new(name, client).all().iter().map(|key| key.len()).sum()
 }
 
-/// A queue, and a server that answers as told.
+/// A queue, and a server that answers as the benchmark says.
 #[derive(Default)]
 pub struct Rounds {
-    queue: Queue<Waker>,
+    queue: Queue<Waker, ()>,
     now: u64,
 }
 
 impl Rounds {
-    /// A queue in which so many stand behind a head that does not fit.
+    /// A queue in which this many requests wait behind a head that does not fit.
     pub fn blocked(waiting: u64) -> Self {
         let mut rounds = Rounds::default();
-        rounds.arrive(waiting, Patience::Endless);
+        rounds.arrive(waiting, MaxWait::Unbounded);
         rounds.answer(0);
         rounds
     }
 
-    /// So many requests arrive, go in one call and are granted.
+    /// Requests arrive, share one call and are granted.
     pub fn granted(&mut self, requests: u64) {
         self.now += 1000;
-        self.arrive(requests, Patience::None);
+        self.arrive(requests, MaxWait::None);
         self.answer(requests);
     }
 
@@ -52,18 +52,22 @@ impl Rounds {
     pub fn head_served(&mut self) {
         self.now += 2000;
         self.answer(1);
-        self.arrive(1, Patience::Endless);
+        self.arrive(1, MaxWait::Unbounded);
     }
 
-    fn arrive(&mut self, requests: u64, patience: Patience) {
-        let request = Request { permits: 1, patience, deadline: 3_000_000, create: None };
+    fn arrive(&mut self, requests: u64, max_wait: MaxWait) {
+        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
         for _ in 0..requests {
-            let arrival = self.queue.arrive(|| self.now, request, Some(Waker::noop().clone()));
+            if !self.queue.has_shared_answer() {
+                self.queue.share_answer(());
+            }
+            let mut waker = Some(Waker::noop().clone());
+            let arrival = self.queue.arrive(|| self.now, request, &mut waker);
             assert!(matches!(arrival, Arrival::Queued { .. }));
         }
     }
 
-    /// Sends the next call; so many of it are granted, the others wait for a millisecond.
+    /// Sends the next call; `granted` of its requests are granted, the others wait for a millisecond.
     fn answer(&mut self, granted: u64) {
         let Step::Call(call) = self.queue.step(self.now).step else { panic!("nothing to send") };
         let asked = call.groups.iter().map(|group| group.count).sum::<u64>();

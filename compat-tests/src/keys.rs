@@ -1,14 +1,14 @@
-//! The names of a limiter's keys, written from the wire format and not taken
-//! from the crate: the tests must not repeat its mistakes.
+//! The names of a limiter's keys, implemented from the wire format and not
+//! taken from the crate: the tests must not repeat its mistakes.
 
-/// The keys of the limiter called `name` (its prefix included).
+/// The keys of the limiter called `name` (including its prefix).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     name: String,
 }
 
 impl Keys {
-    /// Keys of a limiter; `name` is what stands in the server.
+    /// The keys of a limiter; `name` is the name on the server.
     pub fn new(name: impl Into<String>) -> Self {
         Keys { name: name.into() }
     }
@@ -18,12 +18,12 @@ impl Keys {
         &self.name
     }
 
-    /// The permits left: of all clients, or of one in PER_CLIENT mode.
+    /// The permits left: for all clients, or for one in PER_CLIENT mode.
     pub fn value(&self, client: Option<&str>) -> String {
         self.with("value", client)
     }
 
-    /// The log: of all clients, or of one in PER_CLIENT mode.
+    /// The log: for all clients, or for one in PER_CLIENT mode.
     pub fn log(&self, client: Option<&str>) -> String {
         self.with("permits", client)
     }

@@ -1,23 +1,24 @@
-//! An independent judge of what was granted. It knows a rate and a list of
-//! grants, and nothing of how anybody decides.
+//! An independent check of grants. It has a rate and a list of grants, and
+//! knows nothing about how they were decided.
 
 use std::fmt;
 
 use crate::watch::Seen;
 
-/// By how much a window may be shorter than the interval and still hold more
-/// than the rate, in ms: calls stamped by their clients overtake each other on
-/// the way to the server. On a machine that stalls, see [`Ledger::tolerate`].
+/// How much shorter than the interval a window must be, in ms, before more than
+/// the rate in it counts as over-issue: calls are dated by their clients, and
+/// overtake each other on the way to the server. For a machine that stalls, see
+/// [`Ledger::tolerate`].
 pub const TOLERANCE_MS: i64 = 20;
 
-/// Permits that were granted, at a moment within a span.
+/// Permits that were granted at some time within a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who took them.
+    /// The client that took them.
     pub who: String,
     /// How many.
     pub permits: u64,
-    /// The earliest moment at which they may have been granted, in ms.
+    /// The earliest time at which they may have been granted, in ms.
     pub earliest_ms: i64,
     /// The latest.
     pub latest_ms: i64,
@@ -43,18 +44,18 @@ pub struct Ledger {
     grants: Vec<Grant>,
 }
 
-/// What a ledger comes to.
+/// The totals of a ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balance {
     /// All permits.
     pub total: u64,
     /// From the first grant to the last, in ms.
     pub span_ms: i64,
-    /// What the rate allows in that time: rate × span / interval + rate.
+    /// The permits that the rate allows in that time: rate × span / interval + rate.
     pub budget: f64,
-    /// The part that was used: the interval by the mean time from the grant of
-    /// a permit to that of the permit that came a whole rate later. A permit
-    /// that is taken again as soon as it is free makes 1.
+    /// The share of the rate that was used: the interval divided by the mean
+    /// time between the grant of a permit and that of the permit one full rate
+    /// later. It is 1 if every permit is taken again as soon as it is free.
     pub used: f64,
     /// The start of the fullest window that is shorter than the interval by
     /// the tolerance, and the permits that were certainly granted in it.
@@ -72,8 +73,8 @@ impl Ledger {
         }
     }
 
-    /// Tolerates as much as the longest call took, where that is more: a call
-    /// cannot be overtaken for longer.
+    /// Raises the tolerance to the duration of the longest call, if that is
+    /// more: a call cannot be overtaken for longer.
     pub fn tolerate(mut self, longest_call_ms: f64) -> Ledger {
         self.tolerance_ms = self.tolerance_ms.max(longest_call_ms.ceil() as i64);
         self
@@ -86,7 +87,7 @@ impl Ledger {
         self
     }
 
-    /// Counts.
+    /// Computes the totals.
     pub fn balance(&self) -> Balance {
         let first = self.grants.first().map_or(0, |grant| grant.earliest_ms);
         let last = self.grants.iter().map(|grant| grant.latest_ms).max();
@@ -128,7 +129,7 @@ impl Ledger {
         (0..self.grants.len()).map(within).max_by_key(|(_, permits)| *permits).unwrap_or((0, 0))
     }
 
-    /// The verdict on over-issue: an explanation where there is one.
+    /// Explains the over-issue, if there is any.
     pub fn over_issue(&self) -> Option<String> {
         let balance = self.balance();
         if balance.total as f64 > balance.budget {
@@ -140,14 +141,14 @@ impl Ledger {
         None
     }
 
-    /// Panics where more was granted than the rate allows.
+    /// Panics if more was granted than the rate allows.
     pub fn assert_sound(&self) {
         if let Some(reason) = self.over_issue() {
             panic!("{reason}");
         }
     }
 
-    /// Panics where less than this part of the budget was used.
+    /// Panics if less than this share of the budget was used.
     pub fn assert_used(&self, part: f64) {
         let used = self.balance().used;
         assert!(used >= part, "only {used:.4} was used: {self}");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_permit_too_many_in_a_window_is_seen() {
+    fn one_permit_too_many_in_a_window_is_detected() {
         let mut grants: Vec<_> = (0..10).map(|i| at(1000 + i * 150, 10)).collect();
         ledger(grants.clone()).assert_sound();
         grants.push(at(1379, 1));
@@ -222,33 +223,33 @@ mod tests {
     }
 
     #[test]
-    fn creeping_over_issue_is_seen_by_its_sum() {
-        // Each window is sound within the tolerance, the whole is not.
+    fn creeping_over_issue_is_detected_by_its_sum() {
+        // Each window is sound within the tolerance, but the total is not.
         let grants = (0..50).map(|i| at(1000 + i * 85, 10));
         let reason = ledger(grants).over_issue().unwrap();
         assert!(reason.contains("more than the budget"), "{reason}");
     }
 
     #[test]
-    fn a_grant_that_may_lie_outside_the_window_convicts_nobody() {
+    fn a_grant_that_may_be_outside_the_window_is_not_counted() {
         ledger([at(1000, 10), within(1070, 1120, 1)]).assert_sound();
         assert!(ledger([at(1000, 10), within(1010, 1060, 1)]).over_issue().is_some());
     }
 
     #[test]
-    fn an_end_amidst_an_interval_wastes_nothing() {
+    fn ending_within_an_interval_wastes_nothing() {
         ledger([at(1000, 10), at(1100, 10), at(1200, 10), at(1299, 1)]).assert_used(0.99);
     }
 
     #[test]
-    fn permits_that_come_late_each_time_are_missed() {
+    fn permits_that_are_always_late_reduce_the_share() {
         let late = ledger((0..10).map(|i| at(1000 + i * 110, 10))).balance();
         assert!((0.9..0.92).contains(&late.used), "{late:?}");
     }
 
     #[test]
     #[should_panic(expected = "only 0.5")]
-    fn an_idle_limiter_is_not_well_used() {
+    fn an_idle_limiter_has_a_low_share() {
         ledger([at(1000, 5), at(1100, 5), at(1200, 5)]).assert_used(0.99);
     }
 }

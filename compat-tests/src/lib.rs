@@ -5,22 +5,22 @@
 //!
 //! - [`server`] starts Redis or Valkey servers that a test owns;
 //! - [`peer`] starts peer processes and calls them;
-//! - [`scenario`] brings the two together: which peers take part, a fresh
-//!   limiter name for each run, what is printed when a run fails;
-//! - [`proxy`] stands between a peer and its server and spoils the network;
+//! - [`scenario`] combines the two: which peers take part, a fresh limiter
+//!   name for each run, what is printed when a run fails;
+//! - [`proxy`] sits between a peer and its server and disturbs the network;
 //!   [`stalls`] holds a server up, and measures what its callers see of it;
-//! - [`watch`] records every log entry that anybody writes, and [`ledger`]
-//!   judges them, knowing nothing of either implementation;
-//! - [`dump`] shows one limiter as it lies in the server, and the difference
-//!   between two; [`keys`] and [`entry`] know the names and the bytes;
+//! - [`watch`] records every log entry that any client writes, and [`ledger`]
+//!   checks them, without knowing either implementation;
+//! - [`dump`] shows one limiter as the server stores it, and the difference
+//!   between two; [`keys`] and [`entry`] have the names and the bytes;
 //! - [`store`] runs one scenario on a server and on the store in this process,
 //!   [`runtimes`] makes the runtimes that it is called from, and [`watchdog`]
-//!   fails it where it hangs;
+//!   fails it if it hangs;
 //! - [`oracle`] replays real Redisson releases in virtual time, against each
 //!   other and against this crate, in random programs.
 //!
-//! A support function that cannot do its work panics with the reason: in a
-//! test there is nobody to hand an error to.
+//! A support function that fails panics with the reason: a test has no use
+//! for an error value.
 
 pub mod dump;
 pub mod entry;
@@ -30,6 +30,7 @@ pub mod monitor;
 pub mod oracle;
 pub mod peer;
 mod port;
+mod process;
 pub mod proxy;
 mod resp;
 pub mod runtimes;
@@ -37,6 +38,5 @@ pub mod scenario;
 pub mod server;
 pub mod stalls;
 pub mod store;
-mod tied;
 pub mod watch;
 pub mod watchdog;

@@ -1,4 +1,4 @@
-//! Every command a server carries out, as its `MONITOR` tells it.
+//! Every command that a server executes, as its `MONITOR` reports it.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,33 +9,33 @@ use tokio::task::JoinHandle;
 
 use crate::server::Server;
 
-/// A command, as the server carried it out.
+/// A command that the server executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The server's time, in microseconds since the epoch.
     pub at_us: u64,
-    /// True where a script ran it.
+    /// True if a script ran it.
     pub by_script: bool,
     /// Its name and arguments.
     pub words: Vec<Vec<u8>>,
 }
 
 impl Command {
-    /// True where this is the command `name`, in any case.
+    /// True if this is the command `name`, in upper or lower case.
     pub fn is(&self, name: &str) -> bool {
         self.words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// True where a word contains `text`.
+    /// True if a word contains `text`.
     pub fn mentions(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.words.iter().any(|word| word.windows(text.len()).any(|part| part == text))
     }
 }
 
-/// Records commands from when it is started until it is dropped.
+/// Records commands from its start until it is dropped.
 ///
-/// It slows a busy server down: not for saturated limiters.
+/// It slows a busy server down, so it is not for saturated limiters.
 #[derive(Debug)]
 pub struct Monitor {
     server: redis::aio::MultiplexedConnection,
@@ -45,7 +45,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts to record on `server`; from the moment this returns nothing is
+    /// Starts to record on `server`. Once this has returned, no command is
     /// missed.
     pub async fn start(server: &Server) -> Monitor {
         let stream = TcpStream::connect(("127.0.0.1", server.port()))
@@ -84,8 +84,8 @@ impl Monitor {
         Monitor { server: server.connect().await, seen, lines, reader }
     }
 
-    /// What was carried out since the start, or since the last time, up to
-    /// now. Commands of the test's own connections are among it.
+    /// The commands executed since the start, or since the last call, including
+    /// those of the test's own connections.
     pub async fn take(&mut self) -> Vec<Command> {
         let mark = format!("{:?}", std::time::SystemTime::now());
         let () = redis::cmd("ECHO")
@@ -93,7 +93,7 @@ impl Monitor {
             .query_async(&mut self.server)
             .await
             .expect("the server answers");
-        self.lines.wait_for(|line| *line == mark.as_bytes()).await.expect("MONITOR goes on");
+        self.lines.wait_for(|line| *line == mark.as_bytes()).await.expect("MONITOR continues");
         std::mem::take(&mut *self.seen.lock().expect("the record"))
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_passed_over() {
+    fn other_lines_are_ignored() {
         for line in ["+OK", "-ERR x", "+1.1 [0 x:1] \"open", "+1.1 [0 x:1] bare"] {
             assert_eq!(decode(line.as_bytes()), None, "{line}");
         }

@@ -21,15 +21,15 @@ pub use limiter::{Config, Limiter, Load, Mode, Rate};
 pub enum Kind {
     /// This crate.
     Rust,
-    /// A real Redisson: the release that `COMPAT_REDISSON` names, else
+    /// A real Redisson: the release that `COMPAT_REDISSON` names, by default
     /// [`REDISSON`].
     Java,
-    /// bucket4j, for the benchmarks: it knows `trySetRate`, `availablePermits`
-    /// and `load`.
+    /// bucket4j, for the benchmarks: it supports `trySetRate`,
+    /// `availablePermits` and `load`.
     Bucket4j,
 }
 
-/// The Redisson release that takes part where nothing else is said.
+/// The default release of Redisson.
 pub const REDISSON: &str = "4.7.0";
 
 /// The bucket4j release of the benchmarks.
@@ -42,13 +42,13 @@ const CALL: Duration = Duration::from_secs(60);
 /// An error reply.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct CallError {
-    /// What kind of error, as the protocol names them.
+    /// The kind of error, by its name in the protocol.
     pub kind: ErrorKind,
-    /// The text.
+    /// The message.
     pub message: String,
 }
 
-/// The kinds of the peer protocol.
+/// The kinds of error in the peer protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[allow(missing_docs)]
 pub enum ErrorKind {
@@ -65,11 +65,11 @@ pub enum ErrorKind {
     Other,
 }
 
-/// What a call comes to.
+/// The result of a call.
 pub type Answer<T> = Result<T, CallError>;
 
-/// The environment's name for how many microseconds the Rust peer's client polls for an answer; it
-/// does not where this is not set.
+/// The environment variable that sets for how many microseconds the Rust peer's client polls for an
+/// answer. If it is not set, the client does not poll.
 pub const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
 
 /// How a peer is started.
@@ -106,7 +106,7 @@ impl Options {
         self
     }
 
-    /// Its client polls so long for an answer (Rust only).
+    /// Its client polls for an answer for up to this long (Rust only).
     pub fn busy_poll(mut self, longest: Duration) -> Self {
         self.environment.push((BUSY_POLL, longest.as_micros().to_string()));
         self
@@ -159,8 +159,8 @@ impl Peer {
         started.unwrap_or_else(|said| panic!("no peer for {options:?}: {said}"))
     }
 
-    /// Tries to start a peer on a server that may not let it in; fails with
-    /// what it said before it ended.
+    /// Tries to start a peer on a server that may refuse it; fails with what it
+    /// printed before it ended.
     pub async fn try_start(kind: Kind, url: impl Into<String>) -> Result<Peer, String> {
         Self::launch(&Options::new(kind, url)).await
     }
@@ -199,10 +199,10 @@ impl Peer {
         let ready = match (read, serde_json::from_str(&first)) {
             (Ok(Ok(_)), Ok(ready)) => ready,
             _ => {
-                // Once it has ended, all it said is there.
+                // Once it has ended, its output is complete.
                 let _ = child.kill().await;
                 let _ = log.await;
-                return Err(format!("no ready line but {first:?}{}", pending.tail()));
+                return Err(format!("expected the ready line, got {first:?}{}", pending.tail()));
             }
         };
         tokio::spawn(read_replies(output, pending.clone()));
@@ -227,7 +227,7 @@ impl Peer {
         self.child.id()
     }
 
-    /// The id of its client, which stands in the names of PER_CLIENT keys.
+    /// The id of its client, which is part of the names of PER_CLIENT keys.
     pub fn client_id(&self) -> &str {
         &self.ready.client_id
     }
@@ -250,12 +250,12 @@ impl Peer {
         Call { peer: self, id, request, answer }
     }
 
-    /// Makes a call and waits for its answer.
+    /// Makes a call and waits for its result.
     pub async fn call(&self, request: Value) -> Answer<Value> {
         self.begin(request).answer().await
     }
 
-    /// Sends a line as it is. Its reply must not carry the id of a call.
+    /// Sends a line verbatim. Its reply must not carry the id of a call.
     pub fn send_raw(&self, line: &str) {
         let _ = self.lines.send(format!("{line}\n"));
     }
@@ -265,8 +265,8 @@ impl Peer {
         Limiter::new(self.clone(), name.into())
     }
 
-    /// Sets the clock that later attempts are stamped with, or gives the real
-    /// one back (Rust only).
+    /// Sets the clock by which later attempts are dated, or returns to the real
+    /// one (Rust only).
     pub async fn set_clock(&self, now_ms: Option<u64>) -> Answer<()> {
         let call = self.call(json!({"op": "setClock", "nowMs": now_ms}));
         call.await.map(|_| ())
@@ -281,7 +281,7 @@ impl Peer {
     }
 }
 
-/// A call that runs.
+/// A running call.
 #[derive(Debug)]
 pub struct Call<'a> {
     peer: &'a Peer,
@@ -296,7 +296,7 @@ impl Call<'_> {
         self.id
     }
 
-    /// Waits for the answer.
+    /// Waits for the result.
     pub async fn answer(self) -> Answer<Value> {
         let why = match tokio::time::timeout(CALL, self.answer).await {
             Ok(Ok(answer)) => return answer,
@@ -307,7 +307,7 @@ impl Call<'_> {
         panic!("the {kind:?} peer {why}: {}{}", self.request, pending.tail());
     }
 
-    /// Cancels the call; true where it was still running.
+    /// Cancels the call; true if it was still running.
     pub async fn cancel(&self) -> Answer<bool> {
         let call = json!({"op": "cancel", "call": self.id});
         Ok(self.peer.call(call).await? == true)
@@ -322,7 +322,7 @@ impl Pending {
     }
 }
 
-/// Keeps what the peer logs; shows what the script says about its build.
+/// Keeps the peer's log lines; prints what the script says about its build.
 async fn keep_log(errors: ChildStderr, pending: Arc<Pending>) {
     let mut lines = BufReader::new(errors).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -347,6 +347,6 @@ async fn read_replies(output: BufReader<ChildStdout>, pending: Arc<Pending>) {
             });
         }
     }
-    // Whoever still waits learns that the peer has ended.
+    // Dropping the senders tells the callers still waiting that the peer has ended.
     pending.calls.lock().expect("the calls").take();
 }

@@ -3,11 +3,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 
-/// A port on which nothing listens now.
+/// A port on which nothing is listening.
 ///
-/// It lies below the range from which the kernel takes ports for outgoing
-/// connections, so that nobody takes it while a server is down in the middle
-/// of a test. Another process may still be faster: the caller tries again.
+/// It is below the range from which the kernel takes ports for outgoing
+/// connections, so that it stays free while a server is down in the middle of a
+/// test. Another process can still take it first: the caller tries again.
 pub(crate) fn candidate() -> u16 {
     loop {
         let port = 10_000 + (RandomState::new().hash_one(()) % 20_000) as u16;

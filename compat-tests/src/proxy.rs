@@ -20,14 +20,14 @@ use crate::{port, resp};
 pub enum Fault {
     /// The connection closes before the server sees the request.
     LoseRequest,
-    /// The server carries it out; the connection closes without an answer.
+    /// The server executes it; the connection closes without an answer.
     LoseReply,
-    /// The server carries it out; from then on the connection stays open and
-    /// nothing comes back on it.
+    /// The server executes it; from then on the connection stays open and
+    /// silent.
     Silence,
-    /// The request waits on the way until the trap is released, and all that
-    /// follows it on its connection with it. It arrives even if its sender
-    /// has gone.
+    /// The request is held until the trap is released, and with it everything
+    /// that follows on its connection. It arrives even if its sender has
+    /// disconnected.
     Hold,
     /// The request also arrives a second time, on a connection of its own.
     Duplicate,
@@ -41,22 +41,22 @@ pub struct Trap {
 }
 
 impl Trap {
-    /// Waits until the request came by. For a held one: until it is held; for
-    /// a duplicate: until both were answered.
+    /// Waits until the request has passed; for a held one, until it is held;
+    /// for a duplicate, until both copies were answered.
     pub async fn sprung(&mut self) {
         let wait = self.sprung.wait_for(|sprung| *sprung);
         tokio::time::timeout(Duration::from_secs(20), wait)
             .await
             .expect("a request springs the trap")
-            .expect("the proxy lives");
+            .expect("the proxy is running");
     }
 
-    /// True once the request came by.
+    /// True once the request has passed.
     pub fn has_sprung(&self) -> bool {
         *self.sprung.borrow()
     }
 
-    /// Lets a held request go on.
+    /// Releases a held request.
     pub fn release(&self) {
         self.release.send_replace(true);
     }
@@ -78,7 +78,7 @@ struct Shared {
     to_server: Mutex<Duration>,
     to_client: Mutex<Duration>,
     traps: Mutex<Vec<Armed>>,
-    /// Raised by one to cut all connections.
+    /// Incremented to cut all connections.
     cuts: watch::Sender<u64>,
 }
 
@@ -91,7 +91,7 @@ struct Armed {
 }
 
 impl Proxy {
-    /// A proxy in front of `server` that changes nothing yet.
+    /// A proxy in front of `server` that passes everything on unchanged.
     pub async fn start(server: &Server) -> Proxy {
         let password = server.password().map(str::to_owned);
         let shared = Arc::new(Shared {
@@ -120,15 +120,15 @@ impl Proxy {
         }
     }
 
-    /// Delays what passes from now on, each way by its time.
+    /// Delays everything from now on, by a time for each direction.
     pub fn delay(&self, to_server: Duration, to_client: Duration) {
         *self.shared.to_server.lock().expect("the delay") = to_server;
         *self.shared.to_client.lock().expect("the delay") = to_client;
     }
 
     /// Arms a fault for the next request that contains `needle`, such as the
-    /// limiter's name. Traps for the same request spring one a request, in
-    /// the order in which they were armed.
+    /// limiter's name. A request springs one trap only; of several traps for
+    /// it, the one that was armed first.
     pub fn trap(&self, needle: impl AsRef<[u8]>, fault: Fault) -> Trap {
         let (sprung, sprung_seen) = watch::channel(false);
         let (release, released) = watch::channel(false);
@@ -141,7 +141,7 @@ impl Proxy {
         Trap { sprung: sprung_seen, release }
     }
 
-    /// Closes every connection; new ones are welcome.
+    /// Closes every connection; new ones are accepted.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -156,7 +156,7 @@ impl Proxy {
         self.cut();
     }
 
-    /// Takes new connections again.
+    /// Accepts new connections again.
     pub async fn accept(&self) {
         let listener =
             TcpListener::bind(("127.0.0.1", self.port)).await.expect("the proxy's port is free");
@@ -207,8 +207,8 @@ async fn join(client: TcpStream, shared: Arc<Shared>) {
         );
     };
     tokio::select! {
-        // The server's side ends the connection; the client's side alone does
-        // not, for its last requests are still to arrive.
+        // The server's side ends the connection. The client's side alone must
+        // not, or its last requests would be lost.
         () = backward => {}
         () = async {
             tokio::join!(
@@ -248,7 +248,7 @@ async fn pump_requests(
                     mute.store(true, Ordering::SeqCst);
                     let _ = to.send((due, request));
                     trap.sprung.send_replace(true);
-                    return; // The server reads the request before it reads the end.
+                    return; // The server reads the request before the end of the stream.
                 }
                 Fault::Silence => {
                     mute.store(true, Ordering::SeqCst);
@@ -257,7 +257,7 @@ async fn pump_requests(
                 }
                 Fault::Hold => {
                     trap.sprung.send_replace(true);
-                    // A trap that was dropped holds nothing any longer.
+                    // A trap that was dropped no longer holds anything.
                     let _ = trap.release.wait_for(|released| *released).await;
                     let _ = to.send((Instant::now(), request));
                 }
@@ -271,7 +271,7 @@ async fn pump_requests(
     }
 }
 
-/// The first armed trap for this request, disarmed.
+/// Disarms and returns the first armed trap for this request.
 fn spring(shared: &Shared, request: &[u8]) -> Option<Armed> {
     let mut traps = shared.traps.lock().expect("the traps");
     let hit = traps
@@ -311,7 +311,7 @@ async fn pump_replies(
     }
 }
 
-/// Writes each chunk when it is due, so that a delay holds up nothing but time.
+/// Writes each chunk when it is due, so that a delay does not reduce throughput.
 async fn write_late(mut to: OwnedWriteHalf, mut chunks: mpsc::UnboundedReceiver<Late>) {
     while let Some((due, bytes)) = chunks.recv().await {
         sleep_until(due).await;

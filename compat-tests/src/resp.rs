@@ -1,8 +1,8 @@
 //! Where one request ends in a client's stream.
 
-/// The length of the first whole request in `bytes`, or none while it is
-/// incomplete. Clients send arrays of bulk strings; a line that is no array
-/// counts as a request of its own.
+/// The length of the first complete request in `bytes`; `None` while it is
+/// incomplete. Clients send arrays of bulk strings; any other line counts as a
+/// request of its own.
 pub(crate) fn request_length(bytes: &[u8]) -> Option<usize> {
     let (count, mut at) = header(bytes, 0)?;
     let Some(count) = count else { return Some(at) };

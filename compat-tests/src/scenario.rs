@@ -36,7 +36,7 @@ pub fn pairs() -> Vec<(Kind, Kind)> {
     kinds.iter().flat_map(|one| kinds.iter().map(|other| (*one, *other))).collect()
 }
 
-/// A server and the peers on it, started when they are first asked for.
+/// A server and the peers on it, started when they are first used.
 #[derive(Debug)]
 pub struct World {
     /// The server.
@@ -44,16 +44,16 @@ pub struct World {
     peers: Mutex<HashMap<(Kind, usize), Place>>,
 }
 
-/// Where one peer is, once it was asked for.
+/// A peer, once it has been started.
 type Place = Arc<OnceCell<Arc<Peer>>>;
 
 impl World {
-    /// A world of its own, for a test that harms its server.
+    /// A world of its own, for a test that disturbs its server.
     pub async fn start() -> World {
         Self::start_with(Options::default()).await
     }
 
-    /// The same with a server of some kind.
+    /// The same with these options of the server.
     pub async fn start_with(options: Options) -> World {
         World { server: Server::start_with(options).await, peers: Mutex::default() }
     }
@@ -84,7 +84,7 @@ impl World {
     }
 }
 
-/// What all tests of one binary share. JVMs are slow to start.
+/// What all tests of one binary share, because JVMs are slow to start.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -94,10 +94,10 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 });
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
-/// Whoever needs the machine for itself holds this alone.
+/// Held exclusively by a scenario that needs the machine to itself.
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
-/// Runs a future on the runtime that the tests share, beside others.
+/// Runs a future on the runtime that the tests share, concurrently with others.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.block_on(async {
         let _beside = MACHINE.read().await;
@@ -105,8 +105,8 @@ pub fn run<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// Runs a future while no other scenario of this binary runs: for those that
-/// measure how much of a budget is used, or how long something takes.
+/// Runs a future while no other scenario of this binary runs: for scenarios
+/// that measure how much of a budget is used, or how long something takes.
 pub fn run_alone<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.block_on(async {
         let _alone = MACHINE.write().await;
@@ -114,7 +114,7 @@ pub fn run_alone<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// The world that the tests share. Its server must not be harmed.
+/// The world that the tests share. Its server must not be disturbed.
 pub async fn shared_world() -> &'static World {
     WORLD.get_or_init(World::start).await
 }
@@ -130,7 +130,7 @@ pub fn fresh_name() -> String {
 /// Two clients and a limiter that does not exist yet.
 #[derive(Debug)]
 pub struct Case<'w> {
-    /// Where it takes place.
+    /// The world it runs in.
     pub world: &'w World,
     /// One client's handle.
     pub one: Limiter,
@@ -148,7 +148,7 @@ impl Case<'_> {
         (self.one.peer().kind(), self.other.peer().kind())
     }
 
-    /// True where the first client is a Rust one.
+    /// True if the first client is a Rust client.
     pub fn is_rust(&self) -> bool {
         self.kinds().0 == Kind::Rust
     }
@@ -173,8 +173,8 @@ impl Case<'_> {
         self.dump().await.overall().clone()
     }
 
-    /// Sends a command as the test itself, words separated by blanks; `@h`,
-    /// `@v` and `@l` stand for hash, value and log.
+    /// Sends a command as the test itself, words separated by spaces; `@h`,
+    /// `@v` and `@l` are replaced by the names of hash, value and log.
     pub async fn redis<T: redis::FromRedisValue>(&self, command: &str) -> T {
         let mut words = command.split(' ').map(|word| match word {
             "@h" => self.keys.hash().to_owned(),
@@ -200,8 +200,8 @@ impl Case<'_> {
             .unwrap_or_else(|e| panic!("ZADD: {e}"))
     }
 
-    /// Moves an entry of so many permits into the past by `ms`, as if that time
-    /// had gone by for it.
+    /// Moves an entry of this many permits into the past by `ms`, as if that much
+    /// time had passed for it.
     pub async fn age(&self, permits: u64, ms: i64) {
         let budget = self.overall().await;
         let mut entries = budget.entries().iter().map(|seen| &seen.entry);
@@ -224,8 +224,8 @@ pub fn now_ms() -> i64 {
     now.expect("the clock is past 1970").as_millis() as i64
 }
 
-/// Runs a scenario for every ordered pair of kinds. Where it fails, the pair
-/// and the limiter's state are printed.
+/// Runs a scenario for every ordered pair of kinds. If it fails, the pair and
+/// the state of the limiter are printed.
 pub fn each_pair(scenario: impl AsyncFn(&Case<'_>)) {
     run(of_pairs(pairs(), scenario));
 }

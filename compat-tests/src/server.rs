@@ -1,4 +1,4 @@
-//! Servers that a test starts, spoils and ends.
+//! Servers that a test starts, disturbs and ends.
 
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue};
 
-use crate::{port, tied};
+use crate::{port, process};
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +33,8 @@ impl Options {
 /// A Redis or Valkey server on a port of its own, without persistence. It ends
 /// when this is dropped, or with the test process.
 ///
-/// The binary is `redis-server` in the search path, or what the environment
-/// variable `COMPAT_SERVER` names.
+/// The binary is `redis-server` in the search path, or the one that the
+/// environment variable `COMPAT_SERVER` names.
 #[derive(Debug)]
 pub struct Server {
     options: Options,
@@ -74,12 +74,12 @@ impl Server {
         self.port
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn id(&self) -> u32 {
         self.child.lock().expect("the child's lock").id()
     }
 
-    /// Which server of which version it is.
+    /// The name and the version of the server.
     pub async fn describe(&self) -> String {
         match self.info("valkey_version").await {
             Some(version) => format!("Valkey {version}"),
@@ -87,20 +87,20 @@ impl Server {
         }
     }
 
-    /// Whether its `EXPIRE` takes conditions, as it does since Redis 7.0. Before, `expire` with a
+    /// Whether its `EXPIRE` takes conditions, as since Redis 7.0. On older servers `expire` with a
     /// condition fails in Redisson.
     pub async fn has_expire_conditions(&self) -> bool {
         let version = self.redis_version().await;
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        major.unwrap_or_else(|| panic!("{version} is no version")) >= 7
+        major.unwrap_or_else(|| panic!("{version} is not a version")) >= 7
     }
 
     /// The version of Redis, or the one that a Valkey is compatible with.
     async fn redis_version(&self) -> String {
-        self.info("redis_version").await.expect("every server says its version")
+        self.info("redis_version").await.expect("every server reports its version")
     }
 
-    /// A field of what it says of itself.
+    /// A field of its `INFO`.
     async fn info(&self, field: &str) -> Option<String> {
         let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
@@ -130,7 +130,7 @@ impl Server {
     pub fn stop(&self) {
         let mut child = self.child.lock().expect("the child's lock");
         if matches!(child.try_wait(), Ok(None)) {
-            tied::signal(&child, "TERM");
+            process::signal(&child, "TERM");
         }
         let _ = child.wait();
     }
@@ -149,20 +149,20 @@ impl Server {
 
     /// Freezes the server: connections stay open and nothing answers.
     pub fn pause(&self) {
-        tied::signal(&self.child.lock().expect("the child's lock"), "STOP");
+        process::signal(&self.child.lock().expect("the child's lock"), "STOP");
     }
 
-    /// Lets a frozen server go on.
+    /// Unfreezes the server.
     pub fn resume(&self) {
-        tied::signal(&self.child.lock().expect("the child's lock"), "CONT");
+        process::signal(&self.child.lock().expect("the child's lock"), "CONT");
     }
 
-    /// Forgets every key.
+    /// Deletes every key.
     pub async fn flush(&self) {
         let () = self.run(redis::cmd("FLUSHALL")).await;
     }
 
-    /// Forgets every script, so that a call by digest is refused.
+    /// Removes every script, so that calls by digest are refused.
     pub async fn flush_scripts(&self) {
         let () = self.run(redis::cmd("SCRIPT").arg("FLUSH").take()).await;
     }
@@ -175,8 +175,8 @@ impl Server {
             .unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    /// True once this very process answers; false when it has ended, as it
-    /// does where somebody else has the port.
+    /// True once this very process answers; false if it has ended, as it does
+    /// if another process has the port.
     async fn answers(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
@@ -206,7 +206,7 @@ impl Drop for Server {
     }
 }
 
-/// Connects to `url` with deadlines a busy machine can meet.
+/// Connects to `url`, with timeouts that suffice on a busy machine.
 pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     let deadline = Some(Duration::from_secs(10));
     let config = AsyncConnectionConfig::new()
@@ -217,7 +217,7 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
 
 fn spawn(options: &Options, port: u16) -> Child {
     let binary = std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into());
-    let mut command = tied::command(&binary);
+    let mut command = process::command(&binary);
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
@@ -229,7 +229,7 @@ fn spawn(options: &Options, port: u16) -> Child {
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
     }
-    tied::spawn(command).unwrap_or_else(|e| panic!("setpriv {binary}: {e}"))
+    process::spawn(command).unwrap_or_else(|e| panic!("setpriv {binary}: {e}"))
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_is_asked_for() {
+    async fn a_password_is_required() {
         let server = Server::start_with(Options::default().password("secret")).await;
         let pong: String = server.run(redis::cmd("PING")).await;
         assert_eq!(pong, "PONG");

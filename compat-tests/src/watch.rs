@@ -1,4 +1,4 @@
-//! Every entry that anybody writes into a limiter's log.
+//! Every entry that any client writes into a limiter's log.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,18 +16,18 @@ use crate::server::Server;
 pub struct Seen {
     /// The log's key.
     pub key: String,
-    /// The entry's date: the writer's clock, in ms.
+    /// The date of the entry: the writer's clock, in ms.
     pub at_ms: i64,
-    /// What it says.
+    /// The decoded entry.
     pub entry: Entry,
 }
 
-/// Reads logs again and again, and keeps each entry it ever saw; of an entry
-/// that was rewritten, its last form.
+/// Reads logs periodically, and keeps each entry it has ever seen; of an entry
+/// that was rewritten, the last form.
 ///
-/// An entry stays in the log for an interval at least, so that nothing is
-/// missed as long as the pauses are shorter and nobody resets the limiter. It
-/// burdens the server far less than `MONITOR` does.
+/// An entry stays in the log for at least an interval, so that none is missed
+/// if the pauses are shorter and the limiter is not reset. This costs the server
+/// far less than `MONITOR` does.
 #[derive(Debug)]
 pub struct Watch {
     keys: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Watch {
 type Record = HashMap<(String, Vec<u8>), Seen>;
 
 impl Watch {
-    /// Starts to read these logs, with pauses of `every`.
+    /// Starts to read these logs, every `every`.
     pub async fn start(server: &Server, keys: Vec<String>, every: Duration) -> Watch {
         let connection = server.connect().await;
         let seen = Arc::<Mutex<Record>>::default();
@@ -55,7 +55,7 @@ impl Watch {
         Watch { keys, connection, seen, reader }
     }
 
-    /// Reads the logs a last time and answers all that was seen, by date.
+    /// Reads the logs a last time and returns all entries seen, by date.
     pub async fn finish(mut self) -> Vec<Seen> {
         sample(&mut self.connection, &self.keys, &self.seen).await;
         let mut all: Vec<_> = self.seen.lock().expect("the record").values().cloned().collect();
@@ -84,7 +84,7 @@ async fn sample(connection: &mut MultiplexedConnection, keys: &[String], seen: &
     }
 }
 
-/// A log as it lies in the server, oldest first.
+/// A log as the server stores it, oldest entry first.
 pub async fn read(connection: &mut MultiplexedConnection, key: &str) -> Vec<Seen> {
     let log: Vec<(Vec<u8>, String)> = redis::cmd("ZRANGE")
         .arg(key)
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_in_the_log_is_remembered() {
+    async fn entries_that_have_left_the_log_are_kept() {
         let server = Server::start().await;
         let watch = Watch::start(&server, vec!["log".into()], Duration::from_millis(5)).await;
         add(&server, 1_700_000_000_001, 1, 5).await;

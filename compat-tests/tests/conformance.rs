@@ -1,5 +1,5 @@
-//! One suite for every store: each case runs over the in-process store and over a server, through
-//! the public API, with a clock that the case sets by hand.
+//! One suite for every store: each case runs on the in-process store and on a server, through the
+//! public API, with a clock that the case sets.
 
 use std::future::Future;
 use std::time::Duration;
@@ -22,7 +22,7 @@ enum Backend {
     Server(Server),
 }
 
-/// A store, and a clock that all its clients go by.
+/// A store, and a clock that all its clients use.
 struct World {
     backend: Backend,
     clock: Clock,
@@ -126,7 +126,7 @@ macro_rules! conformance {
 
 conformance! {
 
-async fn what_does_not_exist_is_not_initialized(world: World) {
+async fn a_limiter_that_does_not_exist_is_not_initialized(world: World) {
     let limiter = world.client().await.limiter("none").unwrap();
     for error in [
         limiter.try_acquire_now(1).await.map(drop).unwrap_err(),
@@ -196,7 +196,7 @@ async fn permits_come_back_an_interval_after_they_were_taken(world: World) {
     assert_eq!(denied(&limiter, 1).await.retry_after(), ms(100));
 }
 
-async fn more_than_the_rate_is_an_error_of_its_own(world: World) {
+async fn a_request_above_the_rate_is_an_error(world: World) {
     let limiter = world.limiter().await;
     let (big, small) = futures::join!(limiter.try_acquire_now(11), limiter.try_acquire_now(10));
     let error = big.unwrap_err();
@@ -210,7 +210,7 @@ async fn more_than_the_rate_is_an_error_of_its_own(world: World) {
     assert!(matches!(error.kind(), ErrorKind::ExceedsRate { .. }), "{error}");
 }
 
-async fn merged_calls_get_what_they_would_get_one_by_one(world: World) {
+async fn merged_calls_are_decided_as_if_made_one_by_one(world: World) {
     let limiter = world.limiter().await;
     let sizes = [4, 3, 5, 2, 1, 1, 12, 1];
     let answers = join_all(sizes.map(|permits| limiter.try_acquire_now(permits))).await;
@@ -254,7 +254,7 @@ async fn a_refund_gives_back_what_its_grant_took(world: World) {
     assert_eq!(left(&limiter).await, 10);
 }
 
-async fn refunds_of_merged_grants_are_their_own(world: World) {
+async fn merged_grants_are_refunded_separately(world: World) {
     let limiter = world.limiter().await;
     let answers = join_all((0..10).map(|_| limiter.try_acquire_now(1))).await;
     let mut grants: Vec<Grant> =
@@ -268,7 +268,7 @@ async fn refunds_of_merged_grants_are_their_own(world: World) {
     assert_eq!(left(&limiter).await, 10);
 }
 
-async fn release_takes_the_oldest_grants_out(world: World) {
+async fn release_removes_the_oldest_grants(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 4).await;
     world.pass(500);
@@ -396,7 +396,7 @@ async fn a_limiter_that_carries_its_rate_needs_no_set_up(world: World) {
     assert_eq!(plain.config().await.unwrap(), Some(rate(2)));
 }
 
-async fn only_handles_that_carry_a_rate_create_and_each_its_own(world: World) {
+async fn only_handles_that_carry_a_rate_create_limiters_each_with_its_own(world: World) {
     let plain = world.client().await.limiter("api").unwrap();
     let (two, three) = (plain.clone().with_rate(rate(2)), plain.clone().with_rate(rate(3)));
     let (warm, first, second, third, last) = futures::join!(
@@ -536,7 +536,7 @@ async fn the_longest_times_and_the_largest_numbers_are_taken(world: World) {
     client.close().await;
 }
 
-async fn a_rename_takes_all_along(world: World) {
+async fn a_rename_moves_all_keys(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 4).await;
     let other = world.client().await.limiter("other").unwrap();
@@ -552,7 +552,7 @@ async fn a_rename_takes_all_along(world: World) {
     assert_eq!(left(&other).await, 10);
 }
 
-async fn lifetimes_obey_their_conditions(world: World) {
+async fn expiry_obeys_its_conditions(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 1).await;
     assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
@@ -583,7 +583,7 @@ async fn lifetimes_obey_their_conditions(world: World) {
     assert_eq!(left(&world.limiter().await).await, 10, "value and log went with it");
 }
 
-async fn a_keep_alive_lasts_as_long_as_it_is_wanted(world: World) {
+async fn removing_the_keep_alive_removes_its_time_to_live(world: World) {
     let limiter = world.client().await.limiter("api").unwrap();
     limiter.try_set_rate(rate(10).with_keep_alive(SECOND * 60).unwrap()).await.unwrap();
     let ends = limiter.remaining_time_to_live().await.unwrap();
@@ -616,7 +616,7 @@ async fn a_waiting_call_is_served_when_its_permits_are_back(world: World) {
         tokio::task::yield_now().await;
     }
     world.pass(1000);
-    // Noticed within a second of real time, whatever the clock was set to.
+    // Noticed within a second of real time, whatever the manual clock says.
     let grant = tokio::time::timeout(SECOND * 3, waiter).await.unwrap().unwrap().unwrap();
     assert_eq!((grant.permits(), left(&limiter).await), (4, 6));
 }
@@ -630,7 +630,7 @@ async fn a_wait_that_cannot_succeed_is_answered_at_once(world: World) {
     assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
 }
 
-async fn a_waiter_that_gives_up_takes_nothing(world: World) {
+async fn a_dropped_waiter_takes_nothing(world: World) {
     let limiter = world.limiter().await;
     let mut spent = granted(&limiter, 10).await;
     let waiting = tokio::time::timeout(ms(50), limiter.acquire(4)).await;
@@ -639,7 +639,7 @@ async fn a_waiter_that_gives_up_takes_nothing(world: World) {
     assert_eq!(left(&limiter).await, 10);
 }
 
-async fn permits_given_back_are_served_at_once_to_who_waits(world: World) {
+async fn refunded_permits_are_given_to_waiters_at_once(world: World) {
     let limiter = world.limiter().await;
     let mut spent = granted(&limiter, 10).await;
     let waiting = limiter.clone();
@@ -656,7 +656,7 @@ async fn permits_given_back_are_served_at_once_to_who_waits(world: World) {
     assert_eq!((grant.permits(), left(&limiter).await), (4, 1));
 }
 
-async fn a_closed_client_answers_nobody(world: World) {
+async fn a_closed_client_fails_all_calls(world: World) {
     let client = world.client().await;
     let limiter = client.limiter("api").unwrap();
     limiter.try_set_rate(rate(1)).await.unwrap();
@@ -676,7 +676,7 @@ async fn a_closed_client_answers_nobody(world: World) {
     assert!(world.client().await.limiter("api").unwrap().exists().await.unwrap());
 }
 
-async fn a_waiter_learns_that_its_limiter_is_gone(world: World) {
+async fn a_waiter_fails_when_its_limiter_is_deleted(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 10).await;
     let waiting = limiter.clone();

@@ -1,5 +1,5 @@
-//! The engine on a real server, behind a network that loses, delays and repeats: exactly once,
-//! deadlines, cancellation. What a lost answer costs Redisson is shown beside it.
+//! The engine on a real server, over a network that loses, delays and repeats requests: exactly
+//! once, deadlines, cancellation. The cost of a lost answer in Redisson is shown for comparison.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ struct World {
 }
 
 impl World {
-    /// A limiter of 10 permits in ten minutes behind a proxy, with its connection made.
+    /// A limiter of 10 permits in ten minutes behind a proxy, with its connection established.
     async fn new() -> World {
         World::with(Client::builder()).await
     }
@@ -44,7 +44,7 @@ impl World {
         budget(&self.server, "once").await
     }
 
-    /// Waits until no more than these are taken.
+    /// Waits until at most this many permits are taken.
     async fn settles_at(&self, taken: u64) {
         let what = format!("{taken} of 10 permits are taken, and no more");
         until(&what, async || {
@@ -83,10 +83,10 @@ async fn divergence_04_a_lost_answer_counts_once_here_and_twice_in_redisson() {
     assert_eq!(budget(&world.server, "theirs").await, (Some(3), 4), "three permits are lost");
 }
 
-/// The time for which a request waits for permits does not count against its deadline, whoever
-/// stands before it.
+/// The time for which a request waits for permits does not count towards its deadline, whatever is
+/// ahead of it in the queue.
 #[tokio::test]
-async fn a_short_deadline_bounds_no_wait_for_permits() {
+async fn a_short_deadline_does_not_limit_a_wait_for_permits() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let way = Duration::from_millis(10);
@@ -134,7 +134,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
     let limiter = world.limiter.clone();
     let call = tokio::spawn(async move { granted(&limiter, 3).await });
     trap.sprung().await;
-    // The attempt is given up, and made again on the same way, which is closed.
+    // The attempt is abandoned, and repeated on the same connection, which is closed.
     let grant = tokio::time::timeout(Duration::from_secs(3), call).await;
     assert!(grant.is_err() || world.budget().await == (Some(7), 3));
     trap.release();
@@ -144,9 +144,9 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
     assert!(logged <= 3, "{logged} permits for one grant of 3");
 }
 
-/// A client that goes by the server's clock has to ask for it first.
+/// A client that uses the server's clock has to read it first.
 #[tokio::test]
-async fn a_first_look_at_the_servers_clock_is_attempted_again() {
+async fn the_first_reading_of_the_servers_clock_is_retried() {
     let world = World::new().await;
     let client = Client::builder().clock(Clock::server()).connect_lazy(&world.proxy.url()).unwrap();
     let limiter = client.limiter("once").unwrap();
@@ -171,7 +171,7 @@ async fn a_request_that_arrives_twice_counts_once() {
 }
 
 #[tokio::test]
-async fn a_refund_whose_answer_is_lost_gives_back_once() {
+async fn a_refund_whose_answer_is_lost_is_credited_once() {
     let world = World::new().await;
     let mut grant = granted(&world.limiter, 6).await;
     let trap = world.proxy.trap("once", Fault::LoseReply);
@@ -185,7 +185,7 @@ async fn a_refund_whose_answer_is_lost_gives_back_once() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_given_up_and_the_call_counts_once() {
+async fn a_silent_connection_is_abandoned_and_the_call_counts_once() {
     let world = World::new().await;
     let trap = world.proxy.trap("once", Fault::Silence);
     let answer = world.limiter.try_acquire_now(3).await;
@@ -217,7 +217,7 @@ async fn a_dropped_caller_whose_answer_is_lost_leaves_nothing_taken() {
 }
 
 #[tokio::test]
-async fn a_handles_deadline_is_obeyed_while_the_server_is_frozen() {
+async fn the_deadline_of_a_handle_holds_while_the_server_is_frozen() {
     let world = World::new().await;
     let _spent = granted(&world.limiter, 1).await;
     world.server.pause();
@@ -237,12 +237,12 @@ async fn a_handles_deadline_is_obeyed_while_the_server_is_frozen() {
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     assert!(begun.elapsed() < Duration::from_millis(3900), "{:?}", begun.elapsed());
     world.server.resume();
-    // What the server has granted to those who were told otherwise comes back.
+    // Permits granted to callers that have already got another answer are returned.
     world.settles_at(2).await;
 }
 
 #[tokio::test]
-async fn a_short_deadline_is_obeyed_behind_a_call_with_a_long_one() {
+async fn a_short_deadline_holds_behind_a_call_with_a_long_one() {
     let world = World::new().await;
     let _spent = granted(&world.limiter, 1).await;
     world.server.pause();
@@ -261,7 +261,7 @@ async fn a_short_deadline_is_obeyed_behind_a_call_with_a_long_one() {
 }
 
 #[test]
-fn a_runtime_that_ends_mid_call_leaves_nobody_hanging() {
+fn a_runtime_that_ends_during_a_call_leaves_no_caller_hanging() {
     let main = tokio::runtime::Runtime::new().unwrap();
     let server = main.block_on(Server::start());
     let client = main.block_on(Client::connect(&server.url())).unwrap();
@@ -284,7 +284,7 @@ fn a_runtime_that_ends_mid_call_leaves_nobody_hanging() {
     server.resume();
     main.block_on(async {
         let answer = tokio::time::timeout(Duration::from_secs(5), waiter).await;
-        // It was served, or told; it does not hang.
+        // It was served or got an error; it does not hang.
         let _answer = answer.expect("an answer").unwrap();
         let (left, logged) = budget(&server, "ends").await;
         assert_eq!(left.unwrap_or(10) + logged as i64, 10);
@@ -292,15 +292,15 @@ fn a_runtime_that_ends_mid_call_leaves_nobody_hanging() {
     });
 }
 
-/// Futures dropped at random, waiting and not, with refunds: in the end the log holds exactly what
-/// was kept. `ENGINE_SOAK_MS` for longer.
+/// Futures are dropped at random, waiting or not, with refunds in between: in the end the log has
+/// exactly the permits that were kept. `ENGINE_SOAK_MS` sets the duration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_whatever_is_dropped_when() {
+async fn no_permit_is_lost_when_futures_are_dropped_at_random() {
     soak(Client::builder()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_while_answers_are_polled_for() {
+async fn no_permit_is_lost_with_busy_polling() {
     soak(Client::builder().busy_poll(Duration::from_millis(1))).await;
 }
 

@@ -1,5 +1,5 @@
-//! This crate and releases of Redisson, in lock-step: over a server, and over
-//! the in-process store.
+//! This crate and releases of Redisson in lock-step: on a server, and on the
+//! in-process store.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,8 +15,8 @@ use compat_tests::oracle::subject::Site;
 use compat_tests::oracle::world::client_ids;
 use compat_tests::server::Server;
 
-/// Runs the crate beside each release, and shows how often each divergence was
-/// met.
+/// Runs the crate beside each release, and prints how often each divergence
+/// occurred.
 fn lockstep<P: Site>(
     what: &str,
     share: f64,
@@ -41,7 +41,7 @@ fn lockstep<P: Site>(
             || Profile::EVERYTHING.programs(),
             async |worker| {
                 let theirs = Oracle::on(server, worker, release, &clients).await;
-                // One worker sees the states that Redisson leaves behind, the other our own.
+                // One worker continues from the states that Redisson writes, the other from ours.
                 let follow = if worker == 0 { Follow::First } else { Follow::Second };
                 let rules = Rules { follow, ..Rules::between(release, NEWEST) };
                 (theirs, ours(worker + WORKERS, &clients).await, rules)
@@ -49,8 +49,8 @@ fn lockstep<P: Site>(
             async |(theirs, ours, rules), program| {
                 let mut program = program.clone();
                 if rules.follow == Follow::First {
-                    // Of 11 only the refusal is compared: a log with such grants in it ends
-                    // all likeness.
+                    // Of 11 only the error is compared: once such grants are in the log,
+                    // everything after them differs.
                     program.steps.retain(|step| !matches!(step.op, Op::TryAcquire(..=0)));
                 }
                 run(&program, &clients, (theirs, ours), *rules, &excuse).await

@@ -1,8 +1,8 @@
-//! A spoiled state heals by this crate's first look at it: over a server, and
-//! in process.
+//! A corrupted state heals with this crate's first call: on a server, and in
+//! process.
 
 use compat_tests::oracle::campaign::{Campaign, budget};
-use compat_tests::oracle::damage::{Damage, Trial, spoil, trials};
+use compat_tests::oracle::damage::{Damage, Trial, corrupt, trials};
 use compat_tests::oracle::healing::run;
 use compat_tests::oracle::lockstep::Side;
 use compat_tests::oracle::ops::{Mode, Op, Outcome, Rate};
@@ -35,10 +35,10 @@ fn damage_heals_in_process() {
     heals("damage in-process", 0.04, async |_| Ours::in_process(&clients));
 }
 
-/// The divergence, the damage, and what is taken after the first look.
+/// The divergence, the damage, and the permits taken after the first call.
 type Case = (u8, &'static [Damage], &'static [(u64, i64)]);
 
-/// What Redisson is seen to fail at (`oracle_damage.rs`).
+/// The cases at which Redisson fails (`oracle_damage.rs`).
 const CASES: &[Case] = &[
     (1, &[Damage::LogRemoved], &[]),
     (1, &[Damage::LogRemoved, Damage::ValueLowered(4)], &[(2_000, 1)]),
@@ -68,15 +68,15 @@ async fn cases_heal<P: Site>(side: Side<Ours, P>) {
 }
 
 #[tokio::test]
-async fn what_redisson_fails_at_heals() {
+async fn states_at_which_redisson_fails_heal() {
     let clients = client_ids(2);
     let server = Server::start().await;
     cases_heal(Ours::on(&server, 0, &clients).await).await;
     cases_heal(Ours::in_process(&clients)).await;
 }
 
-/// A log of more than 64 entries, in steady use: it is summed by the next audit, within one
-/// interval of the first look, and all of the rate is there one interval after that.
+/// A log of more than 64 entries, in steady use: the next audit sums it, within one interval of the
+/// first call, and the full rate is back one interval after that.
 async fn a_long_log_heals<P: Site>(side: &Side<Ours, P>, damage: Damage) {
     const INTERVAL: u64 = 2_000;
     let clients = client_ids(2);
@@ -99,7 +99,7 @@ async fn a_long_log_heals<P: Site>(side: &Side<Ours, P>, damage: Damage) {
             apply(&RATE).await;
         } else if ms == 1_000 {
             let mut state = side.site.capture(&keys).await;
-            spoil(&mut state, "long", damage, None, now);
+            corrupt(&mut state, "long", damage, None, now);
             assert!(side.site.restore(&keys, &state).await);
         }
         match apply(&Op::TryAcquire(1)).await {

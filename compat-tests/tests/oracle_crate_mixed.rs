@@ -1,7 +1,7 @@
-//! This crate and releases of Redisson on one limiter, judged by their grants.
+//! This crate and releases of Redisson on one limiter; a checker verifies their grants.
 
-use compat_tests::oracle::campaign::{Campaign, budget, crews};
-use compat_tests::oracle::mixed::{Crew, run};
+use compat_tests::oracle::campaign::{Campaign, budget, release_groups};
+use compat_tests::oracle::mixed::{Participants, run};
 use compat_tests::oracle::ours::Ours;
 use compat_tests::oracle::program::Profile;
 use compat_tests::oracle::replay::Oracle;
@@ -16,9 +16,9 @@ fn crate_and_redisson_share_a_limiter() {
     let clients = client_ids(5);
     let mut profiles = Profile::sound();
     profiles.push(Profile::BESIDE_REDISSON);
-    let crews = crews();
-    let share = 0.15 / (profiles.len() * crews.len()) as f64;
-    for releases in &crews {
+    let groups = release_groups();
+    let share = 0.15 / (profiles.len() * groups.len()) as f64;
+    for releases in &groups {
         for (i, profile) in profiles.iter().enumerate() {
             let campaign = Campaign {
                 name: &format!("crate mixed {i} with {}", releases.join(" ")),
@@ -32,32 +32,37 @@ fn crate_and_redisson_share_a_limiter() {
                         theirs.push(Oracle::on(&server, worker, release, &clients).await.subject);
                     }
                     let ours = Ours::on(&server, worker, &clients).await;
-                    (Crew { first: theirs, second: vec![ours.subject] }, ours.site)
+                    (Participants { first: theirs, second: vec![ours.subject] }, ours.site)
                 },
-                async |(crew, site), program| run(program, &clients, crew, site).await,
+                async |(participants, site), program| {
+                    run(program, &clients, participants, site).await
+                },
             );
         }
     }
 }
 
-/// The in-process store has no Redisson beside it: the judge alone.
+/// No Redisson can use the in-process store: the checker alone.
 #[test]
-fn crate_in_process_is_judged() {
+fn crate_in_process_passes_the_checker() {
     let clients = client_ids(3);
     let mut profiles = Profile::sound();
     profiles.push(Profile::BESIDE_REDISSON);
     for (i, profile) in profiles.iter().enumerate() {
         let campaign = Campaign {
-            name: &format!("in-process judged {i}"),
+            name: &format!("in-process checked {i}"),
             budget: budget(0.05 / profiles.len() as f64),
         };
         campaign.run(
             || profile.programs(),
             async |_| {
                 let side = Ours::in_process(&clients);
-                (Crew { first: vec![side.subject.clone()], second: vec![side.subject] }, side.site)
+                (
+                    Participants { first: vec![side.subject.clone()], second: vec![side.subject] },
+                    side.site,
+                )
             },
-            async |(crew, site), program| run(program, &clients, crew, site).await,
+            async |(participants, site), program| run(program, &clients, participants, site).await,
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Redisson does not heal a spoiled state: the runner sees it, case by case.
-//! The numbers are those of the list of divergences.
+//! Redisson does not heal a corrupted state, and the runner detects it, case by
+//! case. The numbers are those of the list of divergences.
 
 use compat_tests::oracle::campaign::{NEWEST, releases};
 use compat_tests::oracle::damage::{Damage, Trial};
@@ -9,7 +9,7 @@ use compat_tests::oracle::replay::Oracle;
 use compat_tests::oracle::world::client_ids;
 use compat_tests::server::Server;
 
-/// The divergence, the damage, what is taken afterwards, and what comes of it.
+/// The divergence, the damage, the permits taken afterwards, and the harm.
 type Case = (u8, &'static [Damage], &'static [(u64, i64)], Harm);
 
 /// Ten permits in two seconds, six of them used: three and three.
@@ -24,7 +24,7 @@ fn trial(mode: Mode, damage: &[Damage], after: &[(u64, i64)]) -> Trial {
 }
 
 #[tokio::test]
-async fn redisson_is_seen_to_fail() {
+async fn the_failures_of_redisson_are_detected() {
     let server = Server::start().await;
     let clients = client_ids(2);
     let cases: &[Case] = &[
@@ -53,7 +53,7 @@ async fn redisson_is_seen_to_fail() {
 }
 
 #[tokio::test]
-async fn what_is_not_spoiled_is_in_order() {
+async fn an_undamaged_limiter_passes() {
     let server = Server::start().await;
     let clients = client_ids(2);
     let side = Oracle::on(&server, 0, NEWEST, &clients).await;

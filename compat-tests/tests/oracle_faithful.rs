@@ -1,5 +1,5 @@
-//! The oracle is the release it was recorded from: what it answers and writes
-//! is what a live Redisson answers and writes, call by call, in real time.
+//! The oracle behaves like the release it was recorded from: it answers and
+//! writes what a live Redisson answers and writes, call by call, in real time.
 
 use compat_tests::oracle::campaign::releases;
 use compat_tests::oracle::database::Database;
@@ -15,7 +15,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::Value;
 
-/// Lifetimes so long that real time makes no difference.
+/// Lengthens lifetimes so that real time makes no difference.
 fn stretched(op: &Op) -> Op {
     let ms = |ms: i64| ms * 100;
     let rate = |rate: Rate| Rate {
@@ -34,12 +34,12 @@ fn stretched(op: &Op) -> Op {
     }
 }
 
-/// Whether a time is later than another may hang on a millisecond.
+/// Drops the conditions that compare two times, as those can depend on a millisecond.
 fn timeless_condition(condition: Option<Condition>) -> Option<Condition> {
     condition.filter(|c| matches!(c, Condition::Nx | Condition::Xx))
 }
 
-/// Two states may differ by what real time does to them.
+/// Removes from a state what depends on real time.
 fn timeless(mut state: State) -> State {
     for key in state.0.values_mut() {
         key.ttl = key.ttl.map(|ttl| ttl.div_ceil(5_000));
@@ -50,7 +50,7 @@ fn timeless(mut state: State) -> State {
     state
 }
 
-/// Whether the peer said what the oracle says.
+/// Whether the peer gave the oracle's answer.
 fn same(oracle: &Outcome, live: &Answer<Value>) -> bool {
     match (oracle, live) {
         (Outcome::Failed(ours), Err(theirs)) => ours.kind == theirs.kind,
@@ -106,7 +106,7 @@ async fn check(release: &str, programs: &[Program]) {
 }
 
 #[tokio::test]
-async fn replayed_calls_are_live_calls() {
+async fn replayed_calls_match_live_calls() {
     let profile = Profile { clients: 1, skew: false, ..Profile::EVERYTHING };
     let mut runner = TestRunner::deterministic();
     let mut program = || profile.programs().new_tree(&mut runner).expect("a program").current();

@@ -1,4 +1,4 @@
-//! Releases of Redisson against each other, in lock-step.
+//! Releases of Redisson compared with each other in lock-step.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,8 +11,8 @@ use compat_tests::oracle::replay::Oracle;
 use compat_tests::oracle::world::client_ids;
 use compat_tests::server::Server;
 
-/// Each release answers and writes what the newest does, but for what the list
-/// of changes between releases says.
+/// Each release answers and writes the same as the newest, except for the list
+/// of changes between releases.
 #[test]
 fn releases_agree() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -44,7 +44,7 @@ fn releases_agree() {
     }
 }
 
-/// A difference without its names and numbers.
+/// A difference with its names and numbers removed.
 fn kind_of(difference: &Difference<'_>) -> String {
     let letters = |text: &str| {
         let plain = text
@@ -63,8 +63,8 @@ fn kind_of(difference: &Difference<'_>) -> String {
     )
 }
 
-/// Not a test but a survey: how each release differs from the newest, with
-/// how often each difference was met. `--ignored --nocapture` shows it.
+/// Not a test but a survey: the differences of each release from the newest,
+/// and how often each occurred. `--ignored --nocapture` prints it.
 #[test]
 #[ignore = "a survey to be read"]
 fn how_releases_differ() {

@@ -1,7 +1,7 @@
-//! Clients of several Redisson releases on one limiter, judged by their grants.
+//! Clients of several Redisson releases on one limiter; a checker verifies their grants.
 
-use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, crews};
-use compat_tests::oracle::mixed::{Crew, run};
+use compat_tests::oracle::campaign::{Campaign, NEWEST, budget, release_groups};
+use compat_tests::oracle::mixed::{Participants, run};
 use compat_tests::oracle::program::Profile;
 use compat_tests::oracle::replay::Oracle;
 use compat_tests::oracle::world::client_ids;
@@ -12,9 +12,9 @@ fn releases_share_a_limiter() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = runtime.block_on(Server::start());
     let clients = client_ids(3);
-    let (profiles, crews) = (Profile::sound(), crews());
-    let share = 0.1 / (profiles.len() * crews.len()) as f64;
-    for releases in &crews {
+    let (profiles, groups) = (Profile::sound(), release_groups());
+    let share = 0.1 / (profiles.len() * groups.len()) as f64;
+    for releases in &groups {
         for (i, profile) in profiles.iter().enumerate() {
             let campaign = Campaign {
                 name: &format!("mixed {i} of {}", releases.join(" ")),
@@ -31,9 +31,11 @@ fn releases_share_a_limiter() {
                     if others.is_empty() {
                         others.push(newest.subject.clone());
                     }
-                    (Crew { first: others, second: vec![newest.subject] }, newest.site)
+                    (Participants { first: others, second: vec![newest.subject] }, newest.site)
                 },
-                async |(crew, site), program| run(program, &clients, crew, site).await,
+                async |(participants, site), program| {
+                    run(program, &clients, participants, site).await
+                },
             );
         }
     }

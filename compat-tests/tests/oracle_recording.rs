@@ -1,4 +1,4 @@
-//! What a real Redisson sends can be taken apart, for every release.
+//! The commands of a real Redisson can be explained, for every release.
 
 use compat_tests::oracle::campaign::releases;
 use compat_tests::oracle::layout::{Role, Word};

@@ -1,4 +1,4 @@
-//! What random programs have found, written out.
+//! Bugs that random programs have found, as explicit programs.
 
 use compat_tests::oracle::campaign::NEWEST;
 use compat_tests::oracle::damage::{Damage, Trial};
@@ -12,18 +12,18 @@ use compat_tests::oracle::replay::Oracle;
 use compat_tests::oracle::world::client_ids;
 use compat_tests::server::Server;
 
-/// One client on one limiter: how many milliseconds go on, and what it does.
+/// One client on one limiter: the milliseconds that pass before each step, and the step.
 fn program<const N: usize>(steps: [(u64, Op); N]) -> Program {
     let step = |(ms, op)| Step { clock: Clock::By(ms), skew: 0, client: 0, name: 0, op };
     Program { names: ["api".into(), "other".into()], steps: steps.into_iter().map(step).collect() }
 }
 
-/// Both stores beside the release, step by step.
+/// Runs both stores beside the release, step by step.
 async fn in_lockstep(release: &str, program: Program) {
     in_lockstep_by(Rules::between(release, NEWEST), release, program).await;
 }
 
-/// The same, from Redisson's states.
+/// The same, continuing from Redisson's states.
 async fn from_theirs(release: &str, program: Program) {
     let rules = Rules { follow: Follow::First, ..Rules::between(release, NEWEST) };
     in_lockstep_by(rules, release, program).await;
@@ -56,7 +56,7 @@ async fn heals(trial: Trial) {
 /// `setRate` before 3.22.1 leaves the keys of OVERALL behind in PER_CLIENT, and
 /// `clearExpire` acts on them as well.
 #[tokio::test]
-async fn what_is_left_of_overall_is_persisted_too() {
+async fn leftover_overall_keys_are_persisted_too() {
     let overall = Rate::new(Mode::Overall, 6, 1_000);
     let per_client = Rate::new(Mode::PerClient, 1, 1_000);
     let steps = [
@@ -69,10 +69,10 @@ async fn what_is_left_of_overall_is_persisted_too() {
     in_lockstep("3.20.1", program(steps)).await;
 }
 
-/// A far time to live in the hash, and none in the keys of a client that has not
-/// called since: nothing to clear.
+/// A very long time to live in the hash, and none in the keys of a client that
+/// has not called since: nothing to clear.
 #[tokio::test]
-async fn a_far_time_to_live_is_not_cleared() {
+async fn a_very_long_time_to_live_is_not_cleared() {
     let steps = [
         (0, Op::TrySetRate(Rate::new(Mode::PerClient, 10, 4_000))),
         (0, Op::TryAcquire(1)),
@@ -99,10 +99,10 @@ async fn a_lower_rate_without_the_keep_alive() {
     in_lockstep(NEWEST, program(steps)).await;
 }
 
-/// A log that was lost, and in its place an entry that is older than what was
-/// in it: when that expires, the log is empty, and yet not all is free.
+/// A log that was lost, and in its place an entry that is older than the lost
+/// ones: when it expires, the log is empty, but not all permits are free.
 #[tokio::test]
-async fn an_expired_foreign_entry_says_nothing_of_what_was_used() {
+async fn an_expired_foreign_entry_does_not_prove_that_nothing_is_used() {
     for foreign in [Damage::Foreign(565), Damage::Truncated(565)] {
         heals(Trial {
             rate: Rate::overall(6, 2_000),
@@ -115,9 +115,9 @@ async fn an_expired_foreign_entry_says_nothing_of_what_was_used() {
     }
 }
 
-/// Whoever looks first dates what is missing, by a fast clock too.
+/// The first client to call dates the missing permits, even if its clock is fast.
 #[tokio::test]
-async fn a_fast_clock_looks_first() {
+async fn a_client_with_a_fast_clock_calls_first() {
     heals(Trial {
         rate: Rate::overall(5, 2_000),
         before: vec![(0, 1), (0, 2), (475, 3), (501, 3), (670, 2), (354, 3)],
@@ -128,10 +128,11 @@ async fn a_fast_clock_looks_first() {
     .await;
 }
 
-/// What Redisson has released stays in its log: when a part of that expires, value and credit
-/// are more than the rate, and the log is what counts. Between two audits, which count it anyway.
+/// Permits that Redisson has released stay in its log: when a part of them expires, value and
+/// credit exceed the rate, and the log decides. This happens between two audits, which would sum
+/// the log anyway.
 #[tokio::test]
-async fn an_excess_does_not_come_back_with_what_expires() {
+async fn an_excess_does_not_return_with_expired_entries() {
     let steps = [
         (0, Op::TrySetRate(Rate::overall(10, 1_000))),
         (0, Op::TryAcquire(1)),
@@ -145,10 +146,10 @@ async fn an_excess_does_not_come_back_with_what_expires() {
     from_theirs(NEWEST, program(steps)).await;
 }
 
-/// A hash that was deleted and made anew, by another client, without the end that this client's
-/// keys still have: its value is written anew and stays, its log goes.
+/// A hash that another client has deleted and created again, without the time to live that this
+/// client's keys still have: its value is rewritten and stays, its log expires.
 #[tokio::test]
-async fn a_log_that_ends_before_its_value_heals() {
+async fn a_log_that_expires_before_its_value_heals() {
     let rate = Rate::new(Mode::PerClient, 7, 1_000);
     let steps = [
         (0, Op::TrySetRate(rate)),

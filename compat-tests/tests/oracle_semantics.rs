@@ -1,5 +1,5 @@
-//! What the docs say of Redisson, statement by statement, on every release under
-//! test.
+//! The documented behaviour of Redisson, statement by statement, on every
+//! release under test.
 
 use compat_tests::entry::Entry;
 use compat_tests::keys::Keys;
@@ -14,7 +14,7 @@ use compat_tests::oracle::world::client_ids;
 use compat_tests::server::Server;
 
 const NAME: &str = "api";
-/// Any time: the oracle's clock is the test's.
+/// Any time will do: the test sets the oracle's clock.
 const T: u64 = 1_800_000_000_000;
 const I: u64 = 60_000;
 
@@ -47,7 +47,7 @@ impl Stage {
         self.side.site.capture(&self.keys).await
     }
 
-    /// The first client's value, and score and permits of its entries.
+    /// The value of the first client, and the score and permits of its entries.
     async fn budget(&self) -> (Option<i64>, Vec<(i64, u32)>) {
         let budget = self.state().await.budget(NAME, &self.clients[0]);
         let entries = budget.entries.into_iter();
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-/// Runs `check` in both modes on every release, each time from nothing.
+/// Runs `check` in both modes on every release, each time on an empty database.
 async fn everywhere(check: impl AsyncFn(&Stage)) {
     let server = Server::start().await;
     let clients = client_ids(2);
@@ -101,7 +101,7 @@ fn close(ttl: Option<u64>, expected: u64) -> bool {
 }
 
 #[tokio::test]
-async fn an_acquire_takes_refuses_and_counts_the_edge_as_expired() {
+async fn an_acquire_grants_denies_and_counts_entries_at_the_cutoff_as_expired() {
     everywhere(async |s| {
         let none = s.at(T).try_acquire_once(1).await;
         assert_eq!(none.failure(), Some(ErrorKind::NotInitialized));
@@ -116,7 +116,7 @@ async fn an_acquire_takes_refuses_and_counts_the_edge_as_expired() {
         assert_eq!(s.at(T + 200).try_acquire_once(2).await, Outcome::Denied(wait));
         assert_eq!(s.at(T + I - 1).try_acquire_once(2).await, Outcome::Denied(4));
         assert_eq!(s.budget().await.1.len(), 2);
-        // At the edge the first entry goes, though this request is refused.
+        // At the cutoff the first entry is dropped, although this request is denied.
         assert_eq!(s.at(T + I).try_acquire_once(6).await, Outcome::Denied(103));
         assert_eq!(s.budget().await, (Some(5), vec![(100, 5)]));
     })
@@ -124,7 +124,7 @@ async fn an_acquire_takes_refuses_and_counts_the_edge_as_expired() {
 }
 
 #[tokio::test]
-async fn a_plain_set_drops_the_value_s_own_lifetime() {
+async fn a_plain_set_drops_the_values_own_time_to_live() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(4).await;
@@ -145,7 +145,7 @@ async fn a_plain_set_drops_the_value_s_own_lifetime() {
 }
 
 #[tokio::test]
-async fn the_hash_s_lifetime_is_handed_on_even_by_refusals() {
+async fn even_denials_copy_the_time_to_live_of_the_hash() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(2)).await;
         s.at(T).try_acquire_once(2).await;
@@ -158,7 +158,7 @@ async fn the_hash_s_lifetime_is_handed_on_even_by_refusals() {
 }
 
 #[tokio::test]
-async fn a_keep_alive_starts_again_with_every_acquire() {
+async fn every_acquire_renews_the_keep_alive() {
     everywhere(async |s| {
         let rate = s.rate(2).keep_alive(900_000);
         if !s.has(&Op::TrySetRate(rate)) {
@@ -194,7 +194,7 @@ async fn available_permits_writes_what_it_answers() {
         s.at(T).try_acquire_once(4).await;
         s.edit(|state| state.0.get_mut(&s.value()).unwrap().content = Content::Text("9".into()))
             .await;
-        // Neither capped nor counted anew.
+        // Neither capped nor recounted.
         assert_eq!(s.at(T + I).available_permits().await, Outcome::Count(13));
         assert_eq!(s.budget().await, (Some(13), vec![]));
     })
@@ -247,7 +247,7 @@ async fn rate_args_keep_or_clear() {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(4).await;
         s.at(T + 100).try_acquire_once(5).await;
-        // Entries as old as the new interval go.
+        // Entries as old as the new interval are dropped.
         let shorter = Rate { interval_ms: 50, ..s.rate(12) };
         assert_eq!(
             s.at(T + 150).update_rate(Rate { interval_ms: 51, ..shorter }, true).await,
@@ -261,7 +261,7 @@ async fn rate_args_keep_or_clear() {
         assert_eq!(s.budget().await, (Some(0), vec![(150, 12)]));
         assert_eq!(s.at(T + 151).set_rate_args(s.rate(3), false).await, Outcome::Done);
         assert_eq!(s.budget().await, (None, vec![]));
-        // Another mode: all four keys go, whatever is to be kept.
+        // Another mode: all four keys are deleted, even with `keepState`.
         s.at(T + 151).try_acquire_once(1).await;
         let other = match s.mode {
             Mode::Overall => Mode::PerClient,
@@ -270,7 +270,7 @@ async fn rate_args_keep_or_clear() {
         let rate = Rate { mode: other, ..s.rate(3) };
         assert_eq!(s.at(T + 152).update_rate(rate, true).await, Outcome::Flag(true));
         assert_eq!(s.state().await.0.len(), 1);
-        // Nothing used, something kept.
+        // Keeping the state of an unused limiter.
         let rate = Rate { mode: other, ..s.rate(4) };
         s.at(T + 153).update_rate(rate, true).await;
         let own = (other == Mode::PerClient).then_some(s.clients[0].as_str());
@@ -281,7 +281,7 @@ async fn rate_args_keep_or_clear() {
 }
 
 #[tokio::test]
-async fn release_leaves_the_log() {
+async fn release_leaves_the_log_unchanged() {
     everywhere(async |s| {
         if !s.has(&Op::Release(1)) {
             return;
@@ -304,7 +304,7 @@ async fn release_leaves_the_log() {
 }
 
 #[tokio::test]
-async fn few_permits_and_many() {
+async fn extreme_numbers_of_permits() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(10)).await;
         assert_eq!(s.at(T).try_acquire_once(0).await, Outcome::Granted);
@@ -335,7 +335,7 @@ async fn few_permits_and_many() {
 }
 
 #[tokio::test]
-async fn an_entry_without_permits_stays() {
+async fn an_entry_without_permits_is_never_dropped() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(0).await;
@@ -346,7 +346,7 @@ async fn an_entry_without_permits_stays() {
 }
 
 #[tokio::test]
-async fn lifetimes_act_on_all_keys_and_rename_on_one() {
+async fn expiry_acts_on_all_keys_and_rename_on_one() {
     everywhere(async |s| {
         let missing = s.at(T).expire(500_000, None).await;
         assert_eq!(missing, Outcome::Flag(false));
@@ -379,7 +379,7 @@ async fn lifetimes_act_on_all_keys_and_rename_on_one() {
 }
 
 #[tokio::test]
-async fn conditions_are_those_of_each_key() {
+async fn conditions_apply_to_each_key() {
     everywhere(async |s| {
         if !s.has(&Op::Expire(1, Some(Condition::Nx))) {
             // Redis before 7.0.
@@ -392,7 +392,7 @@ async fn conditions_are_those_of_each_key() {
         for key in &[NAME.to_owned(), s.value(), s.log()] {
             assert!(close(s.ttl(key).await, 500_000), "{key}");
         }
-        // True where any of them changes.
+        // True if any of them changes.
         s.edit(|state| state.0.get_mut(&s.value()).unwrap().ttl = None).await;
         assert_eq!(s.at(T).expire(700_000, Some(Condition::Nx)).await, Outcome::Flag(true));
         assert!(close(s.ttl(NAME).await, 500_000));
@@ -405,7 +405,7 @@ async fn conditions_are_those_of_each_key() {
 }
 
 #[tokio::test]
-async fn a_value_above_the_rate_is_counted_anew() {
+async fn a_value_above_the_rate_is_recounted() {
     everywhere(async |s| {
         s.at(T).try_set_rate(s.rate(10)).await;
         s.at(T).try_acquire_once(2).await;
@@ -431,7 +431,7 @@ async fn a_foreign_entry_is_an_error_as_soon_as_it_is_read() {
             entries.push(((T + 5) as f64, whole[..20].to_vec()));
         })
         .await;
-        // Not read while it lives; then for ever in the way.
+        // Not read while it is live; after that it blocks every call.
         assert_eq!(s.at(T + 6).try_acquire_once(1).await, Outcome::Granted);
         let cut = s.at(T + 5 + I).try_acquire_once(1).await;
         assert_eq!(cut.failure(), Some(ErrorKind::Other));
@@ -442,7 +442,7 @@ async fn a_foreign_entry_is_an_error_as_soon_as_it_is_read() {
 }
 
 #[tokio::test]
-async fn the_config_is_the_hash() {
+async fn get_config_returns_the_hash() {
     everywhere(async |s| {
         assert_eq!(s.at(T).get_config().await, Outcome::Config(None));
         s.at(T).try_set_rate(s.rate(10)).await;

@@ -1,6 +1,6 @@
-//! What Redisson's public documentation promises of `RRateLimiter`, in
-//! scenarios of our own: both implementations are held to it, one client
-//! setting the limiter up and another one finding the promise kept.
+//! What Redisson's public documentation promises about `RRateLimiter`, in
+//! scenarios of our own. Both implementations must keep it: one client sets the
+//! limiter up, and another one checks the promise.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use futures::future::join_all;
 
 const LONG: i64 = 600_000;
 
-/// trySetRate sets a rate where there is none, and tells whether it did.
+/// trySetRate sets the rate if there is none, and returns whether it did.
 #[test]
-fn of_many_who_set_the_rate_one_succeeds() {
+fn only_one_of_many_try_set_rate_calls_succeeds() {
     each_pair(async |case| {
         let calls = (0..20).map(|i| {
             let limiter = [&case.one, &case.other][i % 2];
@@ -39,7 +39,7 @@ fn an_overall_rate_is_the_total_of_all_instances() {
 
 /// PER_CLIENT is one rate for the instances of each client.
 #[test]
-fn a_rate_per_client_is_that_of_each_client() {
+fn a_per_client_rate_applies_to_each_client() {
     each_pair(async |case| {
         case.one.set_rate(Rate::per_client(20, LONG)).await.unwrap();
         for client in [&case.one, &case.other] {
@@ -52,9 +52,9 @@ fn a_rate_per_client_is_that_of_each_client() {
     });
 }
 
-/// tryAcquire without a time never blocks, and tells whether it acquired.
+/// tryAcquire without a timeout never blocks, and returns whether it acquired.
 #[test]
-fn a_try_returns_at_once_either_way() {
+fn try_acquire_returns_at_once_in_either_case() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(2, LONG)).await.unwrap();
         let start = Instant::now();
@@ -65,7 +65,7 @@ fn a_try_returns_at_once_either_way() {
     });
 }
 
-/// A number of permits is acquired whole, never in part.
+/// Several permits are acquired all together or not at all.
 #[test]
 fn all_permits_or_none() {
     each_pair(async |case| {
@@ -77,9 +77,9 @@ fn all_permits_or_none() {
     });
 }
 
-/// tryAcquire with a time waits for the permits for at most that time.
+/// tryAcquire with a timeout waits for the permits for at most that time.
 #[test]
-fn a_try_with_time_waits_for_up_to_that_time() {
+fn try_acquire_waits_for_up_to_its_timeout() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(2, 400)).await.unwrap();
         assert!(case.one.try_acquire(2).await.unwrap());
@@ -108,7 +108,7 @@ fn acquire_ends_when_it_is_granted_and_not_before() {
 
 /// availablePermits is what can be acquired now.
 #[test]
-fn what_is_available_can_be_acquired_and_no_more() {
+fn exactly_the_available_permits_can_be_acquired() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         for taken in [1, 2, 3] {
@@ -124,7 +124,7 @@ fn what_is_available_can_be_acquired_and_no_more() {
 
 /// setRate replaces the rate and clears the state.
 #[test]
-fn set_rate_replaces_the_rate_and_what_was_used() {
+fn set_rate_replaces_the_rate_and_resets_the_usage() {
     each_pair(async |case| {
         assert!(case.one.try_set_rate(Rate::overall(3, LONG)).await.unwrap());
         assert!(case.other.try_acquire(3).await.unwrap());
@@ -136,7 +136,7 @@ fn set_rate_replaces_the_rate_and_what_was_used() {
 
 /// The keep-alive is how long a limiter outlives its last acquisition.
 #[test]
-fn a_limiter_lives_as_long_as_it_is_used() {
+fn a_limiter_lives_while_it_is_used() {
     each_pair(async |case| {
         let rate = Rate::overall(100, 200).keep_alive(1_000);
         assert!(case.one.try_set_rate(rate).await.unwrap());
@@ -149,7 +149,7 @@ fn a_limiter_lives_as_long_as_it_is_used() {
     });
 }
 
-/// release gives permits back.
+/// release returns permits.
 #[test]
 fn released_permits_can_be_acquired_again() {
     each_pair(async |case| {
@@ -164,7 +164,7 @@ fn released_permits_can_be_acquired_again() {
 
 /// getConfig is the rate in force.
 #[test]
-fn the_configuration_is_that_which_was_set() {
+fn get_config_returns_the_rate_that_was_set() {
     each_pair(async |case| {
         case.one.set_rate(Rate::per_client(7, 12_345)).await.unwrap();
         let config = case.other.config().await.unwrap().unwrap();
@@ -173,9 +173,9 @@ fn the_configuration_is_that_which_was_set() {
     });
 }
 
-/// A limiter is an object that exists, expires and is deleted as any other.
+/// A limiter exists, expires and is deleted like any other object.
 #[test]
-fn the_promises_of_every_object_are_kept() {
+fn a_limiter_keeps_the_promises_of_every_object() {
     each_pair(async |case| {
         assert!(!case.one.exists().await.unwrap());
         case.one.set_rate(Rate::overall(5, LONG)).await.unwrap();
@@ -192,9 +192,9 @@ fn the_promises_of_every_object_are_kept() {
     });
 }
 
-/// A limiter is used after its rate was set, and by its name alone.
+/// The rate of a limiter must be set before it is used.
 #[test]
-fn a_limiter_without_a_rate_says_so() {
+fn a_limiter_without_a_rate_is_an_error() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(5, LONG)).await.unwrap();
         let elsewhere = case.other.peer().limiter(fresh_name());

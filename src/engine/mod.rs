@@ -276,7 +276,7 @@ impl Engine {
     }
 
     /// Whether no request is pending and no call is in flight.
-    #[cfg(test)]
+    #[cfg(all(test, shuttle))]
     pub(crate) fn is_idle(&self) -> bool {
         self.lanes.iter().all(|lane| {
             let state = lane.lock();

@@ -120,11 +120,6 @@ impl<W, A> Queue<W, A> {
         self.in_flight.is_none() && self.pending.is_empty()
     }
 
-    /// Whether the head waits for permits, so that a newcomer's answer depends on it.
-    pub(crate) fn is_head_blocked(&self) -> bool {
-        self.head_block.is_some()
-    }
-
     /// How many pending requests no batch has been taken past.
     pub(crate) fn new_requests(&self) -> usize {
         self.new
@@ -166,15 +161,9 @@ impl<W, A> Queue<W, A> {
             block.demand = block.demand.saturating_add(request.permits);
         }
         let due = if self.call_is_slow { request.due(now()) } else { NOT_BEGUN };
-        let arrival = self.push(request, waker.take(), due, false);
+        let arrival = self.push(request, waker.take(), due);
         self.check();
         arrival
-    }
-
-    /// A request whose caller has given up before it got here: it keeps its position in the answer
-    /// that it shares with others.
-    pub(crate) fn arrive_cancelled(&mut self, request: Request) {
-        self.push(request, None, NOT_BEGUN, true);
     }
 
     fn push(&mut self, request: Request, waker: Option<W>, due: Time, cancelled: bool) -> Arrival {
@@ -198,7 +187,7 @@ impl<W, A> Queue<W, A> {
             due,
             free_at: 0,
             has_server_answer: false,
-            cancelled,
+            cancelled: false,
         });
         Arrival::Queued { ticket, position }
     }

@@ -1,11 +1,11 @@
-//! Prints one limiter as it lies in a server, or the difference between two:
+//! Prints one limiter as a server stores it, or the difference between two:
 //!
 //! ```text
 //! dump redis://host:port NAME [--key-prefix PREFIX]
 //! dump redis://host:port NAME --diff redis://host:port/1 [NAME2] [--key-prefix PREFIX]
 //! ```
 //!
-//! With `--diff` the status is 1 where they differ.
+//! With `--diff` the exit status is 1 if they differ.
 
 use std::process::ExitCode;
 

@@ -34,7 +34,7 @@ async fn a_limiter_is_shown_with_its_sums() {
 }
 
 #[tokio::test]
-async fn damage_is_named() {
+async fn damage_is_reported() {
     let server = Server::start().await;
     let mut c = server.connect().await;
     fill(&server, "x", &[None]).await;
@@ -53,7 +53,7 @@ async fn damage_is_named() {
 }
 
 #[tokio::test]
-async fn two_of_the_same_do_not_differ() {
+async fn equal_limiters_do_not_differ() {
     let server = Server::start().await;
     let mut c = server.connect().await;
     fill(&server, "a", &[None, Some("id-1")]).await;
@@ -63,7 +63,7 @@ async fn two_of_the_same_do_not_differ() {
 }
 
 #[tokio::test]
-async fn every_difference_is_told() {
+async fn every_difference_is_reported() {
     let server = Server::start().await;
     let mut c = server.connect().await;
     fill(&server, "a", &[None]).await;

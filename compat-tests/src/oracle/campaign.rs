@@ -2,10 +2,10 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `ORACLE_OPS` | operations in all, 50,000 where it is not set |
+//! | `ORACLE_OPS` | operations in all, 50,000 by default |
 //! | `ORACLE_RELEASES` | releases, separated by spaces, or `all` |
-//! | `ORACLE_SEED` | the seed that a failure printed |
-//! | `ORACLE_TABLE` | a file: each campaign that ended well adds a line to it, its name and its operations, a tabulator between |
+//! | `ORACLE_SEED` | the seed of the programs, as a failure prints it |
+//! | `ORACLE_TABLE` | a file to which each campaign that passes appends its name, a tab, and its number of operations |
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
@@ -19,16 +19,16 @@ use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestRng, TestRunner,
 };
 
-/// The releases that share a format with today's, as far as they are tested.
+/// The releases under test. All of them use today's log format.
 pub const RELEASES: [&str; 12] = [
     "3.17.3", "3.20.1", "3.21.0", "3.22.1", "3.27.2", "3.35.0", "3.38.0", "3.46.0", "3.52.0",
     "4.0.0", "4.6.1", "4.7.0",
 ];
 
-/// The newest.
+/// The newest of them.
 pub const NEWEST: &str = "4.7.0";
 
-/// The releases to test: the newest and two others where nothing is said.
+/// The releases to test: by default the newest and two others.
 pub fn releases() -> Vec<String> {
     let named = std::env::var("ORACLE_RELEASES").unwrap_or_default();
     let releases = match named.trim() {
@@ -39,8 +39,8 @@ pub fn releases() -> Vec<String> {
     releases.into_iter().map(String::from).collect()
 }
 
-/// The same in groups that share a limiter: the newest, and up to two others with it.
-pub fn crews() -> Vec<Vec<String>> {
+/// The same in groups that share a limiter: the newest with up to two others.
+pub fn release_groups() -> Vec<Vec<String>> {
     let mut others = releases();
     others.retain(|release| release != NEWEST);
     let crew = |others: &[String]| [&[NEWEST.to_owned()], others].concat();
@@ -50,7 +50,7 @@ pub fn crews() -> Vec<Vec<String>> {
     }
 }
 
-/// The operations that a test may spend: its share of the whole.
+/// The operations that a test may spend: its share of all.
 pub fn budget(share: f64) -> u64 {
     let all = std::env::var("ORACLE_OPS").ok();
     let all = all.map_or(50_000.0, |n| n.replace('_', "").parse().expect("ORACLE_OPS is a number"));
@@ -60,18 +60,18 @@ pub fn budget(share: f64) -> u64 {
 /// How many programs run at the same time.
 pub const WORKERS: usize = 2;
 
-/// What is run, and how much of it.
+/// A series of random programs.
 #[derive(Debug)]
 pub struct Campaign<'a> {
-    /// Names it in what is printed, and in the file of failures kept.
+    /// Its name in the output, and in the file that keeps failing cases.
     pub name: &'a str,
     /// How many operations to run.
     pub budget: u64,
 }
 
 impl Campaign<'_> {
-    /// Runs programs (or what else there is to run) until the budget is spent,
-    /// each worker with a context of its own. `check` answers how many operations it ran.
+    /// Runs programs (or other values) until the budget is spent, each worker with
+    /// a context of its own. `check` returns how many operations it ran.
     ///
     /// Panics with the seed and the smallest failing program.
     pub fn run<C, T: Debug>(
@@ -86,7 +86,7 @@ impl Campaign<'_> {
         let done = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None);
-        // Time counts from when all workers are ready.
+        // The clock starts when all workers are ready.
         let start = OnceLock::new();
         let ready = Barrier::new(WORKERS);
         std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ impl Campaign<'_> {
     }
 }
 
-/// The part of one worker.
+/// The share of one worker.
 struct Work<'a> {
     seed: u64,
     worker: usize,
@@ -164,7 +164,7 @@ impl Work<'_> {
             campaign.name.replace([' ', '|'], "-")
         );
         let config = Config {
-            // The budget decides when it is enough; this is how often it is asked.
+            // The budget decides when to stop; it is looked at after this many cases.
             cases: 5,
             failure_persistence: Some(Box::new(FileFailurePersistence::Direct(String::leak(file)))),
             max_shrink_iters: 2_000,

@@ -1,8 +1,8 @@
-//! How a limiter's state is spoiled in a trial.
+//! How the state of a limiter is corrupted in a trial.
 //!
-//! A trial uses a limiter for a while, spoils it, lets one client look at it
-//! with a request for the whole rate, goes on for a while, and asks for the
-//! whole rate again one interval after the last permit was taken.
+//! A trial uses a limiter for a while, corrupts its state, lets one client
+//! look at it with a request for the whole rate, uses it for a while, and
+//! requests the whole rate again one interval after the last permit was taken.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,30 +12,30 @@ use super::state::{Content, Key, State};
 use crate::entry::Entry;
 use crate::keys::Keys;
 
-/// What is done to the state behind everybody's back.
+/// A change of the state that no client makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The value is gone.
+    /// The value is removed.
     ValueRemoved,
-    /// The log is gone.
+    /// The log is removed.
     LogRemoved,
-    /// The value is larger by so much.
+    /// The value is raised by this much.
     ValueRaised(i64),
-    /// The value is smaller by so much.
+    /// The value is lowered by this much.
     ValueLowered(i64),
-    /// The hash is gone and made anew with this rate.
+    /// The hash is removed and created again with this rate.
     HashRemade(i64),
-    /// An entry of 8 bytes, as before Redisson 3.16.4, dated so long ago.
+    /// An entry of 8 bytes, as before Redisson 3.16.4, dated this many ms ago.
     Foreign(u64),
-    /// An entry whose end is missing, dated so long ago.
+    /// An entry whose end is missing, dated this many ms ago.
     Truncated(u64),
-    /// Another client writes with a clock so far ahead.
+    /// Another client writes with a clock this many ms ahead.
     FastClock(u64),
 }
 
 impl Damage {
-    /// Whether the state it leaves has no more than it should: then nothing
-    /// more than the rate may ever come out of it.
+    /// Whether the state afterwards has no more permits than it should: then no
+    /// more than the rate may ever be granted.
     pub fn leaves_too_little(self, rate: i64) -> bool {
         match self {
             Damage::ValueRaised(_) | Damage::FastClock(_) => false,
@@ -48,13 +48,13 @@ impl Damage {
 /// One trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The rate at first.
+    /// The initial rate.
     pub rate: Rate,
-    /// Use before the damage: time that goes on, permits.
+    /// Use before the damage: time that passes, permits.
     pub before: Vec<(u64, i64)>,
-    /// The damage, one after the other.
+    /// The damages, one after the other.
     pub damage: Vec<Damage>,
-    /// Whether the one who looks is a process that was just started.
+    /// Whether the client that looks first has just been started.
     pub fresh: bool,
     /// Use after the first look.
     pub after: Vec<(u64, i64)>,
@@ -87,11 +87,11 @@ pub fn trials() -> BoxedStrategy<Trial> {
         .boxed()
 }
 
-/// Spoils the state of the limiter `name`; `client` is whose budget it is, if
-/// each has its own.
+/// Corrupts the state of the limiter `name`; `client` is the owner of the
+/// budget in PER_CLIENT.
 ///
-/// Panics for what is done by calls: a hash made anew, a fast clock.
-pub fn spoil(state: &mut State, name: &str, damage: Damage, client: Option<&str>, now: u64) {
+/// Panics for damages that are done by calls: `HashRemade` and `FastClock`.
+pub fn corrupt(state: &mut State, name: &str, damage: Damage, client: Option<&str>, now: u64) {
     let keys = Keys::new(name);
     let (value, log) = (keys.value(client), keys.log(client));
     let mut add = |by: i64| {

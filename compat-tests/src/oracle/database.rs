@@ -1,4 +1,4 @@
-//! A database of a Redis server as a place of states.
+//! A database of a Redis server as a [`Site`].
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
@@ -6,7 +6,7 @@ use redis::{Pipeline, Value};
 use super::state::{Content, Key, State};
 use super::subject::{Fate, Site};
 
-/// A database of a Redis server as a place of states.
+/// A database of a Redis server as a [`Site`].
 #[derive(Clone, Debug)]
 pub struct Database {
     connection: MultiplexedConnection,
@@ -40,7 +40,7 @@ impl Database {
         let () = pipeline
             .query_async(&mut self.connection.clone())
             .await
-            .expect("the server carries out the harness's commands");
+            .expect("the server executes the harness's commands");
     }
 }
 

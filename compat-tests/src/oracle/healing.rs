@@ -1,8 +1,8 @@
-//! Runs trials: a spoiled limiter must heal within an interval.
+//! Runs trials: a corrupted limiter must heal within an interval.
 
 use std::fmt::{self, Write};
 
-use super::damage::{Damage, Trial, spoil};
+use super::damage::{Damage, Trial, corrupt};
 use super::ops::{ErrorKind, Mode, Op, Outcome, Rate};
 use super::program::{Clock, Program, Step};
 use super::state::State;
@@ -12,17 +12,17 @@ use super::world::World;
 /// How a limiter did not heal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// An error that time does not end.
+    /// An error that does not end with time.
     PermanentError,
-    /// More than the rate from a state that has too little.
+    /// More than the rate was granted from a state with too few permits.
     OverIssue,
-    /// The whole rate does not come back.
+    /// The limiter does not return to its full rate.
     NotRestored,
-    /// More than the whole rate stays.
+    /// The limiter keeps more than its full rate.
     Excess,
 }
 
-/// A harm, and how it came about.
+/// A harm, and the calls that led to it.
 #[derive(Debug)]
 pub struct Verdict {
     /// What happened.
@@ -38,7 +38,7 @@ impl fmt::Display for Verdict {
 
 const NAME: &str = "damaged";
 
-/// Runs a trial. Answers how many operations were run.
+/// Runs a trial. Returns how many operations were run.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub async fn run(
         run.take(0, *permits, 0).await;
     }
     let mut rate = trial.rate.rate;
-    // Without both nobody can know what was used.
+    // If both are lost, nothing says how many permits were used.
     let gone = [Damage::ValueRemoved, Damage::LogRemoved];
     let mut too_little = !gone.iter().all(|damage| trial.damage.contains(damage));
     let mut foreign_until = 0;
@@ -83,17 +83,17 @@ pub async fn run(
             }
             _ => {}
         }
-        run.spoil(*damage, trial.rate).await;
+        run.corrupt(*damage, trial.rate).await;
     }
     if trial.fresh {
         subject.forget().await;
     }
 
-    run.looked_at(rate, foreign_until).await?;
+    run.first_look(rate, foreign_until).await?;
     for (gap, permits) in &trial.after {
         run.pass(*gap).await;
         let outcome = run.take(0, *permits, 0).await;
-        run.judge(&outcome, foreign_until, Harm::PermanentError)?;
+        run.check_outcome(&outcome, foreign_until, Harm::PermanentError)?;
         if too_little {
             run.within(rate)?;
         }
@@ -116,22 +116,22 @@ struct Run<'a, S, P> {
 }
 
 impl<S: Subject, P: Site> Run<'_, S, P> {
-    /// The first look. A foreign entry may be in the way until it expires: then
-    /// the look is taken again.
-    async fn looked_at(&mut self, rate: i64, foreign_until: u64) -> Result<(), Verdict> {
+    /// The first call after the damage. If a foreign entry blocks it, it is
+    /// repeated when that entry has expired.
+    async fn first_look(&mut self, rate: i64, foreign_until: u64) -> Result<(), Verdict> {
         let mut outcome = self.take(0, rate, 0).await;
-        self.judge(&outcome, foreign_until, Harm::PermanentError)?;
+        self.check_outcome(&outcome, foreign_until, Harm::PermanentError)?;
         if outcome.failure().is_some() {
             self.pass(foreign_until.saturating_sub(self.world.now)).await;
             outcome = self.take(0, rate, 0).await;
-            self.judge(&outcome, 0, Harm::PermanentError)?;
+            self.check_outcome(&outcome, 0, Harm::PermanentError)?;
         }
-        // What is missing counts as used from now on.
+        // The missing permits count as used from now on.
         self.grants.push((self.world.now, 0));
         Ok(())
     }
 
-    /// One interval later all of the rate is there, and no more.
+    /// One interval later the full rate is available, and no more.
     async fn restored(&mut self, rate: i64, foreign_until: u64) -> Result<(), Verdict> {
         let last = self.grants.iter().map(|(at, _)| at + 2_000).max();
         let until = last.unwrap_or(0).max(foreign_until);
@@ -148,8 +148,13 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
         }
     }
 
-    /// Only a live foreign entry, or more permits than the rate, is an error.
-    fn judge(&self, outcome: &Outcome, foreign_until: u64, harm: Harm) -> Result<(), Verdict> {
+    /// The only errors allowed: a live foreign entry, and a request above the rate.
+    fn check_outcome(
+        &self,
+        outcome: &Outcome,
+        foreign_until: u64,
+        harm: Harm,
+    ) -> Result<(), Verdict> {
         match outcome.failure() {
             None | Some(ErrorKind::ExceedsRate) => Ok(()),
             Some(_) if self.world.now < foreign_until => Ok(()),
@@ -157,7 +162,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
         }
     }
 
-    /// No more than the rate in the interval that ends now.
+    /// In the interval that ends now, no more than the rate was granted.
     fn within(&self, rate: i64) -> Result<(), Verdict> {
         let recent = self.grants.iter().filter(|(at, _)| at + 2_000 > self.world.now);
         let used: i64 = recent.map(|(_, permits)| permits).sum();
@@ -179,7 +184,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
         if outcome == Outcome::Granted {
             self.grants.push((self.world.now + ahead, permits));
         } else if ahead > 0 {
-            // A first look too: what is missing counts as used from then on.
+            // This is a first look too: the missing permits count as used from then on.
             self.grants.push((self.world.now + ahead, 0));
         }
         outcome
@@ -198,7 +203,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
         outcome
     }
 
-    async fn spoil(&mut self, damage: Damage, rate: Rate) {
+    async fn corrupt(&mut self, damage: Damage, rate: Rate) {
         let _ = writeln!(self.trace, "          {damage:?}");
         match damage {
             Damage::FastClock(ahead) => {
@@ -213,7 +218,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
                 let now = self.world.now;
                 self.edit(|state, client| {
                     let own = (rate.mode == Mode::PerClient).then_some(client);
-                    spoil(state, NAME, damage, own, now);
+                    corrupt(state, NAME, damage, own, now);
                 })
                 .await;
             }
@@ -224,7 +229,7 @@ impl<S: Subject, P: Site> Run<'_, S, P> {
     async fn edit(&mut self, change: impl FnOnce(&mut State, &str)) {
         let mut state = self.site.capture(&self.world.keys).await;
         change(&mut state, &self.clients[0]);
-        assert!(self.site.restore(&self.world.keys, &state).await, "a site that can be spoiled");
+        assert!(self.site.restore(&self.world.keys, &state).await, "a site that can be changed");
         self.world.state = state;
     }
 

@@ -1,4 +1,4 @@
-//! The in-process store as a place of states.
+//! The in-process store as a [`Site`].
 
 use redisson_rate_limiter::raw_store as raw;
 use redisson_rate_limiter::{InProcessStore, ManualClock};
@@ -6,7 +6,7 @@ use redisson_rate_limiter::{InProcessStore, ManualClock};
 use super::state::{Content, Key, State};
 use super::subject::{Fate, Site};
 
-/// An in-process store of this crate as a place of states.
+/// An in-process store of this crate as a [`Site`].
 #[derive(Clone, Debug)]
 pub struct InProcess {
     store: InProcessStore,
@@ -14,7 +14,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// A store, and what sets the clock by which its keys expire.
+    /// A store, and the handle of the clock by which its keys expire.
     pub fn new(store: InProcessStore, clock: ManualClock) -> InProcess {
         InProcess { store, clock }
     }
@@ -33,12 +33,12 @@ impl Site for InProcess {
                 state.0.insert(name.clone(), of(key));
             }
         }
-        assert!(all.is_empty(), "keys that no limiter of the program has: {all:?}");
+        assert!(all.is_empty(), "keys that belong to no limiter of the program: {all:?}");
         state
     }
 
-    /// The fates are followed here too, so that what is about to expire goes on
-    /// both sides at once.
+    /// The fates are applied here too, so that a key that is about to expire
+    /// disappears on both sides at the same step.
     async fn advance(&self, now: u64, fates: &[(String, Fate)]) {
         self.clock.set(now as i64);
         if fates.is_empty() {

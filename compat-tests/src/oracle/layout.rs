@@ -1,29 +1,29 @@
-//! What each word of a recorded command is, deduced and not assumed.
+//! What each word of a recorded command means, deduced rather than assumed.
 //!
-//! An operation is recorded twice, with other names, numbers and times. A word
-//! that equals the first rate the first time and the second rate the second
-//! time is the rate; one that is the same both times is a literal. A word with
-//! no explanation, or with two, is an error that names it.
+//! An operation is recorded twice, with different names, numbers and times. A
+//! word that equals the first rate in the first recording and the second rate
+//! in the second one is the rate; a word that is the same in both is a literal.
+//! A word with no explanation, or with two, is an error that names it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use crate::keys::Keys;
 
-/// What a word stands for.
+/// What a word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The limiter's hash.
     Hash,
-    /// The value of all clients.
+    /// The value that all clients share.
     Value,
-    /// The log of all clients.
+    /// The log that all clients share.
     Log,
     /// The caller's own value.
     ClientValue,
     /// The caller's own log.
     ClientLog,
-    /// The hash's new name.
+    /// The new name of the hash.
     NewName,
     /// The client's id by itself.
     Client,
@@ -33,7 +33,7 @@ pub enum Role {
     Interval,
     /// Milliseconds.
     KeepAlive,
-    /// The permits asked for or given back.
+    /// The permits requested or released.
     Permits,
     /// A time to live, in milliseconds.
     Ttl,
@@ -41,7 +41,7 @@ pub enum Role {
     ExpireAt,
     /// The caller's clock, in milliseconds since the epoch.
     Now,
-    /// Random bytes: this many.
+    /// This many random bytes.
     EntryId(usize),
 }
 
@@ -61,20 +61,20 @@ pub enum Word {
     Slot(Role),
 }
 
-/// A command with places to fill in.
+/// A command with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// The text of the script, where the command calls one.
+    /// The text of the script, if the command calls one.
     pub script: Option<Vec<u8>>,
-    /// Of a call of a script the number of keys, the keys and the arguments;
-    /// else the whole command.
+    /// For a script call the number of keys, the keys and the arguments;
+    /// otherwise the whole command.
     pub words: Vec<Word>,
 }
 
 /// A command as it was sent, with its script resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The text of the script, where the command calls one.
+    /// The text of the script, if the command calls one.
     pub script: Option<Vec<u8>>,
     /// The words, as in [`Template::words`].
     pub words: Vec<Vec<u8>>,
@@ -83,7 +83,7 @@ pub struct Sent {
 /// What an operation was called with, and what it sent.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Roles and the bytes they would have.
+    /// The roles and the bytes that each would have.
     pub facts: Vec<(Role, Vec<u8>)>,
     /// The time of the call.
     pub now: RangeInclusive<u64>,
@@ -114,7 +114,7 @@ impl fmt::Display for Unexplained {
     }
 }
 
-/// Takes two recordings of one operation apart.
+/// Deduces the templates of an operation from two recordings of it.
 pub fn deduce(first: &Sample, second: &Sample) -> Result<Vec<Template>, Unexplained> {
     if first.sent.len() != second.sent.len() {
         return Err(Unexplained(format!(
@@ -127,7 +127,7 @@ pub fn deduce(first: &Sample, second: &Sample) -> Result<Vec<Template>, Unexplai
     pairs
         .map(|(i, (a, b))| {
             if a.script != b.script || a.words.len() != b.words.len() {
-                return Err(Unexplained(format!("command {i} is another each time")));
+                return Err(Unexplained(format!("command {i} differs between the recordings")));
             }
             let words = (0..a.words.len()).map(|w| {
                 word(first, &a.words[w], second, &b.words[w]).map_err(|reason| {
@@ -143,7 +143,7 @@ pub fn deduce(first: &Sample, second: &Sample) -> Result<Vec<Template>, Unexplai
         .collect()
 }
 
-/// The one explanation of a word.
+/// The only explanation of a word.
 fn word(first: &Sample, a: &[u8], second: &Sample, b: &[u8]) -> Result<Word, String> {
     let fits = |sample: &Sample, role: &Role, bytes: &[u8]| {
         sample.facts.iter().any(|(r, v)| r == role && v == bytes)
@@ -175,14 +175,14 @@ fn is_now(sample: &Sample, bytes: &[u8]) -> bool {
         .is_some_and(|time: u64| sample.now.contains(&time))
 }
 
-/// Random bytes are at least eight and hardly ever a number; a number that is
-/// not explained must not pass as an id.
+/// Random bytes are at least eight and hardly ever digits only; otherwise a
+/// number without an explanation could pass as an id.
 fn is_random(bytes: &[u8]) -> bool {
     let number = |b: &u8| b.is_ascii_digit() || b"+-.e".contains(b);
     (8..=255).contains(&bytes.len()) && !bytes.iter().all(number)
 }
 
-/// The keys of a script's call must be the limiter's keys, and nothing else may.
+/// All keys of a script call must be keys of the limiter, and no argument may be.
 fn check_keys(template: &Template) -> Result<(), String> {
     let (Some(_), [count, rest @ ..]) = (&template.script, &template.words[..]) else {
         return Ok(());
@@ -192,7 +192,7 @@ fn check_keys(template: &Template) -> Result<(), String> {
         Word::Slot(_) => None,
     };
     let Some(count) = count else {
-        return Err("the number of keys is no literal".into());
+        return Err("the number of keys is not a literal".into());
     };
     for (i, word) in rest.iter().enumerate() {
         let is_key = matches!(word, Word::Slot(role) if role.is_key());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_explained_is_named() {
+    fn a_word_without_explanation_is_named() {
         let a = sample("17", 1000, &[b"1", b"lim", b"34"]);
         let b = sample("19", 2000, &[b"1", b"lim", b"38"]);
         let error = deduce(&a, &b).unwrap_err().0;

@@ -1,5 +1,5 @@
-//! Two subjects do the same on separate databases, and must answer and leave
-//! behind the same.
+//! Two subjects run the same program on separate databases, and must give the
+//! same answers and write the same state.
 
 use std::fmt::Write;
 
@@ -10,23 +10,23 @@ use super::state::{Compare, State, ttl_equal};
 use super::subject::{Site, Subject};
 use super::world::World;
 
-/// A subject and the place where it keeps its state.
+/// A subject, and the site where it keeps its state.
 #[derive(Clone, Debug)]
 pub struct Side<S, P> {
-    /// Who acts.
+    /// The subject.
     pub subject: S,
-    /// Where.
+    /// The site.
     pub site: P,
 }
 
-/// What the two must have in common.
+/// What must be the same on both sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Of the state.
+    /// The parts of the state.
     pub compare: Compare,
-    /// Whether the waits of refusals must be equal.
+    /// Whether the waits of denials must be equal.
     pub waits: bool,
-    /// Whose state both go on from after a difference that is excused.
+    /// The side whose state both continue from after an excused difference.
     pub follow: Follow,
 }
 
@@ -40,12 +40,12 @@ pub enum Follow {
 }
 
 /// Runs a program on both sides. `excuse` names the divergence that explains a
-/// difference; then one side takes the state of the other over, and both go on.
-/// Answers how many operations were run.
+/// difference; one side then takes over the state of the other, and both
+/// continue. Returns how many operations were run.
 ///
 /// # Errors
 ///
-/// The first difference that is not excused, with all that led to it.
+/// The first difference that is not excused, with the calls that led to it.
 pub async fn run<A: Subject, B: Subject>(
     program: &Program,
     clients: &[String],
@@ -102,7 +102,7 @@ pub async fn run<A: Subject, B: Subject>(
         };
         let _ = writeln!(
             trace,
-            "      divergence {divergence}; goes on from the state of the {:?}",
+            "      divergence {divergence}; continues from the state of the {:?}",
             rules.follow
         );
         let restored = match rules.follow {
@@ -121,8 +121,8 @@ impl Rules {
     /// Everything.
     pub const ALL: Rules = Rules { compare: Compare::ALL, waits: true, follow: Follow::Second };
 
-    /// What two releases have in common: ids have 16 bytes since 3.21.0, the
-    /// hash has a keep-alive since 3.38.0.
+    /// What two releases have in common: since 3.21.0 ids have 16 bytes, and
+    /// since 3.38.0 the hash has a keep-alive.
     pub fn between(a: &str, b: &str) -> Rules {
         let both_since = |first: [u32; 3]| number(a) >= first && number(b) >= first;
         Rules {
@@ -150,7 +150,7 @@ impl Rules {
     }
 }
 
-/// A release as numbers, to be compared.
+/// A release as numbers, for comparison.
 pub fn number(release: &str) -> [u32; 3] {
     let mut parts = release.split('.').map(|part| part.parse().expect("a release is numbers"));
     [(); 3].map(|()| parts.next().expect("a release has three parts"))

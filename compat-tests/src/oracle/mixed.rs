@@ -1,9 +1,9 @@
-//! Several subjects take turns on one limiter in one database, and a judge
-//! who knows nothing of them says whether each answer was right.
+//! Several subjects take turns on one limiter in one database, and a checker
+//! that knows nothing about them says whether each answer was right.
 
 use std::fmt::Write;
 
-use super::judge::Judge;
+use super::checker::Checker;
 use super::lockstep::note;
 use super::ops::Op;
 use super::ops::{Outcome, Shape};
@@ -11,23 +11,23 @@ use super::program::Program;
 use super::subject::{Call, Fate, Site, Subject};
 use super::world::World;
 
-/// Who takes part: the clients of a program are dealt out to the first and the
-/// second kind in turn.
+/// The participants: the clients of a program alternate between two kinds of
+/// subject.
 #[derive(Clone, Debug)]
-pub struct Crew<A, B> {
+pub struct Participants<A, B> {
     /// Clients 0, 2, 4 …
     pub first: Vec<A>,
     /// Clients 1, 3, 5 …
     pub second: Vec<B>,
 }
 
-impl<A: Subject, B: Subject> Crew<A, B> {
-    /// How many clients there are, if each subject is one.
+impl<A: Subject, B: Subject> Participants<A, B> {
+    /// The number of clients, if each subject is one.
     pub fn len(&self) -> usize {
         self.first.len() + self.second.len()
     }
 
-    /// True where nobody takes part.
+    /// True if there are no participants.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -63,47 +63,47 @@ impl<A: Subject, B: Subject> Crew<A, B> {
     }
 }
 
-/// Runs a program, its clients dealt out to the crew. Answers how many
-/// operations were run.
+/// Runs a program, its clients assigned to the participants in turn. Returns
+/// how many operations were run.
 ///
 /// # Errors
 ///
-/// The first answer or state that the judge objects to, with all that led to
-/// it.
+/// The first answer or state that the checker rejects, with the calls that led
+/// to it.
 pub async fn run<A: Subject, B: Subject>(
     program: &Program,
     clients: &[String],
-    crew: &Crew<A, B>,
+    participants: &Participants<A, B>,
     site: &impl Site,
 ) -> Result<usize, String> {
     site.clear().await;
-    crew.forget().await;
+    participants.forget().await;
     let mut world = World::new(program, clients);
     let start = world.now;
-    let mut judge = Judge::default();
+    let mut checker = Checker::default();
     let mut trace = String::new();
     let mut done = 0;
     for step in &program.steps {
         let fates = world.tick(step);
         site.advance(world.now, &fates).await;
         if fates.iter().any(|(_, fate)| *fate == Fate::Gone) {
-            judge.removed(clients, &world.state);
+            checker.removed(clients, &world.state);
         }
         let op: Op = world.resolve(step);
-        if !crew.supports(step.client, op.shape()) {
+        if !participants.supports(step.client, op.shape()) {
             continue;
         }
         let call = world.call(step, &op);
-        let outcome = crew.apply(call).await;
+        let outcome = participants.apply(call).await;
         let after = site.capture(&world.keys).await;
         done += 1;
         note(&mut trace, step, &op, world.now - start, [&outcome; 2]);
-        let judged = judge.judge(call, clients, (&world.state, &after), &outcome);
-        if let Err(objection) = judged {
+        let checked = checker.check(call, clients, (&world.state, &after), &outcome);
+        if let Err(objection) = checked {
             if world.real_time_showed([&after; 2]) {
                 return Ok(done);
             }
-            let who: Vec<_> = (0..clients.len()).map(|c| crew.label(c)).collect();
+            let who: Vec<_> = (0..clients.len()).map(|c| participants.label(c)).collect();
             let _ = write!(trace, "{objection}\n  before:\n{}  after:\n{after}", world.state);
             return Err(format!("clients: {}\n{trace}", who.join(", ")));
         }

@@ -1,4 +1,4 @@
-//! The operations of a limiter as values, and what they answer.
+//! The operations of a limiter, and their answers, as values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,9 +8,9 @@ pub use crate::peer::{ErrorKind, Mode, Rate};
 /// When `expire` and `expireAt` apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Condition {
-    /// Only where there is no expiry.
+    /// Only if there is no expiry.
     Nx,
-    /// Only where there is one.
+    /// Only if there is one.
     Xx,
     /// Only to a later time.
     Gt,
@@ -19,7 +19,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// As the peer protocol says it.
+    /// Its name in the peer protocol.
     pub fn name(self) -> &'static str {
         match self {
             Condition::Nx => "NX",
@@ -33,19 +33,19 @@ impl Condition {
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Sets a rate where there is none.
+    /// Sets the rate if there is none.
     TrySetRate(Rate),
-    /// Sets a rate and starts afresh.
+    /// Sets the rate and resets the usage.
     SetRate(Rate),
     /// `setRate(RateLimiterArgs)`; `true` keeps the permits in use.
     SetRateArgs(Rate, bool),
-    /// The same, of an existing limiter only.
+    /// The same, for an existing limiter only.
     UpdateRate(Rate, bool),
     /// One attempt to take permits; never waits.
     TryAcquire(i64),
-    /// Gives permits back.
+    /// Releases permits.
     Release(i64),
-    /// What is left.
+    /// The permits left.
     AvailablePermits,
     /// The rate in force.
     GetConfig,
@@ -55,22 +55,22 @@ pub enum Op {
     IsExists,
     /// Sets a time to live, in milliseconds.
     Expire(i64, Option<Condition>),
-    /// The same by a point in time, given as milliseconds from now.
+    /// The same for a point in time, given in milliseconds from now.
     ExpireAt(i64, Option<Condition>),
     /// Removes the time to live.
     ClearExpire,
     /// The time to live, in milliseconds.
     RemainTimeToLive,
-    /// Gives the limiter another name.
+    /// Renames the limiter.
     Rename(String),
     /// Touches the key.
     Touch,
 }
 
-/// What answered an [`Op`].
+/// The answer to an [`Op`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing to say.
+    /// No result.
     Done,
     /// Yes or no.
     Flag(bool),
@@ -78,18 +78,18 @@ pub enum Outcome {
     Count(i64),
     /// The permits were taken.
     Granted,
-    /// They were not; they may be after this many milliseconds.
+    /// They were not; they can be after this many milliseconds.
     Denied(i64),
-    /// The rate in force: none where there is no limiter.
+    /// The rate in force; empty if there is no limiter.
     Config(Option<BTreeMap<String, String>>),
     /// The call failed.
     Failed(Failure),
-    /// The release has no such operation.
+    /// The release does not have this operation.
     Unsupported,
 }
 
 impl Outcome {
-    /// The kind of the failure, where it is one.
+    /// The kind of the failure, if it is one.
     pub fn failure(&self) -> Option<ErrorKind> {
         match self {
             Outcome::Failed(failure) => Some(failure.kind),
@@ -103,7 +103,7 @@ impl Outcome {
 pub struct Failure {
     /// The kind.
     pub kind: ErrorKind,
-    /// What was said.
+    /// The message.
     pub message: String,
 }
 
@@ -137,21 +137,21 @@ impl Failure {
         Failure { kind, message }
     }
 
-    /// A refusal before anything is sent.
+    /// An argument that is refused before anything is sent.
     pub fn invalid_argument(message: impl Into<String>) -> Failure {
         Failure { kind: ErrorKind::InvalidArgument, message: message.into() }
     }
 }
 
-/// The kind of an operation, as far as what Redisson sends for it may depend
-/// on it: everything but names, numbers and times.
+/// What Redisson's commands for an operation can depend on: everything except
+/// names, numbers and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Shape {
     /// The mode, and whether there is a keep-alive.
     TrySetRate(Mode, bool),
     /// The same.
     SetRate(Mode, bool),
-    /// The same, and whether the state is kept.
+    /// The same, and whether the usage is kept.
     SetRateArgs(Mode, bool, bool),
     /// The same.
     UpdateRate(Mode, bool, bool),
@@ -182,7 +182,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Every shape there is.
+    /// All shapes.
     pub fn all() -> Vec<Shape> {
         use Shape::*;
         let mut all = vec![
@@ -241,7 +241,7 @@ impl Op {
         }
     }
 
-    /// The rate it sets, if it does.
+    /// The rate that it sets, if it sets one.
     pub fn rate(&self) -> Option<Rate> {
         match *self {
             Op::TrySetRate(rate) | Op::SetRate(rate) => Some(rate),

@@ -22,70 +22,73 @@ use crate::server::{Server, connect};
 /// This crate, with several clients.
 #[derive(Clone)]
 pub struct Ours {
-    place: Place,
+    backend: Backend,
     ids: Arc<[String]>,
-    clients: Arc<Mutex<Vec<Option<Member>>>>,
+    clients: Arc<Mutex<Vec<Option<ClockedClient>>>>,
 }
 
-/// Where the limiters are.
+/// Where the limiters are stored.
 #[derive(Clone, Debug)]
-enum Place {
-    /// A server's address.
+enum Backend {
+    /// On the server at this address.
     Server(String),
-    /// A store and its clock.
+    /// In this store, whose keys expire by this clock.
     InProcess(InProcessStore, ManualClock),
 }
 
 /// A client and its clock.
 #[derive(Clone)]
-struct Member(Client, ManualClock);
+struct ClockedClient(Client, ManualClock);
 
 impl Ours {
-    /// Clients of these ids, over one database of a server, and that database.
+    /// Clients with these ids on one database of a server, and that database.
     pub async fn on(server: &Server, database: usize, ids: &[String]) -> Side<Ours, Database> {
         let url = format!("{}/{database}", server.url());
-        let connection = connect(&url).await.expect("the server takes connections");
-        Side { subject: Ours::over(Place::Server(url), ids), site: Database::new(connection).await }
+        let connection = connect(&url).await.expect("the server accepts connections");
+        Side {
+            subject: Ours::over(Backend::Server(url), ids),
+            site: Database::new(connection).await,
+        }
     }
 
-    /// Clients of these ids over an in-process store, and that store.
+    /// Clients with these ids on an in-process store, and that store.
     pub fn in_process(ids: &[String]) -> Side<Ours, InProcess> {
         let (clock, handle) = Clock::manual(0);
         let store = InProcessStore::with_clock(clock);
         Side {
-            subject: Ours::over(Place::InProcess(store.clone(), handle.clone()), ids),
+            subject: Ours::over(Backend::InProcess(store.clone(), handle.clone()), ids),
             site: InProcess::new(store, handle),
         }
     }
 
-    fn over(place: Place, ids: &[String]) -> Ours {
+    fn over(backend: Backend, ids: &[String]) -> Ours {
         let clients = Arc::new(Mutex::new(vec![None; ids.len()]));
-        Ours { place, ids: ids.into(), clients }
+        Ours { backend, ids: ids.into(), clients }
     }
 
-    /// The client, made where there is none, with its clock set.
+    /// The client, created if necessary, with its clock set.
     fn client(&self, client: usize, now: u64) -> Client {
         let mut clients = self.clients.lock().expect("the clients");
-        let Member(client, clock) = clients[client].get_or_insert_with(|| {
+        let ClockedClient(client, clock) = clients[client].get_or_insert_with(|| {
             let (clock, handle) = Clock::manual(0);
             let builder = Client::builder().id(&self.ids[client]).clock(clock);
-            // A busy machine is no reason to ask twice.
+            // Long enough that a busy machine does not cause a retry.
             let builder = builder.deadline(Duration::from_secs(60));
-            let client = match &self.place {
-                Place::Server(url) => builder.connect_lazy(url),
-                Place::InProcess(store, _) => builder.in_process(store),
+            let client = match &self.backend {
+                Backend::Server(url) => builder.connect_lazy(url),
+                Backend::InProcess(store, _) => builder.in_process(store),
             };
-            Member(client.expect("a client"), handle)
+            ClockedClient(client.expect("a client"), handle)
         });
         clock.set(now as i64);
         client.clone()
     }
 
-    /// The time by which keys expire.
+    /// The time of the clock by which keys expire.
     fn keys_time(&self) -> u64 {
-        match &self.place {
-            Place::Server(_) => now_ms(),
-            Place::InProcess(_, clock) => clock.now() as u64,
+        match &self.backend {
+            Backend::Server(_) => now_ms(),
+            Backend::InProcess(_, clock) => clock.now() as u64,
         }
     }
 
@@ -110,7 +113,7 @@ impl Ours {
             Op::Delete => Outcome::Flag(limiter.delete().await?),
             Op::IsExists => Outcome::Flag(limiter.exists().await?),
             Op::Expire(ms, condition) => {
-                let ttl = Duration::from_millis(u64::try_from(*ms).expect("a time ahead"));
+                let ttl = Duration::from_millis(u64::try_from(*ms).expect("a time in the future"));
                 Outcome::Flag(limiter.expire(ttl, condition.map(condition_of)).await?)
             }
             Op::ExpireAt(ms, condition) => {
@@ -134,9 +137,9 @@ impl Ours {
 
 impl Subject for Ours {
     fn label(&self) -> String {
-        match self.place {
-            Place::Server(_) => "this crate".into(),
-            Place::InProcess(..) => "this crate's in-process store".into(),
+        match self.backend {
+            Backend::Server(_) => "this crate".into(),
+            Backend::InProcess(..) => "this crate's in-process store".into(),
         }
     }
 
@@ -157,7 +160,7 @@ impl Subject for Ours {
 
 impl fmt::Debug for Ours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ours").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Ours").field("backend", &self.backend).finish_non_exhaustive()
     }
 }
 
@@ -167,13 +170,13 @@ async fn acquire(limiter: &RateLimiter, permits: i64) -> Result<Outcome, Error> 
         Decision::Granted(_) => Outcome::Granted,
         Decision::Denied(denial) => {
             let wait = denial.retry_after();
-            assert_eq!(wait.subsec_nanos() % 1_000_000, 0, "a store's wait, in whole ms");
+            assert_eq!(wait.subsec_nanos() % 1_000_000, 0, "the waits of a store are in whole ms");
             Outcome::Denied(wait.as_millis() as i64)
         }
     })
 }
 
-/// The type of the argument refuses it.
+/// For an argument that the API's types rule out.
 fn unsigned() -> Outcome {
     Outcome::Failed(Failure::invalid_argument("permits are unsigned"))
 }
@@ -192,7 +195,7 @@ fn state(keep: bool) -> Usage {
     if keep { Usage::Keep } else { Usage::Reset }
 }
 
-/// The rate as Redisson's hash has it.
+/// The rate as fields of Redisson's hash.
 fn fields(rate: &redisson_rate_limiter::Rate) -> BTreeMap<String, String> {
     let mode = match rate.mode() {
         redisson_rate_limiter::Mode::Overall => 0,

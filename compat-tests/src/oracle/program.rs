@@ -9,19 +9,19 @@ use super::ops::{Condition, Mode, Op, Rate};
 /// A sequence of operations. It shrinks to fewer and simpler ones.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The limiters' names; the second is what the first is renamed to, and
-    /// the other way round.
+    /// The names of the limiters. The first is renamed to the second, and the
+    /// other way round.
     pub names: [String; 2],
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
-/// One operation, and the time that goes on before it.
+/// One operation, and the time that passes before it.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// How the time moves on first.
+    /// How the time advances first.
     pub clock: Clock,
-    /// By how many milliseconds the client's own clock is ahead.
+    /// How many milliseconds the client's own clock is ahead.
     pub skew: i64,
     /// Which client.
     pub client: usize,
@@ -31,18 +31,17 @@ pub struct Step {
     pub op: Op,
 }
 
-/// How time moves on.
+/// How time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Not at all.
     Stays,
-    /// By so many milliseconds.
+    /// By this many milliseconds.
     By(u64),
-    /// By so many intervals of the limiter.
+    /// By this many intervals of the limiter.
     Intervals(u64),
-    /// To the moment when a grant expires, give or take: that of the
-    /// last-but-`back` grant, `off` milliseconds later. Stays where that is
-    /// past.
+    /// To the moment at which a grant expires, plus `off` milliseconds; `back`
+    /// counts grants from the last one. Not at all if that is in the past.
     Edge {
         /// 0 is the last grant.
         back: usize,
@@ -51,22 +50,22 @@ pub enum Clock {
     },
 }
 
-/// What may occur in a program.
+/// What can occur in a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// How many clients there are.
     pub clients: usize,
     /// Two limiters instead of one.
     pub both_names: bool,
-    /// The mode of all rates, if it is always the same.
+    /// The mode of all rates, if they share one.
     pub mode: Option<Mode>,
     /// All rates are the same.
     pub one_rate: bool,
     /// `setRate(args)` and `updateRate`.
     pub rate_args: bool,
-    /// Clocks of clients that are ahead or behind, and change.
+    /// Clients whose clocks are ahead or behind, by changing amounts.
     pub skew: bool,
-    /// 0 and fewer permits, keep-alives shorter than the interval.
+    /// 0 permits and fewer, keep-alives shorter than the interval.
     pub edges: bool,
     /// `release`.
     pub release: bool,
@@ -76,15 +75,15 @@ pub struct Profile {
     pub lifetimes: bool,
     /// `rename`.
     pub rename: bool,
-    /// Only client 1 releases, and sets rates with arguments: Redisson does not
-    /// get that right.
+    /// Only client 1, which is this crate, releases, and sets rates with
+    /// arguments: Redisson does not get these right.
     pub leave_to_1: bool,
     /// The longest program.
     pub steps: usize,
 }
 
 impl Profile {
-    /// All there is.
+    /// Everything.
     pub const EVERYTHING: Profile = Profile {
         clients: 3,
         both_names: true,
@@ -101,9 +100,9 @@ impl Profile {
         steps: 60,
     };
 
-    /// What keeps value + log = rate in Redisson, in both modes: a limiter
-    /// that is created, used, removed and created again. What writes outside
-    /// of that is added by [`Profile::sound`].
+    /// What preserves value + log = rate in Redisson, in both modes: a limiter
+    /// that is created, used, removed and created again. [`Profile::sound`]
+    /// adds more to it.
     const PLAIN: Profile = Profile {
         clients: 3,
         both_names: false,
@@ -120,8 +119,8 @@ impl Profile {
         steps: 60,
     };
 
-    /// Beside a Redisson this crate may do more without harm: its releases and
-    /// its changes of the rate keep the state sound.
+    /// Beside a Redisson this crate may do more: its releases and its changes
+    /// of the rate keep the state sound.
     pub const BESIDE_REDISSON: Profile = Profile {
         mode: Some(Mode::Overall),
         one_rate: false,
@@ -133,7 +132,7 @@ impl Profile {
     };
 
     /// The profiles in which Redisson's state stays sound: each leaves out
-    /// what, together with the rest, ends in one of the divergences.
+    /// what would lead to one of the divergences.
     pub fn sound() -> Vec<Profile> {
         let mut profiles = Vec::new();
         for mode in [Mode::Overall, Mode::PerClient] {
@@ -240,9 +239,10 @@ impl Profile {
         }
         if self.lifetimes {
             choices.push((1, Just(Op::RemainTimeToLive).boxed()));
-            // In PER_CLIENT each client's call reaches its own keys and the hash. Where the hash
-            // then has no end, or goes first and is made anew, the keys of others part company:
-            // the value, written anew, has no end either, and the log has (divergence 17).
+            // In PER_CLIENT a client's call reaches its own keys and the hash. If the hash then
+            // has no time to live, or expires first and is created again, value and log of
+            // another client separate: the value is rewritten without a time to live, the log
+            // keeps its own (divergence 17).
             if self.mode != Some(Mode::PerClient) {
                 let ttl = select(vec![1_000i64, 1_700, 4_400, 9_000, 30_000]);
                 let when = prop_oneof![9 => ttl.clone(), 1 => Just(-1_000i64)];
@@ -261,8 +261,8 @@ impl Profile {
             Some(mode) => Just(mode).boxed(),
             None => prop_oneof![2 => Just(Mode::Overall), 1 => Just(Mode::PerClient)].boxed(),
         };
-        // Under a longer interval what has expired and is not dropped yet counts again: the
-        // judge does not know of that.
+        // With a longer interval, entries that have expired but are still in the log count
+        // again, which the checker does not model.
         let intervals = match self.leave_to_1 {
             true => vec![1_500i64],
             false => vec![1_000, 1_500, 4_000],

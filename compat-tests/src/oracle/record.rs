@@ -1,4 +1,4 @@
-//! Runs each operation of a Redisson release once and keeps what it sent.
+//! Runs each operation of a Redisson release once and records what it sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -20,11 +20,11 @@ pub struct Recording {
     pub release: String,
     /// The commands of each operation that the release has, and that the server can run.
     pub templates: HashMap<Shape, Vec<Template>>,
-    /// What it does with arguments it may refuse.
+    /// What it does with arguments that it may refuse.
     pub edges: BTreeMap<(Shape, Edge), Answered>,
 }
 
-/// An argument that a client may refuse before it sends anything.
+/// An argument that a client may refuse before sending anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Edge {
     /// 0 permits.
@@ -38,16 +38,16 @@ pub enum Edge {
 /// What a client does with such an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// It sends it like any other.
+    /// It sends the call like any other.
     Sent,
-    /// It says nothing and sends nothing.
+    /// It returns without an error and sends nothing.
     Ignored,
-    /// It refuses with this kind of error.
+    /// It fails with this kind of error.
     Refused(ErrorKind),
 }
 
 impl Edge {
-    /// The edge that this operation is on, if it is.
+    /// The edge case that this operation is, if it is one.
     pub fn of(op: &Op) -> Option<Edge> {
         match op {
             Op::TryAcquire(0) | Op::Release(0) => Some(Edge::Zero),
@@ -61,7 +61,7 @@ impl Edge {
     }
 }
 
-/// The recording of a release; made once in a process.
+/// The recording of a release, made once per process.
 pub async fn recording(release: &str) -> Arc<Recording> {
     static MADE: LazyLock<Mutex<HashMap<String, Arc<Recording>>>> = LazyLock::new(Mutex::default);
     let mut made = MADE.lock().await;
@@ -73,11 +73,11 @@ pub async fn recording(release: &str) -> Arc<Recording> {
     recording
 }
 
-/// Records a release on a server of its own. What the server lacks the commands for is left out,
-/// and so out of all that is run beside the recording.
+/// Records a release on a server of its own. Operations for which the server
+/// lacks a command are left out, and with them all comparisons of them.
 ///
-/// Panics where a command cannot be explained, naming the release, the
-/// operation and the word.
+/// Panics if a command cannot be explained, naming the release, the operation
+/// and the word.
 async fn record(release: &str) -> Recording {
     let server = Server::start().await;
     let options = Options::new(Kind::Java, server.url()).release(release);
@@ -99,7 +99,7 @@ async fn record(release: &str) -> Recording {
         let Some(first) = session.sample(first).await else {
             continue;
         };
-        let second = session.sample(second).await.expect("it was there just now");
+        let second = session.sample(second).await.expect("the first sample succeeded");
         let deduced = deduce(&first, &second)
             .unwrap_or_else(|why| panic!("Redisson {release}, {shape:?}: {why}"));
         assert!(!deduced.is_empty(), "Redisson {release}, {shape:?}: nothing was sent");
@@ -121,7 +121,7 @@ struct Session {
     scripts: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A call with arguments that are found nowhere else.
+/// A call with arguments that occur nowhere else.
 struct Example {
     name: &'static str,
     op: Op,
@@ -174,7 +174,7 @@ fn at_edge(shape: Shape, edge: Edge) -> Option<Op> {
 }
 
 impl Session {
-    /// One call with all that may explain it; none where the release lacks it.
+    /// One call and everything that can explain its words; `None` if the release lacks it.
     async fn sample(&mut self, example: &Example) -> Option<Sample> {
         self.prepare(example.name).await;
         let start = now_ms();
@@ -195,7 +195,7 @@ impl Session {
         Some(Sample { facts, now: start - 1..=now_ms() + 1, sent })
     }
 
-    /// What comes of an argument that may be refused.
+    /// What the client does with an argument that it may refuse.
     async fn probe(&mut self, op: &Op) -> Answered {
         let name = "limiter";
         self.prepare(name).await;
@@ -218,7 +218,7 @@ impl Session {
         self.sent().await;
     }
 
-    /// What the peer sent since the last time, without housekeeping.
+    /// What the peer has sent since the last time, without housekeeping.
     async fn sent(&mut self) -> Vec<Sent> {
         let mut sent: Vec<Command> = Vec::new();
         for command in self.monitor.take().await {
@@ -227,7 +227,7 @@ impl Session {
                 continue;
             }
             if command.is("SCRIPT") {
-                // The server did not know the script that was called before.
+                // The call by digest before it failed: the server did not know the script.
                 sent.pop_if(|last| last.is("EVALSHA"));
                 if command.words[1].eq_ignore_ascii_case(b"LOAD") {
                     let text = command.words[2].clone();
@@ -314,5 +314,5 @@ pub fn arguments(op: &Op, epoch: u64) -> Vec<(Role, Vec<u8>)> {
 /// The real time, in milliseconds since the epoch.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.expect("the clock is set").as_millis() as u64
+    since.expect("the clock is past 1970").as_millis() as u64
 }

@@ -1,4 +1,4 @@
-//! Replays a recording with names, numbers, times and ids of the test's choice.
+//! Replays a recording with names, numbers, times and ids that the test chooses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::record::{Answered, Edge, Recording, arguments, now_ms, recording};
 use super::subject::{Call, Subject};
 use crate::server::{Server, connect};
 
-/// Counts oracles, so that no two of them make the same ids: a second entry
-/// with the id and the permits of a first would be the first.
+/// Counts oracles, so that no two of them make the same ids: an entry with the
+/// same id and permits as another one would replace it in the log.
 static ORACLES: AtomicU64 = AtomicU64::new(1);
 
 /// A Redisson release on one database of one server, with several clients.
@@ -30,7 +30,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A release whose clients have these ids. The scripts are loaded now.
+    /// A release whose clients have these ids. Loads the scripts.
     pub async fn new(
         recording: Arc<Recording>,
         clients: &[String],
@@ -45,7 +45,7 @@ impl Oracle {
                 let digest: String = load
                     .query_async(&mut connection)
                     .await
-                    .expect("the server takes a recorded script");
+                    .expect("the server accepts a recorded script");
                 digests.insert(text.clone(), digest);
             }
         }
@@ -79,7 +79,7 @@ impl Oracle {
         &self.recording.release
     }
 
-    /// One limiter of one client at a time.
+    /// One limiter of one client at the time `now`.
     pub fn at<'a>(&'a self, client: usize, name: &'a str, now: u64) -> At<'a> {
         At { oracle: self, client, name, now }
     }
@@ -111,7 +111,7 @@ impl Oracle {
 
     /// The command of a template for a call.
     fn fill(&self, template: &Template, call: Call<'_>, id: Option<&[u8]>) -> Cmd {
-        // Keys expire on the server's clock, which is also ours.
+        // Keys expire by the server's clock, which is the same as this process's.
         let epoch = match call.op {
             Op::ExpireAt(ms, _) => now_ms().saturating_add_signed(*ms),
             _ => 0,
@@ -140,8 +140,8 @@ impl Oracle {
         command
     }
 
-    /// Ids that differ, and in no order (the order of entries with one score
-    /// follows their ids).
+    /// Ids that differ, in no particular order: entries with the same score are
+    /// ordered by their ids.
     fn next_id(&self, length: usize) -> Vec<u8> {
         let count = self.ids.fetch_add(1, Ordering::Relaxed);
         let mut state = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -171,7 +171,7 @@ impl Subject for Oracle {
     }
 }
 
-/// What Redisson makes of a reply.
+/// How Redisson interprets a reply.
 fn interpret(shape: Shape, reply: Value) -> Outcome {
     match (shape, reply) {
         (Shape::TryAcquire, Value::Nil) => Outcome::Granted,
@@ -192,11 +192,11 @@ fn interpret(shape: Shape, reply: Value) -> Outcome {
         }
         (_, Value::Int(n)) => Outcome::Flag(n > 0),
         (_, Value::Nil) => Outcome::Flag(false),
-        (shape, reply) => panic!("{shape:?} was answered with {reply:?}"),
+        (shape, reply) => panic!("unexpected reply to {shape:?}: {reply:?}"),
     }
 }
 
-/// An oracle's calls by name: one limiter, one client, one time.
+/// The calls of an oracle as methods: one limiter, one client, one time.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     oracle: &'a Oracle,
@@ -236,7 +236,7 @@ impl At<'_> {
         self.apply(&Op::TryAcquire(permits)).await
     }
 
-    /// One attempt under an id of the caller's choice, as a retried command.
+    /// One attempt under an id that the caller chooses, as in a retried command.
     pub async fn try_acquire_as(&self, permits: i64, id: &[u8]) -> Outcome {
         let op = Op::TryAcquire(permits);
         self.oracle.run(self.call(&op), Some(id)).await

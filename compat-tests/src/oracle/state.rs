@@ -1,4 +1,4 @@
-//! What a limiter's keys hold, to be compared and put back.
+//! The contents of a limiter's keys, to compare and to restore.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 use crate::entry::Entry;
 use crate::keys::Keys;
 
-/// By how much two times to live may differ and still count as equal, in
-/// milliseconds. Real time goes on while a virtual moment is compared; the
-/// lifetimes in random programs are ten times as long or longer.
+/// The difference up to which two times to live count as equal, in
+/// milliseconds. Real time passes while states of one virtual moment are
+/// compared; the lifetimes in random programs are at least ten times as long.
 pub const TTL_TOLERANCE_MS: u64 = 100;
 
-/// The keys there are, by name.
+/// The existing keys, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State(pub BTreeMap<String, Key>);
 
@@ -20,7 +20,7 @@ pub struct State(pub BTreeMap<String, Key>);
 pub struct Key {
     /// What it holds.
     pub content: Content,
-    /// Milliseconds left to it, if it expires.
+    /// Its time to live in milliseconds, if it expires.
     pub ttl: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub enum Content {
     Other(String),
 }
 
-/// All keys that clients may use for limiters of these names.
+/// All keys that clients can use for limiters of these names.
 pub fn keys_of(names: &[&str], clients: &[String]) -> Vec<String> {
     let mut keys = BTreeSet::new();
     for name in names {
@@ -50,12 +50,12 @@ pub fn keys_of(names: &[&str], clients: &[String]) -> Vec<String> {
     keys.into_iter().collect()
 }
 
-/// The value and log that a client draws from: what an acquire would look at.
+/// The value and log of a client in the mode in force: what an acquire reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// The value, where it is an integer.
+    /// The value, if it is an integer.
     pub value: Option<i64>,
-    /// Score and permits of each entry; foreign ones have none.
+    /// Score and permits of each entry; `None` for foreign ones.
     pub entries: Vec<(i64, Option<u32>)>,
 }
 
@@ -65,13 +65,13 @@ impl Budget {
         self.entries.iter().filter_map(|(_, permits)| *permits).map(i64::from).sum()
     }
 
-    /// The permits in entries dated `edge` or earlier.
-    pub fn expired(&self, edge: i64) -> i64 {
-        let expired = self.entries.iter().filter(|(at, _)| *at <= edge);
+    /// The permits in entries dated `cutoff` or earlier.
+    pub fn expired(&self, cutoff: i64) -> i64 {
+        let expired = self.entries.iter().filter(|(at, _)| *at <= cutoff);
         expired.filter_map(|(_, permits)| *permits).map(i64::from).sum()
     }
 
-    /// True where an entry is of another format.
+    /// True if an entry has another format.
     pub fn has_foreign(&self) -> bool {
         self.entries.iter().any(|(_, permits)| permits.is_none())
     }
@@ -91,7 +91,7 @@ impl State {
         self.field(name, field)?.parse().ok()
     }
 
-    /// The budget a client draws from in the mode in force.
+    /// The budget of a client in the mode in force.
     pub fn budget(&self, name: &str, client: &str) -> Budget {
         let own = (self.field(name, "type") == Some("1")).then_some(client);
         let keys = Keys::new(name);
@@ -122,7 +122,7 @@ fn permits(member: &[u8]) -> Option<u32> {
 /// What two states must have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Compare {
-    /// Whether entries' ids are of one length (8 bytes before 3.21.0).
+    /// Whether the ids of entries must have the same length (8 bytes before 3.21.0).
     pub id_lengths: bool,
     /// Whether the hash's keep-alive is compared (none before 3.38.0).
     pub keep_alive: bool,
@@ -132,8 +132,8 @@ impl Compare {
     /// Everything.
     pub const ALL: Compare = Compare { id_lengths: true, keep_alive: true };
 
-    /// How two states differ, a line each; nothing where they do not. Ids may
-    /// differ, scores, permits and lengths of members may not.
+    /// The differences of two states, a line each. Ids may differ; scores,
+    /// permits and lengths of members may not.
     pub fn diff(&self, a: &State, b: &State) -> Vec<String> {
         let names: BTreeSet<&String> = a.0.keys().chain(b.0.keys()).collect();
         let mut lines = Vec::new();

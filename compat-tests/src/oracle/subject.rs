@@ -1,5 +1,5 @@
-//! What is tested: something that carries out operations at a virtual time,
-//! and the place where it keeps its state.
+//! What is tested: an implementation that executes operations at a virtual
+//! time, and the site where it keeps its state.
 
 use super::ops::{Op, Outcome, Shape};
 use super::state::State;
@@ -20,44 +20,44 @@ pub struct Call<'a> {
 /// An implementation: a Redisson release, or this crate over one of its stores.
 #[allow(async_fn_in_trait)]
 pub trait Subject {
-    /// What it is called in reports.
+    /// Its name in reports.
     fn label(&self) -> String;
 
-    /// Whether it has this operation at all.
+    /// Whether it has this operation.
     fn supports(&self, shape: Shape) -> bool;
 
-    /// Carries out one operation.
+    /// Executes one operation.
     async fn apply(&self, call: Call<'_>) -> Outcome;
 
-    /// Everything it keeps in its own memory is forgotten; what is shared
-    /// stays. Called before each program.
+    /// Forgets everything it keeps in its own memory; shared state stays.
+    /// Called before each program.
     async fn forget(&self) {}
 }
 
-/// What becomes of a key when virtual time goes on.
+/// What happens to a key when virtual time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It expires.
     Gone,
-    /// This many milliseconds are left to it.
+    /// It has this many milliseconds left.
     Left(u64),
 }
 
-/// Where the state of limiters is: a database of a server, or an in-process
-/// store.
+/// Where the state of limiters is stored: a database of a server, or an
+/// in-process store.
 #[allow(async_fn_in_trait)]
 pub trait Site {
-    /// Forgets everything.
+    /// Deletes everything.
     async fn clear(&self);
 
-    /// What these keys hold.
+    /// The contents of these keys.
     async fn capture(&self, keys: &[String]) -> State;
 
-    /// Makes virtual time go on. A store with a clock of its own to set does
-    /// that and needs no fates.
+    /// Advances virtual time. A store with a manual clock sets that clock and
+    /// needs no fates.
     async fn advance(&self, now: u64, fates: &[(String, Fate)]);
 
-    /// Makes these keys hold what `state` says, and nothing else. False where
-    /// this cannot be done here.
+    /// Sets these keys to exactly what `state` says. False if this site cannot
+    /// do that.
     async fn restore(&self, keys: &[String], state: &State) -> bool;
 }

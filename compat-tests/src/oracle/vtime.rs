@@ -1,10 +1,10 @@
 //! Lifetimes of keys in virtual time.
 //!
-//! The server counts lifetimes on its own clock, which does not move with a
-//! test's. So the harness keeps the virtual deadline of every key: it learns
-//! them from the times to live it sees after each operation, and when virtual
-//! time goes on it deletes what has expired and gives every other key with a
-//! deadline what is left to it. Real time hardly moves meanwhile.
+//! The server counts lifetimes on its own clock, which does not follow a
+//! test's. So the harness keeps the virtual deadline of every key: it derives
+//! them from the times to live after each operation, and when virtual time
+//! advances, it deletes expired keys and gives every other key with a deadline
+//! the time it has left. Little real time passes in between.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::state::{State, TTL_TOLERANCE_MS};
 use super::subject::Fate;
 
-/// How long a deadline is too young for real time to have moved it.
+/// The age up to which real time cannot have changed a time to live noticeably.
 const SOON: Duration = Duration::from_millis(TTL_TOLERANCE_MS / 2);
 
 /// The virtual deadlines of keys.
@@ -25,15 +25,15 @@ pub struct Lifetimes {
 struct Deadline {
     /// In virtual milliseconds.
     at: u64,
-    /// What the server was told then was told at this real time.
+    /// The real time at which the server's time to live was set.
     told: Instant,
-    /// And it was this much.
+    /// That time to live.
     ttl: u64,
 }
 
 impl Lifetimes {
-    /// Learns from what the keys look like at `now`. A key whose time to live
-    /// has only gone on in real time keeps its deadline.
+    /// Updates the deadlines from the state at `now`. A key whose time to live
+    /// has only decreased with real time keeps its deadline.
     pub fn observe(&mut self, now: u64, state: &State) {
         self.deadlines.retain(|name, _| state.0.get(name).is_some_and(|key| key.ttl.is_some()));
         for (name, key) in &state.0 {
@@ -44,8 +44,8 @@ impl Lifetimes {
                 expected.abs_diff(ttl) <= TTL_TOLERANCE_MS / 2
             });
             if !unchanged {
-                // Keys that a script gives one time to live expire together,
-                // though a millisecond may pass between them.
+                // Keys to which a script gives the same time to live expire
+                // together, even if a millisecond passed between its commands.
                 let at = now + ttl;
                 let twin = self
                     .deadlines
@@ -58,8 +58,9 @@ impl Lifetimes {
         }
     }
 
-    /// What becomes of each key with a deadline when it is `now`. A key with
-    /// next to nothing left goes at once: real time must not be what ends it.
+    /// What happens to each key with a deadline when the time is `now`. A key
+    /// with almost no time left expires at once: otherwise real time would
+    /// decide when it does.
     pub fn advance(&mut self, now: u64) -> Vec<(String, Fate)> {
         let fates = self.deadlines.iter_mut().map(|(name, deadline)| {
             let left = deadline.at.saturating_sub(now);
@@ -80,7 +81,7 @@ impl Lifetimes {
         fates
     }
 
-    /// The milliseconds left to a key, if it expires.
+    /// The milliseconds that a key has left, if it expires.
     pub fn left(&self, name: &str, now: u64) -> Option<u64> {
         self.deadlines.get(name).map(|d| d.at.saturating_sub(now))
     }

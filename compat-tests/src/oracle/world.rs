@@ -21,25 +21,25 @@ pub struct World<'a> {
     program: &'a Program,
     /// The virtual time of the server.
     pub now: u64,
-    /// All keys that the program may touch.
+    /// All keys that the program can touch.
     pub keys: Vec<String>,
     /// The virtual lifetimes of these keys.
     pub lifetimes: Lifetimes,
-    /// What the keys held after the last step.
+    /// The state after the last step.
     pub state: State,
     /// The times of grants, for each name.
     grants: [Vec<u64>; 2],
     /// When the step began, in real time.
     began: Instant,
-    /// A step before took so long that lifetimes may have parted.
+    /// An earlier step took so long that lifetimes may have diverged.
     stalled: bool,
 }
 
-/// A step that takes longer than this in real time says nothing of lifetimes.
+/// A step that takes longer than this in real time cannot be used to compare lifetimes.
 const STALL_MS: u64 = TTL_TOLERANCE_MS / 2;
 
 impl<'a> World<'a> {
-    /// A world in which nothing is yet. Its time starts at the real one.
+    /// An empty world. Its time starts at the real time.
     pub fn new(program: &'a Program, clients: &[String]) -> World<'a> {
         World {
             program,
@@ -53,7 +53,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets the time go on before a step: what becomes of the keys.
+    /// Advances the time before a step. Returns what happens to the keys.
     pub fn tick(&mut self, step: &Step) -> Vec<(String, Fate)> {
         self.stalled |= self.took_ms() > STALL_MS;
         self.began = Instant::now();
@@ -74,7 +74,7 @@ impl<'a> World<'a> {
         self.advance_to(to)
     }
 
-    /// Lets the time go on: what becomes of the keys.
+    /// Advances the time. Returns what happens to the keys.
     pub fn advance_to(&mut self, to: u64) -> Vec<(String, Fate)> {
         self.now = to;
         let fates = self.lifetimes.advance(to);
@@ -91,8 +91,8 @@ impl<'a> World<'a> {
         fates
     }
 
-    /// The operation of a step, made independent of real time: whether a time
-    /// to live is later than another must not hang on a millisecond.
+    /// The operation of a step, made independent of real time: the comparison
+    /// of two times to live must not depend on a millisecond.
     pub fn resolve(&self, step: &Step) -> Op {
         let (mut ttl, condition) = match step.op {
             Op::Expire(ttl, condition) | Op::ExpireAt(ttl, condition) => (ttl, condition),
@@ -113,7 +113,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The call of a step; `op` is what [`World::resolve`] made of it.
+    /// The call of a step; `op` is the result of [`World::resolve`].
     pub fn call<'b>(&self, step: &Step, op: &'b Op) -> Call<'b>
     where
         'a: 'b,
@@ -126,7 +126,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Learns what came of a step.
+    /// Records the outcome of a step.
     pub fn learn(&mut self, step: &Step, outcome: &Outcome, state: State) {
         if *outcome == Outcome::Granted {
             self.grants[step.name].push(self.now.saturating_add_signed(step.skew));
@@ -135,8 +135,8 @@ impl<'a> World<'a> {
         self.state = state;
     }
 
-    /// True where a step took so long in real time, and keys expire, that it
-    /// says nothing about virtual time: the machine was busy.
+    /// True if keys expire and a step took so long in real time, on a busy
+    /// machine, that its state says nothing about virtual time.
     pub fn real_time_showed(&self, after: [&State; 2]) -> bool {
         let expire = |state: &State| state.0.values().any(|key| key.ttl.is_some());
         let showed = (self.stalled || self.took_ms() > STALL_MS)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Call, Peer};
 
-/// Whether a rate is shared by all clients or each client has its own.
+/// Whether all clients share a rate or each client has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Mode {
@@ -18,18 +18,18 @@ pub enum Mode {
     PerClient,
 }
 
-/// The arguments of the calls that set a rate. Signed: a test may pass what is
-/// not allowed.
+/// The arguments of the calls that set a rate. Signed, so that a test can pass
+/// invalid ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
-    /// For whom.
+    /// The mode.
     pub mode: Mode,
     /// Permits per interval.
     pub rate: i64,
     /// The interval in ms.
     pub interval_ms: i64,
-    /// For how long an unused limiter lives, in ms.
+    /// How long an unused limiter lives, in ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive_ms: Option<i64>,
 }
@@ -57,7 +57,7 @@ impl Rate {
     }
 }
 
-/// What `getConfig` answers.
+/// The result of `getConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
@@ -69,7 +69,7 @@ pub struct Config {
     pub keep_alive_ms: Option<i64>,
 }
 
-/// What `load` and `waitLoad` answer.
+/// The result of `load` and `waitLoad`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
@@ -117,8 +117,9 @@ impl Limiter {
     /// Makes the call `op`.
     pub async fn call<T: DeserializeOwned>(&self, op: &str, arguments: Value) -> Answer<T> {
         let reply = self.begin(op, arguments).answer().await?;
-        Ok(serde_json::from_value(reply.clone())
-            .unwrap_or_else(|e| panic!("{:?} answers {op} with {reply}: {e}", self.peer.kind())))
+        Ok(serde_json::from_value(reply.clone()).unwrap_or_else(|e| {
+            panic!("the reply of {:?} to {op}, {reply}: {e}", self.peer.kind())
+        }))
     }
 
     /// `trySetRate`
@@ -141,7 +142,7 @@ impl Limiter {
         self.call("updateRate", kept(rate, keep_state)).await
     }
 
-    /// `tryAcquire` that never waits
+    /// `tryAcquire` without a timeout: it never waits
     pub async fn try_acquire(&self, permits: i64) -> Answer<bool> {
         self.call("tryAcquire", json!({"permits": permits})).await
     }

@@ -11,7 +11,7 @@ async fn get(server: &Server) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn each_way_is_delayed_and_nothing_else_is() {
+async fn each_direction_is_delayed_without_loss_of_throughput() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let mut connection = connect(&proxy.url()).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_silent_connection_was_executed() {
 }
 
 #[tokio::test]
-async fn a_held_request_arrives_after_its_sender_has_gone() {
+async fn a_held_request_arrives_after_its_sender_has_disconnected() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let mut trap = proxy.trap("INCR", Fault::Hold);

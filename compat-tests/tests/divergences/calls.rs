@@ -1,5 +1,4 @@
-//! What calls write that they should not, and what they take that they should
-//! not.
+//! Calls that write what they should not, and arguments that should be refused.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use serde_json::json;
 use crate::LONG;
 
 #[test]
-fn divergence_07_asking_what_is_left_writes() {
+fn divergence_07_available_permits_writes() {
     each_kind(async |case| {
         let rate = Rate::overall(10, 1_000).keep_alive(LONG);
         case.one.set_rate(rate).await.unwrap();
@@ -34,7 +33,7 @@ fn divergence_07_asking_what_is_left_writes() {
 }
 
 #[test]
-fn divergence_09_a_rate_that_was_not_set_writes() {
+fn divergence_09_a_refused_try_set_rate_writes() {
     each_kind(async |case| {
         case.other.set_rate(Rate::overall(10, 1_000)).await.unwrap();
         let () = case.redis("HDEL @h keepAliveTime").await;
@@ -48,7 +47,7 @@ fn divergence_09_a_rate_that_was_not_set_writes() {
 }
 
 #[test]
-fn divergence_10_key_operations_reach_the_hash_alone() {
+fn divergence_10_key_operations_reach_only_the_hash() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(10).await.unwrap());
@@ -86,7 +85,7 @@ fn divergence_10_a_rename_that_cannot_reach_all_keys_is_refused() {
 }
 
 #[test]
-fn divergence_11_no_permits_and_fewer() {
+fn divergence_11_zero_and_negative_permits() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         if case.is_rust() {
@@ -145,7 +144,7 @@ fn divergence_18_a_mode_without_a_rate() {
 }
 
 #[test]
-fn divergence_19_a_wait_in_vain() {
+fn divergence_19_a_wait_that_cannot_succeed() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(1, LONG)).await.unwrap();
         assert!(case.one.try_acquire(1).await.unwrap());
@@ -158,7 +157,7 @@ fn divergence_19_a_wait_in_vain() {
 }
 
 #[test]
-fn divergence_21_a_hash_that_cannot_be_right() {
+fn divergence_21_an_invalid_hash() {
     each_kind(async |case| {
         for (damage, of_redisson) in [
             ("HSET @h rate many", Err(ErrorKind::Other)),
@@ -172,7 +171,7 @@ fn divergence_21_a_hash_that_cannot_be_right() {
             limiter.set_rate(Rate::overall(10, LONG)).await.unwrap();
             assert!(limiter.try_acquire(1).await.unwrap());
             let () = case.redis(&damage.replace("@h", limiter.name())).await;
-            // With the first one that is 11 of 10.
+            // Together with the first one that is 11 of 10.
             let answer = limiter.try_acquire(10).await;
             match case.is_rust() {
                 true => assert_eq!(answer.expect_err(damage).kind, ErrorKind::CorruptState),

@@ -1,4 +1,4 @@
-//! Permits that were lost, and permits that come back too often.
+//! Permits that are lost, and permits that come back twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn divergence_01_an_empty_log_and_a_low_value() {
         let () = case.redis("SET @v 2").await;
         assert_eq!(case.one.available().await.unwrap(), 2);
         if case.is_rust() {
-            // The eight that are missing are a debt of one interval.
+            // The eight missing permits are a debt for one interval.
             assert!(!case.one.try_acquire(3).await.unwrap());
             let budget = case.overall().await;
             assert_eq!((budget.left(), budget.logged()), (Some(2), 8));
@@ -61,7 +61,7 @@ fn divergence_03_lost_permits() {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
         let () = case.redis("SET @v 3").await;
-        // Refused, and on the way the deficit can be seen.
+        // Denied, and the denial reveals the deficit.
         assert!(!case.one.try_acquire(4).await.unwrap());
         if case.is_rust() {
             let budget = case.overall().await;
@@ -114,14 +114,14 @@ fn divergence_05_released_permits_come_back_again() {
             assert!(!case.one.try_acquire(5).await.unwrap());
         } else {
             assert_eq!(budget.logged(), 10);
-            // The four expire although they were given back long ago.
+            // The four expire although they were released long ago.
             case.age(4, LONG).await;
             assert!(case.one.try_acquire(8).await.unwrap(), "14 of 10");
         }
     });
 }
 
-/// What a Java service released is put right by a Rust one.
+/// The excess that a Java service's release leaves is removed by a Rust service.
 #[test]
 fn divergence_05_an_excess_left_by_java_is_trimmed() {
     run(async {
@@ -135,7 +135,7 @@ fn divergence_05_an_excess_left_by_java_is_trimmed() {
         case.other.release(4).await.unwrap();
         assert_eq!(case.overall().await.logged(), 4);
         assert!(case.other.try_acquire(9).await.unwrap());
-        // A refusal is the occasion.
+        // A denial triggers it.
         assert!(!case.one.try_acquire(2).await.unwrap());
         let budget = case.overall().await;
         assert_eq!((budget.left(), budget.logged()), (Some(1), 9));
@@ -143,7 +143,7 @@ fn divergence_05_an_excess_left_by_java_is_trimmed() {
 }
 
 #[test]
-fn divergence_06_a_lower_rate_that_keeps_its_state() {
+fn divergence_06_a_lower_rate_that_keeps_the_usage() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
@@ -193,7 +193,7 @@ fn divergence_14_many_entries_expire_at_once() {
         let left: u64 = case.redis("ZCARD @l").await;
         if case.is_rust() {
             assert!(left > ENTRIES / 2, "{left} are left by one call");
-            // Bit by bit they go, and nothing is lost or gained.
+            // They are dropped in steps, and no permit is lost or gained.
             let rest = ENTRIES as i64 - 1;
             assert!(case.one.try_acquire_for(rest, 5_000).await.unwrap());
             assert!(!case.one.try_acquire(1).await.unwrap());
@@ -206,7 +206,7 @@ fn divergence_14_many_entries_expire_at_once() {
 }
 
 #[test]
-fn divergence_21_a_value_that_is_no_integer() {
+fn divergence_21_a_value_that_is_not_an_integer() {
     each_kind(async |case| {
         for value in ["1e+17", "many", "2.5"] {
             case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();

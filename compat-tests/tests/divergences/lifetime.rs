@@ -1,11 +1,11 @@
-//! Times to live that part company.
+//! Times to live that diverge between the keys of a limiter.
 
 use compat_tests::peer::Rate;
 use compat_tests::scenario::each_kind;
 
 use crate::LONG;
 
-/// Five years in ms; what lives longer counts as living for ever.
+/// Five years in ms; anything longer counts as no time to live.
 const FAR: i64 = 5 * 365 * 24 * 3_600_000;
 
 #[test]
@@ -25,7 +25,7 @@ fn divergence_08_the_time_to_live_outlives_its_keep_alive() {
 }
 
 #[test]
-fn divergence_08_other_clients_keys_lose_their_end_as_well() {
+fn divergence_08_other_clients_keys_lose_their_time_to_live_too() {
     each_kind(async |case| {
         let kept = Rate::per_client(10, 1_000).keep_alive(LONG);
         case.one.set_rate(kept).await.unwrap();
@@ -46,7 +46,7 @@ fn divergence_08_other_clients_keys_lose_their_end_as_well() {
 }
 
 #[test]
-fn divergence_17_an_end_that_is_cleared_for_one_client_alone() {
+fn divergence_17_a_time_to_live_that_is_cleared_for_one_client_only() {
     each_kind(async |case| {
         case.one.set_rate(Rate::per_client(10, LONG)).await.unwrap();
         assert!(case.one.expire(LONG, None).await.unwrap());
@@ -64,7 +64,7 @@ fn divergence_17_an_end_that_is_cleared_for_one_client_alone() {
             }
         } else {
             assert_eq!((mine.value.ttl(), mine.log.ttl()), (-1, -1), "{dump}");
-            // The keys of the other still end.
+            // The keys of the other client still expire.
             for ttl in [theirs.value.ttl(), theirs.log.ttl()] {
                 assert!(0 < ttl && ttl <= LONG, "{dump}");
             }

@@ -1,14 +1,14 @@
-//! Where Redisson goes wrong, and what this crate does: the same state for
-//! both, and both behaviours shown. The numbers are those of the list of
-//! divergences.
+//! The cases in which Redisson goes wrong, and what this crate does: both start
+//! from the same state, and both behaviours are shown. The numbers are those of
+//! the list of divergences.
 //!
-//! 15 and 16 belong to clusters and clocks.
+//! 15 and 16 concern clusters and clocks.
 
 mod calls;
 mod healing;
 mod lifetime;
 mod queue;
 
-/// Long enough that nothing expires within a test: time is made to pass by
-/// moving entries into the past.
+/// Long enough that nothing expires within a test: tests move entries into the
+/// past instead of letting time pass.
 const LONG: i64 = 600_000;

@@ -1,4 +1,4 @@
-//! Waiting: how often is asked, who comes first, and what is left behind by those who give up.
+//! Waiting: the number of calls, the order, and what cancelled waiters take.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn script_calls(world: &World) -> u64 {
 }
 
 #[test]
-fn divergence_12_a_request_that_waits_for_many_entries_asks_for_each() {
+fn divergence_12_a_request_that_waits_for_many_entries_makes_a_call_for_each() {
     run(async {
         let world = World::start().await;
         for kind in kinds() {
@@ -27,7 +27,7 @@ fn divergence_12_a_request_that_waits_for_many_entries_asks_for_each() {
             case.one.set_rate(Rate::overall(20, 800)).await.unwrap();
             for _ in 0..20 {
                 assert!(case.one.try_acquire(1).await.unwrap());
-                // So far apart that a busy machine does not see many of them expire at once.
+                // Far enough apart that not many of them expire at once on a busy machine.
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
             let () = world.server.run(redis::cmd("CONFIG").arg("RESETSTAT").to_owned()).await;
@@ -43,15 +43,16 @@ fn divergence_12_a_request_that_waits_for_many_entries_asks_for_each() {
 }
 
 #[test]
-fn divergence_12_a_big_request_starves_behind_small_ones() {
+fn divergence_12_a_large_request_starves_behind_small_ones() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(20, 400)).await.unwrap();
-        // The two halves expire apart, so that the big one needs what the small ones have taken.
+        // The two halves expire at different times, so that the large request needs the permits
+        // that the small ones have taken.
         assert!(case.one.try_acquire(10).await.unwrap());
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(case.one.try_acquire(10).await.unwrap());
         let big = case.one.begin("tryAcquire", json!({"permits": 20, "timeoutMs": 1_500}));
-        // Small ones of the same client, for longer than the big one can wait.
+        // Small requests of the same client, for longer than the large one can wait.
         let small = case.one.wait_load(1, 40, 2_500).await.unwrap();
         let served = big.answer().await.unwrap() == json!(true);
         assert!(small.granted > 0);
@@ -74,14 +75,14 @@ fn divergence_13_a_cancelled_waiter_takes_a_permit_later() {
 }
 
 #[test]
-fn divergence_20_a_call_that_does_not_wait_overtakes_those_that_do() {
+fn divergence_20_a_call_that_does_not_wait_overtakes_waiters() {
     each_kind(async |case| {
         case.one.set_rate(Rate::overall(5, LONG)).await.unwrap();
         assert!(case.one.try_acquire(3).await.unwrap());
         let wait = case.one.begin("acquire", json!({"permits": 4}));
         let overtakes = async || case.one.try_acquire(1).await.unwrap();
         if case.is_rust() {
-            // Two are left, and nobody of this client takes them before the one that waits.
+            // Two are left, and no call of this client gets them before the waiter does.
             tokio::time::sleep(Duration::from_millis(200)).await;
             assert!(!overtakes().await);
             assert!(wait.cancel().await.unwrap());

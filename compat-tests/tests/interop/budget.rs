@@ -1,5 +1,5 @@
-//! Two clients of each kind on one limiter, as fast as they can, judged by
-//! every entry they leave in the log.
+//! Two clients of each kind on one limiter, as fast as they can, checked by
+//! every entry that they write to the log.
 
 use std::time::Duration;
 
@@ -16,38 +16,38 @@ const INTERVAL: i64 = 1_000;
 #[test]
 fn a_shared_budget_is_used_up_and_not_exceeded() {
     let run = saturate(Mode::Overall, 1);
-    run.judge(|_| true);
+    run.check(|_| true);
 }
 
 #[test]
-fn a_shared_budget_holds_for_grants_of_several() {
+fn a_shared_budget_holds_for_requests_of_several_permits() {
     let run = saturate(Mode::Overall, 4);
-    run.judge(|_| true);
+    run.check(|_| true);
 }
 
 #[test]
-fn each_client_uses_up_its_own_budget_and_no_more() {
+fn each_client_uses_up_exactly_its_own_budget() {
     let run = saturate(Mode::PerClient, 1);
     let mut logs: Vec<_> = run.seen.iter().map(|seen| &seen.key).collect();
     logs.sort();
     logs.dedup();
     assert_eq!(logs.len(), 2 * kinds().len());
     for log in logs {
-        run.judge(|key| key == log);
+        run.check(|key| key == log);
     }
 }
 
-/// What was written into the logs, and how long the calls took.
+/// The entries written to the logs, and the duration of the calls.
 struct Run {
     seen: Vec<Seen>,
     longest_ms: f64,
 }
 
 impl Run {
-    /// Judges the entries of some logs as one budget: nothing over the rate,
-    /// and 99 % of it used, but for one stall of the machine as long as the
+    /// Checks the entries of some logs as one budget: never above the rate,
+    /// and 99 % of it used, except for one stall of the machine as long as the
     /// longest call.
-    fn judge(&self, whose: impl Fn(&str) -> bool) {
+    fn check(&self, whose: impl Fn(&str) -> bool) {
         let seen = self.seen.iter().filter(|seen| whose(&seen.key));
         let ledger =
             Ledger::new(RATE as u64, INTERVAL as u64).tolerate(self.longest_ms).record(seen);
@@ -58,7 +58,7 @@ impl Run {
     }
 }
 
-/// Lets two clients of each kind take all they can get.
+/// Lets two clients of each kind take as many permits as they can.
 fn saturate(mode: Mode, permits: u64) -> Run {
     let name = fresh_name();
     run_alone(async {
@@ -96,7 +96,7 @@ fn saturate(mode: Mode, permits: u64) -> Run {
     })
 }
 
-/// Compiles the JVM's hot path before anything is measured.
+/// Lets the JVM compile its hot path before anything is measured.
 async fn warm(fleet: &[Limiter]) {
     let fleet: Vec<_> = fleet
         .iter()

@@ -1,4 +1,4 @@
-//! Servers with a password, servers that forget, servers that go away.
+//! Servers with a password, servers that lose their scripts or their data, servers that are down.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use compat_tests::server::{Options, Server};
 const LONG: i64 = 600_000;
 
 #[test]
-fn a_password_is_given() {
+fn clients_log_in_with_a_password() {
     run(async {
         let world = World::start_with(Options::default().password("s3cret-word")).await;
         for kinds in pairs() {
@@ -24,7 +24,7 @@ fn a_password_is_given() {
 }
 
 #[test]
-fn a_wrong_password_is_named() {
+fn a_wrong_password_is_reported() {
     run(async {
         let server = Server::start_with(Options::default().password("right")).await;
         let url = server.url().replace(":right@", ":wrong-Pa55@");
@@ -36,7 +36,7 @@ fn a_wrong_password_is_named() {
                     assert_eq!(error.kind, ErrorKind::Auth, "{}", error.message);
                     error.message
                 }
-                // Redisson connects when it is made.
+                // Redisson connects when it is created.
                 Err(said) => {
                     assert_eq!(kind, Kind::Java, "{said}");
                     assert!(said.contains("cannot connect"), "{said}");
@@ -49,7 +49,7 @@ fn a_wrong_password_is_named() {
 }
 
 #[test]
-fn scripts_that_the_server_forgot_are_sent_again() {
+fn scripts_that_the_server_has_lost_are_sent_again() {
     run(async {
         let world = World::start().await;
         for kinds in pairs() {
@@ -79,7 +79,7 @@ fn a_server_that_restarts_between_calls_is_found_again() {
             assert!(case.other.try_acquire(4).await.unwrap());
             world.server.kill();
             world.server.restart().await;
-            // The server is empty, as a new one. The first calls may still meet
+            // The server is empty, like a new one. The first calls may still use
             // the old connection.
             for limiter in [&case.one, &case.other] {
                 until("it answers again", async || {
@@ -100,13 +100,13 @@ fn a_server_that_restarts_between_calls_is_found_again() {
 fn a_server_that_is_down_is_unavailable_until_it_is_back() {
     run(async {
         if !kinds().contains(&Kind::Rust) {
-            return; // Redisson repeats for many seconds before it says so.
+            return; // Redisson retries for many seconds before it reports that.
         }
         let world = World::start().await;
         let case = world.case((Kind::Rust, Kind::Rust), "api").await;
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         world.server.kill();
-        // Each call within its deadline, which is 3 s where nothing is said.
+        // Each call ends within its deadline, which is 3 s by default.
         let start = Instant::now();
         let error = case.one.try_acquire(1).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable, "{}", error.message);
@@ -125,7 +125,7 @@ fn a_server_that_is_down_is_unavailable_until_it_is_back() {
 fn a_server_that_is_down_at_the_start_is_found_later() {
     run(async {
         if !kinds().contains(&Kind::Rust) {
-            return; // Redisson connects when it is made.
+            return; // Redisson connects when it is created.
         }
         let server = Server::start().await;
         let proxy = Proxy::start(&server).await;
@@ -145,7 +145,7 @@ fn a_server_that_is_down_at_the_start_is_found_later() {
 fn a_server_that_does_not_answer_times_out() {
     run(async {
         if !kinds().contains(&Kind::Rust) {
-            return; // Redisson waits for 3 s, and then again.
+            return; // Redisson waits for 3 s and retries.
         }
         let world = World::start().await;
         let case = world.case((Kind::Rust, Kind::Rust), "api").await;
@@ -159,7 +159,7 @@ fn a_server_that_does_not_answer_times_out() {
 }
 
 #[test]
-fn the_peer_goes_on_after_a_line_it_cannot_read() {
+fn the_peer_continues_after_a_line_that_it_cannot_read() {
     run(async {
         let world = World::start().await;
         for kind in kinds() {

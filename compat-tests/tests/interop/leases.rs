@@ -1,4 +1,4 @@
-//! A Rust client that takes permits ahead, beside a Redisson on the same limiter.
+//! A Rust client that leases permits, beside a Redisson on the same limiter.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,8 +33,8 @@ impl Pair {
         Pair { client, ours, theirs }
     }
 
-    /// Has a lease out: two permits were granted by the server, and one out of the lease that came
-    /// with the second.
+    /// Takes a lease: two permits are granted by the server, and one from the lease that came with
+    /// the second.
     async fn lease(&self) -> Vec<Grant> {
         let mut grants = Vec::new();
         for decided_by in [DecidedBy::Server, DecidedBy::Server, DecidedBy::Lease] {
@@ -50,7 +50,7 @@ impl Pair {
         Dump::read(&mut connection, self.theirs.name()).await.overall().clone()
     }
 
-    /// The Java client can take so many permits, and no more.
+    /// The Java client can take exactly this many permits.
     async fn java_takes_all_of(&self, permits: i64) {
         assert_eq!(self.theirs.available().await.unwrap(), permits);
         assert!(self.theirs.try_acquire(permits).await.unwrap());
@@ -61,7 +61,7 @@ impl Pair {
 #[test]
 fn a_lease_never_exceeds_a_shared_budget() {
     let Some((ours, theirs)) = saturate(Mode::Overall) else { return };
-    let all = judged(ours.into_iter().chain(theirs));
+    let all = ledger(ours.into_iter().chain(theirs));
     all.assert_sound();
     all.assert_used(0.6);
 }
@@ -69,7 +69,7 @@ fn a_lease_never_exceeds_a_shared_budget() {
 #[test]
 fn a_lease_never_exceeds_its_clients_own_budget() {
     let Some((ours, theirs)) = saturate(Mode::PerClient) else { return };
-    for budget in [judged(ours), judged(theirs)] {
+    for budget in [ledger(ours), ledger(theirs)] {
         budget.assert_sound();
         budget.assert_used(0.6);
     }
@@ -78,8 +78,8 @@ fn a_lease_never_exceeds_its_clients_own_budget() {
 const RATE: u64 = 100;
 const INTERVAL: u64 = 1_000;
 
-/// Lets both clients take what they can get: what they used, and when. The Rust client uses what
-/// it has leased now at once, now up to the end of the hold.
+/// Lets both clients take as many permits as they can; returns what they used, and when. The Rust
+/// client uses its leases sometimes at once, sometimes up to the end of the hold.
 fn saturate(mode: Mode) -> Option<(Vec<Use>, Vec<Use>)> {
     with_java(run_alone, async {
         let pair = Pair::new(Rate::new(mode, RATE as i64, INTERVAL as i64), 20, 250).await;
@@ -123,14 +123,14 @@ fn used(who: &str, permits: u64, earliest_ms: i64) -> Use {
     Use { who: who.to_owned(), permits, earliest_ms, latest_ms: now_ms() }
 }
 
-fn judged(uses: impl IntoIterator<Item = Use>) -> Ledger {
+fn ledger(uses: impl IntoIterator<Item = Use>) -> Ledger {
     let ledger = Ledger::new(RATE, INTERVAL).record(uses);
     println!("{ledger}");
     ledger
 }
 
 #[test]
-fn java_reads_a_lease_as_any_grant() {
+fn java_reads_a_lease_like_any_grant() {
     with_java(run, async {
         let hold = 60_000;
         let pair = Pair::new(Rate::overall(100, LONG), 40, hold).await;
@@ -161,12 +161,12 @@ fn java_reads_a_lease_as_any_grant() {
 }
 
 #[test]
-fn an_idle_lease_comes_back_exactly() {
+fn an_idle_lease_is_returned_exactly() {
     with_java(run, async {
         let pair = Pair::new(Rate::overall(100, LONG), 40, 600).await;
         let grants = pair.lease().await;
         until("it comes back", async || pair.theirs.available().await.unwrap() == 97).await;
-        // And with what was used of it, the full rate.
+        // Together with the used part this is the full rate.
         for mut grant in grants {
             assert_eq!(grant.refund_all().await.unwrap(), 1);
         }
@@ -177,7 +177,7 @@ fn an_idle_lease_comes_back_exactly() {
 }
 
 #[test]
-fn a_lease_comes_back_before_close_has_ended() {
+fn a_lease_is_returned_before_close_ends() {
     with_java(run, async {
         for mode in [Mode::Overall, Mode::PerClient] {
             let pair = Pair::new(Rate::new(mode, 100, LONG), 40, 60_000).await;
@@ -195,9 +195,9 @@ fn a_lease_comes_back_before_close_has_ended() {
     });
 }
 
-/// Java's wait is told by a lease's entry, which goes before its date.
+/// Java computes its wait from the lease's entry, which is removed before it expires.
 #[test]
-fn a_java_call_that_waits_is_served_when_a_lease_comes_back() {
+fn a_waiting_java_call_is_served_when_a_lease_is_returned() {
     with_java(run, async {
         let pair = Pair::new(Rate::overall(100, 1_000), 90, 600).await;
         let _three = pair.lease().await;
@@ -216,7 +216,7 @@ fn the_lease_of_a_killed_process_expires() {
         theirs.set_rate(Rate::overall(RATE as i64, INTERVAL as i64)).await.unwrap();
         let peer = Arc::new(Peer::start(Kind::Rust, world.server.url()).await);
         let ours = peer.limiter(theirs.name());
-        // A load of no time only sets the options.
+        // A load of zero duration only sets the options.
         let options = json!({"permits": 1, "tasks": 1, "ms": 0,
             "lease": {"permits": lease, "holdMs": hold}});
         let _: serde_json::Value = ours.call("load", options).await.unwrap();
@@ -230,7 +230,7 @@ fn the_lease_of_a_killed_process_expires() {
         let leased_at = Instant::now();
         let available = theirs.available().await.unwrap() as u64;
         assert_eq!(available, RATE - 2 - lease);
-        // It is killed with most of the lease unused, and late in the hold.
+        // Kill it late in the hold, with most of the lease unused.
         let java = draw(&theirs, leased_at + ms(hold + INTERVAL + 500));
         let rust = async {
             while leased_at.elapsed() < ms(hold - 200) {
@@ -244,7 +244,7 @@ fn the_lease_of_a_killed_process_expires() {
         let (java, ()) = tokio::join!(java, rust);
         let until_then = leased_at.elapsed();
         uses.extend(java);
-        judged(uses).assert_sound();
+        ledger(uses).assert_sound();
 
         assert!(until_then >= ms(hold + INTERVAL));
         sleep(ms(INTERVAL)).await;
@@ -286,7 +286,7 @@ fn a_rate_set_by_java_is_exceeded_by_the_lease_for_one_hold_at_most() {
                         uses.push(used("rust", 1, earliest_ms));
                     }
                 }
-                // So slowly that the lease lasts beyond its hold.
+                // Slowly enough for the lease to last beyond its hold.
                 sleep(ms(if set.elapsed() < ms(INTERVAL) { 35 } else { 5 })).await;
             }
             assert!((1..60).contains(&leased), "{leased} of a lease of 60");
@@ -296,8 +296,8 @@ fn a_rate_set_by_java_is_exceeded_by_the_lease_for_one_hold_at_most() {
         let (ours, theirs) = tokio::join!(ours, draw(&pair.theirs, end));
         uses.extend(ours);
         uses.extend(theirs);
-        judged(uses).assert_sound();
-        // What was leased before is in no log: nothing of it comes back.
+        ledger(uses).assert_sound();
+        // The permits leased before are in no log, so none of them comes back.
         pair.client.close().await;
         let left = pair.budget().await;
         for grant in &mut before {
@@ -310,7 +310,7 @@ fn a_rate_set_by_java_is_exceeded_by_the_lease_for_one_hold_at_most() {
 }
 
 #[test]
-fn a_rate_raised_by_java_with_its_state_counts_the_lease() {
+fn a_rate_raised_by_java_that_keeps_the_usage_counts_the_lease() {
     with_java(run, async {
         let pair = Pair::new(Rate::overall(60, LONG), 40, 60_000).await;
         let _three = pair.lease().await;
@@ -327,7 +327,7 @@ fn a_rate_raised_by_java_with_its_state_counts_the_lease() {
     });
 }
 
-/// Runs a scenario that needs a real Redisson, where one takes part.
+/// Runs a scenario that needs a real Redisson, if one takes part.
 fn with_java<F: Future>(run: fn(F) -> F::Output, scenario: F) -> Option<F::Output> {
     kinds().contains(&Kind::Java).then(|| run(scenario))
 }

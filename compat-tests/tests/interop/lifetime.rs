@@ -1,4 +1,4 @@
-//! Keep-alive, expiry and what comes after.
+//! Keep-alive, expiry, and what happens afterwards.
 
 use compat_tests::peer::{ErrorKind, Rate};
 use compat_tests::scenario::{Case, each_pair, now_ms, until};
@@ -14,14 +14,14 @@ fn use_by_either_side_keeps_a_limiter_alive() {
         assert!(case.other.try_acquire(1).await.unwrap());
         assert_lives(case, LONG).await;
         shorten(case, &["@h", "@v", "@l"]).await;
-        // A refusal is a use as well.
+        // A denial counts as a use.
         assert!(!case.one.try_acquire(10).await.unwrap());
         assert_lives(case, LONG).await;
     });
 }
 
 #[test]
-fn a_limiter_expires_with_all_its_keys_and_can_be_made_anew() {
+fn a_limiter_expires_with_all_its_keys_and_can_be_created_again() {
     each_pair(async |case| {
         let rate = Rate::overall(4, 200).keep_alive(300);
         case.one.set_rate(rate).await.unwrap();
@@ -31,8 +31,8 @@ fn a_limiter_expires_with_all_its_keys_and_can_be_made_anew() {
         until("all keys are gone", async || case.redis::<i64>("EXISTS @h @v @l").await == 0).await;
         let gone = case.one.try_acquire(1).await.unwrap_err();
         assert_eq!(gone.kind, ErrorKind::NotInitialized);
-        let anew = Rate::overall(6, LONG);
-        assert!(case.other.try_set_rate(anew).await.unwrap());
+        let again = Rate::overall(6, LONG);
+        assert!(case.other.try_set_rate(again).await.unwrap());
         assert!(case.one.try_acquire(6).await.unwrap());
         assert!(!case.other.try_acquire(1).await.unwrap());
         let dump = case.dump().await;
@@ -42,7 +42,7 @@ fn a_limiter_expires_with_all_its_keys_and_can_be_made_anew() {
 }
 
 #[test]
-fn a_time_to_live_holds_for_all_keys() {
+fn a_time_to_live_applies_to_all_keys() {
     each_pair(async |case| {
         assert!(!case.one.expire(LONG, None).await.unwrap());
         case.one.set_rate(Rate::overall(10, 1_000)).await.unwrap();
@@ -64,7 +64,7 @@ fn a_time_to_live_holds_for_all_keys() {
 }
 
 #[test]
-fn a_key_written_later_gets_the_hash_s_time_to_live() {
+fn a_key_written_later_gets_the_time_to_live_of_the_hash() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, 1_000)).await.unwrap();
         assert!(case.other.expire(LONG, None).await.unwrap());
@@ -78,7 +78,7 @@ fn conditions_decide_whether_a_time_to_live_changes() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, 1_000)).await.unwrap();
         if !case.is_rust() && !case.world.server.has_expire_conditions().await {
-            // Redisson sends them to a server that has none.
+            // Redisson sends conditions to a server that does not support them.
             let refused = case.one.expire(LONG, Some("NX")).await.unwrap_err();
             assert_eq!(refused.kind, ErrorKind::Other);
             return;
@@ -106,7 +106,7 @@ fn conditions_decide_whether_a_time_to_live_changes() {
 }
 
 #[test]
-fn an_end_in_the_past_deletes() {
+fn an_expiry_in_the_past_deletes() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, 1_000)).await.unwrap();
         assert!(case.one.try_acquire(1).await.unwrap());
@@ -116,7 +116,7 @@ fn an_end_in_the_past_deletes() {
 }
 
 #[test]
-fn a_client_s_own_keys_live_as_long_as_the_limiter() {
+fn a_clients_own_keys_live_as_long_as_the_limiter() {
     each_pair(async |case| {
         let rate = Rate::per_client(10, 1_000).keep_alive(LONG);
         case.one.set_rate(rate).await.unwrap();
@@ -144,7 +144,7 @@ fn a_keep_alive_shorter_than_the_interval_is_refused() {
     });
 }
 
-/// Gives the keys a minute, less than any time to live here.
+/// Sets a time to live of a minute, shorter than any other one here.
 async fn shorten(case: &Case<'_>, keys: &[&str]) {
     for key in keys {
         let () = case.redis(&format!("PEXPIRE {key} 60000")).await;
@@ -158,7 +158,7 @@ async fn assert_lives(case: &Case<'_>, ms: i64) {
     assert!(near(dump.overall().log.ttl(), ms), "log: {dump}");
 }
 
-/// Not more than wanted, and not much less.
+/// At most the wanted time, and not much less.
 fn near(ttl: i64, wanted: i64) -> bool {
     0 < ttl && ttl <= wanted && wanted - ttl < 10_000
 }

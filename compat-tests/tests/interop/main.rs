@@ -1,5 +1,5 @@
 //! One limiter, two clients: each scenario runs with every pair of Rust and
-//! Java peers, on servers that the tests start themselves.
+//! Java peers, on servers that the tests start.
 
 mod budget;
 mod faults;

@@ -1,4 +1,4 @@
-//! Names and prefixes: both sides find the same keys, and no others.
+//! Names and prefixes: both sides use the same keys, and no others.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const NAMES: [&str; 12] = [
 ];
 
 #[test]
-fn both_find_the_same_keys_whatever_the_name() {
+fn both_use_the_same_keys_for_any_name() {
     run(async {
         let world = World::start().await;
         for kinds in pairs() {
@@ -53,7 +53,7 @@ fn both_find_the_same_keys_whatever_the_name() {
 }
 
 #[test]
-fn a_prefix_is_a_part_of_the_name() {
+fn a_prefix_is_part_of_the_name() {
     run(async {
         let world = World::start().await;
         for prefix in ["app:", "{tag}", "ü "] {
@@ -78,7 +78,7 @@ fn a_prefix_is_a_part_of_the_name() {
                     let same = bare.limiter(keys.hash());
                     assert_eq!(same.available().await.unwrap(), left);
                 }
-                // A new name gets the prefix as well.
+                // The new name gets the prefix too.
                 limiter.rename("{api}-2").await.unwrap();
                 assert!(one.limiter("{api}-2").exists().await.unwrap());
                 world.server.flush().await;
@@ -88,7 +88,7 @@ fn a_prefix_is_a_part_of_the_name() {
 }
 
 #[test]
-fn one_name_is_not_taken_for_another() {
+fn different_names_are_different_limiters() {
     run(async {
         let world = shared_world().await;
         for (one, other) in pairs() {
@@ -113,7 +113,7 @@ fn an_empty_name_is_refused() {
             if kind == Kind::Rust {
                 assert_eq!(answer.unwrap_err().kind, ErrorKind::InvalidArgument);
             } else {
-                // Redisson takes the empty name as any other.
+                // Redisson accepts the empty name.
                 assert_eq!(answer, Ok(true));
             }
         }

@@ -1,4 +1,4 @@
-//! Each operation by one client, its effect read by another.
+//! Each operation by one client, and its effect as seen by another.
 
 use compat_tests::peer::{Config, ErrorKind, Kind, Mode, Rate};
 use compat_tests::scenario::each_pair;
@@ -7,7 +7,7 @@ use compat_tests::scenario::each_pair;
 const LONG: i64 = 600_000;
 
 #[test]
-fn the_first_rate_stands() {
+fn try_set_rate_does_not_replace_a_rate() {
     each_pair(async |case| {
         assert_eq!(case.other.config().await.unwrap(), None);
         let rate = Rate::overall(10, LONG);
@@ -30,7 +30,7 @@ fn a_rate_is_read_as_it_was_set() {
             case.one.set_rate(rate).await.unwrap();
             let mut expected = as_config(rate);
             if case.kinds().1 == Kind::Java {
-                expected.keep_alive_ms = None; // No release answers it.
+                expected.keep_alive_ms = None; // No release returns it.
             }
             assert_eq!(case.other.config().await.unwrap(), Some(expected));
         }
@@ -47,7 +47,7 @@ fn as_config(rate: Rate) -> Config {
 }
 
 #[test]
-fn set_rate_starts_afresh() {
+fn set_rate_resets_the_usage() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
@@ -61,7 +61,7 @@ fn set_rate_starts_afresh() {
 }
 
 #[test]
-fn a_rate_can_change_and_keep_what_is_used() {
+fn a_rate_can_change_and_keep_the_usage() {
     each_pair(async |case| {
         let (one, other) = (&case.one, &case.other);
         one.set_rate(Rate::overall(10, LONG)).await.unwrap();
@@ -78,7 +78,7 @@ fn a_rate_can_change_and_keep_what_is_used() {
 }
 
 #[test]
-fn an_update_makes_no_limiter() {
+fn an_update_does_not_create_a_limiter() {
     each_pair(async |case| {
         let rate = Rate::overall(10, LONG);
         assert!(!case.one.update_rate(rate, true).await.unwrap());
@@ -122,7 +122,7 @@ fn permits_are_counted_together() {
 }
 
 #[test]
-fn permits_of_each_client_are_counted_apart() {
+fn permits_of_each_client_are_counted_separately() {
     each_pair(async |case| {
         case.one.set_rate(Rate::per_client(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(10).await.unwrap());
@@ -138,7 +138,7 @@ fn permits_of_each_client_are_counted_apart() {
 }
 
 #[test]
-fn what_expired_is_there_again() {
+fn expired_permits_are_available_again() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
@@ -153,7 +153,7 @@ fn what_expired_is_there_again() {
 }
 
 #[test]
-fn released_permits_are_there_for_the_other() {
+fn released_permits_are_available_to_the_other_client() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
@@ -162,8 +162,8 @@ fn released_permits_are_there_for_the_other() {
         case.other.release(0).await.unwrap();
         assert_eq!(case.one.available().await.unwrap(), 9);
         case.one.release(100).await.unwrap();
-        // What Java releases stays in the log; a client of this crate that has never seen the
-        // rate does not believe value and log when together they exceed it (divergence 5).
+        // Permits that Java releases stay in the log; a client of this crate that has never seen
+        // the rate does not trust value and log if together they exceed it (divergence 5).
         let believed = if case.kinds() == (Kind::Java, Kind::Rust) { 9 } else { 10 };
         assert_eq!(case.other.available().await.unwrap(), believed);
         let negative = case.one.release(-1).await.unwrap_err();
@@ -172,7 +172,7 @@ fn released_permits_are_there_for_the_other() {
 }
 
 #[test]
-fn nothing_is_granted_where_there_is_no_limiter() {
+fn nothing_is_granted_if_there_is_no_limiter() {
     each_pair(async |case| {
         let one = &case.one;
         let kind =
@@ -220,7 +220,7 @@ fn a_renamed_limiter_is_found_under_its_new_name() {
     each_pair(async |case| {
         let rate = Rate::overall(10, LONG);
         case.one.set_rate(rate).await.unwrap();
-        // One hash tag, so that the crate may move the keys.
+        // The same hash tag, so that the crate accepts the rename.
         let to = format!("{{{}}}-renamed", case.keys.hash());
         case.one.rename(&to).await.unwrap();
         assert!(!case.other.exists().await.unwrap());
@@ -231,7 +231,7 @@ fn a_renamed_limiter_is_found_under_its_new_name() {
 }
 
 #[test]
-fn touch_and_size_tell_whether_it_exists() {
+fn touch_and_size_show_whether_it_exists() {
     each_pair(async |case| {
         assert!(!case.one.touch().await.unwrap());
         case.other.set_rate(Rate::overall(10, LONG)).await.unwrap();

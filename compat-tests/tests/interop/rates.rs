@@ -1,4 +1,4 @@
-//! The rate changes while both sides draw from the limiter.
+//! The rate changes while both sides use the limiter.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,53 +12,53 @@ const INTERVAL: i64 = 300;
 const RATE: i64 = 50;
 
 #[test]
-fn a_rate_set_anew_holds_from_then_on() {
+fn a_new_rate_holds_from_then_on() {
     each_pair_alone(async |case| {
         for rate in [20, 80] {
             let traffic = under_traffic(case, async || {
                 case.one.set_rate(Rate::overall(rate, INTERVAL)).await.unwrap();
             })
             .await;
-            traffic.judge(RATE, |at| at < traffic.changed.start).assert_sound();
-            traffic.judge(rate, |at| at > traffic.changed.end).assert_sound();
+            traffic.ledger(RATE, |at| at < traffic.changed.start).assert_sound();
+            traffic.ledger(rate, |at| at > traffic.changed.end).assert_sound();
             traffic.assert_drawn(rate, traffic.changed.start);
         }
     });
 }
 
 #[test]
-fn a_raised_rate_that_keeps_its_state_holds() {
+fn a_raised_rate_that_keeps_the_usage_holds() {
     each_pair_alone(async |case| {
         let traffic = under_traffic(case, async || {
             let rate = Rate::overall(80, INTERVAL);
             assert!(case.one.update_rate(rate, true).await.unwrap());
         })
         .await;
-        traffic.judge(RATE, |at| at < traffic.changed.start).assert_sound();
-        traffic.judge(80, |_| true).assert_sound();
+        traffic.ledger(RATE, |at| at < traffic.changed.start).assert_sound();
+        traffic.ledger(80, |_| true).assert_sound();
         traffic.assert_drawn(80, traffic.changed.start + INTERVAL);
     });
 }
 
 #[test]
-fn a_lowered_rate_that_keeps_its_state_holds_once_the_old_permits_expired() {
+fn a_lowered_rate_that_keeps_the_usage_holds_once_the_old_permits_have_expired() {
     each_pair_alone(async |case| {
         let traffic = under_traffic(case, async || {
             let rate = Rate::overall(20, INTERVAL);
             assert!(case.one.update_rate(rate, true).await.unwrap());
         })
         .await;
-        traffic.judge(RATE, |_| true).assert_sound();
+        traffic.ledger(RATE, |_| true).assert_sound();
         if case.kinds() != (Kind::Java, Kind::Java) {
-            // Redisson alone goes on at the old rate: divergence 6.
-            traffic.judge(20, |at| at > traffic.changed.end + INTERVAL).assert_sound();
+            // Redisson alone continues at the old rate: divergence 6.
+            traffic.ledger(20, |at| at > traffic.changed.end + INTERVAL).assert_sound();
         }
         traffic.assert_drawn(20, traffic.changed.start + INTERVAL);
     });
 }
 
 #[test]
-fn another_interval_holds_from_then_on() {
+fn a_new_interval_holds_from_then_on() {
     each_pair_alone(async |case| {
         let traffic = under_traffic(case, async || {
             case.other.set_rate(Rate::overall(RATE, 150)).await.unwrap();
@@ -70,15 +70,15 @@ fn another_interval_holds_from_then_on() {
     });
 }
 
-/// What was written while the rate changed.
+/// The entries written while the rate changed.
 struct Traffic {
     seen: Vec<Seen>,
-    /// When the change began, and when it was answered.
+    /// The times at which the change was requested and answered.
     changed: Range<i64>,
     longest_ms: f64,
 }
 
-/// Makes the change amidst the calls of both clients.
+/// Makes the change during the calls of both clients.
 async fn under_traffic(case: &Case<'_>, change: impl AsyncFn()) -> Traffic {
     case.one.set_rate(Rate::overall(RATE, INTERVAL)).await.unwrap();
     let logs = vec![case.keys.log(None)];
@@ -99,8 +99,8 @@ async fn under_traffic(case: &Case<'_>, change: impl AsyncFn()) -> Traffic {
 }
 
 impl Traffic {
-    /// The ledger of the entries of some time, against this rate.
-    fn judge(&self, rate: i64, when: impl Fn(i64) -> bool) -> Ledger {
+    /// A ledger at this rate of the entries with matching dates.
+    fn ledger(&self, rate: i64, when: impl Fn(i64) -> bool) -> Ledger {
         let seen = self.seen.iter().filter(|seen| when(seen.at_ms));
         let ledger =
             Ledger::new(rate as u64, INTERVAL as u64).tolerate(self.longest_ms).record(seen);
@@ -108,7 +108,7 @@ impl Traffic {
         ledger
     }
 
-    /// From this moment on, the whole rate was used in each whole interval.
+    /// From this time on, the full rate was used in each complete interval.
     fn assert_drawn(&self, rate: i64, from: i64) {
         let after: Vec<_> = self.seen.iter().filter(|seen| seen.at_ms >= from).collect();
         let last = after.last().map_or(from, |seen| seen.at_ms);

@@ -1,5 +1,5 @@
-//! Keys that hold what no limiter would write. This crate names what is
-//! wrong and writes nothing; of Redisson it is only asked to be left working.
+//! Keys with contents that no limiter writes. This crate reports what is wrong
+//! and writes nothing; Redisson is only required to keep working.
 
 use compat_tests::peer::{Answer, ErrorKind, Kind, Rate};
 use compat_tests::scenario::{Case, each_pair, fresh_name};
@@ -7,7 +7,7 @@ use compat_tests::scenario::{Case, each_pair, fresh_name};
 const LONG: i64 = 600_000;
 
 #[test]
-fn a_key_of_another_type_is_named() {
+fn a_key_of_another_type_is_reported() {
     each_pair(async |case| {
         for key in ["@h", "@v", "@l"] {
             case.other.set_rate(Rate::overall(10, LONG)).await.unwrap();
@@ -31,7 +31,7 @@ fn a_key_of_another_type_is_named() {
 }
 
 #[test]
-fn a_hash_that_cannot_be_read_is_named() {
+fn an_unreadable_hash_is_reported() {
     each_pair(async |case| {
         if case.kinds().0 == Kind::Java {
             return; // Divergences 18 and 21.
@@ -86,14 +86,14 @@ fn a_limiter_without_a_mode_is_not_initialized() {
         let error = case.one.try_acquire(1).await.unwrap_err();
         let named = [ErrorKind::NotInitialized, ErrorKind::CorruptState];
         assert!(named.contains(&error.kind), "{error:?}");
-        // Whoever sets the rate repairs it.
+        // Setting the rate repairs it.
         assert!(case.one.try_set_rate(Rate::overall(5, LONG)).await.unwrap());
         assert!(case.other.try_acquire(10).await.unwrap(), "the rate stood");
     });
 }
 
-/// Layouts of other releases, and what is none: the member, and a part of the
-/// release range that the error names.
+/// Entries of other releases, and bytes that are no entry: the member, and a
+/// part of the release range that the error names.
 const FOREIGN: [(&[u8], &str); 4] = [
     (&[16, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0], "3.16"),
     (&[0x12, 0x34, 0x56, 0x78, 1, 0, 0, 0], "3.13"),
@@ -102,13 +102,13 @@ const FOREIGN: [(&[u8], &str); 4] = [
 ];
 
 #[test]
-fn a_foreign_entry_is_named_while_it_lives_and_harmless_after() {
+fn a_foreign_entry_is_reported_while_it_is_live_and_ignored_afterwards() {
     each_pair(async |case| {
         if case.kinds().0 == Kind::Java {
             return; // It guesses.
         }
         for (member, range) in FOREIGN {
-            // A name that the client has not seen: it looks at the whole log.
+            // A name that the client has not used yet, so that it inspects the whole log.
             let case = case.world.case(case.kinds(), &fresh_name()).await;
             case.other.set_rate(Rate::overall(10, 300)).await.unwrap();
             assert!(case.other.try_acquire(4).await.unwrap());
@@ -126,7 +126,7 @@ fn a_foreign_entry_is_named_while_it_lives_and_harmless_after() {
 }
 
 #[test]
-fn a_foreign_entry_is_named_amidst_the_use_of_a_limiter() {
+fn a_foreign_entry_is_reported_while_the_limiter_is_in_use() {
     each_pair(async |case| {
         if case.kinds().0 == Kind::Java {
             return; // It guesses.
@@ -135,7 +135,7 @@ fn a_foreign_entry_is_named_amidst_the_use_of_a_limiter() {
             case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
             assert!(case.one.try_acquire(4).await.unwrap());
             case.add_entry(0, member).await;
-            // Whether there are permits for it or not.
+            // Whether or not there are enough permits.
             assert_foreign(case, 7, range).await;
             assert_foreign(case, 1, range).await;
         }
@@ -151,7 +151,7 @@ async fn assert_foreign(case: &Case<'_>, permits: i64, range: &str) {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused_before_it_is_sent() {
+fn invalid_arguments_are_refused_before_anything_is_sent() {
     each_pair(async |case| {
         if case.kinds().0 == Kind::Java {
             return; // Divergence 11; rates are not checked at all.
@@ -180,7 +180,7 @@ fn what_cannot_be_asked_for_is_refused_before_it_is_sent() {
     });
 }
 
-/// An error of this kind. Redisson's kinds are its own: any error will do.
+/// The answer is an error of this kind; for Redisson, whose kinds differ, any error.
 fn assert_kind<T: std::fmt::Debug>(answer: Answer<T>, case: &Case<'_>, kind: ErrorKind) {
     let error = answer.expect_err("an error");
     if case.is_rust() {

@@ -1,4 +1,4 @@
-//! Calls that wait, in both languages at once.
+//! Calls that wait, in both languages at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 #[test]
-fn a_wait_ends_when_the_others_permit_expires() {
+fn a_wait_ends_when_the_other_clients_permit_expires() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(5, 300)).await.unwrap();
         assert!(case.one.try_acquire(5).await.unwrap());
@@ -25,7 +25,7 @@ fn a_wait_ends_when_the_others_permit_expires() {
 }
 
 #[test]
-fn a_wait_without_end_is_granted_in_the_end() {
+fn an_unbounded_wait_is_granted_eventually() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(1, 250)).await.unwrap();
         case.one.acquire(1).await.unwrap();
@@ -49,12 +49,12 @@ fn a_wait_that_is_too_short_takes_nothing() {
 }
 
 #[test]
-fn a_cancelled_wait_is_told_so() {
+fn a_cancelled_wait_reports_its_cancellation() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(1, 600_000)).await.unwrap();
         assert!(case.one.try_acquire(1).await.unwrap());
         let wait = case.other.begin("acquire", json!({"permits": 1}));
-        // The call that follows on the same line is answered: it waits.
+        // A later call of the same peer is answered, so this one is waiting.
         assert!(case.other.exists().await.unwrap());
         assert!(wait.cancel().await.unwrap());
         let end = wait.answer().await.unwrap_err();
@@ -63,7 +63,7 @@ fn a_cancelled_wait_is_told_so() {
 }
 
 #[test]
-fn what_the_other_gives_back_ends_a_wait() {
+fn a_release_by_the_other_client_ends_a_wait() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(4, 1_000)).await.unwrap();
         assert!(case.one.try_acquire(4).await.unwrap());
@@ -75,7 +75,7 @@ fn what_the_other_gives_back_ends_a_wait() {
 }
 
 #[test]
-fn every_waiter_of_both_is_served() {
+fn every_waiter_of_both_clients_is_served() {
     each_pair_alone(async |case| {
         case.one.set_rate(Rate::overall(20, 200)).await.unwrap();
         let logs = vec![case.keys.log(None)];
@@ -94,7 +94,7 @@ fn every_waiter_of_both_is_served() {
 }
 
 #[test]
-fn waiters_of_both_use_up_what_there_is() {
+fn waiters_of_both_clients_use_the_full_rate() {
     each_pair_alone(async |case| {
         case.one.set_rate(Rate::overall(20, 200)).await.unwrap();
         let logs = vec![case.keys.log(None)];
@@ -103,13 +103,13 @@ fn waiters_of_both_use_up_what_there_is() {
             tokio::join!(case.one.wait_load(1, 8, 1_500), case.other.wait_load(1, 8, 1_500));
         let (one, other) = (one.unwrap(), other.unwrap());
         let ledger = Ledger::new(20, 200).record(&watch.finish().await);
-        // The shares are no matter here: of two Redissons, one may well shut
-        // the other out.
+        // The shares do not matter here: of two Redissons, one may well shut the
+        // other one out.
         println!("{:?}: {} + {}; {ledger}", case.kinds(), one.granted, other.granted);
         assert_eq!((one.errors, other.errors), (0, 0));
         assert_eq!(one.granted + other.granted, ledger.balance().total);
         ledger.assert_sound();
-        // A Java waiter sleeps 3 ms too long, and then asks again.
+        // A Java waiter sleeps 3 ms too long before it tries again.
         ledger.assert_used(0.85);
     });
 }

@@ -1,4 +1,4 @@
-//! What either side writes is the same to the byte, ids and dates apart.
+//! Both sides write the same bytes, except for ids and dates.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use compat_tests::scenario::{each_pair, now_ms};
 const LONG: i64 = 600_000;
 
 #[test]
-fn both_leave_the_same_state_after_each_step() {
+fn both_write_the_same_state_in_each_step() {
     each_pair(async |case| {
         for mode in [Mode::Overall, Mode::PerClient] {
             let name = format!("{}.{mode:?}", case.keys.hash());
@@ -27,7 +27,7 @@ fn both_leave_the_same_state_after_each_step() {
     });
 }
 
-/// Nothing here touches a divergence.
+/// None of these steps involves a divergence.
 fn program(mode: Mode) -> Vec<Step> {
     let rate = |permits, interval| Rate::new(mode, permits, interval);
     vec![
@@ -63,22 +63,22 @@ enum Step {
 }
 
 impl Step {
-    /// Takes the step and tells the answer.
+    /// Takes the step and returns the answer as text.
     async fn run(&self, limiter: &Limiter) -> String {
         match *self {
-            Step::TrySetRate(rate) => told(limiter.try_set_rate(rate).await),
-            Step::SetRate(rate) => told(limiter.set_rate(rate).await),
-            Step::KeepState(rate) => told(limiter.set_rate_args(rate, true).await),
-            Step::UpdateRate(rate) => told(limiter.update_rate(rate, false).await),
-            Step::TryAcquire(permits) => told(limiter.try_acquire(permits).await),
-            Step::Available => told(limiter.available().await),
-            Step::Expire(ms) => told(limiter.expire(ms, None).await),
-            Step::Delete => told(limiter.delete().await),
+            Step::TrySetRate(rate) => text(limiter.try_set_rate(rate).await),
+            Step::SetRate(rate) => text(limiter.set_rate(rate).await),
+            Step::KeepState(rate) => text(limiter.set_rate_args(rate, true).await),
+            Step::UpdateRate(rate) => text(limiter.update_rate(rate, false).await),
+            Step::TryAcquire(permits) => text(limiter.try_acquire(permits).await),
+            Step::Available => text(limiter.available().await),
+            Step::Expire(ms) => text(limiter.expire(ms, None).await),
+            Step::Delete => text(limiter.delete().await),
         }
     }
 }
 
-fn told<T: Debug>(answer: Answer<T>) -> String {
+fn text<T: Debug>(answer: Answer<T>) -> String {
     format!("{:?}", answer.map_err(|error| error.kind))
 }
 

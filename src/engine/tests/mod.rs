@@ -70,21 +70,3 @@ async fn settle() {
         tokio::task::yield_now().await;
     }
 }
-
-#[test]
-fn nothing_keeps_a_dropped_client_alive() {
-    let client = Client::builder().in_process(&crate::InProcessStore::new()).unwrap();
-    let limiter = client.limiter("api").unwrap().with_rate(Rate::overall(5, ms(100)).unwrap());
-    let core = client.weak_core();
-    drop(client);
-    futures::executor::block_on(limiter.acquire(5)).unwrap();
-    futures::executor::block_on(limiter.acquire(5)).unwrap();
-    drop(limiter);
-    for _ in 0..100 {
-        if core.strong_count() == 0 {
-            return;
-        }
-        std::thread::sleep(ms(10));
-    }
-    panic!("{} references", core.strong_count());
-}

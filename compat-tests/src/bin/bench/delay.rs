@@ -1,7 +1,7 @@
-//! A longer way to the server.
+//! A proxy that adds latency.
 //!
-//! The tests' proxy runs on tokio's timers, which are good to a millisecond; this one delays by
-//! less than that, with a thread for each direction of a connection.
+//! The tests' proxy uses tokio's timers, which have a resolution of a millisecond; this one delays
+//! by less than that, with a thread for each direction of a connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Starts a proxy before the server at this port, which delays what passes by `each_way`; answers
-/// its own port. It ends with the process.
+/// Starts a proxy in front of the server at this port, which delays each direction by `each_way`;
+/// returns its own port. It ends with the process.
 pub(crate) fn start(server: u16, each_way: Duration) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();

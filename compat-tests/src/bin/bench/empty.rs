@@ -1,5 +1,5 @@
-//! The floor: closed loops of an empty script, one call each, over one connection such as the
-//! crate's own.
+//! The lower bound: closed loops of an empty script, one call at a time each, over one connection
+//! like the crate's own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use hdrhistogram::Histogram;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 
-/// As in the crate: it holds what thousands of tasks ask for at once.
+/// As in the crate: room for the requests of thousands of tasks at once.
 const PIPELINE: usize = 8192;
 
 const SCRIPT: &str = "return 0";
 
-/// One connection to a server that knows the script.
+/// A connection to a server that has the script loaded.
 pub(crate) struct Empty {
     connection: MultiplexedConnection,
     digest: String,
@@ -38,7 +38,7 @@ impl Empty {
         Ok(Empty { connection, digest })
     }
 
-    /// What a peer's `load` does, with the script in place of the limiter: every call is granted.
+    /// The same as a peer's `load`, with the script instead of a limiter: every call is granted.
     pub(crate) async fn load(&self, tasks: u64, ms: u64) -> Load {
         let latencies = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).expect("valid bounds");
         let latencies = Arc::new(Mutex::new(latencies));

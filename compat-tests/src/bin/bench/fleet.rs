@@ -1,4 +1,4 @@
-//! The server, the contestants, and one load of one of them.
+//! The server and the contestants, and how one of them runs a load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,20 +17,20 @@ use crate::ledger::Logs;
 use crate::options::Options;
 use crate::probe::{Probe, Usage};
 
-/// Permits for every load, and an interval in which none comes back.
+/// Enough permits for any load, and an interval in which none comes back.
 const PLENTY: i64 = 1_000_000_000;
 const LONG_MS: i64 = 3_600_000;
 
-/// What the crate's documentation proposes.
+/// The value that the crate's documentation recommends.
 const BUSY_POLL: Duration = Duration::from_micros(100);
 
-/// How often a load is run at most where it is to be calm.
+/// The most runs of one load with `--calm`.
 const RUNS: usize = 6;
 
-/// How long a load is put off at most until the machine is calm.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a load is delayed at most until the machine is calm.
+const MAX_DELAY: Duration = Duration::from_secs(20);
 
-/// What a load is run with.
+/// The implementations that run loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Contestant {
     Rust,
@@ -60,7 +60,7 @@ impl Contestant {
         Self::ALL.into_iter().find(|contestant| contestant.name() == name)
     }
 
-    /// The peer that runs it, where it needs one.
+    /// The peer that runs it, if it needs one.
     fn peer(self, url: &str) -> Option<PeerOptions> {
         let kind = match self {
             Rust | BusyRust => Kind::Rust,
@@ -73,15 +73,15 @@ impl Contestant {
     }
 }
 
-/// One server and all who use it.
+/// One server and all contestants on it.
 pub(crate) struct Fleet {
     server: Server,
     connection: MultiplexedConnection,
     peers: HashMap<Contestant, Arc<Peer>>,
     empty: Empty,
-    /// Processes that take part, beside this one, the server and the peers.
+    /// The ids of all processes that take part.
     more: Mutex<Vec<u32>>,
-    /// A load in which others took more than this part of the machine is run again.
+    /// A load during which other processes took more than this share of the machine is run again.
     calm: Option<f64>,
     limiters: AtomicU64,
     failures: Mutex<Vec<String>>,
@@ -92,16 +92,16 @@ pub(crate) struct Fleet {
 pub(crate) struct Work {
     pub(crate) tasks: u64,
     pub(crate) limiters: u64,
-    /// The limiter has nothing to give.
+    /// The limiter has no permits left.
     pub(crate) exhausted: bool,
 }
 
-/// What one load came to.
+/// The result of one load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) load: Load,
     pub(crate) usage: Usage,
-    /// The memory of the log, where there is one.
+    /// The memory that the log takes, if there is one.
     pub(crate) log_bytes: f64,
 }
 
@@ -115,19 +115,19 @@ impl Sample {
         (self.load.granted + self.load.denied) as f64
     }
 
-    /// The server's time in scripts for one call.
+    /// The server's time in scripts per call.
     pub(crate) fn script_us(&self) -> f64 {
         self.usage.script_us / self.decided()
     }
 
-    /// The log's memory for one permit.
+    /// The memory of the log per permit.
     pub(crate) fn log_bytes(&self) -> f64 {
         self.log_bytes / self.load.granted as f64
     }
 }
 
 impl Fleet {
-    /// Starts a server and those who take part, and warms them.
+    /// Starts a server and the contestants, and warms them up.
     pub(crate) async fn start(options: &Options) -> Fleet {
         let server = Server::start().await;
         let connection = server.connect().await;
@@ -154,7 +154,7 @@ impl Fleet {
         fleet
     }
 
-    /// Compilers need seconds of the calls that will be measured.
+    /// Just-in-time compilers need seconds of the calls that will be measured.
     async fn warm(&self) {
         for (contestant, seconds) in [(Redisson, 8), (Bucket4j, 8), (Rust, 1), (BusyRust, 1)] {
             if self.has(contestant) {
@@ -167,12 +167,12 @@ impl Fleet {
         }
     }
 
-    /// Whether this contestant is here.
+    /// Whether this contestant takes part.
     pub(crate) fn has(&self, contestant: Contestant) -> bool {
         contestant == EmptyScript || self.peers.contains_key(&contestant)
     }
 
-    /// The peer of a contestant that is here.
+    /// The peer of a contestant that takes part.
     pub(crate) fn peer(&self, contestant: Contestant) -> &Arc<Peer> {
         &self.peers[&contestant]
     }
@@ -186,22 +186,22 @@ impl Fleet {
         &self.server
     }
 
-    /// A limiter's name that nobody has had.
+    /// A new name for a limiter.
     pub(crate) fn fresh_name(&self) -> String {
         format!("bench:{}", self.limiters.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A peer and an empty script on a way to the server that takes so long.
+    /// A peer and an empty script that reach the server through a proxy with this delay.
     pub(crate) async fn farther(&self, round_trip: Duration) -> (Arc<Peer>, Empty) {
         let port = delay::start(self.server.port(), round_trip / 2);
         let url = format!("redis://127.0.0.1:{port}");
         let peer = Arc::new(Peer::start(Kind::Rust, &url).await);
         self.more.lock().expect("the processes").extend(peer.id());
-        let empty = Empty::connect(&url).await.expect("the proxy is there");
+        let empty = Empty::connect(&url).await.expect("the proxy accepts connections");
         (peer, empty)
     }
 
-    /// Notes that something was granted and not written down, or the other way round.
+    /// Records a mismatch between the grants and the server's record of them.
     pub(crate) fn fail(&self, failure: String) {
         eprintln!("  THE LEDGER DOES NOT BALANCE: {failure}");
         self.failures.lock().expect("the failures").push(failure);
@@ -219,7 +219,7 @@ impl Fleet {
         Probe::read(&mut self.connection.clone(), &ours, client).await
     }
 
-    /// Runs a load on limiters of its own and balances its ledger.
+    /// Runs a load on limiters of its own and compares its grants with the server's record.
     pub(crate) async fn load(&self, contestant: Contestant, work: Work, ms: u64) -> Sample {
         self.calmly(contestant, work.tasks, async || match contestant {
             EmptyScript => self.script(&self.empty, work.tasks, ms).await,
@@ -228,7 +228,7 @@ impl Fleet {
         .await
     }
 
-    /// Runs a load, again a few times where others disturb it; the calmest run counts.
+    /// Runs a load, a few times if other processes disturb it; the least disturbed run counts.
     pub(crate) async fn calmly(
         &self,
         contestant: Contestant,
@@ -251,10 +251,10 @@ impl Fleet {
         calmest.expect("it ran")
     }
 
-    /// Waits, for a while, until others leave the machine alone.
+    /// Waits, up to a limit, until other processes leave the machine idle.
     pub(crate) async fn await_calm(&self) {
         let Some(calm) = self.calm else { return };
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + MAX_DELAY;
         while Instant::now() < end {
             let before = self.probe(None).await;
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -272,7 +272,7 @@ impl Fleet {
         Sample { load, usage: before.until(&self.probe(client).await), log_bytes: 0.0 }
     }
 
-    /// [`load`](Self::load) by a peer that need not be the contestant's usual one.
+    /// [`load`](Self::load) with a peer other than the contestant's usual one.
     pub(crate) async fn load_of(
         &self,
         contestant: Contestant,
@@ -317,7 +317,7 @@ impl Fleet {
         Sample { load, usage, log_bytes }
     }
 
-    /// Holds the tasks' account against the server's; answers the memory of the logs.
+    /// Compares the tasks' count with the server's; returns the memory of the logs.
     async fn balance(
         &self,
         contestant: Contestant,
@@ -335,7 +335,7 @@ impl Fleet {
         logs.bytes
     }
 
-    /// Deletes limiters of a finished load.
+    /// Deletes the limiters of a finished load.
     pub(crate) async fn forget(&self, names: &[String]) {
         let mut unlink = redis::cmd("UNLINK");
         for name in names {
@@ -346,12 +346,12 @@ impl Fleet {
     }
 }
 
-/// Sets the rate of fresh limiters, and takes their permit where they are to be exhausted.
+/// Sets the rate of new limiters, and takes their only permit if they are to be exhausted.
 async fn prepare(peer: &Arc<Peer>, names: &[String], rate: i64, exhausted: bool) {
     let limiters: Vec<Limiter> = names.iter().map(|name| peer.limiter(name)).collect();
     let set = limiters.iter().map(|limiter| limiter.try_set_rate(Rate::overall(rate, LONG_MS)));
     for fresh in futures::future::join_all(set).await {
-        assert!(expect(fresh), "the name is fresh");
+        assert!(expect(fresh), "the name is new");
     }
     if exhausted {
         for limiter in &limiters {
@@ -360,12 +360,12 @@ async fn prepare(peer: &Arc<Peer>, names: &[String], rate: i64, exhausted: bool)
     }
 }
 
-/// The answer of a call that cannot fail.
+/// The result of a call that must not fail.
 pub(crate) fn expect<T>(answer: compat_tests::peer::Answer<T>) -> T {
     answer.unwrap_or_else(|error| panic!("a peer answers: {error:?}"))
 }
 
-/// One line about one load, for whoever watches.
+/// Prints a line about one load, as progress.
 fn report(contestant: Contestant, tasks: u64, sample: &Sample) {
     let (load, usage) = (&sample.load, &sample.usage);
     let decided = sample.decided();

@@ -1,4 +1,4 @@
-//! Whether what the tasks were granted is what the server wrote down.
+//! Whether the grants of the tasks match what the server recorded.
 
 use compat_tests::entry::Entry;
 use compat_tests::keys::Keys;
@@ -9,9 +9,9 @@ use redis::aio::MultiplexedConnection;
 pub(crate) struct Logs {
     /// The permits in them.
     pub(crate) permits: u64,
-    /// What the limiters' values lack of their rate.
+    /// How much the limiters' values are below their rates.
     pub(crate) lacking: i64,
-    /// The memory that the logs take.
+    /// The memory of the logs.
     pub(crate) bytes: f64,
 }
 
@@ -46,12 +46,12 @@ impl Logs {
         logs
     }
 
-    /// Why this is not the log of so many granted permits.
+    /// Why this cannot be the log of this many granted permits.
     pub(crate) fn imbalance(&self, granted: u64) -> Option<String> {
         let balances = self.permits == granted && self.lacking == granted as i64;
         (!balances).then(|| {
             format!(
-                "{granted} permits were granted, the log holds {}, the value lacks {}",
+                "{granted} permits were granted, the log has {}, the value is lower by {}",
                 self.permits, self.lacking
             )
         })

@@ -1,8 +1,8 @@
 //! The benchmarks: this crate beside a real Redisson, bucket4j and an empty script, on one server.
 //!
-//! Each piece of work runs in rounds in which the contestants take turns, so that what else the
-//! machine does meets all of them; a table shows medians, and medians of the rounds' ratios. Every
-//! load balances its ledger: what its tasks were granted is what the server wrote down.
+//! Each piece of work runs in rounds in which the contestants take turns, so that other activity on
+//! the machine affects all of them; the table shows medians, and medians of the rounds' ratios.
+//! After every load the grants of its tasks are compared with what the server recorded.
 
 mod delay;
 mod empty;

@@ -5,30 +5,23 @@ use std::time::Duration;
 use crate::fleet::Contestant;
 use crate::rows::Row;
 
-const USAGE: &str = "\
-usage: compat-tests/bench [OPTION…]
-  --only ROW[,ROW…]     these rows of the table; --list names them
-  --rounds N            rounds of each row (default 5)
-  --seconds S           how long a load runs (default 1.5)
-  --tasks N[,N…]        these numbers of tasks, where a row has several
-  --peers NAME[,NAME…]  these contestants: rust, busy-rust, redisson, bucket4j, empty
-  --calm PERCENT        puts off and repeats loads in which others take more of the machine
-  --write               writes the table to docs/benchmarks.md";
+/// Where the options are described: the script that starts this program.
+const SEE_HELP: &str = "`compat-tests/bench --help` lists the options";
 
-/// What is to be measured, and how long.
+/// What to measure, and for how long.
 pub(crate) struct Options {
     pub(crate) rows: Vec<Row>,
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
     pub(crate) write: bool,
-    /// The part of the machine that others may take.
+    /// The share of the machine that other processes may take.
     pub(crate) calm: Option<f64>,
     tasks: Option<Vec<u64>>,
     contestants: Option<Vec<Contestant>>,
 }
 
 impl Options {
-    /// `None`: there is nothing to do.
+    /// `None` if there is nothing left to do.
     pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Options {
             rows: Row::ALL.to_vec(),
@@ -40,7 +33,8 @@ impl Options {
             contestants: None,
         };
         while let Some(flag) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{flag} wants a value\n{USAGE}"));
+            let mut value =
+                || args.next().ok_or_else(|| format!("{flag} needs a value; {SEE_HELP}"));
             match flag.as_str() {
                 "--only" => options.rows = list(&value()?, "a row", Row::named)?,
                 "--rounds" => options.rounds = number(&value()?)?,
@@ -49,7 +43,7 @@ impl Options {
                     options.time = Duration::try_from_secs_f64(seconds)
                         .ok()
                         .filter(|time| *time <= Duration::from_secs(30))
-                        .ok_or("--seconds: allowed is up to 30")?;
+                        .ok_or("--seconds must be at most 30")?;
                 }
                 "--tasks" => {
                     options.tasks =
@@ -66,25 +60,21 @@ impl Options {
                     }
                     return Ok(None);
                 }
-                "--help" => {
-                    println!("{USAGE}");
-                    return Ok(None);
-                }
-                _ => return Err(format!("{flag}: not an option\n{USAGE}")),
+                _ => return Err(format!("unknown option {flag}; {SEE_HELP}")),
             }
         }
         if options.rounds == 0 {
-            return Err("--rounds: allowed is a number from 1".to_owned());
+            return Err("--rounds must be at least 1".to_owned());
         }
         Ok(Some(options))
     }
 
-    /// A load's time in milliseconds.
+    /// The duration of a load in milliseconds.
     pub(crate) fn ms(&self) -> u64 {
         self.time.as_millis() as u64
     }
 
-    /// The numbers of tasks to measure, of those that a row has.
+    /// The numbers of tasks to measure in a row with these defaults.
     pub(crate) fn tasks(&self, default: &[u64]) -> Vec<u64> {
         self.tasks.clone().unwrap_or_else(|| default.to_vec())
     }

@@ -1,13 +1,13 @@
-//! What a load costs the server, and what else the machine did meanwhile.
+//! What a load costs the server, and what else the machine did in the meantime.
 
 use std::fs;
 
 use redis::aio::MultiplexedConnection;
 
-/// On every Linux that Rust and Java run on.
+/// The same on every Linux that Rust and Java run on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Counters at one moment.
+/// Counters at one point in time.
 pub(crate) struct Probe {
     scripts: Counter,
     server_cpu: f64,
@@ -18,20 +18,20 @@ pub(crate) struct Probe {
     host: Host,
 }
 
-/// What lay between two moments.
+/// The difference between two probes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// Script calls.
     pub(crate) calls: f64,
     /// The time the server spent in them, in µs.
     pub(crate) script_us: f64,
-    /// All CPU time of the server, in µs: with reading, parsing and writing.
+    /// All CPU time of the server, in µs, including reading, parsing and writing.
     pub(crate) server_us: f64,
     /// The CPU time of the contestant, in µs.
     pub(crate) client_us: f64,
-    /// What the server read and wrote.
+    /// The bytes that the server read and wrote.
     pub(crate) bytes: f64,
-    /// The part of the machine's CPU time that went to nobody of ours.
+    /// The share of the machine's CPU time that went to processes that do not take part.
     pub(crate) foreign: f64,
 }
 
@@ -49,7 +49,8 @@ struct Host {
 }
 
 impl Probe {
-    /// Reads all counters. `ours` are the processes that take part, `client` the one that does now.
+    /// Reads all counters. `ours` are the processes that take part, `client` the one that runs the
+    /// load.
     pub(crate) async fn read(
         connection: &mut MultiplexedConnection,
         ours: &[u32],
@@ -82,7 +83,7 @@ impl Probe {
         }
     }
 
-    /// What happened since.
+    /// The difference since then.
     pub(crate) fn until(&self, later: &Probe) -> Usage {
         let total = later.host.total - self.host.total;
         let busy = later.host.busy - self.host.busy;
@@ -99,7 +100,7 @@ impl Probe {
 }
 
 impl Host {
-    /// In the kernel's ticks; all zero where there is no `/proc`.
+    /// In the kernel's ticks; all zero if there is no `/proc`.
     fn read(ours: &[u32]) -> Host {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks: Vec<f64> =
@@ -114,7 +115,7 @@ impl Host {
 
 fn process_ticks(id: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    // The program's name, in brackets, may hold anything.
+    // The program's name, in brackets, can contain any character.
     let (_, rest) = stat.rsplit_once(')').unwrap_or_default();
     rest.split_whitespace().skip(11).take(2).map(float).sum()
 }

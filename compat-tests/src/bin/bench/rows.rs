@@ -54,7 +54,7 @@ impl Row {
         Self::ALL.into_iter().find(|row| row.name() == name)
     }
 
-    /// Whether this contestant has a part in it.
+    /// Whether this contestant takes part in it.
     pub(crate) fn needs(self, contestant: Contestant) -> bool {
         match contestant {
             Contestant::Rust => true,
@@ -84,7 +84,7 @@ impl Row {
 struct Rounds(Vec<(Contestant, Vec<Sample>)>);
 
 impl Rounds {
-    /// Lets the contestants that are here take turns at the same work.
+    /// Lets the contestants take turns at the same work.
     async fn run(
         fleet: &Fleet,
         options: &Options,
@@ -101,7 +101,7 @@ impl Rounds {
         rounds
     }
 
-    /// One number of each round; empty for a contestant that is not here.
+    /// One number per round; empty for a contestant that does not take part.
     fn of(&self, contestant: Contestant, number: impl Fn(&Sample) -> f64) -> Series {
         let samples = self.0.iter().find(|(who, _)| *who == contestant);
         samples.map_or_else(Series::new, |(_, samples)| samples.iter().map(number).collect())

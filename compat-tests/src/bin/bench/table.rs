@@ -1,4 +1,4 @@
-//! Medians, ratios, and the table of them.
+//! Medians, ratios, and the table that shows them.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::fleet::{Contestant, Fleet};
 
-/// What one contestant's rounds came to.
+/// The results of one contestant, round by round.
 pub(crate) type Series = Vec<f64>;
 
-/// How a number is written.
+/// How a number is formatted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {
     PerSecond,
@@ -20,7 +20,7 @@ pub(crate) enum Unit {
     Plain,
 }
 
-/// A goal that a ratio is held against.
+/// A goal for a ratio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     AtLeast(f64),
@@ -40,7 +40,7 @@ pub(crate) struct Line {
     foreign: Series,
 }
 
-/// All rows, and what they were measured on.
+/// All rows, and the set-up on which they were measured.
 #[derive(Debug)]
 pub(crate) struct Table {
     setting: Vec<(&'static str, String)>,
@@ -49,7 +49,7 @@ pub(crate) struct Table {
 }
 
 impl Line {
-    /// A row about this work.
+    /// A row for this work.
     pub(crate) fn new(work: impl Into<String>) -> Self {
         Line {
             work: work.into(),
@@ -73,7 +73,7 @@ impl Line {
         self
     }
 
-    /// Somebody else of this name.
+    /// The figure of another contestant, with its name.
     pub(crate) fn beside(mut self, name: &str, series: &[f64], unit: Unit) -> Self {
         if !series.is_empty() {
             self.beside = format!("{name}: {}", shown(series, unit));
@@ -81,14 +81,14 @@ impl Line {
         self
     }
 
-    /// Something that is no number of a contestant's.
+    /// Text instead of figures.
     pub(crate) fn said(mut self, ours: impl Into<String>, redisson: impl Into<String>) -> Self {
         self.ours = ours.into();
         self.redisson = redisson.into();
         self
     }
 
-    /// The rounds' ratios, and what their median is to be.
+    /// The ratios of the rounds, and the goal for their median.
     pub(crate) fn goal(mut self, text: &str, ratios: &[f64], goal: Goal) -> Self {
         if let Some(middle) = median(ratios) {
             self.ratio = match ratios.len() {
@@ -103,7 +103,7 @@ impl Line {
         self.bound(text, ratios, goal)
     }
 
-    /// What the median of these numbers is to be.
+    /// The goal for the median of these numbers.
     pub(crate) fn bound(mut self, text: &str, series: &[f64], goal: Goal) -> Self {
         self.goal = text.to_owned();
         self.reached = median(series).map(|middle| match goal {
@@ -113,14 +113,14 @@ impl Line {
         self
     }
 
-    /// A goal that was or was not reached by no ratio.
+    /// A goal that is not about a ratio, and whether it was reached.
     pub(crate) fn reached(mut self, text: &str, reached: Option<bool>) -> Self {
         self.goal = text.to_owned();
         self.reached = reached;
         self
     }
 
-    /// The part of the machine that went to others.
+    /// The share of the machine that other processes took.
     pub(crate) fn foreign(mut self, foreign: impl IntoIterator<Item = f64>) -> Self {
         self.foreign.extend(foreign);
         self
@@ -153,7 +153,7 @@ impl Table {
         self.setting.push(("Took", format!("{:.0} min", time.as_secs_f64() / 60.0)));
     }
 
-    /// Puts this table in the place of the one in `docs/benchmarks.md`.
+    /// Replaces the table in `docs/benchmarks.md` by this one.
     pub(crate) fn write(&self) {
         const BEGIN: &str = "<!-- figures: written by compat-tests/bench --write -->\n";
         const END: &str = "<!-- end of figures -->\n";

@@ -17,8 +17,8 @@ use crate::protocol::{Failure, Line};
 
 type Answer = Result<Value, Failure>;
 
-/// How long calls may go on after standard input has closed.
-const LAST_MOMENT: Duration = Duration::from_millis(500);
+/// How long calls may continue after standard input has closed.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Peer(Arc<Inner>);
 
@@ -26,7 +26,7 @@ struct Inner {
     client: Client,
     clock: ManualClock,
     replies: UnboundedSender<Value>,
-    /// By the calls' ids, written as JSON.
+    /// Keyed by the ids of the calls, as JSON text.
     running: Mutex<HashMap<String, AbortHandle>>,
     grants: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Grant>>>>,
 }
@@ -42,7 +42,7 @@ impl Peer {
         }))
     }
 
-    /// Starts a call. What takes effect when its line is read does so here.
+    /// Starts a call. Operations that take effect when their line is read are executed here.
     pub(crate) fn run(&self, line: Line) {
         let inner = self.0.clone();
         match line.op.as_str() {
@@ -72,9 +72,9 @@ impl Peer {
         }
     }
 
-    /// Gives the calls that still run a moment to answer, then drops them.
+    /// Gives running calls a moment to answer, then drops them.
     pub(crate) async fn finish(&self) {
-        let last = Instant::now() + LAST_MOMENT;
+        let last = Instant::now() + SHUTDOWN_GRACE;
         while Instant::now() < last && !lock(&self.0.running).is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -155,7 +155,7 @@ impl Inner {
             "sizeInMemory" => Ok(json!(limiter.size_in_memory().await?)),
             "load" => load::now(&self.client, &line).await,
             "waitLoad" => load::waiting(limiter, &line).await,
-            other => Err(Failure::invalid(format!("there is no op {other:?}"))),
+            other => Err(Failure::invalid(format!("unknown op {other:?}"))),
         }
     }
 

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use crate::protocol::{Failure, Line};
 
-/// `load`: calls that never wait, through limiters that have the options asked for. Options stay
-/// with a limiter's name for as long as the peer runs.
+/// `load`: calls that never wait, on limiters with the requested options. Options stay with a
+/// limiter's name while the peer runs.
 pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> {
     let options = options(line)?;
     let name = line.text("name")?;
     let limiters = match line.whole_or("limiters", 1)? {
-        0 => return Err(Failure::invalid("limiters is 0; allowed is a whole number from 1")),
+        0 => return Err(Failure::invalid("limiters is 0; it must be at least 1")),
         1 => vec![Now(client.limiter_with(name, options)?)],
         many => {
             let names = (0..many).map(|i| format!("{name}{i}"));
@@ -37,7 +37,7 @@ fn options(line: &Line) -> Result<LimiterOptions, Failure> {
     if let Some(lease) = line.part("lease")? {
         let permits = lease.whole("permits")?;
         let permits = u32::try_from(permits)
-            .map_err(|_| Failure::invalid(format!("lease: {permits} permits are too many")))?;
+            .map_err(|_| Failure::invalid(format!("a lease of {permits} permits is too large")))?;
         options = options.lease(permits, lease.millis("holdMs")?);
     }
     if line.has("denialMemoryMs") {
@@ -46,23 +46,23 @@ fn options(line: &Line) -> Result<LimiterOptions, Failure> {
     Ok(options)
 }
 
-/// `waitLoad`: calls that wait, each as long as there is time left.
+/// `waitLoad`: calls that wait, each with the remaining time as its timeout.
 pub(crate) async fn waiting(limiter: RateLimiter, line: &Line) -> Result<Value, Failure> {
     Load::new(line)?.run(&[Waiting(limiter)]).await
 }
 
-/// `governorLoad`: checks of single permits, of which there are more than can be taken.
+/// `governorLoad`: checks of single permits, with more permits than can be taken.
 pub(crate) async fn governor(line: &Line) -> Result<Value, Failure> {
     let plenty = NonZeroU32::new(1_000_000_000).expect("it is not zero");
     let limiter = DefaultDirectRateLimiter::direct(Quota::per_second(plenty));
     Load::new(line)?.run(&[Check(Arc::new(limiter))]).await
 }
 
-/// What a loop calls: whether the permits were granted.
+/// The call of a loop. Returns whether the permits were granted.
 trait Call: Clone + Send + 'static {
     fn call(&self, permits: u64, end: Instant) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// What a loop does between calls that nothing paces.
+    /// What a loop does between calls that never suspend.
     fn pause(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -84,8 +84,7 @@ impl Call for Waiting {
     async fn call(&self, permits: u64, end: Instant) -> Result<bool, Error> {
         let left = end.saturating_duration_since(Instant::now());
         let granted = self.0.try_acquire(permits, left).await?.is_granted();
-        // A task whose call cannot be granted in the time that is left has nothing left to ask
-        // for.
+        // The task ends: its call cannot be granted in the remaining time, nor can another one.
         if !granted {
             tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
         }
@@ -101,16 +100,17 @@ impl Call for Check {
         Ok(self.0.check().is_ok())
     }
 
-    /// Else the first tasks would keep the others from running.
+    /// Otherwise the first tasks would keep the others from running.
     async fn pause(&self) {
         tokio::task::consume_budget().await;
     }
 }
 
-/// How long calls take without a look at the clock between them, and how many there can be.
+/// How long a stretch of calls without a reading of the clock lasts, and how many calls it has at
+/// most.
 ///
-/// Calls that take a fraction of a microsecond would spend more on being timed than on what they
-/// do: they are timed in stretches.
+/// Reading the clock takes longer than a call that takes a fraction of a microsecond, so such calls
+/// are timed in stretches.
 const LOOK_EVERY: Duration = Duration::from_micros(2);
 const LONGEST_STRETCH: u32 = 64;
 
@@ -126,11 +126,11 @@ struct Tally {
     granted: AtomicU64,
     denied: AtomicU64,
     errors: AtomicU64,
-    /// One for each thread that records, so that none waits for another.
+    /// One for each recording thread, so that none waits for another.
     latencies: Vec<Shard>,
 }
 
-/// In cache lines of its own.
+/// Padded to cache lines of its own.
 #[repr(align(128))]
 struct Shard(Mutex<Histogram<u64>>);
 
@@ -194,9 +194,9 @@ impl Load {
 }
 
 impl Tally {
-    /// So many calls, one after the other, took so long. Any of them may have been the slow one, so
-    /// one counts with all of the time, the others with their share: no call is taken for faster
-    /// than the slowest was.
+    /// Records a number of consecutive calls that took this long together. Any of them may have
+    /// been slow, so one is recorded with the whole time and the others with their share: the
+    /// slowest call is never recorded as faster than it was.
     fn record(&self, took: Duration, calls: u32) {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed));

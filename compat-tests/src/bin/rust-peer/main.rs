@@ -1,6 +1,6 @@
 //! The Rust peer: one client of this crate that runs the calls it reads, by the peer protocol.
 //!
-//! It drives the public API and nothing below it.
+//! It uses the public API only.
 
 mod calls;
 mod load;
@@ -28,8 +28,8 @@ fn main() -> ExitCode {
     runtime().block_on(peer())
 }
 
-/// One core is left to the server, which here shares the machine: beside two busy workers on two
-/// cores both lose. `TOKIO_WORKER_THREADS` says otherwise.
+/// One worker thread fewer than cores, to leave a core to the server, which shares the machine:
+/// with two busy workers on two cores both would be slower. `TOKIO_WORKER_THREADS` overrides it.
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
@@ -99,12 +99,16 @@ fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options { redis: String::new(), client_id: None, key_prefix: String::new() };
     let mut args = args;
     while let Some(flag) = args.next() {
-        let value = args.next().ok_or_else(|| format!("{flag} wants a value"))?;
+        let value = args.next().ok_or_else(|| format!("{flag} needs a value"))?;
         match flag.as_str() {
             "--redis" => options.redis = value,
             "--client-id" => options.client_id = Some(value),
             "--key-prefix" => options.key_prefix = value,
-            _ => return Err(format!("{flag}: known are --redis, --client-id, --key-prefix")),
+            _ => {
+                return Err(format!(
+                    "unknown option {flag}; there are --redis, --client-id, --key-prefix"
+                ));
+            }
         }
     }
     if options.redis.is_empty() {

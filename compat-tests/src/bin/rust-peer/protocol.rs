@@ -22,14 +22,14 @@ pub(crate) struct Failure {
 impl Line {
     pub(crate) fn parse(line: &str) -> Result<Line, (Value, Failure)> {
         let value: Value = serde_json::from_str(line)
-            .map_err(|error| (Value::Null, Failure::invalid(format!("no JSON: {error}"))))?;
+            .map_err(|error| (Value::Null, Failure::invalid(format!("not JSON: {error}"))))?;
         let Value::Object(mut args) = value else {
-            return Err((Value::Null, Failure::invalid("no JSON object")));
+            return Err((Value::Null, Failure::invalid("not a JSON object")));
         };
         let id = args.remove("id").unwrap_or_default();
         match args.remove("op") {
             Some(Value::String(op)) => Ok(Line { id, op, args }),
-            _ => Err((id, Failure::invalid("op is missing, or no text"))),
+            _ => Err((id, Failure::invalid("op is missing or not a string"))),
         }
     }
 
@@ -70,7 +70,7 @@ impl Line {
         self.args.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// The arguments under this name, where there are any.
+    /// The argument object of this name, if there is one.
     pub(crate) fn part(&self, name: &str) -> Result<Option<Line>, Failure> {
         match self.args.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -87,7 +87,7 @@ impl Line {
             "PER_CLIENT" => Mode::PerClient,
             other => {
                 return Err(Failure::invalid(format!(
-                    "mode {other:?}; known are OVERALL, PER_CLIENT"
+                    "mode {other:?}; must be OVERALL or PER_CLIENT"
                 )));
             }
         };
@@ -108,7 +108,7 @@ impl Line {
             "GT" => Ok(Some(ExpireCondition::IfGreater)),
             "LT" => Ok(Some(ExpireCondition::IfLess)),
             other => {
-                Err(Failure::invalid(format!("condition {other:?}; known are NX, XX, GT, LT")))
+                Err(Failure::invalid(format!("condition {other:?}; must be NX, XX, GT or LT")))
             }
         }
     }
@@ -117,7 +117,7 @@ impl Line {
 fn unusable(name: &str, wanted: &str, found: Option<&Value>) -> Failure {
     Failure::invalid(match found {
         None => format!("{name} is missing"),
-        Some(found) => format!("{name} is {found}; allowed is {wanted}"),
+        Some(found) => format!("{name} is {found}; it must be {wanted}"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Divergences in what is left and what is logged: the value and the log.
+//! Divergences in the value and the log.
 
 use super::Difference;
 use super::keys::keep_alive_ended;
@@ -6,13 +6,13 @@ use crate::keys::Keys;
 use crate::oracle::ops::{ErrorKind, Op, Outcome};
 use crate::oracle::state::{Budget, Compare, State};
 
-/// What there is to compare in a difference about a budget.
+/// The two sides of a difference in a budget.
 struct Sides {
     rate: i64,
     before: Budget,
     /// The permits that have expired at the time of the call.
     expired: i64,
-    /// The entries that have not.
+    /// The entries that have not expired.
     live: Vec<(i64, Option<u32>)>,
     theirs: Budget,
     ours: Budget,
@@ -40,25 +40,26 @@ impl Sides {
         permits(&self.live)
     }
 
-    /// What may be left after the drop: what was there and what has expired,
-    /// or what the log leaves of the rate. They are one in a sound state.
+    /// The possible values after expired entries are dropped: the old value
+    /// plus the expired permits, or the rate minus the log. In a sound state
+    /// they are equal.
     fn left(&self) -> [i64; 2] {
         let counted = self.rate - self.live_permits();
         [self.before.value.map_or(counted, |value| value + self.expired), counted]
     }
 
-    /// By how much value and log are more than the rate, before the call.
+    /// By how much value and log exceed the rate before the call.
     fn excess(&self) -> Option<i64> {
         self.before.value.map(|value| value + self.before.used() - self.rate)
     }
 
-    /// The same of the crate, after it.
+    /// The same for the crate's state after it.
     fn excess_of_ours(&self) -> Option<i64> {
         self.ours.value.map(|value| value + self.ours.used() - self.rate)
     }
 
-    /// The crate's log is the live entries, less what was taken out oldest
-    /// first, plus one grant and one debt at most, both dated now.
+    /// The crate's log has the live entries, minus what was removed oldest
+    /// first, plus at most one grant and one debt, both dated now.
     fn is_log_of_acquire(&self, now: i64, granted: Option<i64>) -> bool {
         let mut ours = self.ours.entries.clone();
         if let Some(granted) = granted {
@@ -74,7 +75,7 @@ impl Sides {
         }
         kept.sort_unstable();
         ours.sort_unstable();
-        // A debt can be the same as an entry that was there.
+        // A debt can be equal to an existing entry.
         (0..ours.len()).filter(|at| ours[*at].0 == now).any(|debt| {
             let mut rest = ours.clone();
             rest.remove(debt);
@@ -83,7 +84,7 @@ impl Sides {
     }
 }
 
-/// Nothing but this budget has changed, other than times to live.
+/// Apart from times to live, only this budget has changed.
 fn only_budget(d: &Difference<'_>) -> bool {
     let own = (d.field("type") == Some("1")).then_some(d.client);
     let keys = Keys::new(d.name());
@@ -101,14 +102,14 @@ fn permits(entries: &[(i64, Option<u32>)]) -> i64 {
     entries.iter().filter_map(|(_, permits)| *permits).map(i64::from).sum()
 }
 
-/// Whether the second log is the first with permits taken out oldest first.
-/// Entries of one score may stand in any order.
+/// Whether the second log is the first one with permits removed oldest first.
+/// Entries of the same score may be in any order.
 fn is_trimmed(before: &[(i64, Option<u32>)], after: &[(i64, Option<u32>)]) -> bool {
     let taken = permits(before) - permits(after);
     if taken < 0 {
         return false;
     }
-    // Score by score: all of the older ones is gone, all of the later is there.
+    // Score by score: everything older is removed, everything newer is unchanged.
     let mut scores: Vec<i64> = before.iter().map(|(at, _)| *at).collect();
     scores.dedup();
     let at = |entries: &[(i64, Option<u32>)], score| {
@@ -138,7 +139,7 @@ pub fn available_is_read(d: &Difference<'_>) -> bool {
     })
 }
 
-/// 5: what is released is taken out of the log, oldest first, and no more.
+/// 5: exactly the released permits are removed from the log, oldest first.
 pub fn release_is_taken_out(d: &Difference<'_>) -> bool {
     let Op::Release(wanted) = d.call.op else { return false };
     let Some(sides) = Sides::of(d) else { return false };
@@ -146,7 +147,7 @@ pub fn release_is_taken_out(d: &Difference<'_>) -> bool {
         return false;
     }
     let taken = sides.live_permits().min(*wanted);
-    // What was too much before is not made more.
+    // An excess from before must not grow.
     let most = sides.rate - sides.ours.used();
     let values = sides.left().map(|left| left.max(most.min(left + taken)));
     sides.live_permits() - sides.ours.used() == taken
@@ -154,7 +155,7 @@ pub fn release_is_taken_out(d: &Difference<'_>) -> bool {
         && sides.ours.value.is_some_and(|value| values.contains(&value))
 }
 
-/// 6: a value below nothing, where Redisson writes 0; 8 may come with it.
+/// 6: a negative value, and Redisson writes 0; 8 can occur in the same call.
 pub fn kept_state_is_not_clamped(d: &Difference<'_>) -> bool {
     let (Op::SetRateArgs(rate, true) | Op::UpdateRate(rate, true)) = d.call.op else {
         return false;
@@ -169,8 +170,8 @@ pub fn kept_state_is_not_clamped(d: &Difference<'_>) -> bool {
         && left < 0
 }
 
-/// 6: a request above the rate is told so, and the rate then counts as known:
-/// what is new about it is applied to the value.
+/// 6: a request above the rate fails, and the rate then counts as known, so the
+/// change of the rate is applied to the value.
 pub fn other_rate_is_applied(d: &Difference<'_>) -> bool {
     let Some(sides) = Sides::of(d) else { return false };
     let exceeds = |outcome: &Outcome| outcome.failure() == Some(ErrorKind::ExceedsRate);
@@ -182,7 +183,7 @@ pub fn other_rate_is_applied(d: &Difference<'_>) -> bool {
         && sides.excess_of_ours() == Some(0)
 }
 
-/// 2: a value that is missing is what the log leaves of the rate.
+/// 2: a missing value becomes the rate minus the log.
 pub fn missing_value_is_counted(d: &Difference<'_>) -> bool {
     Sides::of(d).is_some_and(|sides| {
         sides.before.value.is_none()
@@ -192,8 +193,8 @@ pub fn missing_value_is_counted(d: &Difference<'_>) -> bool {
     })
 }
 
-/// 1, 3: a state in which value and log are not the rate is healed, or left as
-/// it is where the request fits and what has expired does not tell more.
+/// 1, 3: a state in which value and log do not add up to the rate is healed; it
+/// may be left as it is if the request fits and no expired entry reveals it.
 pub fn unsound_is_healed(d: &Difference<'_>) -> bool {
     Sides::of(d).is_some_and(|sides| {
         let after = sides.excess_of_ours();
@@ -206,8 +207,7 @@ pub fn unsound_is_healed(d: &Difference<'_>) -> bool {
     })
 }
 
-/// The request is granted where it fits and refused where it does not, and the
-/// log says so.
+/// The request is granted if it fits and denied if not, and the log agrees.
 fn decided(d: &Difference<'_>, sides: &Sides) -> bool {
     let (Op::TryAcquire(permits), Some(value)) = (d.call.op, sides.ours.value) else {
         return false;

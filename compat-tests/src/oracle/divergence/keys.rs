@@ -12,13 +12,13 @@ fn is_far(ttl: Option<u64>) -> bool {
     ttl.is_some_and(|ms| ms > FAR_MS)
 }
 
-/// 8: the keep-alive's time to live goes with the keep-alive; in PER_CLIENT it
-/// becomes a far one.
+/// 8: the time to live of a keep-alive is removed with it; in PER_CLIENT it
+/// becomes a very long one.
 pub fn keep_alive_ends(d: &Difference<'_>) -> bool {
     d.only_lifetimes() && keep_alive_ended(d)
 }
 
-/// The same, whatever else may differ.
+/// The same, in addition to other differences.
 pub fn keep_alive_ended(d: &Difference<'_>) -> bool {
     let (Op::SetRate(rate) | Op::SetRateArgs(rate, _) | Op::UpdateRate(rate, _)) = d.call.op else {
         return false;
@@ -39,7 +39,7 @@ pub fn keep_alive_ended(d: &Difference<'_>) -> bool {
         && d.lines.iter().filter(|line| line.contains(": ttl ")).all(is_touched)
 }
 
-/// 8, 17: a far time to live is reported as none.
+/// 8, 17: a very long time to live is reported as none.
 pub fn far_is_endless(d: &Difference<'_>) -> bool {
     *d.call.op == Op::RemainTimeToLive
         && *d.outcomes[1] == Outcome::Count(-1)
@@ -47,7 +47,7 @@ pub fn far_is_endless(d: &Difference<'_>) -> bool {
         && d.lines.is_empty()
 }
 
-/// 9: a rate that is not set leaves the hash as it is.
+/// 9: a `trySetRate` that returns false leaves the hash unchanged.
 pub fn refused_rate_writes_nothing(d: &Difference<'_>) -> bool {
     matches!(d.call.op, Op::TrySetRate(_))
         && d.field("type").is_some()
@@ -93,7 +93,7 @@ pub fn all_keys_move(d: &Difference<'_>) -> bool {
     *ours == Outcome::Done && Compare::ALL.diff(&expected, d.after[1]).is_empty()
 }
 
-/// 17: in PER_CLIENT a far time to live takes the place of none.
+/// 17: in PER_CLIENT a very long time to live means none.
 pub fn expiry_is_far(d: &Difference<'_>) -> bool {
     let keys = Keys::new(d.name());
     let own = [keys.hash().to_owned(), keys.value(Some(d.client)), keys.log(Some(d.client))];
@@ -101,7 +101,7 @@ pub fn expiry_is_far(d: &Difference<'_>) -> bool {
     let ttl = |name: &String| d.before.0.get(name).and_then(|key| key.ttl);
     let near = |name: &String| ttl(name).is_some_and(|ms| !is_far(Some(ms)));
     let expires = |name: &String| ttl(name).is_some();
-    // Where all is far or endless already, there is nothing to do.
+    // If all keys already have a very long time to live or none, nothing changes.
     let became_far = |(name, key): (&String, &Key)| {
         is_far(key.ttl) || !own.iter().any(near) && key.ttl.is_none() && !expires(name)
     };

@@ -1,5 +1,5 @@
-//! Where two subjects may differ: the numbered list of divergences, each with
-//! the situation it stands for, and with what must then be.
+//! In what two subjects may differ: the numbered list of divergences, each with
+//! the situation in which it applies, and what must hold then.
 
 mod budget;
 mod keys;
@@ -19,27 +19,27 @@ pub struct Difference<'a> {
     pub call: Call<'a>,
     /// The id of its client.
     pub client: &'a str,
-    /// The state before: the second's, of which the first's was no different.
+    /// The state before: that of the second, which the first's was equal to.
     pub before: &'a State,
-    /// What each answered.
+    /// The answers of both.
     pub outcomes: [&'a Outcome; 2],
-    /// The state of each afterwards.
+    /// The states of both afterwards.
     pub after: [&'a State; 2],
-    /// How the states differ, a line each.
+    /// The differences of the states, a line each.
     pub lines: &'a [String],
 }
 
 /// Whether a divergence explains a difference.
 type Rule = fn(&Difference<'_>) -> bool;
 
-/// The difference of two releases: none is allowed.
+/// Excuses no difference.
 pub fn none(_: &Difference<'_>) -> Option<&'static str> {
     None
 }
 
 /// The divergence that explains how this crate (second) differs from the newest
-/// Redisson (first), if there is one. The numbers are those of the list in the
-/// docs. Each rule knows what the crate must have done instead.
+/// Redisson (first), if any. The numbers are those of the list in the docs. Each
+/// rule checks what the crate must have done instead.
 pub fn of_this_crate(difference: &Difference<'_>) -> Option<&'static str> {
     let rules: [(&str, Rule); 14] = [
         ("12, 19", wait::is_exact),
@@ -61,7 +61,7 @@ pub fn of_this_crate(difference: &Difference<'_>) -> Option<&'static str> {
     rule.map(|(number, _)| *number)
 }
 
-/// The same for an older release: what changed since then may come on top.
+/// The same for an older release, including what has changed since then.
 pub fn of_this_crate_and(
     release: &str,
     newest: &str,

@@ -5,7 +5,7 @@ use crate::oracle::lockstep::number;
 use crate::oracle::ops::{Mode, Op};
 use crate::oracle::record::Edge;
 
-/// What changed between two releases, as far as it explains a difference.
+/// Explains a difference by a change between two releases.
 pub fn of_releases(a: &str, b: &str) -> impl Fn(&Difference<'_>) -> Option<&'static str> {
     let changes: [(&str, Rule); 3] = [
         ("3.22.1", clears_own_keys),
@@ -24,15 +24,15 @@ pub fn of_releases(a: &str, b: &str) -> impl Fn(&Difference<'_>) -> Option<&'sta
     }
 }
 
-/// Since 3.22.1 `setRate` for PER_CLIENT clears the caller's keys, and not
+/// Since 3.22.1 `setRate` for PER_CLIENT clears the caller's keys instead of
 /// those of OVERALL.
 fn clears_own_keys(d: &Difference<'_>) -> bool {
     matches!(d.call.op, Op::SetRate(rate) if rate.mode == Mode::PerClient)
         && d.outcomes[0] == d.outcomes[1]
 }
 
-/// Since 3.35.0 a value that would exceed the rate becomes the rate less the
-/// permits in the log, and not less the number of entries.
+/// Since 3.35.0 a value that would exceed the rate becomes the rate minus the
+/// permits in the log; before, the rate minus the number of entries.
 fn recounts_permits(d: &Difference<'_>) -> bool {
     let budget = d.budget();
     let (Op::TryAcquire(_), Some(rate), Some(interval), Some(value)) =

@@ -1,10 +1,10 @@
-//! The wait that the crate answers: not Redisson's, but the exact one.
+//! The wait of the crate's denials: exact, unlike Redisson's.
 
 use super::Difference;
 use crate::oracle::ops::{Op, Outcome};
 
-/// Both refuse and leave the same behind, and the wait ends at the millisecond
-/// at which the permits are free, by what is left behind.
+/// Both deny the request and write the same state, and by that state the wait
+/// ends in the very millisecond in which the permits are free.
 pub fn is_exact(d: &Difference<'_>) -> bool {
     let (Op::TryAcquire(permits), [Outcome::Denied(_), Outcome::Denied(ours)]) =
         (d.call.op, d.outcomes)
@@ -19,7 +19,7 @@ fn exact(d: &Difference<'_>, permits: i64) -> Option<i64> {
     let mut budget = d.after[1].budget(d.name(), d.client);
     budget.entries.sort_unstable();
     let mut needed = permits - budget.value?;
-    // What is more than the log holds takes full rates first.
+    // Permits beyond those in the log take whole intervals first.
     let rounds = ((needed - budget.used()).max(0) + rate - 1) / rate;
     needed -= rounds * rate;
     let mut wait = rounds * interval;

@@ -1,4 +1,4 @@
-//! What one call takes, beside an empty script on the same way to the same server.
+//! The latency of one call, beside an empty script on the same route to the same server.
 
 use std::time::Duration;
 

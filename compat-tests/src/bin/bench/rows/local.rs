@@ -1,4 +1,4 @@
-//! Calls that are answered without the server.
+//! Calls that are answered without asking the server.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(super) async fn denial_memory(fleet: &Fleet, options: &Options) -> Vec<Line>
     ]
 }
 
-/// A load with an option that the peer may not have yet.
+/// A load with an option that the peer may not support.
 async fn local_load(fleet: &Fleet, tasks: u64, ms: u64, option: Value, rate: i64) -> Option<Load> {
     let limiter = fleet.peer(Rust).limiter(fleet.fresh_name());
     assert!(expect(limiter.try_set_rate(Rate::overall(rate, 3_600_000)).await));
@@ -84,7 +84,7 @@ async fn local_load(fleet: &Fleet, tasks: u64, ms: u64, option: Value, rate: i64
     if let Some(load) = &load
         && rate > 1
     {
-        // What is not used of a lease goes back when it ends.
+        // Unused permits of a lease are returned when it ends.
         let mut written = 0;
         for _ in 0..30 {
             written = rate - expect(limiter.available().await);
@@ -94,7 +94,8 @@ async fn local_load(fleet: &Fleet, tasks: u64, ms: u64, option: Value, rate: i64
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         if written != load.granted as i64 {
-            fleet.fail(format!("leased: {} were granted, {written} written", load.granted));
+            fleet
+                .fail(format!("leased: {} permits were granted, {written} recorded", load.granted));
         }
     }
     fleet.forget(&[limiter.name().to_owned()]).await;

@@ -1,4 +1,4 @@
-//! Closed loops of calls that do not wait: how many are decided in a second, and what each costs.
+//! Closed loops of calls that do not wait: how many are decided per second, and what each costs.
 
 use super::Rounds;
 use crate::fleet::Contestant::{Bucket4j, BusyRust, Redisson, Rust};
@@ -58,7 +58,7 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
     lines
 }
 
-/// What a permit costs the server at 1000 tasks.
+/// The cost of a permit on the server at 1000 tasks.
 fn cost(rounds: &Rounds) -> [Line; 2] {
     let script = [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::script_us));
     let memory = [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::log_bytes));

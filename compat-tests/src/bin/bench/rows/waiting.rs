@@ -1,4 +1,4 @@
-//! Calls that wait: what a grant costs, what is left unused, and whether a big request starves.
+//! Calls that wait: the cost of a grant, the utilisation, and whether a large request starves.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::fleet::{Fleet, expect};
 use crate::options::Options;
 use crate::table::{Goal, Line, Unit};
 
-/// So many tasks at such a rate, for so many times the usual time.
+/// A number of tasks at a rate, for a multiple of the usual time.
 struct Crowd {
     tasks: u64,
     rate: u64,
@@ -22,7 +22,7 @@ struct Crowd {
     longer: u64,
     /// The most calls per grant.
     calls: f64,
-    /// The least part of the rate that is used.
+    /// The least share of the rate that must be used.
     used: Option<f64>,
 }
 
@@ -96,7 +96,7 @@ async fn wait(
     let before = fleet.probe(None).await;
     let load = expect(limiter.wait_load(1, crowd.tasks, ms * crowd.longer).await);
     let usage = before.until(&fleet.probe(None).await);
-    let ledger = judge(fleet, contestant, watch, &[load], load.granted, rate).await;
+    let ledger = compare(fleet, contestant, watch, &[load], load.granted, rate).await;
 
     let calls = usage.calls / load.granted as f64;
     let used = ledger.balance().used;
@@ -124,8 +124,8 @@ impl fmt::Display for Crowd {
     }
 }
 
-/// Holds what the callers were granted against all that was ever seen in the log.
-async fn judge(
+/// Compares the grants of the callers with all entries that were seen in the log.
+async fn compare(
     fleet: &Fleet,
     contestant: Contestant,
     watch: Watch,
@@ -142,7 +142,7 @@ async fn judge(
         fleet.fail(format!("{who}: {errors} calls failed"));
     }
     if written != granted {
-        fleet.fail(format!("{who}: {granted} permits were granted, {written} written down"));
+        fleet.fail(format!("{who}: {granted} permits were granted, {written} recorded"));
     }
     if let Some(reason) = ledger.over_issue() {
         fleet.fail(format!("{who}: {reason}"));
@@ -150,13 +150,13 @@ async fn judge(
     ledger
 }
 
-/// One request for 10 beside tasks that take all there is one by one. They begin one after the
+/// One request for 10 beside tasks that take every permit one by one. They begin one after the
 /// other, so that permits come back one by one and never ten at once.
 pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
     const TASKS: u64 = 20;
     const PERMITS: u64 = 10;
     const BEGIN_MS: u64 = 1500;
-    const PATIENCE_MS: u64 = 4000;
+    const TIMEOUT_MS: u64 = 4000;
     const ROOM_MS: u64 = 500;
     let rate = Rate::overall(20, 1000);
     let apart = rate.interval_ms as u64 / rate.rate as u64;
@@ -178,32 +178,32 @@ pub(super) async fn big_request(fleet: &Fleet, options: &Options) -> Vec<Line> {
                 let limiter = &limiter;
                 async move {
                     tokio::time::sleep(Duration::from_millis(task * apart)).await;
-                    let ms = BEGIN_MS + PATIENCE_MS + ROOM_MS - task * apart;
+                    let ms = BEGIN_MS + TIMEOUT_MS + ROOM_MS - task * apart;
                     expect(limiter.wait_load(1, 1, ms).await)
                 }
             }));
             let big = async {
                 tokio::time::sleep(Duration::from_millis(BEGIN_MS)).await;
                 let asked = Instant::now();
-                let granted = expect(limiter.try_acquire_for(10, PATIENCE_MS as i64).await);
+                let granted = expect(limiter.try_acquire_for(10, TIMEOUT_MS as i64).await);
                 granted.then(|| asked.elapsed().as_secs_f64() * 1e3)
             };
             let (loads, waited) = tokio::join!(singles, big);
             foreign.push(before.until(&fleet.probe(None).await).foreign);
             let singles: u64 = loads.iter().map(|load| load.granted).sum();
             let granted = singles + if waited.is_some() { PERMITS } else { 0 };
-            judge(fleet, contestant, watch, &loads, granted, rate).await;
+            compare(fleet, contestant, watch, &loads, granted, rate).await;
             eprintln!("  {:9} {waited:.0?} ms; its turn comes at {turn:.0} ms", contestant.name());
             served.push(waited);
         }
         if contestant == Rust && rounds > 0 {
-            // Its turn comes after those who stood there; permits come back within an interval.
+            // Its turn comes after the requests ahead of it; permits come back within an interval.
             let late = turn + rate.interval_ms as f64;
             reached = Some(served.iter().all(|waited| waited.is_some_and(|waited| waited <= late)));
         }
         said.push(match served.iter().flatten().copied().reduce(f64::max) {
             _ if rounds == 0 => "–".to_owned(),
-            None => format!("never, in {PATIENCE_MS} ms"),
+            None => format!("never, in {TIMEOUT_MS} ms"),
             Some(longest) => {
                 let times = served.iter().flatten().count();
                 format!("{times} of {rounds} times, within {longest:.0} ms")

@@ -25,7 +25,7 @@ final class Buckets {
         manager = Bucket4jLettuce.casBasedBuilder(RedisClient.create(url)).build().asAsync();
     }
 
-    /** A bucket that starts full; false where there is one of this name in this process. */
+    /** Creates a full bucket; false if this process already has one of this name. */
     boolean create(String name, long rate, long intervalMs) {
         BucketConfiguration configuration = BucketConfiguration.builder()
             .addLimit(limit -> limit.capacity(rate).refillIntervally(rate, Duration.ofMillis(intervalMs)))
@@ -44,7 +44,7 @@ final class Buckets {
         return bucket;
     }
 
-    /** The releases that are really on the class path, as the build put them there. */
+    /** The releases that are actually on the class path, as recorded by the build. */
     static String version() {
         return System.getProperty("peer.version", "unknown");
     }

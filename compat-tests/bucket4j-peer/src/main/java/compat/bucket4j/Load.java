@@ -45,7 +45,7 @@ final class Load {
     }
 
     private final class Loop {
-        /** How many attempts are due; whoever raises it from 0 makes them, so a call that is done at once does not recurse. */
+        /** How many attempts are due. The thread that raises it from 0 makes them; otherwise calls that complete at once would recurse. */
         private final AtomicInteger due = new AtomicInteger();
 
         void proceed() {

@@ -17,8 +17,8 @@ import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 
 /**
- * A process that owns one client of bucket4j on Lettuce and runs as much of
- * the peer protocol as the benchmarks need: {@code trySetRate},
+ * A process that owns one client of bucket4j on Lettuce and runs the part of
+ * the peer protocol that the benchmarks need: {@code trySetRate},
  * {@code availablePermits} and {@code load}.
  */
 public final class Main {

@@ -14,7 +14,7 @@ import org.redisson.api.RateType;
 record Call(long id, String op, JsonObject args) {
     private static final Gson GSON = new GsonBuilder().setStrictness(Strictness.STRICT).create();
 
-    /** A line that is not a call. Its reply carries what the line gave as its id. */
+    /** A line that is not a call. Its reply carries the id that the line gave. */
     static final class Malformed extends Exception {
         private static final long serialVersionUID = 1;
         private final transient JsonElement id;
@@ -51,7 +51,7 @@ record Call(long id, String op, JsonObject args) {
         return new Call(number, op.getAsString(), object);
     }
 
-    /** An argument may be left out or null: both mean that it is not given. */
+    /** An argument is absent if it is left out or null. */
     boolean has(String key) {
         JsonElement value = args.get(key);
         return value != null && !value.isJsonNull();

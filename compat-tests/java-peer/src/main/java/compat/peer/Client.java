@@ -9,7 +9,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
-/** Builds the one client; everything not named by the options is Redisson's default. */
+/** Builds the client; everything that the options do not set is Redisson's default. */
 final class Client {
     private Client() {
     }
@@ -19,7 +19,7 @@ final class Client {
         SingleServerConfig server = config.useSingleServer()
             .setAddress(options.address())
             .setDatabase(options.database());
-        // Moved from the server's to the whole configuration in 4.0.
+        // In 4.0 these moved from the server's configuration to the main one.
         if (options.user() != null) {
             set(config, server, "setUsername", options.user());
         }
@@ -32,7 +32,7 @@ final class Client {
         return Redisson.create(config);
     }
 
-    /** Calls the setter where this release has it: first choice the whole configuration. */
+    /** Calls the setter on the object that has it in this release; the main configuration comes first. */
     private static void set(Config config, SingleServerConfig server, String setter, Object value) {
         try {
             Method ofConfig = setter(config, setter, value);

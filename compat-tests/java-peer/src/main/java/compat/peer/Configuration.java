@@ -11,9 +11,9 @@ import org.redisson.api.RRateLimiter;
 import org.redisson.api.RateLimiterConfig;
 
 /**
- * The answer of getConfig, or null where there is no limiter. Redisson's own
- * answer for that is rate 0 and interval 0, in old releases a failure to read
- * the fields; either may also be a hash of that content, so the key is asked for.
+ * The answer of getConfig, or null if there is no limiter. Redisson then answers
+ * rate 0 and interval 0, or in old releases fails to read the fields; both can
+ * also be caused by a hash with such contents, so this looks for the key.
  */
 final class Configuration {
     private Configuration() {
@@ -38,7 +38,7 @@ final class Configuration {
         }).thenCompose(answer -> answer).toCompletableFuture();
     }
 
-    /** Without the keep-alive, which no release answers. */
+    /** Without the keep-alive, which no release returns. */
     private static JsonObject json(RateLimiterConfig config) {
         JsonObject json = new JsonObject();
         json.addProperty("mode", config.getRateType().name());

@@ -9,7 +9,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
 import org.redisson.api.RedissonClient;
 
-/** Starts the call of each line, keeps those that run, and sends each one's reply. */
+/** Starts the call of each line, keeps track of running calls, and sends their replies. */
 final class Dispatcher {
     private final Operations operations;
     private final Replies replies;
@@ -46,7 +46,7 @@ final class Dispatcher {
         }
     }
 
-    /** Waits until every call is answered, for so long at most. */
+    /** Waits until every call is answered, up to a limit. */
     void awaitIdle(long ms) throws InterruptedException {
         long end = System.nanoTime() + ms * 1_000_000;
         while (unanswered.get() != 0 && System.nanoTime() < end) {
@@ -59,7 +59,7 @@ final class Dispatcher {
         unanswered.incrementAndGet();
         running.put(call.id(), started.handle());
         started.stage().whenComplete((value, error) -> {
-            // Before its reply, for the id may be used again from then on.
+            // Before its reply, because the id may be used again from then on.
             running.remove(call.id());
             answer(id, value, error);
             unanswered.decrementAndGet();

@@ -10,14 +10,14 @@ import java.util.regex.Pattern;
 import org.redisson.client.RedisConnectionException;
 import org.redisson.client.RedisTimeoutException;
 
-/** An exception of Redisson's as one of the protocol's error kinds. */
+/** Maps exceptions of Redisson's to the error kinds of the protocol. */
 record Failure(String kind, String message) {
     private static final Pattern EXCEEDS = Pattern.compile("Requested permits amount (cannot|could not) exceed");
     private static final Pattern AUTH = Pattern.compile("NOAUTH|WRONGPASS|NOPERM|invalid password|AUTH failed|ERR AUTH");
     private static final Pattern COMMAND = Pattern.compile("channel: \\[|[Cc]ommand: \\(|params: |CommandData \\[");
     private static final Pattern AWAY = Pattern.compile("LOADING |MASTERDOWN|CLUSTERDOWN");
 
-    /** The outermost exception that has a kind decides, for some are wrapped in others that say nothing; but Auth explains the rest. */
+    /** The outermost exception that has a kind decides, as some are wrapped in generic ones; but Auth explains all others. */
     static Failure of(Throwable error) {
         Failure decided = null;
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {
@@ -75,14 +75,14 @@ record Failure(String kind, String message) {
         if (said.contains("WRONGTYPE")) {
             return "WrongType";
         }
-        // What the decoders of replies throw: a field that is no number, a type that is neither mode.
+        // Thrown by the decoders of replies: a field that is not a number, a type that is neither mode.
         if (error instanceof NumberFormatException || error instanceof IndexOutOfBoundsException) {
             return "CorruptState";
         }
         return error instanceof IllegalArgumentException ? "InvalidArgument" : "Other";
     }
 
-    /** The message without the command that Redisson may add to it, since that holds the whole script with its errors' texts. */
+    /** The message without the command that Redisson may append, as that contains the whole script with its error texts. */
     private static String said(Throwable error) {
         return COMMAND.split(message(error), 2)[0];
     }

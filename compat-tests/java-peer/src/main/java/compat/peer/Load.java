@@ -13,7 +13,7 @@ import org.redisson.api.RRateLimiter;
 import org.redisson.api.RedissonClient;
 
 /**
- * Closed loops of one call for a stated time. A loop is a chain of completions,
+ * Closed loops of one call for a given time. A loop is a chain of completions,
  * not a thread: the next call starts on the thread that completed the last one.
  */
 final class Load extends CompletableFuture<JsonObject> {
@@ -29,7 +29,7 @@ final class Load extends CompletableFuture<JsonObject> {
     /** Nanoseconds, up to an hour, to three digits. */
     private final Histogram latencies = new ConcurrentHistogram(3_600_000_000_000L, 3);
 
-    /** One call of a loop, or null where its time is over. */
+    /** One call of a loop, or null if its time is over. */
     private interface Attempt {
         CompletionStage<Boolean> start(RRateLimiter limiter, long remainingNanos);
     }
@@ -44,7 +44,7 @@ final class Load extends CompletableFuture<JsonObject> {
         return new Load(client, call, limiters, (limiter, remaining) -> limiter.tryAcquireAsync(permits));
     }
 
-    /** The waiting call, each with the time that is left as its timeout. */
+    /** The waiting call, with the remaining time as its timeout. */
     static Load ofWaiting(RedissonClient client, Call call) {
         long permits = call.number("permits");
         return new Load(client, call, 1, (limiter, remaining) -> {
@@ -72,7 +72,7 @@ final class Load extends CompletableFuture<JsonObject> {
 
     private final class Loop {
         private final RRateLimiter limiter;
-        /** How many attempts are due; whoever raises it from 0 makes them, so a call that is done at once does not recurse. */
+        /** How many attempts are due. The thread that raises it from 0 makes them; otherwise calls that complete at once would recurse. */
         private final AtomicInteger due = new AtomicInteger();
 
         Loop(RRateLimiter limiter) {
@@ -90,7 +90,7 @@ final class Load extends CompletableFuture<JsonObject> {
         private void attempt() {
             long from = System.nanoTime();
             CompletionStage<Boolean> stage = null;
-            // Done early only where the whole load was cancelled.
+            // Done early only if the whole load was cancelled.
             if (from < end && !isDone()) {
                 try {
                     stage = attempt.start(limiter, end - from);

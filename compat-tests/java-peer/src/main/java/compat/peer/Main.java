@@ -13,11 +13,11 @@ import com.google.gson.JsonObject;
 import org.redisson.api.RedissonClient;
 
 /**
- * A process that owns one Redisson client and runs the rate-limiter calls it
- * is told to run: JSON lines in, JSON lines out, until standard input closes.
+ * A process that owns one Redisson client and runs the rate-limiter calls that
+ * it reads: JSON lines in, JSON lines out, until standard input closes.
  */
 public final class Main {
-    /** What calls still running at the end of the input get, so that a pipe of lines sees its replies. */
+    /** How long running calls get after the end of the input, so that piped lines are answered. */
     private static final long LAST_REPLIES_MS = 500;
 
     private Main() {
@@ -67,7 +67,7 @@ public final class Main {
         return ready;
     }
 
-    /** The release that is really on the class path, as its jar states it. */
+    /** The release that is actually on the class path, according to its jar. */
     private static String redissonVersion() throws IOException {
         String path = "/META-INF/maven/org.redisson/redisson/pom.properties";
         try (InputStream in = RedissonClient.class.getResourceAsStream(path)) {

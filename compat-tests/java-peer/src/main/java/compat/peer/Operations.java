@@ -42,14 +42,14 @@ final class Operations {
         RFuture<?> start(RRateLimiter limiter, Call call);
     }
 
-    /** A call that runs: what cancels it, and what it comes to. */
+    /** A running call: how to cancel it, and its result. */
     record Started(Future<?> handle, CompletionStage<?> stage) {
         static <F extends Future<?> & CompletionStage<?>> Started of(F future) {
             return new Started(future, future);
         }
     }
 
-    /** Throws what is wrong with the call where that is known at once. */
+    /** Throws if it is known at once that the call is invalid. */
     Started start(Call call) {
         switch (call.op()) {
             case "setClock", "refund":

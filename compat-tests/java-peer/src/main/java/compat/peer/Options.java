@@ -2,7 +2,7 @@ package compat.peer;
 
 import java.net.URI;
 
-/** The command line: which server, and what stands before every name. */
+/** The command line: the server, and the prefix of every name. */
 record Options(URI redis, String keyPrefix) {
     static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host:port[/db] [--key-prefix PREFIX]";
 
@@ -29,14 +29,14 @@ record Options(URI redis, String keyPrefix) {
         return redis.getScheme() + "://" + redis.getHost() + ":" + redis.getPort();
     }
 
-    /** Null where the address names none. */
+    /** Null if the address names none. */
     String user() {
         String info = redis.getUserInfo();
         int colon = info == null ? -1 : info.indexOf(':');
         return colon > 0 ? info.substring(0, colon) : null;
     }
 
-    /** Null where the address has none. */
+    /** Null if the address has none. */
     String password() {
         String info = redis.getUserInfo();
         return info == null ? null : info.substring(info.indexOf(':') + 1);

@@ -9,8 +9,8 @@ import org.redisson.api.RRateLimiterAsync;
 import org.redisson.api.RateType;
 
 /**
- * The calls that came or changed over the releases: intervals as a number with
- * a unit at first, as a duration with a keep-alive since 3.38, as one object
+ * The calls that were added or changed over the releases: intervals as a number
+ * with a unit at first, as a duration with a keep-alive since 3.38, as one object
  * since 4.4; {@code release} since 3.52.
  */
 final class RateCalls {

@@ -8,7 +8,7 @@ final class Releases {
     private Releases() {
     }
 
-    /** A call that the Redisson at hand lacks. */
+    /** A call that this release of Redisson lacks. */
     static final class NotInThisRelease extends RuntimeException {
         private static final long serialVersionUID = 1;
 
@@ -17,7 +17,7 @@ final class Releases {
         }
     }
 
-    /** The first of these types that there is, or null. */
+    /** The first of these types that exists, or null. */
     static Class<?> type(String... names) {
         for (String name : names) {
             try {

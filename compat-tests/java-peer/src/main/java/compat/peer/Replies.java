@@ -15,8 +15,8 @@ import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 
 /**
- * Writes lines to standard output from a thread of its own, so that a reader
- * that is slow never holds up a thread of Redisson's.
+ * Writes lines to standard output from a thread of its own, so that a slow
+ * reader never blocks a thread of Redisson's.
  */
 final class Replies {
     private static final Gson GSON = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
@@ -51,7 +51,7 @@ final class Replies {
         lines.add(GSON.toJson(line) + "\n");
     }
 
-    /** Writes what was sent so far and ends. */
+    /** Writes everything that was sent so far, and ends. */
     void close() throws InterruptedException {
         lines.add(END);
         writer.join();

@@ -4,7 +4,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonNull;
 import com.google.gson.JsonPrimitive;
 
-/** What Redisson answered, as the protocol writes it. */
+/** Redisson's answers in the form of the protocol. */
 final class Results {
     private Results() {
     }

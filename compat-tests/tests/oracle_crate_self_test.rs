@@ -1,5 +1,5 @@
-//! The list of divergences excuses what the crate does, and nothing beside it:
-//! each flaw is found.
+//! Self tests of the list of divergences: it excuses what the crate does and
+//! nothing else, so that each of these flaws is found.
 
 use compat_tests::oracle::campaign::NEWEST;
 use compat_tests::oracle::divergence::of_this_crate;
@@ -14,11 +14,11 @@ use compat_tests::server::Server;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-/// What is wrong with a subject.
+/// A flaw of a subject.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flaw {
     None,
-    /// The edge of the window is a millisecond early.
+    /// Entries expire a millisecond early.
     Edge,
     /// Waits are a millisecond too long.
     Wait,
@@ -26,11 +26,11 @@ enum Flaw {
     Release,
     /// One permit too few is available.
     Available,
-    /// The state is dropped where it should be kept.
+    /// The usage is reset although it should be kept.
     Kept,
-    /// Half of a rename: the hash goes, the value and the log stay away.
+    /// Half of a rename: the hash is renamed, value and log are not.
     Renamed,
-    /// A cleared expiry is a near one.
+    /// Clearing the expiry sets a short one.
     Cleared,
 }
 

@@ -1,11 +1,11 @@
-//! The runners find what is wrong: each is given a subject with a flaw.
+//! Self tests of the oracle: each runner gets a subject with a flaw, and must find it.
 
 use compat_tests::oracle::campaign::NEWEST;
 use compat_tests::oracle::damage::{Damage, Trial};
 use compat_tests::oracle::divergence;
 use compat_tests::oracle::healing::{self, Harm};
 use compat_tests::oracle::lockstep::{self, Rules, Side};
-use compat_tests::oracle::mixed::{self, Crew};
+use compat_tests::oracle::mixed::{self, Participants};
 use compat_tests::oracle::ops::{Mode, Op, Outcome, Rate, Shape};
 use compat_tests::oracle::program::{Profile, Program};
 use compat_tests::oracle::replay::Oracle;
@@ -15,7 +15,7 @@ use compat_tests::server::Server;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-/// Takes the edge of the window for a millisecond later than it is.
+/// Acquires as if it were a millisecond later.
 #[derive(Clone)]
 struct Hasty(Oracle);
 
@@ -37,7 +37,7 @@ impl Subject for Hasty {
     }
 }
 
-/// Answers every acquire the same, without a look.
+/// Gives every acquire the same answer.
 struct Always(Oracle, Outcome);
 
 impl Subject for Always {
@@ -64,7 +64,7 @@ fn programs(profile: Profile) -> Vec<Program> {
 }
 
 #[tokio::test]
-async fn lockstep_finds_a_wrong_edge() {
+async fn lockstep_detects_a_wrong_cutoff() {
     let server = Server::start().await;
     let clients = client_ids(3);
     let first = Oracle::on(&server, 0, NEWEST, &clients).await;
@@ -80,14 +80,15 @@ async fn lockstep_finds_a_wrong_edge() {
 }
 
 #[tokio::test]
-async fn the_judge_finds_a_wrong_edge() {
+async fn the_checker_detects_a_wrong_cutoff() {
     let server = Server::start().await;
     let clients = client_ids(3);
     let side = Oracle::on(&server, 0, NEWEST, &clients).await;
-    let crew = Crew { first: vec![side.subject.clone()], second: vec![Hasty(side.subject)] };
+    let participants =
+        Participants { first: vec![side.subject.clone()], second: vec![Hasty(side.subject)] };
     let mut over_issues = 0;
     for program in programs(Profile::sound()[0]) {
-        let run = mixed::run(&program, &clients, &crew, &side.site).await;
+        let run = mixed::run(&program, &clients, &participants, &side.site).await;
         over_issues += usize::from(run.is_err_and(|e| e.contains("over-issue")));
     }
     assert!(over_issues > 0);

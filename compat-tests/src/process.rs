@@ -7,9 +7,9 @@ use std::thread;
 
 type Job = (Command, Sender<std::io::Result<Child>>);
 
-/// The kernel ends a child when the *thread* that started it ends. Tests come
-/// and go on threads of their own, so one thread, which lives as long as the
-/// process, starts them all.
+/// The kernel ends a child when the *thread* that started it ends. Each test
+/// runs on a short-lived thread of its own; so one thread that lives as long as
+/// the process starts all children.
 static STARTER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
     let (jobs, inbox) = channel::<Job>();
     thread::Builder::new()
@@ -23,23 +23,23 @@ static STARTER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
     Mutex::new(jobs)
 });
 
-/// A command for `program` that the kernel kills when this process ends,
-/// however it ends. To be started by [`spawn`].
+/// A command for `program` that the kernel kills when this process ends, in
+/// whatever way. Start it with [`spawn`].
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", program]);
     command
 }
 
-/// Starts a command made by [`command`]. The child's id is the program's own:
-/// `setpriv` becomes it.
+/// Starts a command made by [`command`]. The id of the child is that of the
+/// program, because `setpriv` executes it in its own place.
 pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
     let (reply, answer) = channel();
-    STARTER.lock().expect("the starter's lock").send((command, reply)).expect("the starter lives");
+    STARTER.lock().expect("the starter's lock").send((command, reply)).expect("the starter runs");
     answer.recv().expect("the starter answers")
 }
 
-/// Sends a signal, such as `STOP`, to a process this one started.
+/// Sends a signal, such as `STOP`, to a process that this one started.
 pub(crate) fn signal(child: &Child, name: &str) {
     let done = Command::new("sh")
         .args(["-c", &format!("kill -{name} {}", child.id())])
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_outlives_the_thread_that_asked_for_it() {
+    fn a_child_outlives_the_thread_that_started_it() {
         let mut child = thread::spawn(|| {
             let mut sleep = command("sleep");
             sleep.arg("60");

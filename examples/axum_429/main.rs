@@ -1,12 +1,12 @@
-//! An HTTP service that answers 429 with `Retry-After` where the budget of a caller is spent.
+//! An HTTP service that answers 429 with `Retry-After` once a caller has used up its limit.
 //!
 //!     cargo run --example axum_429
 //!     for i in 1 2 3 4 5 6 7; do curl -i -H 'x-api-key: me' 127.0.0.1:3000; done
 //!
-//! Every API key has a limiter of its own, which needs no set-up: it carries its rate, the first
-//! request creates it, and it is gone when it has not been asked for a minute. With `REDIS_URL`
-//! set all instances of this service, and those in Java, share the limiters; without it they live
-//! in this process. `PORT` says where to listen.
+//! Every API key has a limiter of its own, which needs no set-up: the handle carries the rate, the
+//! first request creates the limiter, and it is removed after a minute without requests. With
+//! `REDIS_URL` set, all instances of this service, and Java services too, share the limiters;
+//! without it they live in this process. `PORT` sets the port.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the middleware needs: the limiters' client, and the rate that each of them begins with.
+/// What the middleware needs: the client, and the rate with which each limiter is created.
 #[derive(Clone)]
 struct Limits {
     client: Client,
     rate: Rate,
 }
 
-/// The routes, behind five requests in ten seconds for each API key.
+/// The routes, limited to five requests in ten seconds for each API key.
 fn router(client: Client) -> Result<Router, Error> {
     let rate =
         Rate::overall(5, Duration::from_secs(10))?.with_keep_alive(Duration::from_secs(60))?;
@@ -48,7 +48,7 @@ fn router(client: Client) -> Result<Router, Error> {
         .layer(from_fn_with_state(Limits { client, rate }, limit)))
 }
 
-/// Lets a request through where its key has a permit left.
+/// Lets a request through if its key has a permit left.
 async fn limit(State(limits): State<Limits>, request: Request, next: Next) -> Response {
     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
     match limits.decide(key.unwrap_or("anonymous")).await {
@@ -61,8 +61,8 @@ async fn limit(State(limits): State<Limits>, request: Request, next: Next) -> Re
             headers.insert("retry-after", denial.retry_after_secs().into());
             (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests.\n").into_response()
         }
-        // The server of the limiters is away. Whether to let requests through meanwhile is for the
-        // service to say; this one does not.
+        // Redis is unreachable. Whether requests pass in the meantime is the service's own
+        // decision; this one turns them away.
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }
@@ -89,8 +89,8 @@ mod tests {
     use tower::ServiceExt;
 
     #[tokio::test]
-    async fn the_sixth_request_is_told_when_to_come_back() {
-        // A clock that stands still: the waits are exact.
+    async fn the_sixth_request_is_denied_with_retry_after() {
+        // The clock does not advance, so the waits are exact.
         let (clock, _) = Clock::manual(1_000_000);
         let client = Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap();
         let router = router(client).unwrap();

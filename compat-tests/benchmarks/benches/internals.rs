@@ -1,6 +1,4 @@
-//! The codec and the queue by themselves.
-//!
-//! `cargo bench --features _bench --bench internals`
+//! The codec and the queue by themselves: `cargo bench -p micro-benchmarks --bench internals`.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! Two services draw from one limiter, and the budget holds.
+//! Two services share one limiter, and the limit holds.
 //!
 //!     cargo run --example quickstart
 //!     REDIS_URL=redis://127.0.0.1:6379 cargo run --example quickstart
@@ -20,30 +20,32 @@ const RUN: Duration = Duration::from_secs(6);
 /// The chart has a line for each of these.
 const LINE: Duration = Duration::from_millis(250);
 
-/// No time of this length may see more than the rate. It is a little shorter than the interval,
-/// as grants are dated in whole milliseconds, by the clock of whoever asks.
+/// What counts as a second here. It is 20 ms shorter than the interval, because a grant is dated in
+/// whole milliseconds, by the clock of the client that asked, before its call travels to the
+/// server. Two grants that are dated an interval apart can be answered a little less than an
+/// interval apart.
 const WINDOW: Duration = Duration::from_millis(980);
 
-/// What a service does: it asks for `permits`, waits for them so long, rests, and asks again.
+/// What a service does in a loop: ask for `permits`, wait for them up to the timeout, and pause.
 struct Service {
     name: &'static str,
     color: &'static str,
     permits: u64,
     timeout_ms: u64,
-    rest_ms: u64,
+    pause_ms: u64,
 }
 
 const SERVICES: [Service; 2] = [
-    Service { name: "shop", color: "\x1b[36m", permits: 1, timeout_ms: 0, rest_ms: 50 },
-    Service { name: "mail", color: "\x1b[33m", permits: 3, timeout_ms: 400, rest_ms: 120 },
+    Service { name: "shop", color: "\x1b[36m", permits: 1, timeout_ms: 0, pause_ms: 50 },
+    Service { name: "mail", color: "\x1b[33m", permits: 3, timeout_ms: 400, pause_ms: 120 },
 ];
 
-/// One call of a service. It was decided at some time between `asked` and `answered`.
+/// One call of a service, decided at some time between `asked` and `answered`.
 struct Call {
     service: usize,
     asked: Instant,
     answered: Instant,
-    /// `Err`: denied, and after so long it could have been granted.
+    /// The permits that were granted, or the wait that the denial gave.
     granted: Result<u64, Duration>,
 }
 
@@ -61,11 +63,11 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Answers whether the budget held.
+/// Returns whether the limit held.
 async fn run() -> Result<bool, Error> {
     let clients = clients().await?;
     let name = format!("quickstart:{}", clients[0].id());
-    // A limiter that carries its rate needs no set-up: whoever comes first creates it.
+    // A handle that carries its rate needs no set-up: the first acquire creates the limiter.
     let rate = Rate::overall(PERMITS, INTERVAL)?;
     let shop = clients[0].limiter(&name)?.with_rate(rate);
     let mail = clients[1].limiter(&name)?.with_rate(rate);
@@ -73,8 +75,8 @@ async fn run() -> Result<bool, Error> {
     println!("One limiter, {PERMITS} permits a second, and two services that want more than that:");
     println!("  shop (s) asks for 1 at a time and does not wait;");
     println!("  mail (m) asks for 3 at a time and waits up to 400 ms.");
-    println!("A letter is a permit granted in the last second, a dot one that is left. Denials");
-    println!("come with the time after which the last one of them could be granted.\n");
+    println!("A letter is a permit granted in the last second, a dot one that is still free. The");
+    println!("time in brackets is the wait that the latest denial gave.\n");
 
     let calls = Calls::default();
     let start = Instant::now();
@@ -92,7 +94,7 @@ async fn run() -> Result<bool, Error> {
     Ok(sum_up(&calls.lock().unwrap(), elapsed))
 }
 
-/// A client for each service: of a server, or of a store in this process that they share.
+/// A client for each service, of one server or of one store in this process.
 async fn clients() -> Result<[Client; 2], Error> {
     if let Ok(url) = std::env::var("REDIS_URL") {
         return Ok([Client::connect(&url).await?, Client::connect(&url).await?]);
@@ -101,9 +103,9 @@ async fn clients() -> Result<[Client; 2], Error> {
     Ok([Client::builder().in_process(&store)?, Client::builder().in_process(&store)?])
 }
 
-/// One service at work.
+/// Runs one service.
 async fn serve(service: usize, limiter: &RateLimiter, calls: &Calls) -> Result<(), Error> {
-    let Service { permits, timeout_ms, rest_ms, .. } = SERVICES[service];
+    let Service { permits, timeout_ms, pause_ms, .. } = SERVICES[service];
     let timeout = Duration::from_millis(timeout_ms);
     let end = Instant::now() + RUN;
     while Instant::now() < end {
@@ -114,12 +116,12 @@ async fn serve(service: usize, limiter: &RateLimiter, calls: &Calls) -> Result<(
         };
         let answered = Instant::now();
         calls.lock().unwrap().push(Call { service, asked, answered, granted });
-        tokio::time::sleep(Duration::from_millis(rest_ms)).await;
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
     }
     Ok(())
 }
 
-/// Draws the chart. A terminal sees its last line grow.
+/// Draws the chart. On a terminal its last line is updated in place.
 async fn watch(start: Instant, calls: &Calls) {
     let live = stdout().is_terminal();
     let mut begins = start;
@@ -141,7 +143,7 @@ async fn watch(start: Instant, calls: &Calls) {
     println!();
 }
 
-/// The chart's line of the time that began at `begins`.
+/// The line of the chart for the period that began at `begins`.
 fn line(start: Instant, begins: Instant, calls: &[Call], color: bool) -> String {
     let now = Instant::now();
     let (mut bar, mut used, mut denied) = (String::new(), 0, String::new());
@@ -163,7 +165,7 @@ fn line(start: Instant, begins: Instant, calls: &[Call], color: bool) -> String 
     format!("{time:5.2} s  {bar}{left}  {used:2} of {PERMITS}{denied}")
 }
 
-/// Says in words what happened, and whether the budget held.
+/// Prints a summary and the verdict; returns whether the limit held.
 fn sum_up(calls: &[Call], elapsed: Duration) -> bool {
     println!("In {elapsed:.1?}");
     let mut total = 0;
@@ -173,21 +175,21 @@ fn sum_up(calls: &[Call], elapsed: Duration) -> bool {
         let waits: Vec<_> = own().filter_map(|call| call.granted.err()).collect();
         let longest = waits.iter().max().copied().unwrap_or_default();
         let denials = waits.len();
-        print!("  {name} was granted {granted} permits, and denied {denials} times ");
-        println!("with a wait of {longest:?} at most;");
+        print!("  {name} was granted {granted} permits and denied {denials} times, ");
+        println!("with waits of up to {longest:?};");
         total += granted;
     }
     let most = PERMITS + (PERMITS as f64 * elapsed.div_duration_f64(INTERVAL)) as u64;
     let busiest = busiest(calls);
-    println!("  together {total} permits, where the rate allows at most {most};");
-    println!("  in the busiest second {busiest}, where it allows {PERMITS}.");
+    println!("  together they got {total} permits, and the rate allows {most} in this time;");
+    println!("  in the busiest second they got {busiest}, and the rate allows {PERMITS}.");
     let held = total <= most && busiest <= PERMITS;
-    println!("{}", if held { "The budget held." } else { "THE BUDGET WAS EXCEEDED." });
+    println!("{}", if held { "The limit held." } else { "THE LIMIT DID NOT HOLD." });
     held
 }
 
-/// The most permits whose calls began and ended within one window: they were certainly granted in
-/// it, however long a call took on its way.
+/// The most permits whose calls began and ended within one window: all of them were certainly
+/// granted in it, however long a call took.
 fn busiest(calls: &[Call]) -> u64 {
     let within = |first: &Call| {
         let calls = calls.iter().filter(|call| call.asked >= first.asked);

@@ -1,9 +1,9 @@
-//! Judges grants and refusals in virtual time, from nothing but the grants.
+//! Checks grants and denials in virtual time, from the grants alone.
 //!
-//! At a rate R and an interval I a request for w permits at the time t is to
-//! be granted exactly where the permits granted in (t - I, t] and w together
-//! are at most R. A grant stamped later than t counts too; one that somebody
-//! with a faster clock has seen expire does not come back.
+//! At a rate R and an interval I, a request for w permits at the time t must be
+//! granted if and only if the permits granted in (t - I, t], plus w, are at
+//! most R. A grant dated later than t counts as well; a grant that a client
+//! with a faster clock has dropped as expired no longer counts for anybody.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use super::state::State;
 use super::subject::Call;
 use crate::keys::Keys;
 
-/// Those who draw from one budget: a limiter, and the client in PER_CLIENT.
+/// What has a budget: a limiter, or in PER_CLIENT a limiter and a client.
 type Scope = (String, Option<usize>);
 
 /// The grants of all limiters.
 #[derive(Debug, Default)]
-pub struct Judge {
+pub struct Checker {
     grants: HashMap<Scope, Vec<(u64, i64)>>,
 }
 
@@ -29,14 +29,14 @@ struct InForce {
     per_client: bool,
 }
 
-impl Judge {
-    /// Takes note of a call, and judges it where there is something to judge.
-    /// `before` and `after` are the states around it.
+impl Checker {
+    /// Records a call, and checks its answer and the state that it left.
+    /// `before` and `after` are the states around the call.
     ///
     /// # Errors
     ///
     /// What is wrong with the answer, or with the state.
-    pub fn judge(
+    pub fn check(
         &mut self,
         call: Call<'_>,
         clients: &[String],
@@ -50,7 +50,7 @@ impl Judge {
             }
             (Op::AvailablePermits, Some(rate)) => {
                 let left = rate.rate - self.used(call, rate);
-                // After the rate was lowered Redisson answers less than nothing.
+                // After the rate was lowered Redisson returns a negative number.
                 if ![left, left.max(0)].map(Outcome::Count).contains(outcome) {
                     return Err(format!("{left} permits are left, not {outcome:?}"));
                 }
@@ -65,7 +65,7 @@ impl Judge {
                 return Err(format!("{:?} failed: {outcome:?}", call.op));
             }
             (Op::Release(permits), Some(rate)) => self.release(call, rate, *permits),
-            // A time that is past removes the keys at once.
+            // An expiry in the past removes the keys at once.
             (
                 Op::SetRate(_)
                 | Op::SetRateArgs(..)
@@ -79,7 +79,7 @@ impl Judge {
         self.balanced(call, clients, after)
     }
 
-    /// Keys have expired: the budgets without any keys start afresh.
+    /// Keys have expired: forgets the grants of budgets that have no keys left.
     pub fn removed(&mut self, clients: &[String], state: &State) {
         self.grants.retain(|(name, client), _| {
             let keys = Keys::new(name.as_str());
@@ -121,7 +121,7 @@ impl Judge {
         }
     }
 
-    /// Permits are given back: those that were granted first.
+    /// Takes the released permits out of the grants, oldest first.
     fn release(&mut self, call: Call<'_>, rate: InForce, permits: i64) {
         self.used(call, rate);
         let mut left = permits;
@@ -132,14 +132,14 @@ impl Judge {
         }
     }
 
-    /// The permits in use; what has expired is forgotten for good.
+    /// The permits in use. Expired grants are dropped for good.
     fn used(&mut self, call: Call<'_>, rate: InForce) -> i64 {
         let grants = self.grants.entry(scope(call, rate)).or_default();
         grants.retain(|(at, _)| at + rate.interval > call.now);
         grants.iter().map(|(_, permits)| permits).sum()
     }
 
-    /// What is written must add up: the value and the log are the rate.
+    /// Value and log must add up to the rate.
     fn balanced(&self, call: Call<'_>, clients: &[String], after: &State) -> Result<(), String> {
         let budget = after.budget(call.name, &clients[call.client]);
         match (in_force(after, call.name), budget.value) {
@@ -180,29 +180,34 @@ mod tests {
         State([("api".to_owned(), Key { content, ttl: None })].into())
     }
 
-    fn acquire(judge: &mut Judge, now: u64, permits: i64, outcome: Outcome) -> Result<(), String> {
+    fn acquire(
+        checker: &mut Checker,
+        now: u64,
+        permits: i64,
+        outcome: Outcome,
+    ) -> Result<(), String> {
         let op = Op::TryAcquire(permits);
         let (client, name) = (0, "api");
         let call = Call { client, name, op: &op, now };
         let state = limiter(5);
-        judge.judge(call, &["id".into()], (&state, &state), &outcome)
+        checker.check(call, &["id".into()], (&state, &state), &outcome)
     }
 
     #[test]
-    fn the_edge_of_the_window_is_outside() {
-        let mut judge = Judge::default();
-        acquire(&mut judge, 5_000, 3, Outcome::Granted).unwrap();
-        acquire(&mut judge, 5_999, 3, Outcome::Denied(1)).unwrap();
-        acquire(&mut judge, 6_000, 5, Outcome::Granted).unwrap();
+    fn a_grant_expires_exactly_one_interval_later() {
+        let mut checker = Checker::default();
+        acquire(&mut checker, 5_000, 3, Outcome::Granted).unwrap();
+        acquire(&mut checker, 5_999, 3, Outcome::Denied(1)).unwrap();
+        acquire(&mut checker, 6_000, 5, Outcome::Granted).unwrap();
     }
 
     #[test]
-    fn over_issue_and_lost_permits_are_seen() {
-        let mut judge = Judge::default();
-        acquire(&mut judge, 5_000, 3, Outcome::Granted).unwrap();
-        let over = acquire(&mut judge, 5_999, 3, Outcome::Granted).unwrap_err();
+    fn over_issue_and_lost_permits_are_detected() {
+        let mut checker = Checker::default();
+        acquire(&mut checker, 5_000, 3, Outcome::Granted).unwrap();
+        let over = acquire(&mut checker, 5_999, 3, Outcome::Granted).unwrap_err();
         assert!(over.contains("over-issue: 3 + 3 of 5"), "{over}");
-        let lost = acquire(&mut judge, 5_999, 2, Outcome::Denied(1)).unwrap_err();
+        let lost = acquire(&mut checker, 5_999, 2, Outcome::Denied(1)).unwrap_err();
         assert!(lost.contains("lost permits"), "{lost}");
     }
 }

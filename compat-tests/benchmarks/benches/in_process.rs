@@ -1,4 +1,5 @@
-//! The whole path of a call but for the server: an in-process store in its place.
+//! The whole path of a call, with an in-process store in place of the server:
+//! `cargo bench -p micro-benchmarks --bench in_process`.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,7 +15,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().expect("a runtime")
 }
 
-/// A limiter of its own with this rate.
+/// A new limiter with this rate.
 fn limiter(runtime: &Runtime, rate: Rate) -> RateLimiter {
     let client = Client::builder().in_process(&InProcessStore::new()).expect("valid options");
     let limiter = client.limiter("bench").expect("a name");
@@ -22,7 +23,8 @@ fn limiter(runtime: &Runtime, rate: Rate) -> RateLimiter {
     limiter
 }
 
-/// The log must not grow with the time that is measured: entries live for a tenth of a second.
+/// Enough permits for any run. Entries live for a tenth of a second: with a longer interval the log
+/// would grow with the time that is measured.
 fn plenty() -> Rate {
     Rate::overall(1 << 40, Duration::from_millis(100)).expect("a valid rate")
 }
@@ -57,7 +59,7 @@ fn alone(c: &mut Criterion) {
         b.iter_batched(
             || {
                 let decision = runtime.block_on(refunding.try_acquire_now(1));
-                decision.expect("a decision").granted().expect("there is plenty")
+                decision.expect("a decision").granted().expect("granted")
             },
             |mut grant| runtime.block_on(grant.refund_all()).expect("a refund"),
             BatchSize::PerIteration,
