@@ -48,7 +48,16 @@ impl Clock {
         Clock(Source::Runtime { epoch: system_time(), origin: Instant::now() })
     }
 
-    /// A clock that stands where it is set, for tests; the handle sets it.
+    /// A clock that shows the time it was set to, for tests, and the handle that sets it.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::Clock;
+    ///
+    /// let (clock, clock_handle) = Clock::manual(0);
+    /// clock_handle.advance(60_000);
+    /// assert_eq!(clock_handle.now(), 60_000);
+    /// # let _ = clock;
+    /// ```
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
         let now = Arc::new(AtomicI64::new(epoch_ms));
         (Clock(Source::Manual(now.clone())), ManualClock(now))
@@ -106,8 +115,8 @@ pub struct ManualClock(Arc<AtomicI64>);
 impl ManualClock {
     /// Sets the time, in milliseconds since the Unix epoch. It may go backwards.
     ///
-    /// Calls that wait ask again within a second of real time; to make them ask at once use
-    /// [`Client::ask_again`](crate::Client::ask_again).
+    /// Waiting calls check again within a second of real time; to make them do so at once, call
+    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters).
     pub fn set(&self, epoch_ms: i64) {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }

@@ -52,8 +52,10 @@
 //! # Features
 //!
 //! - `tls`: `rediss://` addresses, by rustls with the platform's root certificates.
+//! - `serde`: [`Rate`] and [`Mode`] are read and written as text, as in a configuration file:
+//!   `"100/s"`, `"OVERALL"`.
 
-#[cfg(feature = "bench")]
+#[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
 mod client;
@@ -72,14 +74,15 @@ pub use client::{Client, ClientBuilder, InProcessStore};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
+pub use limiter::RateLimiter;
 pub use limiter::keys::RemainingTime;
-pub use limiter::{RateLimiter, State};
+pub use limiter::rates::{Ensured, Usage};
 pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 
 /// What the keys of an in-process store hold, for this project's own tests: no part of the API.
-#[cfg(feature = "raw-store")]
+#[cfg(feature = "_raw-store")]
 #[doc(hidden)]
 pub mod raw_store {
     pub use crate::store::memory::raw::{Content, Key, Snapshot};

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use redisson_rate_limiter::{
     Client, Clock, Decision, Error, ExpireCondition, InProcessStore, ManualClock, RateLimiter,
-    RemainingTime, State,
+    RemainingTime, Usage,
 };
 
 use super::database::Database;
@@ -188,8 +188,8 @@ fn of(rate: &Rate) -> Result<redisson_rate_limiter::Rate, Error> {
     rate.keep_alive_ms.map_or(Ok(plain), |keep_alive| plain.with_keep_alive(ms(keep_alive)))
 }
 
-fn state(keep: bool) -> State {
-    if keep { State::Keep } else { State::Reset }
+fn state(keep: bool) -> Usage {
+    if keep { Usage::Keep } else { Usage::Reset }
 }
 
 /// The rate as Redisson's hash has it.

@@ -44,7 +44,7 @@ async fn what_others_change_is_noticed_within_the_bound() {
     let (limiter, _all) = exhausted(&world, 200).await;
     let _ = denial(&limiter, 1).await;
     let other = world.client().limiter("api").unwrap();
-    assert!(other.update_rate(rate(200), crate::State::Keep).await.unwrap());
+    assert!(other.update_rate(rate(200), crate::Usage::Keep).await.unwrap());
     sleep(ms(199)).await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Memory);
     sleep(ms(1)).await;
@@ -62,7 +62,7 @@ async fn what_this_client_does_is_noticed_at_once() {
     assert_eq!(limiter.release(1).await.unwrap(), 1);
     let _ = grant(&limiter, 1).await;
     let _ = denial(&limiter, 1).await;
-    assert!(limiter.update_rate(rate(101), crate::State::Keep).await.unwrap());
+    assert!(limiter.update_rate(rate(101), crate::Usage::Keep).await.unwrap());
     let _ = grant(&limiter, 1).await;
     let _ = denial(&limiter, 1).await;
     assert!(limiter.delete().await.unwrap());

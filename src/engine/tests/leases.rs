@@ -184,7 +184,7 @@ async fn closing_gives_back() {
 async fn a_rate_set_here_ends_the_lease() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
-    assert!(limiter.update_rate(rate(5), crate::State::Keep).await.unwrap());
+    assert!(limiter.update_rate(rate(5), crate::Usage::Keep).await.unwrap());
     settle().await;
     assert_eq!(world.store.out(), 3);
     let _ = grant(&limiter, 2).await;
@@ -196,7 +196,7 @@ async fn a_rate_set_elsewhere_ends_it_once_seen() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     let other = world.client().limiter("api").unwrap();
-    assert!(other.update_rate(rate(30), crate::State::Keep).await.unwrap());
+    assert!(other.update_rate(rate(30), crate::Usage::Keep).await.unwrap());
     let _ = grant(&limiter, 1).await;
     let _ = denial(&limiter, 21).await;
     settle().await;
@@ -223,7 +223,7 @@ async fn a_clock_set_forward_ends_the_hold() {
     let world = World::of(clock);
     let (limiter, _first) = leased(&world).await;
     manual.advance(199);
-    limiter.client().ask_again();
+    limiter.client().recheck_waiters();
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
     sleep(ms(1)).await;
     settle().await;
@@ -232,7 +232,7 @@ async fn a_clock_set_forward_ends_the_hold() {
     let _ = grant(&limiter, 1).await;
     let _ = grant(&limiter, 1).await;
     manual.advance(-10_000);
-    limiter.client().ask_again();
+    limiter.client().recheck_waiters();
     for _ in 0..4 {
         assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
         sleep(ms(50)).await;

@@ -143,7 +143,7 @@ async fn run(acts: Vec<Act>, holds: [u64; 3], sizes: [u32; 3]) {
                     old.clone_from(&books.rates);
                     books.rates.push((now, permits));
                 }
-                if !limiters[client].update_rate(rate(permits), crate::State::Keep).await.unwrap() {
+                if !limiters[client].update_rate(rate(permits), crate::Usage::Keep).await.unwrap() {
                     books.lock().unwrap().rates = old;
                 }
             }

@@ -272,6 +272,15 @@ pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+/// The answer to a PING: of a client that has logged in, or need not. One that is not permitted to
+/// send a PING has logged in.
+pub(super) fn authenticated(value: Value) -> Result<(), Error> {
+    match value {
+        Value::ServerError(error) if error.code() == "NOPERM" => Ok(()),
+        value => accepted(value).map(drop),
+    }
+}
+
 /// A reply that is no error.
 pub(super) fn accepted(value: Value) -> Result<Value, Error> {
     value.extract_error().map_err(|error| error_of(error, true))

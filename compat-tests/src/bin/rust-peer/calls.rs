@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures::future::{AbortHandle, Abortable};
 use redisson_rate_limiter::{
-    Client, Decision, Grant, ManualClock, Mode, RateLimiter, RemainingTime, State,
+    Client, Decision, Grant, ManualClock, Mode, RateLimiter, RemainingTime, Usage,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
@@ -98,7 +98,7 @@ impl Inner {
         } else {
             self.clock.follow_system();
         }
-        self.client.ask_again();
+        self.client.recheck_waiters();
         Ok(Value::Null)
     }
 
@@ -189,8 +189,8 @@ impl Inner {
     }
 }
 
-fn state(line: &Line) -> Result<State, Failure> {
-    Ok(if line.flag("keepState")? { State::Keep } else { State::Reset })
+fn state(line: &Line) -> Result<Usage, Failure> {
+    Ok(if line.flag("keepState")? { Usage::Keep } else { Usage::Reset })
 }
 
 async fn config(limiter: &RateLimiter) -> Answer {
