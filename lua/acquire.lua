@@ -25,8 +25,7 @@
 --        {left, now, count, other count, ms}: granted, then the others refused with this wait
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided
---        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
-local DROP_LIMIT, EXACT_WAITS = 2000, 16
+--        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 
 local audit, hold, earlier, dates = false, 0, 'n', {}
 if (ARGV[7] or '') ~= '' then
@@ -48,7 +47,7 @@ if not fields[3] and (ARGV[8] or '') ~= '' then
     fields[#creation] = fields[#creation] or word
   end
 end
-local problem = read_state()
+local problem = read_config()
 if problem then
   return problem
 end
@@ -147,8 +146,8 @@ do
     end
   end
 end
-local again = own[1] and (earlier == 'd' or earlier == 's')
-if own[1] and not again then
+local is_repeat = own[1] and (earlier == 'd' or earlier == 's')
+if own[1] and not is_repeat then
   -- This very attempt came twice, or its own retry came first: the answer is the one that was
   -- given, out of what is there.
   local rest = 0
@@ -186,7 +185,7 @@ end
 -- What was granted before is granted now: it is moved before all else is read, and back where a
 -- foreign entry forbids to write.
 local moved = {}
-for i = 1, again and #own or 0 do
+for i = 1, is_repeat and #own or 0 do
   moved[i] = own[i]
 end
 local function fail()
@@ -214,20 +213,19 @@ if exact == nil then
 end
 local changed = credit > 0 or value ~= value_before
 local left = count - dropped
-if not exact and (left == 0 or audit or demand > value and left <= SHORT_LOG) then
-  local settled = value
-  if not heal() then
-    return fail()
-  end
-  changed = changed or value ~= settled
-  debt = math.min(debt, MOST_DEBT)
+local deficit = find_deficit(exact, demand > value, audit)
+if not deficit then
+  return fail()
 end
+local settled = value
+heal(deficit)
+changed = changed or value ~= settled
 
 -- Entries of this call's id, or of debts derived from it, that hold `total` permits.
 local function entries_of(total, mask)
   local list, k = {}, 0
   while total > 0 do
-    local part = math.min(total, MAX_ENTRY)
+    local part = math.min(total, MAX_ENTRY_PERMITS)
     list[k + 1] = struct.pack('<Bc0I2I4', 16, id, bit.bxor(tail, mask + k), part)
     total, k = total - part, k + 1
   end
@@ -238,7 +236,7 @@ local debts = entries_of(debt, 32768)
 -- What an earlier attempt left is what there is to grant again, and no more.
 local budget, others = value, 0
 local is_own = {}
-if again then
+if is_repeat then
   local gone = {}
   for i = 1, trimmed do
     gone[members[i]] = true
@@ -260,7 +258,7 @@ granted_score = date
 
 -- The entries to wait for, where they are not simply those in the log.
 local function look()
-  local is_debt, again_debts = {}, 0
+  local is_debt, known_debts = {}, 0
   for i = 1, #debts do
     is_debt[debts[i]] = true
   end
@@ -270,7 +268,7 @@ local function look()
   for i = trimmed + 1, math.min(#members, reach) do
     if is_debt[members[i]] then
       -- The same debt of an earlier attempt: it is moved, not added.
-      again_debts = again_debts + 1
+      known_debts = known_debts + 1
     elseif not is_own[members[i]] then
       list[#list + 1] = {tonumber(call('ZSCORE', log_key, members[i])), permits[i], members[i]}
     end
@@ -281,7 +279,7 @@ local function look()
   table.sort(list, function(a, b)
     return a[1] < b[1] or a[1] == b[1] and a[3] < b[3]
   end)
-  view = {permits = {}, all = left - trimmed - #own + #debts - again_debts}
+  view = {permits = {}, all = left - trimmed - #own + #debts - known_debts}
   for i = 1, #list do
     scores[i], view.permits[i] = list[i][1], list[i][2]
   end
@@ -314,7 +312,7 @@ for i = 1, runs do
     if not bounded then
       local lacking = queued + p - budget - others
       if not known_ms[lacking] then
-        if not view and (debts[1] or again) then
+        if not view and (debts[1] or is_repeat) then
           look()
         end
         known_ms[lacking], known_more[lacking] = wait_for(lacking)
@@ -343,7 +341,7 @@ write_trimmed()
 for i = 1, #debts do
   call('ZADD', log_key, int(now), debts[i])
 end
-if again then
+if is_repeat then
   -- What is not granted again goes back, out of the last part first.
   value = value + budget
   table.sort(own, function(a, b)

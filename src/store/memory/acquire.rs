@@ -7,13 +7,13 @@ use crate::error::Error;
 use crate::rate::Mode;
 use crate::store::memory::config::{self, Config};
 use crate::store::memory::decide::{self, Budget, decide};
+use crate::store::memory::heal::{find_deficit, heal, parts};
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::lifetime::refresh;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
 use crate::store::memory::log::{Log, Part};
-use crate::store::memory::rules::{
-    Dropped, Rest, Value, drop_expired, edge, is_another, mend, parts, phase_1, phase_2, readable,
-};
-use crate::store::memory::walk::Walk;
+use crate::store::memory::settle::{Value, is_another, settle};
+use crate::store::memory::wait::WaitScan;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup};
 use crate::wire::entry::{EntryId, ID_LEN, pack};
 use crate::wire::keys::Keys;
@@ -81,7 +81,7 @@ pub(super) fn acquire(
         } else if value != Some(v) {
             space.change_number(pair.value, v);
         }
-        refresh(space, keys, &pair, config.keep_alive);
+        refresh_lifetime(space, keys, &pair, config.keep_alive);
     }
     Ok(AcquireReply {
         now: decided.overtaken.map_or(call.t, |date| date - (call.date - call.t)),
@@ -114,7 +114,7 @@ struct Attempt<'a> {
     config: &'a Config,
     t: i64,
     date: i64,
-    edge: i64,
+    cutoff: i64,
 }
 
 struct Decided {
@@ -133,12 +133,12 @@ impl<'a> Attempt<'a> {
             _ => t,
         };
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date, edge: edge(t, config) }
+        Attempt { call, config, t, date, cutoff: expiry_cutoff(t, config) }
     }
 
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Error> {
         if let Some((date, permits)) = self.granted_already(log) {
-            let outcomes = decide::again(&self.call.groups, self.config.rate, permits);
+            let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
             return Ok(Decided { overtaken: Some(date), ..unwritten });
         }
@@ -149,7 +149,7 @@ impl<'a> Attempt<'a> {
         let repeated = self.take_earlier(log);
 
         let known = value.filter(|_| !self.is_audit() && !self.is_another());
-        let dropped = drop_expired(log, self.edge, |credit| {
+        let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
         let value = self.phases(log, value, dropped, demand)?;
@@ -220,12 +220,12 @@ impl<'a> Attempt<'a> {
         dropped: Dropped,
         demand: i64,
     ) -> Result<Value, Error> {
-        let rest = Rest::of(log, self.edge);
-        rest.look_at_oldest()?;
-        let mut value = phase_1(self.config, self.call.seen, value, dropped, &rest)?;
+        let live = LiveLog::of(log, self.cutoff);
+        live.look_at_oldest()?;
+        let mut value = settle(self.config, self.call.seen, value, dropped, &live)?;
         let refuses = demand > value.v;
-        let lack = phase_2(self.config, &value, &rest, refuses, self.is_audit())?;
-        mend(log, &mut value, lack, (self.t, self.edge), self.call.id)?;
+        let deficit = find_deficit(self.config, &value, &live, refuses, self.is_audit())?;
+        heal(log, &mut value, deficit, (self.t, self.cutoff), self.call.id)?;
         Ok(value)
     }
 
@@ -249,9 +249,9 @@ impl<'a> Attempt<'a> {
         let entries = log
             .iter()
             .filter(|(_, member)| !earlier.iter().any(|part| *part.member == **member))
-            .map(|(score, member)| Ok((score, readable(score, member, self.edge)?)));
-        let walk = Walk::new(entries, self.t, self.config.interval, self.config.rate);
-        let outcomes = decide(&self.call.groups, self.config.rate, settled, &mut budget, walk)?;
+            .map(|(score, member)| Ok((score, permits_of(score, member, self.cutoff)?)));
+        let scan = WaitScan::new(entries, self.t, self.config.interval, self.config.rate);
+        let outcomes = decide(&self.call.groups, self.config.rate, settled, &mut budget, scan)?;
 
         if repeated {
             give_back(log, earlier, budget.free, self.call.id);
