@@ -1,4 +1,6 @@
 //! The requests of a call, one after the other.
+//!
+//! `lua/part/decide.lua` is its twin.
 
 use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
@@ -22,7 +24,7 @@ pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup
     vec![OutcomeGroup { count, outcome }]
 }
 
-/// The answer that was given when so many permits were granted, for requests that come again.
+/// The answer that was given when this many permits were granted, to requests that come again.
 pub(super) fn answer_as_before(
     groups: &[RequestGroup],
     rate: i64,
@@ -50,12 +52,12 @@ pub(super) fn answer_as_before(
     outcomes
 }
 
-/// Decides the requests. `settled`: no expired entry stands in the log any more; else what does
-/// not fit is left undecided.
+/// Decides the requests. `is_settled`: no expired entry is in the log any more; otherwise what
+/// does not fit is left undecided.
 pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
     groups: &[RequestGroup],
     rate: i64,
-    settled: bool,
+    is_settled: bool,
     budget: &mut Budget,
     scan: WaitScan<I>,
 ) -> Result<Vec<OutcomeGroup>, Error> {
@@ -71,7 +73,7 @@ pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
         }
         if !undecided && queue.queued == 0 {
             count -= queue.grant(permits, count);
-            undecided = count > 0 && !settled;
+            undecided = count > 0 && !is_settled;
         }
         if undecided {
             queue.answer(count, Outcome::Undecided);
@@ -87,7 +89,7 @@ struct RequestQueue<'a, I> {
     scan: WaitScan<I>,
     /// The permits of the requests that wait: they come first.
     queued: i64,
-    /// The number of waiting requests whose wait was walked for.
+    /// The number of waiting requests whose wait was scanned for.
     waiting: usize,
     last: Option<Wait>,
     outcomes: Vec<OutcomeGroup>,
@@ -103,7 +105,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
         fit
     }
 
-    /// Answers requests that do not fit, or stand behind one that waits.
+    /// Answers requests that do not fit, or come after one that waits.
     fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Error> {
         let mut left = count;
         while left > 0 {

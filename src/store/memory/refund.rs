@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::acquire::{Pair, give_back, read_value};
+use crate::store::memory::acquire::{Pair, read_value};
+use crate::store::memory::attempt::give_back;
 use crate::store::memory::config::Config;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
