@@ -97,6 +97,9 @@ pub(super) struct Flight {
     /// With the server's clock: the time seen before the first attempt that may have been granted
     /// something.
     unconfirmed_since: Option<i64>,
+    /// The client has closed while the server did not answer: there is no use in asking it to take
+    /// permits back, and they expire.
+    was_left_unanswered: bool,
     has_ended: bool,
     _busy: TaskGuard,
 }
@@ -109,6 +112,7 @@ impl Flight {
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
+            was_left_unanswered: false,
             has_ended: false,
             _busy: Tasks::begin(&engine.core),
             engine,
@@ -119,7 +123,7 @@ impl Flight {
 
     fn end(mut self, answer: Result<Answered, Error>) {
         self.has_ended = true;
-        if answer.is_err() {
+        if answer.is_err() && !self.was_left_unanswered {
             // Callers that timed out, or have gone away, hold no grant.
             self.give_back_unconfirmed();
         }
@@ -127,10 +131,6 @@ impl Flight {
     }
 
     fn give_back_unconfirmed(&mut self) {
-        // A closed client does not wait for a server that does not answer: they expire.
-        if self.engine.is_closed() {
-            return;
-        }
         let permits =
             self.plan.groups.iter().map(|group| group.permits.saturating_mul(group.count)).sum();
         let mut dates = std::mem::take(&mut self.unconfirmed);
@@ -249,6 +249,7 @@ impl Attempts for Flight {
         let end = core.now().saturating_add(micros(pause));
         loop {
             if self.engine.is_closed() {
+                self.was_left_unanswered = error.kind() == ErrorKind::Timeout;
                 return Err(closed().with_execution(error.execution()));
             }
             expire_waiters_behind(&self.engine, &self.lane);

@@ -163,7 +163,7 @@ impl Core {
                 deadline: instant_after(deadline),
                 limit,
                 repeat,
-                fails_fast: true,
+                fails_fast: || true,
                 is_unknown: false,
                 call: move |limit| call(&*store.within(limit)),
             };

@@ -183,7 +183,7 @@ impl Engine {
             deadline,
             limit: self.core.attempt,
             repeat: Repeat::Idempotent,
-            fails_fast: !in_background,
+            fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
             call: |limit| self.core.store.within(limit).refund(&self.keys, call),
         };

@@ -68,22 +68,23 @@ pub(crate) enum Repeat {
 }
 
 /// Attempts until a deadline.
-pub(crate) struct UntilDeadline<F> {
+pub(crate) struct UntilDeadline<F, G> {
     pub(crate) deadline: Instant,
     /// How long one attempt may take.
     pub(crate) limit: Duration,
     pub(crate) repeat: Repeat,
-    /// Somebody waits: attempts end as soon as the server is certain to be out of reach.
-    pub(crate) fails_fast: bool,
+    /// Whether attempts end as soon as the server is certain to be out of reach.
+    pub(crate) fails_fast: G,
     /// Some attempt may have been carried out without an answer.
     pub(crate) is_unknown: bool,
     pub(crate) call: F,
 }
 
-impl<T, F, Answer> Attempts for UntilDeadline<F>
+impl<T, F, G, Answer> Attempts for UntilDeadline<F, G>
 where
     T: Send,
     F: FnMut(Duration) -> Answer + Send,
+    G: Fn() -> bool + Send,
     Answer: Future<Output = Result<T, Error>> + Send + Unpin,
 {
     type Output = T;
@@ -111,7 +112,7 @@ where
             Repeat::Idempotent => true,
             Repeat::NotExecuted => error.execution() == Execution::NotExecuted,
         };
-        let gives_up = self.fails_fast && is_certain(&error) && pause > FIRST_PAUSE;
+        let gives_up = (self.fails_fast)() && is_certain(&error) && pause > FIRST_PAUSE;
         if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
             return Err(error);
         }

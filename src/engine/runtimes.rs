@@ -25,8 +25,6 @@ struct Known {
     callers: HashMap<RuntimeId, Watched>,
     /// The client's own thread.
     own: Option<Watched>,
-    /// The client is closed: nothing is started any more.
-    is_closed: bool,
 }
 
 struct Watched {
@@ -99,9 +97,6 @@ impl Core {
             if let Some(watched) = known.callers.get(&id) {
                 return Some(watched.runtime.clone());
             }
-            if known.is_closed {
-                return None;
-            }
             rt::require_time_driver();
             let runtime = Runtime::new(handle.clone());
             known.callers.insert(id, Watched { runtime, _client_lives: client_lives });
@@ -118,9 +113,6 @@ impl Core {
     /// The client's own thread, started when it is first needed.
     fn own_runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
         let mut known = lock(&self.runtimes.0);
-        if known.is_closed {
-            return Err(closed());
-        }
         if let Some(own) = &known.own {
             return Ok(own.runtime.clone());
         }
@@ -154,12 +146,11 @@ impl Core {
         }
     }
 
-    /// Ends what the client has in its runtimes: the tasks that watch them, connections, and the
-    /// client's own thread.
+    /// Ends what a closed client has in its runtimes: the tasks that watch them, connections, and
+    /// the client's own thread. What a grant needs to be refunded later is made anew.
     pub(super) fn leave_runtimes(&self) {
         let known = {
             let mut known = lock(&self.runtimes.0);
-            known.is_closed = true;
             (std::mem::take(&mut known.callers), known.own.take())
         };
         let (callers, own) = known;
