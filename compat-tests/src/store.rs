@@ -1,7 +1,9 @@
 //! The two stores that a client can have, for scenarios that must hold on both.
 
+use redisson_rate_limiter::raw_store::Content;
 use redisson_rate_limiter::{Client, ClientBuilder, InProcessStore, Rate, RateLimiter};
 
+use crate::keys::Keys;
 use crate::runtimes::current_thread;
 use crate::scenario;
 use crate::server::Server;
@@ -74,6 +76,25 @@ impl Store {
             client.close().await;
             result
         })
+    }
+
+    /// Lowers the value of a limiter, as if so many permits had gone missing.
+    pub fn lose(&self, name: &str, permits: i64) {
+        let key = Keys::new(name).value(None);
+        match self {
+            Store::InProcess(store) => {
+                let mut found = store.raw_snapshot().remove(&key).expect("a value");
+                let Content::Text(value) = &mut found.content else { panic!("{found:?}") };
+                *value = (value.parse::<i64>().expect("a number") - permits).to_string();
+                store.raw_put(&key, Some(found));
+            }
+            // On a thread of its own, as the caller may be in a runtime.
+            Store::Server(server) => std::thread::scope(|scope| {
+                let command = redis::cmd("DECRBY").arg(key).arg(permits).take();
+                let done = scope.spawn(|| scenario::run(server.run::<i64>(command))).join();
+                done.expect("an integer");
+            }),
+        }
     }
 
     /// The server, if it is one.
