@@ -1,6 +1,6 @@
 //! The codec and the queue by themselves.
 //!
-//! `cargo bench --features bench --bench internals`
+//! `cargo bench --features _bench --bench internals`
 
 use std::hint::black_box;
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::engine::busy_poll::{self, BusyPoll};
 use crate::engine::{Core, Engine, Tasks};
-use crate::error::{Error, Operation};
+use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::limiter::{RateLimiter, checked_deadline};
 use crate::options::LimiterOptions;
 use crate::store::Store;
@@ -84,11 +84,14 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the name is empty; [`ErrorKind::Closed`](crate::ErrorKind::Closed) where the client is
+    /// [`ErrorKind::InvalidArgument`] where the name is empty; [`ErrorKind::Closed`] where the client is
     /// closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         if name.is_empty() {
-            return Err(Error::invalid(Operation::Limiter, "an empty name".to_owned()));
+            return Err(Error::invalid(
+                Operation::Limiter,
+                "an empty name: must have at least one character",
+            ));
         }
         if self.is_closed() {
             return Err(crate::engine::closed().of(Operation::Limiter, Some(name.into())));
@@ -117,7 +120,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an option out of its range, and for one that the name has
+    /// [`ErrorKind::InvalidArgument`] for an option out of its range, and for one that the name has
     /// otherwise; else as [`limiter`].
     ///
     /// [`limiter`]: Client::limiter
@@ -125,6 +128,40 @@ impl Client {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;
         Ok(limiter)
+    }
+
+    /// Asks the server for a sign of life: one round trip, for health checks. An in-process store
+    /// answers at once.
+    ///
+    /// A server that cannot be reached is reported at once, without a second attempt; a connection
+    /// that has died is made anew.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`],
+    /// [`ErrorKind::Timeout`] after the client's deadline,
+    /// [`ErrorKind::Auth`] and
+    /// [`ErrorKind::Server`] for the server;
+    /// [`ErrorKind::Closed`] for a closed client.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let store = &self.0.core.store;
+        let attempts = async {
+            match store.ping().await {
+                // The connection has died since it was last used; whether the server has, only a new
+                // one can tell.
+                Err(error) if error.may_be_retried() && error.execution() == Execution::Unknown => {
+                    store.ping().await
+                }
+                answer => answer,
+            }
+        };
+        let answer = match self.is_closed() {
+            true => Err(crate::engine::closed()),
+            false => tokio::time::timeout(self.0.deadline, attempts)
+                .await
+                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, Execution::Unknown))),
+        };
+        answer.map_err(|error| error.of(Operation::Ping, None).with_server(store.address()))
     }
 
     /// Makes all waiting calls check again at once: after a [manual clock](Clock::manual) was set,
@@ -136,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Ends this client: calls that wait fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed), as do later ones; calls in
+    /// Ends this client: calls that wait fail with [`ErrorKind::Closed`], as do later ones; calls in
     /// flight and permits on their way back, leased ones included, are awaited, for the client's deadline at most.
     ///
     /// A client that is dropped without it leaves nothing behind but permits that were not given
@@ -171,7 +208,10 @@ impl Client {
     /// The keys of the limiter of this name.
     pub(crate) fn keys(&self, name: &str, operation: Operation) -> Result<Keys, Error> {
         if name.is_empty() {
-            return Err(Error::invalid(operation, "an empty name".to_owned()));
+            return Err(Error::invalid(
+                operation,
+                "an empty name: must have at least one character",
+            ));
         }
         Ok(Keys::new(&format!("{}{name}", self.0.key_prefix), &self.0.id))
     }
@@ -189,6 +229,8 @@ impl fmt::Debug for Client {
             .field("key_prefix", &self.0.key_prefix)
             .field("clock", &self.0.core.clock)
             .field("deadline", &self.0.deadline)
+            .field("server", &self.0.core.store.address())
+            .field("closed", &self.is_closed())
             .finish_non_exhaustive()
     }
 }
@@ -274,9 +316,9 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is none, an id that is no UUID, a deadline
-    /// of zero, a busy poll of more than 1 ms; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) and
-    /// [`ErrorKind::Auth`](crate::ErrorKind::Auth) for the server.
+    /// [`ErrorKind::InvalidArgument`] for an invalid address, an id that is not a UUID, a deadline
+    /// of zero, a busy poll of more than 1 ms; [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`] and
+    /// [`ErrorKind::Auth`] for the server.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         self.check()?;
         let store = RedisStore::connect(url, self.attempt()).await.map_err(connect_error)?;
@@ -288,7 +330,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as [`connect`](Self::connect).
+    /// [`ErrorKind::InvalidArgument`], as [`connect`](Self::connect).
     pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
         let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
         self.build(Arc::new(store))
@@ -304,7 +346,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is no UUID, a deadline of zero, a busy poll of
+    /// [`ErrorKind::InvalidArgument`] for an id that is not a UUID, a deadline of zero, a busy poll of
     /// more than 1 ms.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Arc::new(store.0.clone()))
@@ -317,11 +359,11 @@ impl ClientBuilder {
             checked_deadline(deadline, Operation::Connect)?;
         }
         if self.busy_poll > busy_poll::LONGEST {
-            return invalid(format!("a busy poll of {:?}; allowed is up to 1 ms", self.busy_poll));
+            return invalid(format!("a busy poll of {:?}: must be at most 1 ms", self.busy_poll));
         }
         match &self.id {
             Some(id) if !is_uuid(id) => invalid(format!(
-                "the client id {id:?}; allowed is a UUID of 32 hexadecimal digits in the groups 8-4-4-4-12"
+                "the client id {id:?}: must be a UUID, 32 hexadecimal digits in groups of 8-4-4-4-12"
             )),
             _ => Ok(()),
         }
@@ -329,7 +371,7 @@ impl ClientBuilder {
 
     pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
         self.check()?;
-        let deadline = self.deadline.unwrap_or(DEADLINE);
+        let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
         let core = Core {
             store,
@@ -368,21 +410,21 @@ impl InProcessStore {
     }
 
     /// All keys, for this project's own tests.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     #[doc(hidden)]
     pub fn raw_snapshot(&self) -> crate::raw_store::Snapshot {
         self.0.snapshot()
     }
 
     /// Makes a key hold this, for this project's own tests.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     #[doc(hidden)]
     pub fn raw_put(&self, name: &str, key: Option<crate::raw_store::Key>) {
         self.0.raw_put(name, key);
     }
 
     /// Forgets all, for this project's own tests.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     #[doc(hidden)]
     pub fn raw_clear(&self) {
         self.0.flush();
@@ -442,6 +484,6 @@ mod tests {
             |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
         assert!(client(busy_poll::LONGEST).is_ok());
         let error = client(Duration::from_micros(1001)).unwrap_err();
-        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms; allowed is up to 1 ms");
+        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms: must be at most 1 ms");
     }
 }

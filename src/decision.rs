@@ -12,6 +12,8 @@ use crate::rate::Rate;
 use crate::store::Wait;
 
 /// The answer to [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire).
+///
+/// Its text is for a log: `granted: 5 permits, 95 left of 100/s`, `denied: retry after 250ms`.
 #[derive(Debug)]
 #[must_use = "the permits may have been denied: match on it, or check `is_granted`"]
 pub enum Decision {
@@ -27,7 +29,7 @@ impl Decision {
         matches!(self, Decision::Granted(_))
     }
 
-    /// The grant, where it is one.
+    /// The grant, if it is one.
     pub fn granted(self) -> Option<Grant> {
         match self {
             Decision::Granted(grant) => Some(grant),
@@ -35,12 +37,36 @@ impl Decision {
         }
     }
 
-    /// The denial, where it is one.
+    /// The denial, if it is one.
     pub fn denied(self) -> Option<Denial> {
         match self {
             Decision::Granted(_) => None,
             Decision::Denied(denial) => Some(denial),
         }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decision::Granted(grant) => write!(
+                f,
+                "granted: {}, {} left of {}",
+                Permits(grant.permits()),
+                grant.left(),
+                grant.rate()
+            ),
+            Decision::Denied(denial) => denial.fmt(f),
+        }
+    }
+}
+
+/// A number of permits, in words.
+struct Permits(u64);
+
+impl fmt::Display for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} permit{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
@@ -50,7 +76,7 @@ impl Decision {
 pub enum DecidedBy {
     /// The store: the server, or the in-process store in its place.
     Server,
-    /// This client's own queue: a request that waits and does not fit stands before this one.
+    /// This client's own queue: a waiting request that does not fit is ahead of this one.
     Queue,
     /// This client's memory of a denial whose wait is not over: see
     /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
@@ -164,7 +190,10 @@ impl Grant {
     /// A refund whose future is dropped counts as one whose outcome is unknown.
     pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
         if permits > self.permits() {
-            let detail = format!("a refund of {permits} permits; the grant has {}", self.permits());
+            let detail = format!(
+                "a refund of {permits} permits: must be at most {}, the permits it still holds",
+                self.permits()
+            );
             return Err(self.error(Error::invalid(Operation::Refund, detail)));
         }
         if permits == 0 {
@@ -259,6 +288,18 @@ impl Denial {
     }
 }
 
+impl fmt::Display for Denial {
+    /// `denied: retry after 250ms`, or `retry after at least`; and the rate, if it is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_least = if self.is_at_least() { "at least " } else { "" };
+        write!(f, "denied: retry after {at_least}{:?}", self.retry_after())?;
+        match self.rate {
+            Some(rate) => write!(f, " (the rate is {rate})"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What an acquire would meet now: the answer of [`RateLimiter::peek`](crate::RateLimiter::peek).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peek {
@@ -286,5 +327,32 @@ impl Peek {
     /// Whether the wait may be longer than [`wait`](Peek::wait) says.
     pub fn is_at_least(&self) -> bool {
         self.wait.at_least
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{Client, InProcessStore};
+
+    #[tokio::test]
+    async fn a_decision_reads_well_in_a_log() {
+        let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+        let limiter = client.limiter("api").unwrap().with_rate(Rate::per_day(3));
+        let decision = limiter.try_acquire_now(1).await.unwrap();
+        assert_eq!(decision.to_string(), "granted: 1 permit, 2 left of 3/d");
+        let decision = limiter.try_acquire_now(2).await.unwrap();
+        assert_eq!(decision.to_string(), "granted: 2 permits, 0 left of 3/d");
+        let decision = limiter.try_acquire_now(1).await.unwrap();
+        let text = decision.to_string();
+        assert!(
+            text.starts_with("denied: retry after 86399.")
+                || text.starts_with("denied: retry after 86400s"),
+            "{text}"
+        );
+        assert!(text.ends_with(" (the rate is 3/d)"), "{text}");
+        let wait = Wait { ms: 250, at_least: true };
+        let denial = Denial::new(wait, None, DecidedBy::Queue);
+        assert_eq!(denial.to_string(), "denied: retry after at least 250ms");
     }
 }

@@ -12,6 +12,8 @@ pub enum Operation {
     BuildRate,
     /// Building a [`Client`](crate::Client), connecting included.
     Connect,
+    /// `ping`.
+    Ping,
     /// Naming a limiter and its options.
     Limiter,
     /// `try_acquire`, `try_acquire_now` and `acquire`.
@@ -32,6 +34,8 @@ pub enum Operation {
     SetRate,
     /// `update_rate`.
     UpdateRate,
+    /// `ensure_rate`.
+    EnsureRate,
     /// `expire` and `expire_at`.
     Expire,
     /// `clear_expire`.
@@ -53,11 +57,17 @@ pub enum Operation {
 impl Operation {
     /// Whether carrying it out twice is the same as once.
     pub(crate) fn is_idempotent(self) -> bool {
+        self.only_reads() || self == Operation::EnsureRate
+    }
+
+    /// Whether it changes nothing that a limiter decides by.
+    pub(crate) fn only_reads(self) -> bool {
         matches!(
             self,
             Operation::AvailablePermits
                 | Operation::Peek
                 | Operation::Config
+                | Operation::Ping
                 | Operation::RemainingTimeToLive
                 | Operation::Exists
                 | Operation::Touch
@@ -71,6 +81,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Operation::BuildRate => "rate",
             Operation::Connect => "connect",
+            Operation::Ping => "ping",
             Operation::Limiter => "limiter",
             Operation::Acquire => "acquire",
             Operation::Refund => "refund",
@@ -81,6 +92,7 @@ impl fmt::Display for Operation {
             Operation::TrySetRate => "try_set_rate",
             Operation::SetRate => "set_rate",
             Operation::UpdateRate => "update_rate",
+            Operation::EnsureRate => "ensure_rate",
             Operation::Expire => "expire",
             Operation::ClearExpire => "clear_expire",
             Operation::RemainingTimeToLive => "remaining_time_to_live",
@@ -105,6 +117,17 @@ pub enum Execution {
     /// acquire may have taken this way are given back in the background, for ten seconds at most;
     /// what cannot be given back by then is free again within an interval.
     Unknown,
+}
+
+impl fmt::Display for Execution {
+    /// `executed`, `not executed` or `outcome unknown`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Execution::Executed => "executed",
+            Execution::NotExecuted => "not executed",
+            Execution::Unknown => "outcome unknown",
+        })
+    }
 }
 
 /// What kind of error it is.
@@ -173,8 +196,8 @@ pub enum ErrorKind {
 ///
 /// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
 /// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is what lies beneath
-/// it and has not been said yet, so that a report which prints the whole chain does not repeat
-/// itself.
+/// it and is not part of the text yet, so that a report which prints the whole chain does not
+/// repeat itself.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -220,7 +243,7 @@ impl Error {
     /// or carrying it out twice does no harm.
     ///
     /// With an [unknown](Execution::Unknown) outcome this is true of the operations that only read,
-    /// and of an acquire: what the first call may have taken is given back, or expires, so that the
+    /// of `ensure_rate`, and of an acquire: what the first call may have taken is given back, or expires, so that the
     /// limit holds. It is false of those that write otherwise, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
         let is_harmless = || {
@@ -314,7 +337,7 @@ impl Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let said = self.to_string();
-        let mut next = self.0.cause.as_ref()?.source();
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self.0.cause.as_deref()?);
         while let Some(error) = next {
             if !said.contains(&error.to_string()) {
                 return Some(error);
@@ -328,6 +351,7 @@ impl StdError for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.operation, &self.0.limiter) {
+            (Some(Operation::Limiter), Some(limiter)) => write!(f, "limiter {limiter:?}: ")?,
             (Some(operation), Some(limiter)) => write!(f, "{operation} of limiter {limiter:?}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
@@ -354,7 +378,8 @@ impl Inner {
     /// The fault, what was asked, what is allowed, the cause, what to do.
     fn message(&self) -> String {
         let mut text = self.fault();
-        if let Some(cause) = &self.cause {
+        // That of a timeout is the deadline, which the text names.
+        if let Some(cause) = self.cause.as_ref().filter(|_| self.kind != ErrorKind::Timeout) {
             let cause = cause.to_string();
             if !text.contains(&cause) {
                 text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
@@ -482,6 +507,11 @@ mod tests {
                 "release of limiter \"api\": no answer from the server at localhost:6379 within \
                  the deadline; the call may have been carried out",
             ),
+            (
+                Error::invalid(Operation::Limiter, "a lease of 0 permits")
+                    .of(Operation::Limiter, api()),
+                "limiter \"api\": a lease of 0 permits",
+            ),
             (Error::invalid(Operation::Connect, "an empty name"), "connect: an empty name"),
         ] {
             assert_eq!(error.to_string(), text);
@@ -534,6 +564,13 @@ mod tests {
         {
             assert!(!is_transient(kind, NotExecuted, Operation::Acquire), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn an_execution_reads_well_in_a_log() {
+        let all = [Execution::Executed, Execution::NotExecuted, Execution::Unknown];
+        let shown = all.map(|execution| execution.to_string());
+        assert_eq!(shown, ["executed", "not executed", "outcome unknown"]);
     }
 
     #[test]

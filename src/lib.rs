@@ -36,10 +36,12 @@
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would meet; takes nothing |
 //! | [`Grant::refund`] | never | how many of this grant's permits are free again |
 //!
-//! The rate is set by [`try_set_rate`](RateLimiter::try_set_rate) where there is none, by
-//! [`set_rate`](RateLimiter::set_rate) in any case, and by
-//! [`update_rate`](RateLimiter::update_rate) where there is one; or the handle carries it
-//! ([`with_rate`](RateLimiter::with_rate)), and nobody has to set it.
+//! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire
+//! creates the limiter. Otherwise [`try_set_rate`](RateLimiter::try_set_rate) sets the rate of a new
+//! limiter, [`update_rate`](RateLimiter::update_rate) that of an existing one, and
+//! [`set_rate`](RateLimiter::set_rate) that of either.
+//! [`ensure_rate`](RateLimiter::ensure_rate) writes only if the rate is another one: the call to make
+//! when a service starts.
 //!
 //! # Waiting, dropping, failing
 //!
@@ -47,13 +49,16 @@
 //! together, and those that wait are served in the order in which they came. Every future can be
 //! dropped at any time; an acquire then takes nothing, or gives back in the background what it was
 //! granted. An answer that was lost on its way is asked for again under the same id, and counts
-//! once. An [`Error`] says whether its call was carried out ([`Error::execution`]).
+//! once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and whether trying
+//! again is safe and useful ([`Error::is_transient`]).
 //!
 //! # Features
 //!
 //! - `tls`: `rediss://` addresses, by rustls with the platform's root certificates.
+//! - `serde`: [`Rate`] and [`Mode`] are read and written as text, as in a configuration file:
+//!   `"100/s"`, `"OVERALL"`.
 
-#[cfg(feature = "bench")]
+#[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
 mod client;
@@ -72,14 +77,15 @@ pub use client::{Client, ClientBuilder, InProcessStore};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
+pub use limiter::RateLimiter;
 pub use limiter::keys::RemainingTime;
-pub use limiter::{RateLimiter, Usage};
+pub use limiter::rates::{Ensured, Usage};
 pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 
 /// What the keys of an in-process store hold, for this project's own tests: no part of the API.
-#[cfg(feature = "raw-store")]
+#[cfg(feature = "_raw-store")]
 #[doc(hidden)]
 pub mod raw_store {
     pub use crate::store::memory::raw::{Content, Key, Snapshot};

@@ -1,6 +1,7 @@
 //! The public face of one limiter: permits and rates.
 
 pub(crate) mod keys;
+pub(crate) mod rates;
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::LimiterOptions;
 use crate::queue::{Patience, Request, Time};
 use crate::rate::{MAX_EXACT, Rate};
-use crate::store::{Outcome, PeekCall, ReleaseCall, Reply, SetRate, StateRule};
+use crate::store::{Outcome, PeekCall, PeekReply, ReleaseCall, Reply, Wait};
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// One rate limiter, shared with every other client of its name, in Rust or in Java: Redisson's
@@ -232,7 +233,7 @@ impl RateLimiter {
         if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
             return Err(self.invalid(
                 Operation::Acquire,
-                format!("{permits} permits asked for at once; allowed are 1 to 2^32-1"),
+                format!("{permits} permits requested at once: must be 1 to 2^32-1"),
             ));
         }
         Ok(Request { permits, patience, deadline: micros(self.deadline), create: None })
@@ -290,6 +291,8 @@ impl RateLimiter {
     /// granted to: they are taken out of the log, oldest grant first. Answers how many there were.
     /// Redisson's `release`; `release(0)` does nothing.
     ///
+    /// If there is no limiter yet and this handle carries its rate, none were granted: it answers 0.
+    ///
     /// Prefer [`Grant::refund`], which knows what it gives back: permits released after their
     /// interval has passed, or twice, can exceed the rate by as many.
     ///
@@ -306,7 +309,7 @@ impl RateLimiter {
         if permits > MAX_EXACT {
             return Err(self.invalid(
                 Operation::Release,
-                format!("a release of {permits} permits; allowed are 0 to 2^53"),
+                format!("a release of {permits} permits: must be 0 to 2^53"),
             ));
         }
         if permits == 0 {
@@ -318,7 +321,10 @@ impl RateLimiter {
             seen_rate: self.engine.seen_rate(),
         };
         let store = &self.engine.core.store;
-        let reply = self.ask(Operation::Release, || store.release(&self.engine.keys, call)).await?;
+        let answer = self.ask(Operation::Release, || store.release(&self.engine.keys, call)).await;
+        let Some(reply) = self.unless_untouched(Operation::Release, answer).await? else {
+            return Ok(0);
+        };
         self.engine.ask_again();
         Ok(reply.taken)
     }
@@ -326,132 +332,77 @@ impl RateLimiter {
     /// The permits that can be taken now, from 0 to the rate. Changes nothing. Redisson's
     /// `availablePermits`.
     ///
+    /// If there is no limiter yet and this handle carries its rate, all of them are available.
+    ///
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
-        let store = &self.engine.core.store;
-        let call = self.peek_call(1);
-        let reply =
-            self.ask(Operation::AvailablePermits, || store.peek(&self.engine.keys, call)).await?;
-        Ok(reply.available)
+        self.look(Operation::AvailablePermits, 1).await.map(|peek| peek.available)
     }
 
     /// What an acquire of `permits` would meet now: what is available, the rate, the wait. Changes
     /// nothing.
     ///
+    /// If there is no limiter yet and this handle carries its rate, this is the limiter that the
+    /// next acquire creates.
+    ///
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
-        let store = &self.engine.core.store;
-        let call = self.peek_call(permits);
-        let reply = self.ask(Operation::Peek, || store.peek(&self.engine.keys, call)).await?;
-        let rate = reply.rate.permits();
+        let peek = self.look(Operation::Peek, permits).await?;
+        let rate = peek.rate.permits();
         if permits > rate {
             let kind = ErrorKind::ExceedsRate { requested: permits, rate };
             return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
         }
-        Ok(Peek { available: reply.available, rate: reply.rate, wait: reply.wait })
+        Ok(peek)
     }
 
-    fn peek_call(&self, permits: u64) -> PeekCall {
-        PeekCall {
+    async fn look(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
+        let call = PeekCall {
             now: self.engine.core.clock.read().now,
-            permits,
+            // More than the highest rate, and still a number that the store can count with.
+            permits: permits.min(MAX_EXACT + 1),
             seen_rate: self.engine.seen_rate(),
-        }
-    }
-
-    /// Sets the rate if the limiter has none, and answers whether it did. Redisson's
-    /// `trySetRate`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::CorruptState`] where a hash with a mode but no rate or interval stands there;
-    /// [`ErrorKind::WrongType`]; and those of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn try_set_rate(&self, rate: Rate) -> Result<bool, Error> {
+        };
         let store = &self.engine.core.store;
-        let set =
-            self.ask(Operation::TrySetRate, || store.try_set_rate(&self.engine.keys, rate)).await?;
-        if set {
-            self.engine.set_seen_rate(rate);
-            self.engine.ask_again();
-        }
-        Ok(set)
+        let answer = self.ask(operation, || store.peek(&self.engine.keys, call)).await;
+        Ok(match (self.unless_untouched(operation, answer).await?, self.rate) {
+            (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
+            (None, Some(rate)) => {
+                let wait = Wait { ms: 0, at_least: false };
+                Peek { available: rate.permits(), rate, wait }
+            }
+            (None, None) => {
+                unreachable!("only a handle that carries a rate has untouched limiters")
+            }
+        })
     }
 
-    /// Sets the rate, whatever it was, and forgets what has been granted in the new rate's mode. Redisson's `setRate(mode, rate, interval, keepAlive)`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::WrongType`], and those of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
-    }
-
-    /// Sets the rate as [`set_rate`](Self::set_rate) does, and either keeps the usage so far (then
-    /// the rest of the new rate is available) or resets it. A change of mode resets it in either
-    /// case. Redisson's `setRate(RateLimiterArgs)`.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, usage.into()).await.map(drop)
-    }
-
-    /// Changes the rate of an existing limiter; answers false, and does nothing, if there is none.
-    /// Redisson's `updateRate(RateLimiterArgs)`.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_rate_with`](Self::set_rate_with).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it may or may not be carried out.
-    pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
-    }
-
-    async fn store_rate(
+    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which its
+    /// next acquire will create it. Such a limiter has all its permits.
+    async fn unless_untouched<T>(
         &self,
         operation: Operation,
-        rate: Rate,
-        only_existing: bool,
-        state: StateRule,
-    ) -> Result<bool, Error> {
-        let now = self.engine.core.clock.read().now;
-        let call = SetRate { now, rate, only_existing, state };
-        let store = &self.engine.core.store;
-        let set = self.ask(operation, || store.set_rate(&self.engine.keys, call)).await?;
-        if set {
-            self.engine.set_seen_rate(rate);
-            self.engine.ask_again();
+        answer: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match answer {
+            Err(error)
+                if error.kind() == ErrorKind::NotInitialized
+                    && self.rate.is_some()
+                    // A hash that lacks some of its fields would not be created.
+                    && !self.is_there(operation).await? =>
+            {
+                Ok(None)
+            }
+            answer => answer.map(Some),
         }
-        Ok(set)
     }
 
-    /// The rate; `None` where there is no limiter. Redisson's `getConfig`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::CorruptState`], [`ErrorKind::WrongType`], and those of the server.
-    pub async fn config(&self) -> Result<Option<Rate>, Error> {
-        self.ask(Operation::Config, || self.engine.core.store.config(&self.engine.keys)).await
+    async fn is_there(&self, operation: Operation) -> Result<bool, Error> {
+        self.ask(operation, || self.engine.core.store.exists(&self.engine.keys)).await
     }
 
     /// Asks the store until it answers or the deadline passes. What may have been carried out is
@@ -470,7 +421,7 @@ impl RateLimiter {
             };
             let again = failure.may_be_retried()
                 && (failure.execution() == Execution::NotExecuted || operation.is_idempotent());
-            if failure.execution() == Execution::Unknown && !operation.is_idempotent() {
+            if failure.execution() == Execution::Unknown && !operation.only_reads() {
                 self.engine.forget_seen_rate();
             }
             if !again || Instant::now() + pause >= deadline {
@@ -505,42 +456,29 @@ fn is_budget_due() -> bool {
     answers.is_multiple_of(8)
 }
 
+/// Longer deadlines are cut to this, so that a point in time can be computed from them.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// A deadline that leaves time for anything at all.
 pub(crate) fn checked_deadline(
     deadline: Duration,
     operation: Operation,
 ) -> Result<Duration, Error> {
     if deadline.is_zero() {
-        let detail = "a deadline of zero; allowed is more than zero".to_owned();
+        let detail = "a deadline of zero: must be more than zero".to_owned();
         return Err(Error::invalid(operation, detail));
     }
-    Ok(deadline)
-}
-
-/// What becomes of the usage so far when a rate is set: Redisson's `keepState`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Usage {
-    /// The permits granted in the last interval count against the new rate.
-    Keep,
-    /// They are forgotten: the whole new rate is available at once.
-    Reset,
-}
-
-impl From<Usage> for StateRule {
-    fn from(usage: Usage) -> Self {
-        match usage {
-            Usage::Keep => StateRule::Keep,
-            Usage::Reset => StateRule::Drop,
-        }
-    }
+    Ok(deadline.min(LONGEST_DEADLINE))
 }
 
 impl fmt::Debug for RateLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
             .field("name", &self.engine.name)
+            .field("client", &self.client.id())
             .field("deadline", &self.deadline)
             .field("rate", &self.rate)
-            .finish_non_exhaustive()
+            .field("options", &self.engine.options())
+            .finish()
     }
 }

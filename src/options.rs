@@ -117,16 +117,16 @@ impl LimiterOptions {
     /// What is out of its range, where anything is.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.denial_memory.is_some_and(|longest| longest.is_zero()) {
-            return Err("a denial memory of zero; allowed is more than zero".to_owned());
+            return Err("a denial memory of zero: must be more than zero".to_owned());
         }
         let Some(lease) = self.lease else { return Ok(()) };
         if lease.permits == 0 {
-            return Err("a lease of 0 permits; allowed are 1 to 2^32-1".to_owned());
+            return Err("a lease of 0 permits: must be 1 to 2^32-1".to_owned());
         }
         let whole = lease.hold.subsec_nanos().is_multiple_of(1_000_000);
         if lease.hold.is_zero() || lease.hold > LONGEST_HOLD || !whole {
             return Err(format!(
-                "a hold of {:?}; allowed are whole milliseconds, 1 ms to a day",
+                "a hold of {:?}: must be whole milliseconds, from 1 ms to a day",
                 lease.hold
             ));
         }

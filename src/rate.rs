@@ -1,10 +1,12 @@
 //! The rate of a limiter: checked once, when it is built.
 
+mod text;
+
 use std::time::Duration;
 
 use crate::error::{Error, Operation};
 
-/// The largest rate, in permits an interval, and the longest interval or keep-alive in
+/// The largest rate, in permits per interval, and the longest interval or keep-alive in
 /// milliseconds: above 2^53 the servers' Lua numbers are no longer exact.
 pub(crate) const MAX_EXACT: u64 = 1 << 53;
 
@@ -18,10 +20,15 @@ pub enum Mode {
     PerClient,
 }
 
-/// So many permits an interval: the configuration of a limiter.
+/// The configuration of a limiter: the permits per interval, for whom they count, and a keep-alive.
 ///
-/// A `Rate` is valid once it is built: 1 to 2^53 permits, an interval of at least one millisecond
-/// and of whole milliseconds, a keep-alive no shorter than the interval.
+/// A `Rate` is valid once it is built: 1 to 2^53 permits, an interval of whole milliseconds from
+/// 1 ms to 2^53 ms, and a keep-alive that is no shorter than the interval. (One that Java has
+/// written may have a shorter keep-alive.)
+///
+/// A rate can be written in code, as a constant, or read from text such as `100/s` (see its
+/// [`FromStr`](#impl-FromStr-for-Rate)), which is also how it is displayed. With the feature `serde`
+/// it is serialized as that text.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +38,11 @@ pub enum Mode {
 /// let rate = Rate::new(Mode::Overall, 100, Duration::from_secs(1))?
 ///     .with_keep_alive(Duration::from_secs(60))?;
 /// assert_eq!(rate.permits(), 100);
+/// assert_eq!(rate.to_string(), "100/s, keep-alive 1m");
 /// assert!(Rate::new(Mode::Overall, 0, Duration::from_secs(1)).is_err());
+///
+/// const LOGINS: Rate = Rate::per_minute(5).with_mode(Mode::PerClient);
+/// assert_eq!("5/m per client".parse::<Rate>()?, LOGINS);
 /// # Ok(())
 /// # }
 /// ```
@@ -45,17 +56,17 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A rate of `permits` an `interval`, without keep-alive.
+    /// A rate of `permits` per `interval`, without keep-alive.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the permits are not in 1..=2^53, or the interval is not a
-    /// whole number of milliseconds in 1..=2^53.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless the permits are in
+    /// 1..=2^53 and the interval is a whole number of milliseconds in 1..=2^53.
     pub fn new(mode: Mode, permits: u64, interval: Duration) -> Result<Self, Error> {
         if !(1..=MAX_EXACT).contains(&permits) {
             return Err(Error::invalid(
                 Operation::BuildRate,
-                format!("a rate of {permits} permits; allowed are 1 to 2^53"),
+                format!("a rate of {permits} permits: must be 1 to 2^53"),
             ));
         }
         let interval_ms = whole_ms("an interval", interval)?;
@@ -80,20 +91,79 @@ impl Rate {
         Rate::new(Mode::PerClient, permits, interval)
     }
 
-    /// The same rate with a keep-alive: a limiter that nobody asks for so long is removed by the
-    /// server, configuration included.
+    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]; usable in a
+    /// constant, where bad values do not compile.
+    ///
+    /// ```
+    /// # use redisson_rate_limiter::Rate;
+    /// const RATE: Rate = Rate::per_second(100);
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # use redisson_rate_limiter::Rate;
+    /// const RATE: Rate = Rate::per_second(0);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless the permits are in 1..=2^53. For values that are only known when the program runs,
+    /// use [`Rate::overall`].
+    pub const fn per_second(permits: u64) -> Self {
+        Rate::constant(permits, 1000)
+    }
+
+    /// As [`per_second`](Self::per_second), with an interval of a minute.
+    ///
+    /// # Panics
+    ///
+    /// Unless the permits are in 1..=2^53.
+    pub const fn per_minute(permits: u64) -> Self {
+        Rate::constant(permits, 60_000)
+    }
+
+    /// As [`per_second`](Self::per_second), with an interval of an hour.
+    ///
+    /// # Panics
+    ///
+    /// Unless the permits are in 1..=2^53.
+    pub const fn per_hour(permits: u64) -> Self {
+        Rate::constant(permits, 3_600_000)
+    }
+
+    /// As [`per_second`](Self::per_second), with an interval of a day.
+    ///
+    /// # Panics
+    ///
+    /// Unless the permits are in 1..=2^53.
+    pub const fn per_day(permits: u64) -> Self {
+        Rate::constant(permits, 86_400_000)
+    }
+
+    const fn constant(permits: u64, interval_ms: u64) -> Self {
+        assert!(permits >= 1 && permits <= MAX_EXACT, "a rate must be of 1 to 2^53 permits");
+        Rate { mode: Mode::Overall, permits, interval_ms, keep_alive_ms: 0 }
+    }
+
+    /// The same rate in another mode.
+    #[must_use]
+    pub const fn with_mode(self, mode: Mode) -> Self {
+        Rate { mode, ..self }
+    }
+
+    /// The same rate with a keep-alive: the server removes a limiter that stays unused for that
+    /// long, configuration included.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the keep-alive is shorter than the interval, or not a
-    /// whole number of milliseconds up to 2^53.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the keep-alive is
+    /// shorter than the interval, or not a whole number of milliseconds up to 2^53.
     pub fn with_keep_alive(self, keep_alive: Duration) -> Result<Self, Error> {
         let keep_alive_ms = whole_ms("a keep-alive", keep_alive)?;
         if keep_alive_ms < self.interval_ms {
             return Err(Error::invalid(
                 Operation::BuildRate,
                 format!(
-                    "a keep-alive of {keep_alive_ms} ms; allowed is no less than the interval, {} ms",
+                    "a keep-alive of {keep_alive_ms} ms: must be no shorter than the interval, {} ms",
                     self.interval_ms
                 ),
             ));
@@ -117,7 +187,7 @@ impl Rate {
         self.mode
     }
 
-    /// The permits an interval.
+    /// The permits per interval.
     pub fn permits(&self) -> u64 {
         self.permits
     }
@@ -127,7 +197,7 @@ impl Rate {
         Duration::from_millis(self.interval_ms)
     }
 
-    /// How long a limiter outlives its last call; `None`: for ever.
+    /// How long a limiter outlives its last call; `None` if it does so for ever.
     pub fn keep_alive(&self) -> Option<Duration> {
         (self.keep_alive_ms > 0).then(|| Duration::from_millis(self.keep_alive_ms))
     }
@@ -150,7 +220,7 @@ fn whole_ms(what: &str, duration: Duration) -> Result<u64, Error> {
     {
         return Err(Error::invalid(
             Operation::BuildRate,
-            format!("{what} of {duration:?}; allowed are whole milliseconds, 1 to 2^53"),
+            format!("{what} of {duration:?}: must be whole milliseconds from 1 ms to 2^53 ms"),
         ));
     }
     Ok(ms as u64)
@@ -171,6 +241,9 @@ mod tests {
         {
             assert!(Rate::overall(1, interval).is_err());
         }
+        let error = Rate::overall(1, Duration::from_micros(1500)).unwrap_err().to_string();
+        let said = "rate: an interval of 1.5ms: must be whole milliseconds from 1 ms to 2^53 ms";
+        assert_eq!(error, said);
         let rate = Rate::overall(MAX_EXACT, second).unwrap();
         assert!(rate.with_keep_alive(Duration::from_millis(999)).is_err());
         assert!(rate.with_keep_alive(second).is_ok());

@@ -7,10 +7,12 @@ use std::time::Duration;
 use compat_tests::server::Server;
 use futures::future::join_all;
 use redisson_rate_limiter::{
-    Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, ErrorKind, Execution,
-    ExpireCondition, Grant, InProcessStore, ManualClock, Mode, Rate, RateLimiter, RemainingTime,
-    Usage,
+    Client, ClientBuilder, Clock, DecidedBy, Decision, Denial, Ensured, ErrorKind, Execution,
+    ExpireCondition, Grant, InProcessStore, LimiterOptions, ManualClock, Mode, Rate, RateLimiter,
+    RemainingTime, Usage,
 };
+
+use redisson_rate_limiter::raw_store::{Content, Key};
 
 const SECOND: Duration = Duration::from_secs(1);
 const START: i64 = 1_800_000_000_000;
@@ -47,6 +49,19 @@ impl World {
         limiter
     }
 
+    /// Leaves a hash behind that has no field but this one.
+    async fn put_hash(&self, name: &str, field: &str, text: &str) {
+        match &self.backend {
+            Backend::InProcess(store) => {
+                let content = Content::Hash([(field.to_owned(), text.to_owned())].into());
+                store.raw_put(name, Some(Key { content, ttl_ms: None }));
+            }
+            Backend::Server(server) => {
+                let () = server.run(redis::cmd("HSET").arg(&[name, field, text]).take()).await;
+            }
+        }
+    }
+
     fn pass(&self, ms: i64) {
         self.time.advance(ms);
     }
@@ -72,6 +87,13 @@ async fn denied(limiter: &RateLimiter, permits: u64) -> Denial {
 
 async fn left(limiter: &RateLimiter) -> u64 {
     limiter.available_permits().await.unwrap()
+}
+
+/// It has a rate of 4, whatever the handle carries, and nobody has used it.
+async fn limiter_of_four(limiter: &RateLimiter) {
+    assert_eq!(left(limiter).await, 4);
+    assert_eq!(limiter.peek(1).await.unwrap().rate(), rate(4));
+    assert!(matches!(limiter.peek(5).await.unwrap_err().kind(), ErrorKind::ExceedsRate { .. }));
 }
 
 fn run<F: Future<Output = ()>>(case: impl Fn(World) -> F, on_server: bool) {
@@ -329,6 +351,128 @@ async fn only_handles_that_carry_a_rate_create_and_each_its_own(world: World) {
     for later in [second, third, last] {
         assert_eq!(later.unwrap().granted().unwrap().rate(), rate(3));
     }
+}
+
+async fn a_limiter_yet_to_be_created_has_all_its_permits(world: World) {
+    let plain = world.client().await.limiter("api").unwrap();
+    let carrying = plain.clone().with_rate(rate(10));
+    assert_eq!(left(&carrying).await, 10);
+    let peek = carrying.peek(10).await.unwrap();
+    assert_eq!((peek.available(), peek.wait(), peek.rate()), (10, Duration::ZERO, rate(10)));
+    assert!(!peek.is_at_least());
+    for permits in [11, u64::MAX] {
+        let error = carrying.peek(permits).await.unwrap_err();
+        let exceeds = ErrorKind::ExceedsRate { requested: permits, rate: 10 };
+        assert_eq!((error.kind(), error.execution()), (exceeds, Execution::Executed));
+    }
+    assert_eq!(carrying.release(3).await.unwrap(), 0);
+    assert!(!plain.exists().await.unwrap(), "none of them has created it");
+    assert_eq!(plain.available_permits().await.unwrap_err().kind(), ErrorKind::NotInitialized);
+    // With a limiter there they answer what is there, not what the handle carries.
+    plain.try_set_rate(rate(4)).await.unwrap();
+    limiter_of_four(&carrying).await;
+}
+
+async fn a_hash_that_lacks_its_rate_is_not_taken_for_an_untouched_limiter(world: World) {
+    let carrying = world.client().await.limiter("api").unwrap().with_rate(rate(10));
+    world.put_hash("api", "type", "0").await;
+    for error in [
+        carrying.try_acquire_now(1).await.map(drop).unwrap_err(),
+        carrying.available_permits().await.map(drop).unwrap_err(),
+        carrying.peek(1).await.map(drop).unwrap_err(),
+        carrying.release(1).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
+    }
+}
+
+async fn ensuring_a_rate_creates_it_or_changes_it_or_leaves_it(world: World) {
+    let limiter = world.client().await.limiter("api").unwrap();
+    assert_eq!(limiter.ensure_rate(rate(10)).await.unwrap(), Ensured::Created);
+    assert_eq!(limiter.config().await.unwrap(), Some(rate(10)));
+    let _spent = granted(&limiter, 4).await;
+    assert_eq!(limiter.ensure_rate(rate(10)).await.unwrap(), Ensured::Unchanged);
+    assert_eq!(left(&limiter).await, 6, "the usage is kept");
+    let other = world.client().await.limiter("api").unwrap();
+    let raised = Ensured::Changed { from: rate(10) };
+    assert_eq!(other.ensure_rate(rate(15)).await.unwrap(), raised);
+    assert_eq!((left(&limiter).await, left(&other).await), (11, 11), "the usage is kept");
+    let lowered = Ensured::Changed { from: rate(15) };
+    assert_eq!(limiter.ensure_rate(rate(3)).await.unwrap(), lowered);
+    assert_eq!(denied(&other, 1).await.retry_after(), SECOND, "4 of 3 are used");
+    // A keep-alive and an interval belong to the rate as well.
+    let kept = rate(3).with_keep_alive(SECOND * 60).unwrap();
+    assert_eq!(other.ensure_rate(kept).await.unwrap(), Ensured::Changed { from: rate(3) });
+    assert_eq!(other.ensure_rate(kept).await.unwrap(), Ensured::Unchanged);
+    let slower = Rate::overall(3, SECOND * 2).unwrap();
+    assert_eq!(other.ensure_rate(slower).await.unwrap(), Ensured::Changed { from: kept });
+    assert_eq!(limiter.config().await.unwrap(), Some(slower));
+    assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
+    // Budgets of another mode start anew.
+    let own = Rate::per_client(3, SECOND * 2).unwrap();
+    assert_eq!(other.ensure_rate(own).await.unwrap(), Ensured::Changed { from: slower });
+    assert_eq!((left(&limiter).await, left(&other).await), (3, 3));
+    assert!(limiter.delete().await.unwrap());
+    assert_eq!(other.ensure_rate(own).await.unwrap(), Ensured::Created);
+}
+
+async fn every_instance_may_ensure_the_rate_at_once(world: World) {
+    let mut instances = Vec::new();
+    for _ in 0..8 {
+        instances.push(world.client().await.limiter("api").unwrap());
+    }
+    let created = join_all(instances.iter().map(|limiter| limiter.ensure_rate(rate(10)))).await;
+    let created: Vec<Ensured> = created.into_iter().map(Result::unwrap).collect();
+    let count = |what| created.iter().filter(|found| **found == what).count();
+    assert_eq!((count(Ensured::Created), count(Ensured::Unchanged)), (1, 7), "{created:?}");
+
+    let _spent = granted(&instances[0], 4).await;
+    let changed = join_all(instances.iter().map(|limiter| limiter.ensure_rate(rate(20)))).await;
+    let changed: Vec<Ensured> = changed.into_iter().map(Result::unwrap).collect();
+    let from = Ensured::Changed { from: rate(10) };
+    assert!(changed.contains(&from), "{changed:?}");
+    assert!(changed.iter().all(|found| [from, Ensured::Unchanged].contains(found)), "{changed:?}");
+    for limiter in &instances {
+        assert_eq!(left(limiter).await, 16, "the usage is kept, whoever came last");
+    }
+}
+
+async fn a_ping_is_answered_until_the_client_is_closed(world: World) {
+    let client = world.client().await;
+    client.ping().await.unwrap();
+    client.close().await;
+    let error = client.ping().await.unwrap_err();
+    assert_eq!((error.kind(), error.limiter()), (ErrorKind::Closed, None));
+    assert_eq!(error.to_string(), "ping: the client is closed");
+}
+
+async fn the_longest_times_and_the_largest_numbers_are_taken(world: World) {
+    let client = world.client_by(Client::builder().deadline(Duration::MAX)).await;
+    client.ping().await.unwrap();
+    let options = LimiterOptions::new().denial_memory(Duration::MAX);
+    let limiter = client.limiter_with("api", options).unwrap();
+    let limiter = limiter.with_deadline(Duration::MAX).unwrap();
+    assert_eq!(limiter.ensure_rate(rate(10)).await.unwrap(), Ensured::Created);
+    let decision = limiter.try_acquire(10, Duration::MAX).await.unwrap();
+    let mut grant = decision.granted().unwrap();
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.try_acquire(4, Duration::MAX).await });
+    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+        != DecidedBy::Queue
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(grant.refund(4).await.unwrap(), 4);
+    assert!(waiter.await.unwrap().unwrap().is_granted());
+    let _denied = denied(&limiter, 1).await;
+    // Below zero.
+    assert!(limiter.update_rate(rate(5), Usage::Keep).await.unwrap());
+    for permits in [6, 1 << 53, (1 << 53) + 1, u64::MAX] {
+        let error = limiter.peek(permits).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: permits, rate: 5 });
+    }
+    assert_eq!(limiter.peek(5).await.unwrap().wait(), SECOND);
+    client.close().await;
 }
 
 async fn a_rename_takes_all_along(world: World) {

@@ -30,6 +30,14 @@ impl Engine {
         }
     }
 
+    /// The options that are in force.
+    pub(crate) fn options(&self) -> LimiterOptions {
+        LimiterOptions {
+            lease: self.leasing.get().map(|leasing| leasing.terms),
+            denial_memory: self.denials.get().map(Denials::longest),
+        }
+    }
+
     /// Takes options over, beside those that it has. One that it has otherwise is refused, with
     /// the reason.
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {

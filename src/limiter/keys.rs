@@ -34,7 +34,7 @@ impl RateLimiter {
             return Err(self.invalid(
                 Operation::Expire,
                 format!(
-                    "a time to live of {time_to_live:?}; allowed are whole milliseconds up to 2^53"
+                    "a time to live of {time_to_live:?}: must be whole milliseconds, at most 2^53 ms"
                 ),
             ));
         }
@@ -63,7 +63,7 @@ impl RateLimiter {
             }
             _ => Err(self.invalid(
                 Operation::Expire,
-                format!("an expiry at {ms} ms since 1970; allowed is up to 2^53"),
+                format!("an expiry at {ms} ms since 1970: must be at most 2^53 ms"),
             )),
         }
     }

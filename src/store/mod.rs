@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures::TryFutureExt;
 use futures::future::BoxFuture;
 
 use crate::clock::Now;
@@ -87,6 +88,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Where the server is, without credentials, as errors name it; `None` if there is no server.
     fn address(&self) -> Option<Arc<str>> {
         None
+    }
+
+    /// One round trip.
+    fn ping(&self) -> Reply<()> {
+        Box::pin(self.server_time().map_ok(drop))
     }
 
     /// The store's own clock, in milliseconds since the Unix epoch.

@@ -53,7 +53,7 @@ impl Config {
             mode: match kind {
                 "0" => Mode::Overall,
                 "1" => Mode::PerClient,
-                _ => return Err(corrupt(format!("type is {kind:?}; allowed are 0 and 1"))),
+                _ => return Err(corrupt(format!("type is {kind:?}: must be 0 or 1"))),
             },
             keep_alive: field(KEEP_ALIVE).map_or(Ok(0), |ms| number(KEEP_ALIVE, ms, 0))?,
         })
@@ -104,7 +104,7 @@ fn number(name: &str, text: &str, min: u64) -> Result<i64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
         Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number as i64),
-        _ => Err(corrupt(format!("{name} is {text:?}; allowed is an integer from {min} to 2^53"))),
+        _ => Err(corrupt(format!("{name} is {text:?}: must be an integer from {min} to 2^53"))),
     }
 }
 

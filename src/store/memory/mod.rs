@@ -30,7 +30,7 @@ mod rates;
 mod rules;
 mod walk;
 
-#[cfg(any(test, feature = "raw-store"))]
+#[cfg(any(test, feature = "_raw-store"))]
 pub(crate) mod raw;
 #[cfg(test)]
 mod tests;

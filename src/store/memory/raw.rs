@@ -54,7 +54,7 @@ impl MemoryStore {
     }
 
     /// The key holds this from now on; `None`: there is none.
-    #[cfg(feature = "raw-store")]
+    #[cfg(feature = "_raw-store")]
     pub(crate) fn raw_put(&self, name: &str, key: Option<Key>) {
         let mut space = self.raw();
         let Some(Key { content, ttl_ms }) = key else {

@@ -111,7 +111,7 @@ pub(super) fn readable(score: i64, member: &[u8], edge: i64) -> Result<i64, Erro
         Member::Redisson3_13 => {
             "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later".to_owned()
         }
-        Member::Unknown => "no known release writes such".to_owned(),
+        Member::Unknown => "no known release writes entries like it".to_owned(),
     };
     let detail = format!("the log holds a live entry of {} bytes: {who}", member.len());
     Err(executed(ErrorKind::ForeignEntry).with_detail(detail))

@@ -72,8 +72,10 @@ impl Link {
         }
         // The dependency's errors do not repeat the URL, which may hold a password.
         let info = url.into_connection_info().map_err(|error| {
-            invalid("no URL of a server; expected is redis://[[user]:password@]host[:port][/db]")
-                .with_source(error)
+            invalid(
+                "not a valid server address: must be redis://[[user]:password@]host[:port][/db]",
+            )
+            .with_source(error)
         })?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let redis = info

@@ -50,7 +50,12 @@ impl RedisStore {
     pub(crate) async fn connect(url: &str, deadline: Duration) -> Result<Self, Error> {
         let store = RedisStore::new(url, deadline)?;
         let server = || Some(store.link.address());
-        store.link.connect(deadline).await.map_err(|error| error.with_server(server()))?;
+        let connected = async {
+            store.link.connect(deadline).await?;
+            // A server that wants a password says so only when it is asked for something.
+            reply::authenticated(store.link.send(&redis::cmd("PING"), deadline).await?)
+        };
+        connected.await.map_err(|error: Error| error.with_server(server()))?;
         Ok(store)
     }
 
@@ -213,6 +218,11 @@ impl Store for RedisStore {
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
         let cmd = call_of(&scripts::SIZE_IN_MEMORY, keys, 0);
         self.run(&scripts::SIZE_IN_MEMORY, cmd, |reply| reply.number())
+    }
+
+    fn ping(&self) -> Reply<()> {
+        let RedisStore { link, deadline } = self.clone();
+        async move { reply::authenticated(link.send(&redis::cmd("PING"), deadline).await?) }.boxed()
     }
 
     fn address(&self) -> Option<Arc<str>> {

@@ -177,14 +177,14 @@ fn refusal(status: i64, values: &[Value]) -> Error {
         (-2, 1 | 2) => error(
             ErrorKind::CorruptState,
             format!(
-                "{} is {text:?}; allowed is an integer from 1 to 2^53",
+                "{} is {text:?}: must be an integer from 1 to 2^53",
                 if number == 1 { "rate" } else { "interval" }
             ),
         ),
-        (-2, 3) => error(ErrorKind::CorruptState, format!("type is {text:?}; allowed are 0 and 1")),
+        (-2, 3) => error(ErrorKind::CorruptState, format!("type is {text:?}: must be 0 or 1")),
         (-2, 4) => error(
             ErrorKind::CorruptState,
-            format!("keepAliveTime is {text:?}; allowed is an integer from 0 to 2^53"),
+            format!("keepAliveTime is {text:?}: must be an integer from 0 to 2^53"),
         ),
         (-3, 20) => error(
             ErrorKind::ForeignEntry,
@@ -194,7 +194,10 @@ fn refusal(status: i64, values: &[Value]) -> Error {
             ErrorKind::ForeignEntry,
             foreign(number, "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later"),
         ),
-        (-3, _) => error(ErrorKind::ForeignEntry, foreign(number, "no known release writes such")),
+        (-3, _) => error(
+            ErrorKind::ForeignEntry,
+            foreign(number, "no known release writes entries like it"),
+        ),
         (-4, _) => error(ErrorKind::CorruptState, missing(number)),
         (-5, _) => error(ErrorKind::NotInitialized, "there is no limiter of that name".to_owned()),
         (-6, _) => error(
@@ -227,6 +230,15 @@ fn missing(mask: i64) -> String {
 /// Whether the server answered that it does not know the script.
 pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+}
+
+/// The answer to a PING: of a client that has logged in, or need not. One that is not permitted to
+/// send a PING has logged in.
+pub(super) fn authenticated(value: Value) -> Result<(), Error> {
+    match value {
+        Value::ServerError(error) if error.code() == "NOPERM" => Ok(()),
+        value => accepted(value).map(drop),
+    }
 }
 
 /// A reply that is no error.

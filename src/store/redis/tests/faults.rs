@@ -77,7 +77,7 @@ fn a_wrong_url_is_refused_before_anything_is_sent() {
         "redis://:secret@host:port",
         "redis://:secret@host/db",
     ] {
-        assert!(invalid(url).contains("expected is redis://"), "{url}");
+        assert!(invalid(url).contains("must be redis://"), "{url}");
     }
     if !cfg!(feature = "tls") {
         assert!(invalid("rediss://:secret@host").contains("\"tls\""));
@@ -324,6 +324,8 @@ fn errors_of_6_2_and_7_are_read() {
             Unknown,
         ),
         ("NOAUTH Authentication required.", Auth, NotExecuted),
+        ("ERR Protocol error: unauthenticated multibulk length", Auth, NotExecuted),
+        ("ERR Protocol error: unauthenticated bulk length", Auth, NotExecuted),
         ("WRONGPASS invalid username-password pair or user is disabled.", Auth, NotExecuted),
         ("NOPERM this user has no permissions to run the 'evalsha' command", Auth, NotExecuted),
         ("LOADING Redis is loading the dataset in memory", Unavailable, NotExecuted),
