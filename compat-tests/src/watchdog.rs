@@ -10,7 +10,7 @@ use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 /// How long a scenario may take, unless it says otherwise.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// Held alone by scenarios that look at the whole process.
 static PROCESS: RwLock<()> = RwLock::new(());

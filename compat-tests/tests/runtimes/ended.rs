@@ -56,7 +56,7 @@ fn a_call_made_while_its_runtime_shuts_down_does_not_deadlock(store: &Store) {
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
         let last_act = limiter.clone();
-        shut_down_with(move || {
+        shut_down_with(ask(&limiter), move || {
             drop(last_act.try_acquire_now(1).now_or_never());
             drop(last_act.try_acquire(5, SECOND).now_or_never());
             drop(last_act.acquire(4).now_or_never());
@@ -72,8 +72,13 @@ fn a_lease_renewed_while_its_runtime_shuts_down_does_not_deadlock(store: &Store)
     for round in 0..10 {
         let limiter = leasing(&store.client(), 10);
         let last_act = limiter.clone();
-        // Of these calls some find less than half of the lease left.
-        shut_down_with(move || {
+        // With the second call a lease is out; of the later ones some find less than half of it
+        // left.
+        let lease = async {
+            take(&limiter, 1).await;
+            take(&limiter, 1).await;
+        };
+        shut_down_with(lease, move || {
             for _ in 0..10 {
                 drop(last_act.try_acquire_now(1).now_or_never());
             }
@@ -191,19 +196,14 @@ fn a_runtime_shut_down_amid_merged_calls_harms_nobody(store: &Store) {
 
 }
 
-/// A limiter that takes so many permits ahead, with a lease out.
+/// A limiter that takes so many permits ahead.
 fn leasing(client: &Client, permits: u32) -> RateLimiter {
     let options = LimiterOptions::new().lease(permits, SECOND * 5);
-    let limiter = client.limiter_with("api", options).unwrap();
-    current_thread().block_on(async {
-        take(&limiter, 1).await;
-        take(&limiter, 1).await;
-    });
-    limiter
+    client.limiter_with("api", options).unwrap()
 }
 
-/// Shuts a runtime down that holds a task with this last act.
-fn shut_down_with(last_act: impl FnOnce() + Send + 'static) {
+/// Makes calls on a runtime, and shuts it down while it holds a task with this last act.
+fn shut_down_with(calls: impl Future<Output = ()>, last_act: impl FnOnce() + Send + 'static) {
     struct LastAct<F: FnOnce()>(Option<F>);
     impl<F: FnOnce()> Drop for LastAct<F> {
         fn drop(&mut self) {
@@ -211,6 +211,7 @@ fn shut_down_with(last_act: impl FnOnce() + Send + 'static) {
         }
     }
     let ends = multi_thread(1);
+    ends.block_on(calls);
     let held = LastAct(Some(last_act));
     let task = ends.spawn(async move {
         let _held = held;

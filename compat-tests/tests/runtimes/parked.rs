@@ -5,8 +5,9 @@ use std::sync::Barrier;
 use compat_tests::on_both_stores;
 use compat_tests::runtimes::{SOON, current_thread, once, poll_once, soon, timed};
 use compat_tests::watchdog::threads;
+use redisson_rate_limiter::ErrorKind;
 
-use crate::{SECOND, every, fixed, ms, plenty, take};
+use crate::{SECOND, ask, every, fixed, ms, plenty, take};
 
 on_both_stores! {
 
@@ -151,13 +152,14 @@ fn a_wait_goes_on_in_another_runtime(store: &Store) {
     }
 }
 
-/// Its server is frozen when it is polled first, so that its call is in flight and unanswered.
+/// Its server is frozen when it is polled first, so that its call is in flight and unanswered. What
+/// that call takes expires at the latest.
 fn a_call_in_flight_goes_on_in_another_runtime(store: &Store) {
-    store.set_rate("api", fixed(10));
+    store.set_rate("api", every(SECOND, 10));
     for is_parked in [true, false] {
         let limiter = store.client().limiter("api").unwrap();
         let first = current_thread();
-        let before = first.block_on(limiter.available_permits()).unwrap();
+        first.block_on(limiter.available_permits()).unwrap();
         store.pause();
         let mut call = Box::pin(limiter.try_acquire_now(1));
         let answer = first.block_on(async {
@@ -171,23 +173,52 @@ fn a_call_in_flight_goes_on_in_another_runtime(store: &Store) {
         if answer.is_none() {
             assert!(second.block_on(soon("the call", call)).unwrap().is_granted());
         }
+        std::thread::sleep(SECOND + ms(300));
+        assert_eq!(second.block_on(limiter.available_permits()).unwrap(), 10);
         drop(first);
-        // The call that was left behind has taken nothing, or gives it back.
-        second.block_on(settles_at(&limiter, before - 1));
     }
 }
 
-}
-
-/// Waits until this many permits are left.
-async fn settles_at(limiter: &redisson_rate_limiter::RateLimiter, permits: u64) {
-    let deadline = tokio::time::Instant::now() + SECOND * 5;
-    loop {
-        let left = limiter.available_permits().await.unwrap();
-        if left == permits {
-            return;
+/// Those who wait in it learn of it when they are polled again.
+fn close_does_not_wait_for_a_parked_runtime(store: &Store) {
+    store.set_rate("api", fixed(1));
+    for is_frozen in [false, true] {
+        let client = store.client();
+        let limiter = client.limiter("api").unwrap();
+        let (parked, runtime) = (current_thread(), current_thread());
+        runtime.block_on(soon("a call", ask(&limiter)));
+        parked.block_on(soon("a call", ask(&limiter)));
+        if is_frozen {
+            store.pause();
         }
-        assert!(tokio::time::Instant::now() < deadline, "{left} permits are left, not {permits}");
-        tokio::time::sleep(ms(10)).await;
+        let mut waits = [Box::pin(limiter.acquire(1)), Box::pin(limiter.acquire(1))];
+        for wait in &mut waits {
+            assert!(poll_once(&parked, wait).is_none());
+        }
+        let ((), took) = runtime.block_on(timed("close", client.close()));
+        assert!(took < SOON, "{took:?}");
+        store.resume();
+        for wait in waits {
+            let error = parked.block_on(soon("a wait", wait)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        }
     }
+}
+
+/// A client that is dropped leaves nothing for a runtime that is parked to stumble over.
+fn a_client_can_be_dropped_while_its_runtime_is_parked(store: &Store) {
+    store.set_rate("api", fixed(1));
+    for _ in 0..5 {
+        let limiter = store.client().limiter("api").unwrap();
+        let parked = current_thread();
+        parked.block_on(soon("a call", ask(&limiter)));
+        let mut wait = Box::pin(limiter.acquire(1));
+        assert!(poll_once(&parked, &mut wait).is_none());
+        drop(wait);
+        drop(limiter);
+        parked.block_on(async { tokio::time::sleep(ms(50)).await });
+        assert_eq!(parked.metrics().num_alive_tasks(), 0);
+    }
+}
+
 }
