@@ -31,7 +31,8 @@ impl Wake for Calls {
             Box::pin(async move { drop(limiter.acquire(1).await) });
         let _ = call.as_mut().poll(&mut Context::from_waker(&self.inner));
         // The one that was begun before is dropped here, with its place in the queue.
-        drop(self.begun.lock().unwrap().replace(call));
+        let before = self.begun.lock().unwrap().replace(call);
+        drop(before);
         self.inner.wake_by_ref();
     }
 }
