@@ -1,5 +1,5 @@
-//! A client does not keep all limiters that it has ever named. What it forgets is not missed: the
-//! rate holds, what went missing comes back, and options end with the last handle of their name.
+//! A client does not keep the state of every limiter it has ever used. Forgetting one must not exceed
+//! its rate nor keep lost permits lost, and options end with the last handle of their name.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ fn rate(permits: u64) -> Rate {
     Rate::overall(permits, SECOND).unwrap()
 }
 
-/// A client that goes by a clock of the test's own.
+/// A client with a manual clock.
 fn client(store: &compat_tests::store::Store) -> (Client, ManualClock) {
     let (clock, time) = Clock::manual(START);
     (store.client_by(Client::builder().clock(clock)), time)
 }
 
-/// Names so many other limiters that those without a handle are forgotten.
+/// Creates enough other limiters for the client to forget those without a handle.
 fn forget(client: &Client, round: u32) {
     for other in 0..1_100 {
         drop(client.limiter(&format!("other {round} {other}")).unwrap());
@@ -35,7 +35,7 @@ async fn take(client: &Client, permits: u64) -> Decision {
 
 on_both_stores! {
 
-/// Its log is long and never empty, so that only an audit finds what is missing.
+/// The log is long and never empty, so that only an audit notices the loss.
 fn missing_permits_of_a_forgotten_limiter_come_back(store: &Store) {
     current_thread().block_on(async {
         let client = store.client();
@@ -54,15 +54,15 @@ fn missing_permits_of_a_forgotten_limiter_come_back(store: &Store) {
         };
         use_for(SECOND + SECOND / 5).await;
         store.lose("api", 300);
-        // An audit is due once a second, and what it misses comes back after an interval.
+        // An audit is due once a second; what it finds missing is back an interval later.
         use_for(SECOND * 2 + SECOND / 2).await;
         let left = client.limiter("api").unwrap().available_permits().await.unwrap();
-        // Of the last second, and one step more or less.
-        assert!((760..=1_000).contains(&left), "{left} are left of 1,000, beside 220 in use");
+        // What was granted within the last second, give or take one step.
+        assert!((760..=1_000).contains(&left), "{left} of 1,000 are available, with 220 in use");
     });
 }
 
-/// Another client has lowered the rate, and cannot reach this one's permits.
+/// Another client lowers the rate; it cannot change this client's PER_CLIENT value.
 fn a_forgotten_limiter_grants_no_more_than_its_rate(store: &Store) {
     for (from, to, taken, left) in [(1_000, 100, 100, 0), (1_000, 500, 400, 100)] {
         current_thread().block_on(async {
@@ -81,16 +81,16 @@ fn a_forgotten_limiter_grants_no_more_than_its_rate(store: &Store) {
             let mut more = 0;
             while take(&client, 1).await.is_granted() {
                 more += 1;
-                assert!(more <= from, "there is no end of permits");
+                assert!(more <= from, "no limit is enforced");
             }
-            assert_eq!(more, left, "{taken} of {from} were taken, {to} are the rate");
+            assert_eq!(more, left, "after {taken} of {from}, at a rate of {to}");
             elsewhere.delete().await.unwrap();
             client.limiter("api").unwrap().delete().await.unwrap();
         });
     }
 }
 
-/// The memory that a name's options ask for is gone with its last handle, whatever else is named.
+/// Denial memory ends at once, not when the client happens to forget the limiter.
 fn options_of_a_name_end_with_its_last_handle(store: &Store) {
     current_thread().block_on(async {
         let (client, _) = client(store);
@@ -100,18 +100,18 @@ fn options_of_a_name_end_with_its_last_handle(store: &Store) {
         assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
         let decided_by = async || take(&client, 1).await.denied().expect("a denial").decided_by();
         assert_eq!(decided_by().await, DecidedBy::Server);
-        assert_eq!(decided_by().await, DecidedBy::Memory, "a handle is left");
+        assert_eq!(decided_by().await, DecidedBy::Memory, "a handle exists");
         let error = client.limiter_with("api", memory(SECOND)).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         drop(limiter);
         for _ in 0..3 {
-            assert_eq!(decided_by().await, DecidedBy::Server, "no handle is left");
+            assert_eq!(decided_by().await, DecidedBy::Server, "no handle exists");
         }
         assert!(client.limiter_with("api", memory(SECOND)).is_ok());
     });
 }
 
-/// A grant keeps what it needs to be given back.
+/// A grant holds everything that a refund needs.
 fn a_grant_of_a_forgotten_limiter_can_be_given_back(store: &Store) {
     current_thread().block_on(async {
         let (client, _) = client(store);

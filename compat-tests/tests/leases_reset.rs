@@ -1,5 +1,5 @@
-//! What a client knows of a limiter beside the server, leases and remembered denials, ends with
-//! what the client itself does to that limiter: at once, and whether or not the answer came.
+//! A client's own changes to a limiter end its leases and its remembered denials at once, whether or
+//! not the answer to the change arrives.
 
 use std::time::{Duration, SystemTime};
 
@@ -33,7 +33,7 @@ fn memory() -> LimiterOptions {
     LimiterOptions::new().denial_memory(SECOND * 60)
 }
 
-/// A limiter of 100 permits, with a lease out of which one permit is used.
+/// A limiter of 100 permits, with a lease of which one permit is used.
 async fn leased(client: &Client) -> RateLimiter {
     let limiter = client.limiter_with("api", lease()).unwrap();
     limiter.set_rate(rate(100)).await.unwrap();
@@ -41,7 +41,7 @@ async fn leased(client: &Client) -> RateLimiter {
     limiter
 }
 
-/// Takes single permits until one comes out of a lease.
+/// Takes single permits until one is granted from a lease.
 async fn use_lease(limiter: &RateLimiter) {
     for _ in 0..3 {
         let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
@@ -49,16 +49,16 @@ async fn use_lease(limiter: &RateLimiter) {
             return;
         }
     }
-    panic!("no lease is out");
+    panic!("nothing is leased");
 }
 
-/// Takes all permits of a limiter that has no more than these, and has some.
+/// Takes all permits: at least one, and no more than `permits`.
 async fn assert_at_most(limiter: &RateLimiter, permits: u64, when: &str) {
     let taken = take_all(limiter).await;
     assert!((1..=permits).contains(&taken), "{taken} of {permits} were granted after {when}");
 }
 
-/// A limiter of 10 permits that is used up, and whose denial is remembered.
+/// A limiter of 10 permits that is used up, with a remembered denial.
 async fn denied(client: &Client) -> RateLimiter {
     let limiter = client.limiter_with("api", memory()).unwrap();
     limiter.set_rate(rate(10)).await.unwrap();
@@ -70,12 +70,12 @@ async fn denied(client: &Client) -> RateLimiter {
     limiter
 }
 
-/// Takes single permits until one is denied: how many there were.
+/// Takes single permits until one is denied; returns how many were granted.
 async fn take_all(limiter: &RateLimiter) -> u64 {
     let mut taken = 0;
     while let Decision::Granted(_) = limiter.try_acquire_now(1).await.expect("an answer") {
         taken += 1;
-        assert!(taken < 1000, "there is no end of permits");
+        assert!(taken < 1000, "no limit is enforced");
     }
     taken
 }
@@ -86,8 +86,8 @@ async fn assert_gone(limiter: &RateLimiter) {
     assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
 }
 
-/// Uses so much of a lease that the next one is fetched, while the server is frozen; it answers
-/// that call and `change` together.
+/// Uses enough of the lease for the next one to be fetched while the server is frozen, so that the
+/// replies to that call and to `change` arrive together.
 async fn with_a_lease_in_flight(
     store: &compat_tests::store::Store,
     limiter: &RateLimiter,
@@ -95,10 +95,10 @@ async fn with_a_lease_in_flight(
 ) {
     store.pause();
     for _ in 0..30 {
-        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a lease is out");
+        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a leased permit");
         assert_eq!(grant.decided_by(), DecidedBy::Lease);
     }
-    // The next lease is asked for before the change is.
+    // The call for the next lease is sent before the change.
     tokio::time::sleep(ms(50)).await;
     let resume = async {
         tokio::time::sleep(ms(50)).await;
@@ -121,14 +121,14 @@ fn a_lease_in_flight_ends_with_set_rate(store: &Store) {
     }
 }
 
-/// Its permits count against the new rate where usage is kept.
+/// Its permits count against the new rate if usage is kept.
 fn a_lease_in_flight_ends_with_update_rate(store: &Store) {
     current_thread().block_on(async {
         let limiter = leased(&store.client()).await;
         with_a_lease_in_flight(store, &limiter, async {
             assert!(limiter.update_rate(rate(40), Usage::Keep).await.unwrap());
         }).await;
-        // At least 31 of the first 100 were used.
+        // At least 31 of the first 100 permits were used.
         let taken = take_all(&limiter).await;
         assert!(taken <= 9, "{taken} of 9 were granted after update_rate");
     });
@@ -186,7 +186,7 @@ fn leases_and_remembered_denials_end_with_expire(store: &Store) {
     });
 }
 
-/// What a time to live of a moment ends, ends here too.
+/// They end with a time to live that is over before the hold or the remembered wait is.
 fn leases_and_remembered_denials_end_with_a_short_life(store: &Store) {
     current_thread().block_on(async {
         for is_leased in [true, false] {
@@ -200,8 +200,8 @@ fn leases_and_remembered_denials_end_with_a_short_life(store: &Store) {
     });
 }
 
-/// The lease was logged at the end of its hold. By the clock that end has passed, and an interval
-/// with it: others have its permits.
+/// The lease is logged at the end of its hold. By the clock, that entry has expired, so that another
+/// client gets the permits.
 fn a_lease_ends_when_the_clock_steps_past_its_hold(store: &Store) {
     current_thread().block_on(async {
         let (clock, time) = Clock::manual(1_800_000_000_000);
@@ -219,9 +219,9 @@ fn a_lease_ends_when_the_clock_steps_past_its_hold(store: &Store) {
 
 }
 
-/// A client behind a proxy whose answers come late, so that a call can be dropped between being
-/// carried out and being answered.
-fn behind_a_slow_way(test: &str, scenario: impl AsyncFnOnce(&Client, &Proxy) + Send + 'static) {
+/// Runs a scenario with a client behind a proxy that can delay replies, so that a call can be dropped
+/// after it was carried out and before it is answered.
+fn behind_a_proxy(test: &str, scenario: impl AsyncFnOnce(&Client, &Proxy) + Send + 'static) {
     watch(test, LIMIT, move || {
         let server = scenario::run(Server::start());
         let proxy = scenario::run(Proxy::start(&server));
@@ -232,19 +232,19 @@ fn behind_a_slow_way(test: &str, scenario: impl AsyncFnOnce(&Client, &Proxy) + S
     });
 }
 
-/// Drops a call when the server has carried it out, before its answer is here.
+/// Drops a call after the server has carried it out and before its reply arrives.
 async fn dropped<T>(proxy: &Proxy, call: impl Future<Output = T>) {
     proxy.delay(Duration::ZERO, ms(200));
     let mut call = Box::pin(call);
-    assert!(once(&mut call).await.is_none(), "it cannot be answered yet");
+    assert!(once(&mut call).await.is_none(), "the reply is delayed");
     assert!(tokio::time::timeout(ms(100), &mut call).await.is_err());
     drop(call);
     proxy.delay(Duration::ZERO, Duration::ZERO);
 }
 
 #[test]
-fn a_lease_ends_with_a_change_whose_answer_nobody_awaited() {
-    behind_a_slow_way("a dropped change", async |client, proxy| {
+fn a_lease_ends_with_a_change_that_was_dropped() {
+    behind_a_proxy("a dropped change", async |client, proxy| {
         let limiter = leased(client).await;
         dropped(proxy, limiter.set_rate(rate(10))).await;
         assert_at_most(&limiter, 10, "set_rate").await;
@@ -274,8 +274,8 @@ fn a_lease_ends_with_a_change_whose_answer_nobody_awaited() {
 }
 
 #[test]
-fn a_remembered_denial_ends_with_a_change_whose_answer_nobody_awaited() {
-    behind_a_slow_way("a dropped release", async |client, proxy| {
+fn a_remembered_denial_ends_with_a_change_that_was_dropped() {
+    behind_a_proxy("a dropped release", async |client, proxy| {
         let limiter = denied(client).await;
         dropped(proxy, limiter.release(4)).await;
         assert_eq!(take_all(&limiter).await, 4, "after release");

@@ -1,5 +1,5 @@
-//! A queue of many who wait: newcomers are answered at once, and so is everybody whose answer is
-//! certain.
+//! A queue with many waiters: calls that do not wait are answered at once, and so are waits that
+//! cannot succeed in time.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use tokio::task::JoinHandle;
 const SECOND: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// More groups of alike requests than one call takes.
+/// More groups of requests than fit into one call.
 const MANY: u64 = 300;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A limiter that is used up for ten minutes.
+/// A limiter whose permits are used up for ten minutes.
 fn used_up(store: &compat_tests::store::Store, permits: u64) -> RateLimiter {
     let limiter = store.limiter("api", Rate::overall(permits, INTERVAL).unwrap());
     store.take("api", permits);
@@ -28,7 +28,7 @@ fn used_up(store: &compat_tests::store::Store, permits: u64) -> RateLimiter {
 
 type Wait = JoinHandle<(Result<Decision, Error>, Duration)>;
 
-/// Begins calls with these timeouts, each with the time that it takes.
+/// Starts calls with these timeouts; each returns its answer and how long it took.
 fn wait(
     runtime: &Runtime,
     limiter: &RateLimiter,
@@ -47,8 +47,8 @@ fn wait(
 
 on_both_stores! {
 
-/// They all come before the first of them has its answer.
-fn a_call_that_does_not_wait_is_answered_at_once_behind_many_who_do(store: &Store) {
+/// All of them arrive before the first is answered.
+fn try_acquire_now_is_answered_at_once_in_one_batch_with_many_waiters(store: &Store) {
     let limiter = used_up(store, 1_000);
     let runtime = current_thread();
     let waits = wait(&runtime, &limiter, (0..MANY).map(|nth| INTERVAL * 2 + ms(nth)));
@@ -56,10 +56,10 @@ fn a_call_that_does_not_wait_is_answered_at_once_behind_many_who_do(store: &Stor
     let (answer, took) = runtime.block_on(call).unwrap();
     assert!(!answer.unwrap().is_granted());
     assert!(took < SOON, "{took:?}");
-    assert!(waits.iter().all(|wait| !wait.is_finished()), "they can be served in time");
+    assert!(waits.iter().all(|wait| !wait.is_finished()), "these waits can still succeed");
 }
 
-fn a_newcomer_is_answered_at_once_behind_many_who_wait(store: &Store) {
+fn try_acquire_now_is_answered_at_once_behind_many_waiters(store: &Store) {
     let limiter = used_up(store, 1_000);
     let runtime = multi_thread(2);
     let waits = wait(&runtime, &limiter, (0..MANY).map(|nth| INTERVAL * 2 + ms(nth)));
@@ -71,11 +71,11 @@ fn a_newcomer_is_answered_at_once_behind_many_who_wait(store: &Store) {
             assert!(took < ms(200), "call {nth} took {took:?}");
         }
     }
-    assert!(waits.iter().all(|wait| !wait.is_finished()), "they can be served in time");
+    assert!(waits.iter().all(|wait| !wait.is_finished()), "these waits can still succeed");
 }
 
-/// All of them at once, and with timeouts of their own.
-fn waits_in_vain_are_refused_at_once_however_many_there_are(store: &Store) {
+/// All of them arrive at once, each with a different timeout.
+fn many_waits_that_are_too_short_are_denied_at_once(store: &Store) {
     let limiter = used_up(store, 1_000);
     let runtime = multi_thread(2);
     let _first = wait(&runtime, &limiter, std::iter::once(INTERVAL * 2));
@@ -83,29 +83,28 @@ fn waits_in_vain_are_refused_at_once_however_many_there_are(store: &Store) {
     let timeouts = (0..MANY).map(|nth| SECOND * 5 + ms(nth));
     for wait in wait(&runtime, &limiter, timeouts) {
         let (answer, took) = runtime.block_on(wait).unwrap();
-        let denial = answer.unwrap().denied().expect("they are used up");
+        let denial = answer.unwrap().denied().expect("a denial");
         assert!(denial.retry_after() > SECOND * 500, "{denial:?}");
-        assert!(took < SOON, "refused after {took:?}");
+        assert!(took < SOON, "denied after {took:?}");
     }
 }
 
-/// The same where nobody knows yet what there is, and behind as many who can wait.
-fn waits_in_vain_are_refused_at_once_behind_many_who_are_not(store: &Store) {
+/// The same behind as many waits that are long enough, before the first answer is known.
+fn waits_that_are_too_short_are_denied_at_once_behind_many_waiters(store: &Store) {
     let limiter = used_up(store, 1_000);
     let runtime = current_thread();
     let can_wait = (0..MANY).map(|nth| INTERVAL * 2 + ms(nth));
-    let in_vain = (0..MANY).map(|nth| SECOND * 5 + ms(nth));
-    let mut waits = wait(&runtime, &limiter, can_wait.chain(in_vain));
+    let too_short = (0..MANY).map(|nth| SECOND * 5 + ms(nth));
+    let mut waits = wait(&runtime, &limiter, can_wait.chain(too_short));
     for wait in waits.split_off(MANY as usize) {
         let (answer, took) = runtime.block_on(wait).unwrap();
         assert!(!answer.unwrap().is_granted());
-        assert!(took < SOON, "refused after {took:?}");
+        assert!(took < SOON, "denied after {took:?}");
     }
-    assert!(waits.iter().all(|wait| !wait.is_finished()), "they can be served in time");
+    assert!(waits.iter().all(|wait| !wait.is_finished()), "these waits can still succeed");
 }
 
-/// Those who can be served are served, each in its turn, behind those who cannot.
-fn many_waits_with_timeouts_of_their_own_are_served(store: &Store) {
+fn many_waits_with_different_timeouts_are_served(store: &Store) {
     let interval = ms(500);
     let limiter = store.limiter("api", Rate::overall(400, interval).unwrap());
     let runtime = multi_thread(2);
@@ -118,7 +117,7 @@ fn many_waits_with_timeouts_of_their_own_are_served(store: &Store) {
     }
 }
 
-fn more_than_the_rate_is_an_error_behind_whoever_waits(store: &Store) {
+fn more_than_the_rate_is_an_error_behind_a_waiter(store: &Store) {
     let limiter = used_up(store, 10);
     let runtime = multi_thread(1);
     let _waits = wait(&runtime, &limiter, [INTERVAL * 2].into_iter());
@@ -130,7 +129,7 @@ fn more_than_the_rate_is_an_error_behind_whoever_waits(store: &Store) {
             soon("a long wait", limiter.try_acquire(11, INTERVAL * 3)).await,
             soon("a wait without end", limiter.acquire(11)).await.map(Decision::Granted),
         ] {
-            let error = answer.map(drop).expect_err("it can never be granted");
+            let error = answer.map(drop).expect_err("more than the rate");
             assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 11, rate: 10 });
         }
         let denial = soon("a call", limiter.try_acquire_now(10)).await.unwrap().denied().unwrap();

@@ -1,4 +1,4 @@
-//! Runtimes of one thread that are parked: alive, and polled by nobody.
+//! Parked runtimes: current-thread runtimes that exist while nothing drives them.
 
 use std::sync::Barrier;
 
@@ -11,8 +11,8 @@ use crate::{SECOND, ask, every, fixed, ms, plenty, take};
 
 on_both_stores! {
 
-/// The first one to be served goes idle at once, with all that it has started.
-fn threads_that_go_idle_in_turn_hold_up_nobody(store: &Store) {
+/// The first thread to be served goes idle at once, together with everything its call started.
+fn runtimes_that_go_idle_in_turn_do_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for _ in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -27,9 +27,9 @@ fn threads_that_go_idle_in_turn_hold_up_nobody(store: &Store) {
     }
 }
 
-/// A call is in flight in a runtime that nobody polls any longer; others come, and in the end it
-/// gets its own answer.
-fn a_call_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
+/// A call is in flight in a runtime that is no longer driven. Other runtimes are served, and the
+/// call still gets its answer once its runtime runs again.
+fn a_call_left_in_a_parked_runtime_does_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -53,8 +53,8 @@ fn a_call_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
     }
 }
 
-/// The same with tasks, one of which may drive the others' calls.
-fn tasks_left_in_a_parked_runtime_hold_up_nobody(store: &Store) {
+/// The same with tasks, one of which may be driving the calls of the others.
+fn tasks_left_in_a_parked_runtime_do_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -78,8 +78,8 @@ fn tasks_left_in_a_parked_runtime_hold_up_nobody(store: &Store) {
     }
 }
 
-/// Who waits in a parked runtime stands before nobody in another one.
-fn a_wait_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
+/// A waiter in a parked runtime is not ahead of callers in other runtimes.
+fn a_wait_left_in_a_parked_runtime_does_not_block_others(store: &Store) {
     let limiter = store.limiter("api", every(ms(300), 10));
     let parked = current_thread();
     parked.block_on(take(&limiter, 10));
@@ -95,8 +95,8 @@ fn a_wait_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
     assert_eq!(grant.unwrap().permits(), 10);
 }
 
-/// As with the store in this process, which has nothing to connect to.
-fn a_runtime_parked_while_it_connects_holds_up_nobody(store: &Store) {
+/// The in-process store has nothing to connect to; it must behave the same.
+fn a_runtime_parked_while_it_connects_does_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -134,8 +134,8 @@ fn two_threads_that_take_turns_do_not_stall(store: &Store) {
     assert!(longest < SOON, "{longest:?}");
 }
 
-/// A future that waits may be polled from any runtime: it waits where it was polled last.
-fn a_wait_goes_on_in_another_runtime(store: &Store) {
+/// A waiting future may be polled from any runtime; it starts anew in the one that polls it now.
+fn a_wait_continues_in_another_runtime(store: &Store) {
     for is_parked in [true, false] {
         store.set_rate("api", every(ms(400), 1));
         let limiter = store.client().limiter("api").unwrap();
@@ -152,9 +152,9 @@ fn a_wait_goes_on_in_another_runtime(store: &Store) {
     }
 }
 
-/// Its server is frozen when it is polled first, so that its call is in flight and unanswered. What
-/// that call takes expires at the latest.
-fn a_call_in_flight_goes_on_in_another_runtime(store: &Store) {
+/// The server is frozen during the first poll, so that the call is in flight and unanswered. What
+/// that call takes is given back, or expires.
+fn a_call_in_flight_continues_in_another_runtime(store: &Store) {
     store.set_rate("api", every(SECOND, 10));
     for is_parked in [true, false] {
         let limiter = store.client().limiter("api").unwrap();
@@ -179,7 +179,7 @@ fn a_call_in_flight_goes_on_in_another_runtime(store: &Store) {
     }
 }
 
-/// Those who wait in it learn of it when they are polled again.
+/// The waiters in it get `Closed` when they are polled again.
 fn close_does_not_wait_for_a_parked_runtime(store: &Store) {
     store.set_rate("api", fixed(1));
     for is_frozen in [false, true] {
@@ -205,7 +205,7 @@ fn close_does_not_wait_for_a_parked_runtime(store: &Store) {
     }
 }
 
-/// A client that is dropped leaves nothing for a runtime that is parked to stumble over.
+/// The tasks of the dropped client end as soon as the runtime is driven again.
 fn a_client_can_be_dropped_while_its_runtime_is_parked(store: &Store) {
     store.set_rate("api", fixed(1));
     for _ in 0..5 {
