@@ -19,7 +19,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
 use crate::wire::keys::Keys;
 
-/// The deadline of an operation where none is given: that of Redisson.
+/// The default deadline of an operation: that of Redisson.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// An attempt is given up, and made again, after this part of the deadline.
@@ -30,7 +30,7 @@ const MANY_LIMITERS: usize = 1024;
 
 /// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
 ///
-/// It has an id, which tells its budget from others' in the mode
+/// Its id distinguishes its budget from those of others in the mode
 /// [`Mode::PerClient`](crate::Mode::PerClient). It is cheap to clone; clones are the same client.
 ///
 /// ```no_run
@@ -60,7 +60,7 @@ struct Limiters {
 }
 
 impl Client {
-    /// Begins a client: its id, its prefix, its clock, its deadline.
+    /// Starts to build a client, with an id, a prefix, a clock and a deadline of its own.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -84,7 +84,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] where the name is empty; [`ErrorKind::Closed`] where the client is
+    /// [`ErrorKind::InvalidArgument`] if the name is empty; [`ErrorKind::Closed`] if the client is
     /// closed.
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         if name.is_empty() {
@@ -114,14 +114,14 @@ impl Client {
 
     /// The limiter of this name, with options. Nothing is sent.
     ///
-    /// Options belong to the name: all handles of it have them, those that [`limiter`] has made or
-    /// makes included, for as long as any of them lives. An option that the name does not have yet
-    /// is added; one that it has must be the same.
+    /// Options belong to the name: they apply to all its handles in this client, including those that
+    /// [`limiter`] makes. An option that the name does not have yet is added; one that it has must be
+    /// the same.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] for an option out of its range, and for one that the name has
-    /// otherwise; else as [`limiter`].
+    /// [`ErrorKind::InvalidArgument`] for an option that is out of range or differs from the one in
+    /// force; otherwise as [`limiter`].
     ///
     /// [`limiter`]: Client::limiter
     pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
@@ -173,8 +173,9 @@ impl Client {
         }
     }
 
-    /// Ends this client: calls that wait fail with [`ErrorKind::Closed`], as do later ones; calls in
-    /// flight and permits on their way back, leased ones included, are awaited, for the client's deadline at most.
+    /// Closes this client: waiting calls fail with [`ErrorKind::Closed`], and so do later ones. Calls in
+    /// flight and permits that are being given back, leased ones included, are awaited, for the
+    /// client's deadline at most.
     ///
     /// A client that is dropped without it leaves nothing behind but permits that were not given
     /// back: they expire an interval after they were granted, those of a lease an interval after
@@ -257,23 +258,23 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// The client's id, so that a process keeps its budget of the mode
-    /// [`Mode::PerClient`](crate::Mode::PerClient) across restarts. A random UUID where none is
-    /// given. Two clients at once must not have the same.
+    /// [`Mode::PerClient`](crate::Mode::PerClient) across restarts: a UUID. By default it is random. No
+    /// two clients may have the same id at the same time.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// What stands before every limiter's name on the server: Redisson's name mapper. Java clients
-    /// of the same limiters need the same prefix.
+    /// The prefix of every limiter's name on the server: Redisson's name mapper. Java clients of the
+    /// same limiters need the same prefix.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
-    /// The clock that dates this client's grants. The system's, where none is given.
+    /// The clock that dates this client's grants. By default it is the system's.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -281,7 +282,7 @@ impl ClientBuilder {
     }
 
     /// How long an operation may take, on the way to the server and back; an acquire's wait for
-    /// permits does not count. Three seconds, where none is given.
+    /// permits does not count. Three seconds by default; longer ones than 30 years count as 30 years.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -289,22 +290,21 @@ impl ClientBuilder {
     }
 
     /// Polls for the answer of an acquire for up to `longest`, so that the thread need not be woken
-    /// for it. `longest` is 0 (off, where it is not asked for) to 1 ms; what connects or builds the
-    /// client checks it.
+    /// for it. `longest` must be at most 1 ms; 0, the default, turns it off. It is checked when the
+    /// client is built or connects.
     ///
     /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
-    /// to a server in the same rack. What polling costs is processor time: up to `longest` of one
-    /// thread for a call, for one call of a client at a time. After an answer that took longer the
-    /// next 15 calls are not polled for, so that a server that is farther away costs a sixteenth of
-    /// that. Measure before you use it, on the machines that it is meant for: 100 µs is a good value
-    /// where the server's round trip takes less.
+    /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread per
+    /// call, for one call of a client at a time. After an answer that took longer, the next 15 calls
+    /// are not polled for, so that a server farther away costs a sixteenth of that. Measure it on the
+    /// machines in question before you use it: 100 µs is a good value if a round trip takes less.
     ///
-    /// It gains most on a runtime of one thread, `current_thread` or with one worker. With more of
-    /// them another one may sleep where answers arrive and has to be woken; what is awaited in
-    /// `#[tokio::main]` itself keeps awake only the main thread.
+    /// It gains most on a runtime with one thread, `current_thread` or one worker. With more threads,
+    /// the one on which answers arrive may be asleep and has to be woken; what is awaited in
+    /// `#[tokio::main]` itself keeps only the main thread awake.
     ///
-    /// Other tasks run meanwhile as ever. A caller that is alone polls its own call: the task that
-    /// it belongs to is polled again and again, with all that it awaits at the same time.
+    /// Other tasks run meanwhile as usual. A lone caller polls its own call: its task is polled again
+    /// and again, with everything else that it awaits.
     #[must_use]
     pub fn busy_poll(mut self, longest: Duration) -> Self {
         self.busy_poll = longest;
@@ -325,8 +325,8 @@ impl ClientBuilder {
         self.build(Arc::new(store))
     }
 
-    /// As [`connect`](Self::connect), but leaves the connecting to the first call: a service can
-    /// start before its server does.
+    /// Like [`connect`](Self::connect), but the first call connects: a service can start before its
+    /// server does.
     ///
     /// # Errors
     ///
@@ -392,8 +392,8 @@ impl ClientBuilder {
     }
 }
 
-/// A store in this process, in place of a server: the same rules, the same decisions. Clones are
-/// the same store; clients that are built over it share its limiters.
+/// A store in this process instead of a server, with the same rules and the same decisions. Clones are
+/// the same store, and clients that are built over it share its limiters.
 #[derive(Clone)]
 pub struct InProcessStore(MemoryStore);
 
@@ -476,6 +476,32 @@ mod tests {
         }
         assert!(!is_uuid("not-a-uuid"));
         assert!(!is_uuid(&"a".repeat(36)));
+    }
+
+    #[test]
+    fn debug_shows_what_was_set_and_no_secret() {
+        let id = "0b1f4f0e-8c7e-4d6a-9d53-3a1f6f1f7c11";
+        let builder = Client::builder().id(id).key_prefix("shop:").clock(Clock::server());
+        let builder = builder.deadline(Duration::from_millis(250));
+        let shown = format!("{builder:?}");
+        for part in [id, "shop:", "Clock::server", "250ms"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let client = builder.connect_lazy("redis://user:secret@host:1234/0").unwrap();
+        let options = LimiterOptions::new().denial_memory(Duration::from_millis(70));
+        let options = options.lease(500, Duration::from_millis(100));
+        let limiter = client.limiter_with("api", options).unwrap();
+        let limiter = limiter.with_rate(crate::Rate::per_minute(77));
+        let (client, limiter) = (format!("{client:?}"), format!("{limiter:?}"));
+        for part in [id, "shop:", "Clock::server", "250ms", "host:1234"] {
+            assert!(client.contains(part), "{part}: {client}");
+        }
+        for part in ["api", id, "250ms", "77", "70ms", "500", "100ms"] {
+            assert!(limiter.contains(part), "{part}: {limiter}");
+        }
+        for shown in [client, limiter] {
+            assert!(!shown.contains("secret") && !shown.contains("user"), "{shown}");
+        }
     }
 
     #[test]

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.
 ///
-/// Redisson dates each grant by the clock of the machine that asks, and so does this crate by
-/// default. Where clocks of machines differ, the one ahead drops the others' grants too early;
-/// [`Clock::server`] takes that choice away from the machines.
+/// Redisson dates each grant by the clock of the machine that requests it, and so does this crate by
+/// default. If the machines' clocks differ, the one that is ahead drops the others' grants too early;
+/// with [`Clock::server`] they do not matter.
 #[derive(Clone, Default)]
 pub struct Clock(Source);
 
@@ -42,8 +42,8 @@ impl Clock {
         Clock(Source::Server)
     }
 
-    /// The time of the tokio runtime, counted on from the system's time now. It stands still while
-    /// the runtime's time is paused, and moves with it: for tests in virtual time.
+    /// The time of the tokio runtime, starting at the system's time now. It is paused and advanced
+    /// together with the runtime's time: for tests in virtual time.
     pub fn runtime() -> Self {
         Clock(Source::Runtime { epoch: system_time(), origin: Instant::now() })
     }
@@ -121,7 +121,7 @@ impl ManualClock {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }
 
-    /// Moves the time by so many milliseconds.
+    /// Moves the time by `ms` milliseconds, backwards if that is negative.
     pub fn advance(&self, ms: i64) {
         let moved = |now| Some(standing(now).saturating_add(ms));
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);

@@ -97,7 +97,7 @@ pub struct Grant {
     deadline: Duration,
 }
 
-/// Where a grant's permits are in the log.
+/// Where in the log a grant's permits are.
 enum Source {
     /// In the entry of this call, which is decided.
     Call(Arc<Cell>),
@@ -142,8 +142,8 @@ impl Grant {
         self.permits - self.returned
     }
 
-    /// The permits left to others when it was granted: after the whole call, where callers shared
-    /// one. Of a leased grant, what it left of the lease.
+    /// The permits that were still available when it was granted (after the whole batch, if several
+    /// callers shared a call). For a leased grant, those that remained in the lease.
     pub fn left(&self) -> u64 {
         match &self.source {
             Source::Call(cell) => decided(cell).left,
@@ -169,21 +169,22 @@ impl Grant {
         }
     }
 
-    /// Gives back `permits` of this grant, and answers how many of them came back to the limiter:
-    /// fewer where the grant has expired meanwhile, or its limiter was reset.
+    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter: fewer
+    /// if the grant has expired meanwhile, or its limiter was reset.
     ///
-    /// Those permits can be taken again at once, by anybody. Nothing but this grant's own log
-    /// entry is touched, so no other grant is made smaller by it. A leased grant goes back into its
-    /// lease, where that is still in use; of leases that were used up, this client remembers the
-    /// last 256.
+    /// Those permits can be taken again at once, by anybody. Only this grant's own log entry is
+    /// touched, so that no other grant gets smaller. A leased grant goes back into its lease if that
+    /// is still in use; of leases that were used up, this client remembers the last 256.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where `permits` is more than [`permits`](Grant::permits) says.
-    /// Where the server could not be reached ([`Error::execution`] is not
-    /// [`Execution::Unknown`](crate::Execution::Unknown)) the grant is as it was, and the refund
-    /// can be tried again; where the outcome is unknown the permits count as given back, and are
-    /// free within an interval of the grant at the latest.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `permits` is more than
+    /// [`permits`](Grant::permits).
+    ///
+    /// After any error whose [`Error::execution`] is not
+    /// [`Execution::Unknown`](crate::Execution::Unknown) the grant is as it was, and the refund can be
+    /// tried again. If the outcome is unknown, the permits count as given back, and are free within an
+    /// interval of the grant at the latest.
     ///
     /// # Cancel safety
     ///
@@ -224,7 +225,7 @@ impl Grant {
             .with_server(engine.core.store.address())
     }
 
-    /// Gives back all that is left of this grant: [`refund`](Grant::refund) of all of it.
+    /// Gives back the rest of this grant: [`refund`](Grant::refund) of all its permits.
     ///
     /// # Errors
     ///
@@ -258,9 +259,9 @@ impl Denial {
         Denial { wait, rate, decided_by }
     }
 
-    /// The time, from now, after which the call can succeed if nobody else draws meanwhile. It is
-    /// exact unless [`is_at_least`](Denial::is_at_least); sooner than this it succeeds only where
-    /// permits are given back or the rate is raised.
+    /// The time, from now, after which the call can succeed if nobody else takes permits meanwhile. It
+    /// is exact unless [`is_at_least`](Denial::is_at_least); the call succeeds sooner only if permits
+    /// are given back or the rate is raised.
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
     }
@@ -271,13 +272,13 @@ impl Denial {
         self.wait.ms.div_ceil(1000)
     }
 
-    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: many stand
-    /// in the queue, or many small grants have to expire for this request.
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: the queue is long,
+    /// or many small grants have to expire for this request.
     pub fn is_at_least(&self) -> bool {
         self.wait.at_least
     }
 
-    /// The rate in force, where it is known.
+    /// The rate in force, if it is known.
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }
@@ -319,7 +320,7 @@ impl Peek {
         self.rate
     }
 
-    /// The time after which the permits that were asked about can be had; zero: now.
+    /// The time after which the requested permits are available; zero if they are now.
     pub fn wait(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
     }

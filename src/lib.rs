@@ -1,10 +1,10 @@
-//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey, drawn on by services
-//! in Rust and by services in Java at the same time.
+//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey that services in Rust and
+//! services in Java share.
 //!
 //! A [`Client`] belongs to one server ([`Client::connect`]), or to a store in this process
-//! ([`ClientBuilder::in_process`]). It names limiters ([`Client::limiter`]); a [`RateLimiter`] is
-//! asked for permits, and answers a [`Decision`]: a [`Grant`], which can be given back, or a
-//! [`Denial`], which says when to come back.
+//! ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its limiters. A
+//! [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be given
+//! back, or a [`Denial`], which says after how long to try again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -14,8 +14,8 @@
 //! # async fn main() -> Result<(), redisson_rate_limiter::Error> {
 //! // Or: Client::connect("redis://127.0.0.1:6379").await?
 //! let client = Client::builder().in_process(&InProcessStore::new())?;
-//! // Where there is no limiter of this name, its first acquire creates it with this rate.
-//! let limiter = client.limiter("api")?.with_rate(Rate::overall(100, Duration::from_secs(1))?);
+//! // If the limiter does not exist, the first acquire creates it with this rate.
+//! let limiter = client.limiter("api")?.with_rate(Rate::per_second(100));
 //!
 //! match limiter.try_acquire(5, Duration::from_millis(250)).await? {
 //!     Decision::Granted(grant) => assert_eq!(grant.left(), 95),
@@ -28,12 +28,12 @@
 //!
 //! # Which call
 //!
-//! | | waits | answers |
+//! | | waits | returns |
 //! |---|---|---|
 //! | [`try_acquire_now`](RateLimiter::try_acquire_now) | never | [`Decision`] |
-//! | [`try_acquire`](RateLimiter::try_acquire) | up to a timeout, and not at all where it would be in vain | [`Decision`] |
+//! | [`try_acquire`](RateLimiter::try_acquire) | up to a timeout, and not at all if that cannot be met | [`Decision`] |
 //! | [`acquire`](RateLimiter::acquire) | as long as it takes | [`Grant`] |
-//! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would meet; takes nothing |
+//! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
 //! | [`Grant::refund`] | never | how many of this grant's permits are free again |
 //!
 //! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire
@@ -46,10 +46,9 @@
 //! # Waiting, dropping, failing
 //!
 //! All handles of one name in one client share one queue. Concurrent calls go to the server
-//! together, and those that wait are served in the order in which they came. Every future can be
+//! together, and waiting calls are served in the order of their arrival. Every future can be
 //! dropped at any time; an acquire then takes nothing, or gives back in the background what it was
-//! granted. An answer that was lost on its way is asked for again under the same id, and counts
-//! once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and whether trying
+//! granted. A call whose answer is lost is repeated under the same id, and counts once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and whether trying
 //! again is safe and useful ([`Error::is_transient`]).
 //!
 //! # Features

@@ -23,13 +23,13 @@ use crate::rate::{MAX_EXACT, Rate};
 use crate::store::{Outcome, PeekCall, PeekReply, ReleaseCall, Reply, Wait};
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
-/// One rate limiter, shared with every other client of its name, in Rust or in Java: Redisson's
-/// `RRateLimiter`.
+/// A handle of one rate limiter, which all clients that use its name share, in Rust and in Java:
+/// Redisson's `RRateLimiter`.
 ///
-/// Handles are made by [`Client::limiter`] and are cheap to clone. All handles of one name in one
-/// client share one queue: their concurrent calls go to the server together, and those that wait
-/// are served in the order in which they came. What a handle carries of its own is the rate that
-/// it creates ([`with_rate`](Self::with_rate)) and its deadline.
+/// [`Client::limiter`] makes handles; they are cheap to clone. All handles of one name in one client
+/// share a queue: concurrent calls go to the server together, and waiting calls are served in the
+/// order of their arrival. A handle has two settings of its own: the rate with which it creates the
+/// limiter ([`with_rate`](Self::with_rate)), and its deadline.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,19 +80,21 @@ impl RateLimiter {
         &self.engine.name
     }
 
-    /// This handle, carrying a rate: where there is no limiter of this name, or it has expired,
-    /// its next acquire creates it with this rate in the same step. A limiter that exists keeps
-    /// the rate that it has.
+    /// This handle, carrying a rate: if the limiter does not exist, or has expired, the next acquire
+    /// creates it with this rate in the same step. An existing limiter keeps its rate; to change that,
+    /// use [`ensure_rate`](Self::ensure_rate).
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// This handle, with a deadline of its own in place of the client's: how long an operation may
-    /// take on the way to the server and back. The time that an acquire waits for permits does not
-    /// count, nor do the first 5 ms behind another call of the limiter; who stands behind one that
-    /// takes longer is told within 20 ms after its deadline.
+    /// This handle, with its own deadline instead of the client's: how long an operation may take on
+    /// the way to the server and back. Longer ones than 30 years count as 30 years.
+    ///
+    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind another
+    /// call of the limiter. Requests queued behind a call that takes longer time out within 20 ms of
+    /// their deadline.
     ///
     /// # Errors
     ///
@@ -105,24 +107,25 @@ impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
     /// timeout)`.
     ///
-    /// A wait that cannot succeed in time is answered at once, by a denial with the time that it
-    /// would take. With a timeout of zero it does not wait, as
-    /// [`try_acquire_now`](Self::try_acquire_now).
+    /// A wait that cannot succeed in time is denied at once, with the time that it would take. With a
+    /// timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] where `permits` is not in 1..=2^32−1 (nothing is sent),
-    /// [`ErrorKind::ExceedsRate`] where it is more than the rate, [`ErrorKind::NotInitialized`] where
-    /// there is no limiter and this handle carries no rate; [`ErrorKind::ForeignEntry`],
-    /// [`ErrorKind::WrongType`] and [`ErrorKind::CorruptState`] where what stands on the server cannot be
-    /// read; [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] and [`ErrorKind::Server`] for
-    /// the server; [`ErrorKind::Closed`] for a closed client. A lost answer is asked for again under
-    /// the same id, and counts once.
+    /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=2^32−1; nothing is sent.
+    /// - [`ErrorKind::ExceedsRate`] if it is more than the rate.
+    /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
+    /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if the
+    ///   limiter's keys cannot be read.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] or
+    ///   [`ErrorKind::Server`] for the server, [`ErrorKind::Closed`] for a closed client.
+    ///
+    /// A call whose answer is lost is repeated under the same id, and counts once.
     ///
     /// # Cancel safety
     ///
-    /// The future may be dropped at any time: it then takes nothing, or what it was granted is
-    /// given back in the background.
+    /// The future may be dropped at any time. It then takes nothing, or gives back in the background
+    /// what it was granted.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let patience = if timeout.is_zero() {
             Patience::None
@@ -136,10 +139,10 @@ impl RateLimiter {
         }
     }
 
-    /// Takes `permits` if they can be had now. Redisson's `tryAcquire(permits)`.
+    /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
     ///
-    /// It never waits for permits. While a request that waits stands before it in this client it
-    /// is refused, even if permits are left: it would overtake.
+    /// It never waits for permits. While a waiting request that does not fit is ahead of it in this
+    /// client it is denied, even if permits are left, as it would overtake that request.
     ///
     /// # Errors
     ///
@@ -161,7 +164,7 @@ impl RateLimiter {
         self.decide(permits, Patience::None).await
     }
 
-    /// Takes `permits`, waiting for them without end. Redisson's `acquire(permits)`.
+    /// Takes `permits`, waiting for them as long as it takes. Redisson's `acquire(permits)`.
     ///
     /// # Errors
     ///
@@ -198,7 +201,7 @@ impl RateLimiter {
         Grant::leased(self.engine.clone(), taken, permits, self.deadline)
     }
 
-    /// The answer that needs no call, where there is one.
+    /// The answer that needs no call, if there is one.
     fn answer_locally(&self, permits: u64, patience: Patience) -> Option<Decision> {
         Some(match self.engine.answer_locally(permits, patience)? {
             Local::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
@@ -287,24 +290,24 @@ impl RateLimiter {
         Some(Acquire::new(&self.engine, request, self.rate.as_ref()).await)
     }
 
-    /// Puts back up to `permits` that were granted less than an interval ago, whoever they were
-    /// granted to: they are taken out of the log, oldest grant first. Answers how many there were.
-    /// Redisson's `release`; `release(0)` does nothing.
+    /// Puts back up to `permits` that were granted less than an interval ago, to any client: they are
+    /// taken out of the log, oldest grant first. Returns how many there were. Redisson's `release`;
+    /// `release(0)` does nothing.
     ///
-    /// If there is no limiter yet and this handle carries its rate, none were granted: it answers 0.
+    /// If there is no limiter yet and this handle carries its rate, the result is 0.
     ///
     /// Prefer [`Grant::refund`], which knows what it gives back: permits released after their
     /// interval has passed, or twice, can exceed the rate by as many.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] where `permits` is over 2^53; else as
-    /// [`try_acquire`](Self::try_acquire). It is not attempted again once it may have been carried
-    /// out: the error then says [`Execution::Unknown`].
+    /// [`ErrorKind::InvalidArgument`] if `permits` is over 2^53; otherwise as
+    /// [`try_acquire`](Self::try_acquire). It is not repeated once it may have been carried out: the
+    /// error then has [`Execution::Unknown`].
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn release(&self, permits: u64) -> Result<u64, Error> {
         if permits > MAX_EXACT {
             return Err(self.invalid(

@@ -1,4 +1,4 @@
-//! What a limiter may do in this client without asking the server, where its user opts in.
+//! What a limiter may do in this client without asking the server, if its user opts in.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The longest hold of a lease.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
-/// What a limiter may do on its own in this client: nothing, unless it is said here.
+/// What a limiter may decide in this client without the server: by default nothing.
 ///
 /// Options belong to the name within the client: see
 /// [`Client::limiter_with`](crate::Client::limiter_with). They are not stored on the server, and no
@@ -52,69 +52,69 @@ impl fmt::Display for Lease {
 }
 
 impl LimiterOptions {
-    /// No option: every call asks the server.
+    /// No options: every call asks the server.
     pub fn new() -> Self {
         LimiterOptions::default()
     }
 
-    /// Takes permits ahead: up to `permits` at a time, which this client then grants on its own
-    /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)), without a call, for up to `hold` from when
-    /// it asked for them.
+    /// Leases permits: takes up to `permits` at a time ahead, which this client then grants without a
+    /// call ([`DecidedBy::Lease`](crate::DecidedBy::Lease)), for up to `hold` from when it requested
+    /// them.
     ///
-    /// A lease comes with a call that is made anyway, and the next one is fetched in the background
-    /// once less than half of `permits` is left, so that a busy caller never meets the server. A
-    /// call takes ahead only what its own requests leave. What is not used goes back: after half of
-    /// `hold` without a use, at the end of `hold`, when a call of this client has to wait for
-    /// permits (those who come after it must not be served before it), when this client sees
-    /// another rate, and with [`Client::close`](crate::Client::close). A process that ends without
-    /// it leaves its leases to expire, `hold` and an interval after they were taken.
+    /// Leases piggyback on regular calls, and the next one is fetched in the background once less than
+    /// half of `permits` is left, so that a busy caller never waits for the server. A call leases only
+    /// permits that its own requests leave over. Unused permits go back: after half of `hold` without
+    /// a use, at the end of `hold`, when a call of this client has to wait for permits (later calls
+    /// must not be served before it), when this client sees another rate, and with
+    /// [`Client::close`](crate::Client::close). If a process ends without it, its leases expire `hold`
+    /// and an interval after they were taken.
     ///
-    /// **No limit is exceeded by it.** The server logs the permits of a lease at the end of the
-    /// hold, the latest time of their use, so that in no interval more is used than the rate says.
-    /// There is one exception: a rate that is lowered, and a limiter that is reset or deleted, by
-    /// another client is exceeded by what is leased at that time, for one hold at most.
+    /// **No limit is exceeded.** The server logs the permits of a lease at the end of the hold, the
+    /// latest time of their use, so that no interval sees more than the rate. The one exception: if
+    /// another client lowers the rate, or resets or deletes the limiter, the permits leased at that
+    /// time can still be used, for one hold at most.
     ///
-    /// **What it costs** is use of the rate: what is granted by a call that takes permits ahead
-    /// comes back after an interval and `hold`, not after an interval. A limiter that is used up
-    /// all the time so gives not its rate, but interval ÷ (interval + `hold`) of it at worst: 91 %
-    /// with a hold of a tenth of the interval, half with a hold as long as the interval. Permits
-    /// that are leased here cannot be had elsewhere meanwhile.
+    /// **It costs utilization.** Permits that were granted by a call with a lease come back after an
+    /// interval and `hold`, not after an interval. A limiter under constant load therefore grants at
+    /// worst interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the interval,
+    /// half with a hold as long as the interval. Permits that are leased here are not available
+    /// elsewhere.
     ///
-    /// Java clients see an entry like any other, dated up to `hold` ahead; the delay that they are
-    /// told grows by as much.
+    /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they
+    /// compute grow by as much.
     ///
-    /// Leasing begins with a client's second call of the limiter at the latest, once it knows the rate. A limiter
-    /// with a keep-alive shorter than its interval and `hold` together is not leased from: its log
-    /// could be gone before the lease. Calls then go to the server one by one, as without a lease.
+    /// Leasing starts with a client's second call of the limiter at the latest, once it knows the
+    /// rate. A limiter with a keep-alive shorter than its interval and `hold` together cannot be leased
+    /// from, as its log could be gone before the lease: calls then go to the server as without this
+    /// option.
     ///
-    /// `permits` are 1 to 2^32−1, `hold` is 1 ms to a day, in whole milliseconds;
+    /// `permits` must be 1 to 2^32−1, `hold` whole milliseconds from 1 ms to a day;
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks both.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
         self.lease = Some(Lease { permits, hold });
         self
     }
 
-    /// Remembers denials: while the server is known to have too few permits, calls that do not
-    /// wait and ask for as many or more are denied by this client alone
-    /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with what is left of the wait that the
-    /// server named.
+    /// Caches denials until their retry-after elapses: meanwhile this client alone denies calls that
+    /// do not wait and request as many permits or more
+    /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
     ///
-    /// A denial is remembered until that wait is over, but never for more than `longest`: that is
-    /// how long it can go unnoticed that permits have come back, or that the rate has been raised,
-    /// by another process. What this client does itself (a refund, a release, a rate, a delete) is
-    /// noticed at once, as is [`Client::recheck_waiters`](crate::Client::recheck_waiters). A call that waits is
-    /// never answered from memory, nor does a denial behind a call that waits make one.
+    /// A denial is cached for no more than `longest`: for that long it can go unnoticed that another
+    /// process has given permits back or raised the rate. What this client does itself (a refund, a
+    /// release, a new rate, a delete) clears the cache at once, as does
+    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never answered
+    /// from the cache, and a denial behind a waiting call is not cached.
     ///
-    /// Nothing is granted from memory, so that no limit is ever exceeded by it.
+    /// Nothing is granted from the cache, so that no limit is exceeded.
     ///
-    /// `longest` is more than zero; [`Client::limiter_with`](crate::Client::limiter_with) checks
+    /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with) checks
     /// it.
     pub fn denial_memory(mut self, longest: Duration) -> Self {
         self.denial_memory = Some(longest);
         self
     }
 
-    /// What is out of its range, where anything is.
+    /// An error text if anything is out of its range.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.denial_memory.is_some_and(|longest| longest.is_zero()) {
             return Err("a denial memory of zero: must be more than zero".to_owned());

@@ -51,6 +51,34 @@ async fn a_ping_survives_a_connection_that_has_died() {
 }
 
 #[tokio::test]
+async fn every_error_of_reaching_the_server_names_it() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_minute(10));
+    let mut grant = limiter.acquire(2).await.unwrap();
+    let hasty = limiter.clone().with_deadline(Duration::from_millis(100)).unwrap();
+    server.pause();
+    let address = format!("the server at 127.0.0.1:{}", server.port());
+    let (acquire, peek) = (hasty.acquire(1).await, hasty.peek(1).await);
+    for (operation, error) in [("acquire", acquire.unwrap_err()), ("peek", peek.unwrap_err())] {
+        let text = format!("{operation} of limiter \"api\": no answer from {address} within");
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.to_string().starts_with(&text), "{error}");
+    }
+    server.resume();
+    limiter.exists().await.unwrap();
+    server.kill();
+    for (operation, error) in [
+        ("refund", grant.refund_all().await.unwrap_err()),
+        ("exists", limiter.exists().await.unwrap_err()),
+    ] {
+        let text = format!("{operation} of limiter \"api\": {address} is unavailable: ");
+        assert!(error.to_string().starts_with(&text), "{error}");
+        assert_eq!(error.to_string().matches("127.0.0.1").count(), 1, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn connecting_fails_without_the_right_password() {
     let server = Server::start_with(Options::default().password("right")).await;
     let address = format!("127.0.0.1:{}", server.port());

@@ -8,22 +8,22 @@ use crate::rate::MAX_EXACT;
 use crate::store::{ExpireCondition, Lifetime, TimeToLive};
 
 impl RateLimiter {
-    /// Lets the limiter, with all its keys, end after `time_to_live` (whole milliseconds; zero
-    /// ends it at once). True where the time to live of any key changed. Redisson's `expire`, and
+    /// Makes the limiter, with all its keys, expire after `time_to_live` (whole milliseconds; zero
+    /// removes it at once). True if the time to live of any key changed. Redisson's `expire`, and
     /// with a condition `expireIfNotSet` (NX), `expireIfSet` (XX), `expireIfGreater` (GT) and
     /// `expireIfLess` (LT).
     ///
     /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) other clients' keys are out of
-    /// reach; each takes the hash's time to live over at its next call.
+    /// reach; each client applies the hash's time to live to its own keys at its next call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) where the time is not in whole milliseconds, or over 2^53 of
-    /// them; and those of the server.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the time is not in whole milliseconds, or is over 2^53
+    /// of them; and those of the server.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn expire(
         &self,
         time_to_live: Duration,
@@ -41,8 +41,8 @@ impl RateLimiter {
         self.set_lifetime(Lifetime::In(ms as u64), condition).await
     }
 
-    /// As [`expire`](Self::expire), at a point of the server's time (rounded down to the
-    /// millisecond; one in the past ends the limiter at once). Redisson's `expire(Instant)`.
+    /// Like [`expire`](Self::expire), at a time of the server's clock (rounded down to the millisecond;
+    /// a time in the past removes the limiter at once). Redisson's `expire(Instant)`.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn expire_at(
         &self,
         time: SystemTime,
@@ -77,13 +77,11 @@ impl RateLimiter {
         self.ask(Operation::Expire, || store.expire(&self.engine.keys, lifetime, condition)).await
     }
 
-    /// Takes the time to live away from all keys; true where any had one. Redisson's
-    /// `clearExpire`.
+    /// Removes the time to live from all keys; true if any had one. Redisson's `clearExpire`.
     ///
     /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) other clients' keys are out of
-    /// reach: a far time to live of ten years takes its place, which every client carries over to
-    /// its own keys, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports as
-    /// none.
+    /// reach. A time to live of ten years takes its place there, which every client applies to its own
+    /// keys, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports as endless.
     ///
     /// # Errors
     ///
@@ -91,13 +89,13 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn clear_expire(&self) -> Result<bool, Error> {
         self.ask(Operation::ClearExpire, || self.engine.core.store.clear_expire(&self.engine.keys))
             .await
     }
 
-    /// How long the limiter lives if nothing happens. Redisson's `remainTimeToLive`.
+    /// How long the limiter lives if it is not used. Redisson's `remainTimeToLive`.
     ///
     /// # Errors
     ///
@@ -121,7 +119,7 @@ impl RateLimiter {
         self.ask(Operation::Exists, || self.engine.core.store.exists(&self.engine.keys)).await
     }
 
-    /// Removes the limiter with all its keys; true where there was any. Redisson's `delete`.
+    /// Removes the limiter with all its keys; true if there was any. Redisson's `delete`.
     ///
     /// # Errors
     ///
@@ -129,7 +127,7 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn delete(&self) -> Result<bool, Error> {
         let deleted = self
             .ask(Operation::Delete, || self.engine.core.store.delete(&self.engine.keys))
@@ -139,19 +137,19 @@ impl RateLimiter {
         Ok(deleted)
     }
 
-    /// Gives the limiter another name (without the client's prefix), with all its keys; a limiter
-    /// that stands there is replaced. Redisson's `rename`, which leaves the value and the log
-    /// behind. This handle keeps its name.
+    /// Renames the limiter, with all its keys, to `name` (without the client's prefix), replacing a
+    /// limiter of that name. Redisson's `rename` leaves the value and the log behind. This handle
+    /// keeps its name.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty name, and for a limiter of the mode
     /// [`Mode::PerClient`](crate::Mode::PerClient), as other clients' keys are out of reach;
-    /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) where there is no limiter.
+    /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
         let to = self.client.keys(name, Operation::Rename)?;
         let store = &self.engine.core.store;
@@ -161,8 +159,8 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// Marks all keys as used now, which counts where the server evicts by use; true where there
-    /// was any. Redisson's `touch`.
+    /// Marks all keys as used now, which counts if the server evicts by use; true if there was
+    /// any. Redisson's `touch`.
     ///
     /// # Errors
     ///
@@ -185,13 +183,13 @@ impl RateLimiter {
     }
 }
 
-/// How long a limiter lives if nothing happens.
+/// How long a limiter lives if it is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingTime {
     /// There is no limiter.
     NoLimiter,
-    /// It does not end.
+    /// It does not expire.
     Endless,
-    /// It ends after this time.
+    /// It expires after this time.
     Ends(Duration),
 }

@@ -8,17 +8,17 @@ use crate::rate::Rate;
 use crate::store::{SetRate, StateRule};
 
 impl RateLimiter {
-    /// Sets the rate if the limiter has none, and answers whether it did. Redisson's
+    /// Sets the rate if the limiter has none, and returns whether it did. Redisson's
     /// `trySetRate`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) where a hash with a mode but no rate or interval stands there;
+    /// [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if there is a hash that has a mode but no rate or interval;
     /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType); and those of the server.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn try_set_rate(&self, rate: Rate) -> Result<bool, Error> {
         self.create_rate(Operation::TrySetRate, rate).await
     }
@@ -41,7 +41,7 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
         self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
     }
@@ -56,12 +56,12 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
         self.store_rate(Operation::SetRate, rate, false, usage.into()).await.map(drop)
     }
 
-    /// Changes the rate of an existing limiter; answers false, and does nothing, if there is none.
+    /// Changes the rate of an existing limiter; returns false, and does nothing, if there is none.
     /// Redisson's `updateRate(RateLimiterArgs)`.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
         self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
     }
 
     /// Makes this the limiter's rate: sets it if there is no limiter or its rate is another one, and
-    /// keeps the usage. Answers what it found.
+    /// keeps the usage. Returns what it found.
     ///
     /// Every instance of a service can call it when it starts; if the rate is right already, it
     /// only reads. To roll out a new rate, deploy the new value: the first instance to start with it
@@ -114,7 +114,7 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the call may or may not be carried out.
     pub async fn ensure_rate(&self, rate: Rate) -> Result<Ensured, Error> {
         const OPERATION: Operation = Operation::EnsureRate;
         let deadline = Instant::now() + self.deadline;
@@ -157,7 +157,7 @@ impl RateLimiter {
         Ok(set)
     }
 
-    /// The rate; `None` where there is no limiter. Redisson's `getConfig`.
+    /// The rate; `None` if there is no limiter. Redisson's `getConfig`.
     ///
     /// # Errors
     ///
