@@ -1,4 +1,4 @@
-//! Runtimes that a test starts, parks and ends, and calls that must be answered soon.
+//! Runtimes that a test starts, parks and shuts down, and bounds on how long calls may take.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,19 +9,20 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::watchdog;
 
-/// How long a call may take that nothing holds up: far more than it takes, and far less than the
-/// second after which an attempt is given up.
+/// The longest time that a call may take when nothing blocks it: far more than it needs, and far
+/// less than the second after which an attempt times out.
 pub const SOON: Duration = Duration::from_millis(500);
 
-/// After this a call that must not wait is taken to hang.
+/// A call that has not ended after this time hangs.
 const HANGS: Duration = Duration::from_secs(8);
 
-/// A runtime of one thread, which is polled by `block_on` alone and parked at all other times.
+/// A current-thread runtime: `block_on` drives it, and between calls of `block_on` it is parked.
 pub fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// A runtime with threads of its own, which belong to the scenario that makes it.
+/// A multi-threaded runtime. Its workers are named after the scenario, so that the watchdog notices
+/// their panics.
 pub fn multi_thread(workers: usize) -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(workers)
@@ -36,7 +37,7 @@ pub fn poll_once<F: Future + Unpin>(runtime: &Runtime, future: &mut F) -> Option
     runtime.block_on(once(future))
 }
 
-/// Polls a future once; its answer, if it has one then.
+/// Polls a future once; returns its output if it is ready.
 pub async fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     poll_fn(|context| {
         Poll::Ready(match Pin::new(&mut *future).poll(context) {
@@ -47,14 +48,14 @@ pub async fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     .await
 }
 
-/// Awaits a call, which must be answered [`SOON`]; `what` names it in a failure.
+/// Awaits a call that must end within [`SOON`]; `what` names it in the failure message.
 pub async fn soon<T>(what: &str, call: impl Future<Output = T>) -> T {
     let (answer, took) = timed(what, call).await;
     assert!(took < SOON, "{what} took {took:?}");
     answer
 }
 
-/// Awaits a call, and says how long it took.
+/// Awaits a call and measures how long it takes.
 pub async fn timed<T>(what: &str, call: impl Future<Output = T>) -> (T, Duration) {
     let begun = Instant::now();
     let answer = tokio::time::timeout(HANGS, call).await;

@@ -1,4 +1,4 @@
-//! Faults that hold a server up for a while, and what its callers see of them.
+//! Faults that stall a server for a while, and measurements of what callers see meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,30 +12,30 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::server::{Options, Server};
 
-/// For how long a fault holds the server up.
+/// How long a fault lasts.
 pub const FAULT: Duration = Duration::from_secs(2);
 
-/// How often a storm strikes.
+/// The pause between two commands of a storm.
 const STORM: Duration = Duration::from_millis(5);
 
-/// What happens to the server.
+/// A way to stall a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is killed, and started again from its append-only file.
+    /// Kill it, and restart it from its append-only file.
     KillAndRestart,
-    /// Its process is frozen.
+    /// Freeze its process.
     Stop,
-    /// `CLIENT PAUSE … ALL`: it reads no commands.
+    /// `CLIENT PAUSE … ALL`: it processes no commands.
     PauseAll,
-    /// `CLIENT PAUSE … WRITE`: it carries out no writes.
+    /// `CLIENT PAUSE … WRITE`: it processes no writes.
     PauseWrites,
-    /// It refuses writes, as it has too few replicas.
+    /// Require more replicas than there are: it refuses writes.
     TooFewReplicas,
-    /// It is a replica, and refuses writes.
+    /// Make it a replica: it refuses writes.
     ReadOnly,
-    /// It forgets its scripts again and again.
+    /// `SCRIPT FLUSH`, again and again.
     ScriptFlushes,
-    /// It closes all connections again and again.
+    /// `CLIENT KILL` of all connections, again and again.
     ClientKills,
 }
 
@@ -52,7 +52,7 @@ impl Fault {
         Fault::ClientKills,
     ];
 
-    /// A server that can survive it.
+    /// Starts a server that survives this fault.
     pub async fn server(self) -> StalledServer {
         let folder = (self == Fault::KillAndRestart).then(Folder::new);
         let options = match &folder {
@@ -65,7 +65,7 @@ impl Fault {
         StalledServer { server: Server::start_with(options).await, _folder: folder }
     }
 
-    /// Makes it happen, and ends when it is over.
+    /// Inflicts the fault; returns when it is over.
     pub async fn strike(self, server: &Server) {
         let mut connection = server.connect().await;
         let mut run = async |command: &str| run(&mut connection, command).await;
@@ -95,7 +95,7 @@ impl Fault {
                 run("CONFIG SET min-replicas-to-write 0").await;
             }
             Fault::ReadOnly => {
-                // Nothing listens on this port: the server keeps what it has.
+                // Nothing listens on this port, so nothing replaces the data.
                 run("REPLICAOF 127.0.0.1 1").await;
                 sleep(FAULT).await;
                 run("REPLICAOF NO ONE").await;
@@ -123,7 +123,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A server, and the folder of its append-only file if it has one.
+/// A server, with the directory of its append-only file if it has one.
 #[derive(Debug)]
 pub struct StalledServer {
     /// The server.
@@ -165,27 +165,27 @@ async fn storm(mut strike: impl AsyncFnMut()) {
     }
 }
 
-/// One call, as its caller saw it.
+/// One call as its caller sees it.
 #[derive(Clone, Debug)]
 pub struct Call {
     begun: Instant,
-    /// When its caller had the answer.
+    /// When the caller had the answer.
     answered: Instant,
-    /// Whether it was granted; or the kind of error.
+    /// Whether it was granted, or the kind of error.
     result: Result<bool, String>,
 }
 
-/// How calls come.
+/// The arrival pattern of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// At once.
+    /// How many at once.
     pub calls: u32,
     /// How often.
     pub every: Duration,
 }
 
-/// Makes calls at this pace, each on a task of its own and at its own time, however long those
-/// before it take; ends when all are answered.
+/// Makes calls at this pace, each in a task of its own and without waiting for earlier ones; returns
+/// when all are answered.
 pub async fn at_pace<F>(pace: Pace, time: Duration, call: impl Fn() -> F) -> Vec<Call>
 where
     F: Future<Output = Result<bool, String>> + Send + 'static,
@@ -212,25 +212,25 @@ where
     all
 }
 
-/// What callers saw in all.
+/// The measurements of one client.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// The most permits that were granted within any one second: of calls for one permit each,
-    /// counted when the caller had the answer, over each second that begins with such an answer.
+    /// The most grants, of one permit each, answered within one second. A grant counts at the time
+    /// when its caller has the answer; the second slides over all answers.
     pub most_in_a_second: usize,
-    /// The time that the slowest call took.
+    /// The duration of the slowest call.
     pub longest: Duration,
     /// The errors, by kind.
     pub errors: BTreeMap<String, usize>,
-    /// The time from the end of the fault to the first second that sees 95 % of the rate granted;
-    /// `None` where there is none.
+    /// The time from the end of the fault to the start of the first second in which at least 95 % of
+    /// the rate is granted; `None` if there is no such second.
     pub recovered: Option<Duration>,
-    /// The permits that are missing, an interval after the last call.
+    /// The permits that are not available again an interval after the last call.
     pub lost: u64,
 }
 
 impl Figures {
-    /// Those of calls for one permit each, of a limiter of so many a second.
+    /// Evaluates calls for one permit each, on a limiter of `rate` permits per second.
     pub fn new(calls: &[Call], rate: u64, fault_over: Instant, available: u64) -> Figures {
         let mut grants: Vec<Instant> =
             calls.iter().filter(|c| c.result == Ok(true)).map(|c| c.answered).collect();
@@ -258,7 +258,7 @@ impl Figures {
         }
     }
 
-    /// The head of the columns that [`Display`](fmt::Display) fills, for this client.
+    /// The column headings for what [`Display`](fmt::Display) prints.
     pub fn head(client: &str) -> String {
         ["max/s", "lost", "longest", "recovered after", "errors"]
             .map(|column| format!(" {client} {column} |"))
@@ -278,8 +278,8 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Measures for how long this machine keeps a thread from running that wants to: by so much any
-/// answer may be seen too late, whoever gave it.
+/// Measures the longest time for which this machine did not schedule a thread that was ready to run.
+/// Any answer may be recorded that much too late, whatever the client.
 #[derive(Debug)]
 pub struct Noise {
     ends: Arc<AtomicBool>,
@@ -287,7 +287,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Begins to measure.
+    /// Starts measuring.
     pub fn measure() -> Noise {
         let ends = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
@@ -306,10 +306,10 @@ impl Noise {
         Noise { ends, thread }
     }
 
-    /// The longest time so far, at the end.
+    /// Stops measuring, and returns the longest delay.
     pub fn longest(self) -> Duration {
         self.ends.store(true, Ordering::Relaxed);
-        self.thread.join().expect("it only sleeps")
+        self.thread.join().expect("the thread only sleeps")
     }
 }
 

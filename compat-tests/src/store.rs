@@ -1,7 +1,9 @@
-//! The two stores that a client can have, for scenarios that must hold on both.
+//! The two stores a client can use, for scenarios that must pass on both.
 
+use redisson_rate_limiter::raw_store::Content;
 use redisson_rate_limiter::{Client, ClientBuilder, InProcessStore, Rate, RateLimiter};
 
+use crate::keys::Keys;
 use crate::runtimes::current_thread;
 use crate::scenario;
 use crate::server::Server;
@@ -22,19 +24,19 @@ impl Store {
         Store::InProcess(InProcessStore::new())
     }
 
-    /// A server. It is started on a runtime of its own, so that the test's runtimes are as it makes
-    /// them.
+    /// A server, started on a separate runtime so that the scenario has only the runtimes it
+    /// creates itself.
     pub fn server() -> Store {
         Store::Server(scenario::run(Server::start()))
     }
 
-    /// A client with the default settings. It connects with its first call.
+    /// A client with the default settings. It connects on its first call.
     pub fn client(&self) -> Client {
         self.client_by(Client::builder())
     }
 
-    /// A client with these settings. It connects with its first call, so that no runtime is needed
-    /// to make it and none has touched it.
+    /// A client with these settings. It connects on its first call, so that creating it needs no
+    /// runtime and ties it to none.
     pub fn client_by(&self, builder: ClientBuilder) -> Client {
         match self {
             Store::InProcess(store) => builder.in_process(store).expect("valid settings"),
@@ -42,7 +44,8 @@ impl Store {
         }
     }
 
-    /// A limiter of this rate, set by another client: the one that is answered has made no call.
+    /// A limiter with this rate. Another client sets it: the returned handle's client has made no
+    /// call yet.
     pub fn limiter(&self, name: &str, rate: Rate) -> RateLimiter {
         self.set_rate(name, rate);
         self.client().limiter(name).expect("a name")
@@ -61,12 +64,12 @@ impl Store {
         });
     }
 
-    /// The permits that a client with no history sees.
+    /// The permits available to a client that has not used the limiter before.
     pub fn available(&self, name: &str) -> u64 {
         self.elsewhere(name, async |limiter| limiter.available_permits().await.expect("an answer"))
     }
 
-    /// Runs calls of a new client on a new runtime, both of which end with it.
+    /// Makes calls through a new client on a new runtime; both end with it.
     pub fn elsewhere<T>(&self, name: &str, calls: impl AsyncFnOnce(&RateLimiter) -> T) -> T {
         current_thread().block_on(async {
             let client = self.client();
@@ -74,6 +77,25 @@ impl Store {
             client.close().await;
             result
         })
+    }
+
+    /// Lowers the value of a limiter, as if that many permits had been lost.
+    pub fn lose(&self, name: &str, permits: i64) {
+        let key = Keys::new(name).value(None);
+        match self {
+            Store::InProcess(store) => {
+                let mut found = store.raw_snapshot().remove(&key).expect("a value");
+                let Content::Text(value) = &mut found.content else { panic!("{found:?}") };
+                *value = (value.parse::<i64>().expect("a number") - permits).to_string();
+                store.raw_put(&key, Some(found));
+            }
+            // On a separate thread: the caller may be inside a runtime, where `block_on` panics.
+            Store::Server(server) => std::thread::scope(|scope| {
+                let command = redis::cmd("DECRBY").arg(key).arg(permits).take();
+                let done = scope.spawn(|| scenario::run(server.run::<i64>(command))).join();
+                done.expect("an integer");
+            }),
+        }
     }
 
     /// The server, if it is one.
@@ -84,7 +106,7 @@ impl Store {
         }
     }
 
-    /// Freezes the server. The store in this process cannot be frozen: nothing happens.
+    /// Freezes the server. Does nothing for the in-process store, which cannot be frozen.
     pub fn pause(&self) {
         if let Store::Server(server) = self {
             server.pause();

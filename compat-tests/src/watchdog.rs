@@ -1,5 +1,5 @@
-//! A test that hangs fails, instead of hanging all others; so does one in whose threads something
-//! panicked unnoticed.
+//! Turns a hang into a failure, so that one test cannot stall the suite, and fails a test if a
+//! background thread of its own panicked.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,26 +9,26 @@ use std::sync::{Mutex, Once, PoisonError, RwLock};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
-/// How long a scenario may take, unless it says otherwise.
-pub const LIMIT: Duration = Duration::from_secs(60);
+/// The default time limit of a scenario.
+pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Held alone by scenarios that look at the whole process.
+/// Locked for writing by scenarios that inspect the whole process.
 static PROCESS: RwLock<()> = RwLock::new(());
 
-/// Each panic with the name of its thread.
+/// Each panic, with the name of its thread.
 static PANICS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 thread_local!(static EXPECTED: Cell<bool> = const { Cell::new(false) });
 
-/// Runs a scenario on a thread of its own, and fails where it takes longer than `limit` or where
-/// anything panics in a thread that belongs to it: one that [`threads`] or
-/// [`multi_thread`](crate::runtimes::multi_thread) has made, or one that a client owns.
+/// Runs a scenario on a thread of its own. Fails if it takes longer than `limit`, or if a thread
+/// that belongs to it panics: one started by [`threads`] or
+/// [`multi_thread`](crate::runtimes::multi_thread), or one owned by a client.
 pub fn watch(test: &str, limit: Duration, scenario: impl FnOnce() + Send + 'static) {
     let _beside = PROCESS.read().unwrap_or_else(PoisonError::into_inner);
     run(test, limit, scenario);
 }
 
-/// The same while no other watched scenario of this process runs.
+/// Like [`watch`], while no other watched scenario of this process runs.
 pub fn watch_alone(test: &str, limit: Duration, scenario: impl FnOnce() + Send + 'static) {
     let _alone = PROCESS.write().unwrap_or_else(PoisonError::into_inner);
     run(test, limit, scenario);
@@ -43,7 +43,7 @@ fn run(test: &str, limit: Duration, scenario: impl FnOnce() + Send + 'static) {
     });
     match end.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => panic!("{test} hangs: it has not ended in {limit:?}"),
-        // Without a word it has ended by a panic.
+        // Disconnected: the scenario panicked.
         Ok(()) | Err(RecvTimeoutError::Disconnected) => {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         }
@@ -55,10 +55,10 @@ fn run(test: &str, limit: Duration, scenario: impl FnOnce() + Send + 'static) {
     assert!(found.is_empty(), "something panicked in a thread of {test}: {found:#?}");
 }
 
-/// How the names of the threads begin that a client owns.
+/// The prefix of the names of threads that a client owns.
 pub const CLIENTS_THREAD: &str = "redisson";
 
-/// The threads of this process that clients own, by name.
+/// The names of the threads of this process that are owned by clients.
 pub fn clients_threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
     tasks
@@ -68,7 +68,7 @@ pub fn clients_threads() -> Vec<String> {
         .collect()
 }
 
-/// Runs `work` on as many threads at the same time, and answers what they answer.
+/// Runs `work` on `count` threads at the same time and returns their results.
 pub fn threads<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (test, work) = (current(), &work);
     thread::scope(|scope| {
@@ -86,7 +86,7 @@ pub fn current() -> String {
     thread::current().name().unwrap_or("test").to_owned()
 }
 
-/// What `work` panics with on this thread; `None` where it does not.
+/// The message with which `work` panics on this thread; `None` if it does not panic.
 pub fn panics(work: impl FnOnce()) -> Option<String> {
     EXPECTED.set(true);
     let end = panic::catch_unwind(AssertUnwindSafe(work));

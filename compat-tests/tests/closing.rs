@@ -1,5 +1,5 @@
-//! `Client::close`: it ends within the calls that are in flight, those who wait learn of it, and
-//! nothing outlives it.
+//! `Client::close` takes no longer than the calls in flight, waiters get `Closed`, and no task
+//! outlives it.
 
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -29,14 +29,14 @@ fn rate(permits: u64) -> Rate {
 
 fn assert_closed<T>(answer: Result<T, Error>) {
     match answer {
-        Ok(_) => panic!("a closed client answers"),
+        Ok(_) => panic!("a closed client answered"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
     }
 }
 
 on_both_stores! {
 
-fn whoever_waits_learns_that_the_client_is_closed(store: &Store) {
+fn waiters_get_closed(store: &Store) {
     let runtime = multi_thread(1);
     store.set_rate("api", rate(1));
     store.take("api", 1);
@@ -54,8 +54,8 @@ fn whoever_waits_learns_that_the_client_is_closed(store: &Store) {
     assert_no_tasks(&runtime);
 }
 
-/// From other runtimes, and outside of any.
-fn waits_everywhere_end_with_close(store: &Store) {
+/// Waiters in other runtimes, and outside of any runtime.
+fn waiters_in_all_runtimes_get_closed(store: &Store) {
     store.set_rate("api", rate(1));
     store.take("api", 1);
     let client = store.client();
@@ -76,8 +76,8 @@ fn waits_everywhere_end_with_close(store: &Store) {
     });
 }
 
-/// A limiter that is named while the client is being closed is as closed as the others.
-fn a_limiter_named_while_its_client_closes_is_closed(store: &Store) {
+/// A handle created while the client is being closed must be closed as well.
+fn a_limiter_created_while_its_client_closes_is_closed(store: &Store) {
     for round in 0..300 {
         let client = store.client();
         let begin = Barrier::new(2);
@@ -85,12 +85,12 @@ fn a_limiter_named_while_its_client_closes_is_closed(store: &Store) {
             let mut last = VecDeque::new();
             begin.wait();
             if nth == 0 {
-                // The two meet at another point in each round.
+                // Varies the point at which the two threads race.
                 (0..round * 20).for_each(|_| std::hint::spin_loop());
                 current_thread().block_on(client.close());
                 return last;
             }
-            // Each has a name of its own, as one that is known already needs no making.
+            // A new name each time: for a known name, nothing is created.
             for name in 0..100_000 {
                 let Ok(limiter) = client.limiter(&name.to_string()) else { break };
                 last.push_back(limiter.with_rate(rate(1)));
@@ -109,7 +109,7 @@ fn a_limiter_named_while_its_client_closes_is_closed(store: &Store) {
     }
 }
 
-fn many_may_close_a_client_at_once(store: &Store) {
+fn concurrent_closes_all_end(store: &Store) {
     let limiter = store.limiter("api", rate(10));
     let client = store.client();
     current_thread().block_on(async {
@@ -130,7 +130,7 @@ fn many_may_close_a_client_at_once(store: &Store) {
 
 }
 
-/// A server behind a proxy whose answers take 300 ms each.
+/// A server behind a proxy that delays replies by 300 ms.
 struct Far {
     server: Server,
     _proxy: Proxy,
@@ -142,7 +142,7 @@ struct Far {
 const ROUND_TRIP: Duration = Duration::from_millis(300);
 
 impl Far {
-    /// A limiter of so many permits, and a client that is connected.
+    /// A limiter with this many permits, and a connected client.
     fn new(permits: u64, builder: ClientBuilder) -> Far {
         let runtime = multi_thread(1);
         let server = scenario::run(Server::start());
@@ -154,12 +154,12 @@ impl Far {
         Far { server, _proxy: proxy, client, limiter, runtime }
     }
 
-    /// Closes the client: how long that takes.
+    /// Closes the client; returns how long that took.
     fn close(&self) -> Duration {
         self.runtime.block_on(timed("close", self.client.close())).1
     }
 
-    /// The permits that are left, by the server.
+    /// The permits left, as another client sees them.
     fn left(&self) -> u64 {
         let url = self.server.url();
         current_thread().block_on(async {
@@ -169,7 +169,7 @@ impl Far {
     }
 }
 
-/// Begins calls that wait, on tasks of their own.
+/// Starts waiting calls, each in a task of its own.
 fn wait(
     runtime: &Runtime,
     limiter: &RateLimiter,
@@ -211,7 +211,7 @@ fn close_ends_within_the_call_in_flight() {
     });
 }
 
-/// It had been granted when its client was closed: its caller has the permits, or they are back.
+/// Either the caller gets the permits, or they are given back.
 #[test]
 fn a_grant_in_flight_is_not_lost_by_close() {
     watch("a grant in flight", LIMIT, || {
@@ -219,7 +219,7 @@ fn a_grant_in_flight_is_not_lost_by_close() {
         let calls = wait(&far.runtime, &far.limiter, 3);
         std::thread::sleep(ROUND_TRIP / 2);
         let took = far.close();
-        // Permits that go back take a call of their own.
+        // Giving permits back takes a call of its own.
         assert!(took < ROUND_TRIP * 3 + SOON, "{took:?}");
         let mut granted = 0;
         for call in calls {
@@ -253,7 +253,7 @@ fn close_on_a_frozen_server_takes_an_attempt_at_most() {
     });
 }
 
-/// Nobody goes on trying for a client that is closed.
+/// A closed client does not go on reconnecting.
 #[test]
 fn close_ends_attempts_on_a_server_that_is_away() {
     watch("close while the server is away", LIMIT, || {

@@ -1,5 +1,5 @@
-//! How long calls take at most, while the server is frozen or away: each its own deadline, and
-//! nobody longer than it takes to be certain.
+//! How long calls take at most while the server is frozen or away: each keeps its own deadline, and a
+//! failure that is certain is reported at once.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use redisson_rate_limiter::{Client, Error, ErrorKind, Rate, RateLimiter, Usage};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The deadline of clients that do not set one, and the part of it that one attempt gets.
+/// The default deadline, and the part of it that one attempt gets.
 const DEADLINE: Duration = Duration::from_secs(3);
 const ATTEMPT: Duration = Duration::from_secs(1);
 
@@ -25,19 +25,20 @@ fn rate(permits: u64) -> Rate {
     Rate::overall(permits, SECOND * 600).unwrap()
 }
 
-/// Runs a scenario on a runtime of its own.
+/// Runs a scenario on its own runtime, under the watchdog.
 fn on_runtime<F: Future<Output = ()>>(scenario: impl FnOnce() -> F + Send + 'static) {
     watch(&fresh_name(), LIMIT, || multi_thread(2).block_on(scenario()));
 }
 
-/// A limiter of ten permits, of a client that is connected by then.
+/// A limiter of ten permits; connects its client.
 async fn limiter(client: &Client) -> RateLimiter {
     let limiter = client.limiter("api").unwrap();
     limiter.set_rate(rate(10)).await.unwrap();
     limiter
 }
 
-/// Makes calls of every kind, one at a time and each beside `meanwhile`, which begins first.
+/// Makes calls of every kind one after another, each concurrently with `meanwhile`, which is polled
+/// first.
 async fn each_call(
     limiter: &RateLimiter,
     meanwhile: impl AsyncFn(),
@@ -86,7 +87,7 @@ fn a_handles_short_deadline_counts_for_every_call() {
     });
 }
 
-/// The server is frozen for longer than the client's deadline, and for less than the handle's.
+/// The server is frozen for longer than the client's deadline, but for less than the handle's.
 #[test]
 fn a_handles_long_deadline_counts_for_every_call() {
     on_runtime(|| async {
@@ -109,7 +110,7 @@ async fn frozen(server: &Server, time: Duration) {
     server.resume();
 }
 
-/// Servers and proxies have no part in the scenario's runtime.
+/// Runs a future on the runtime that servers share, from within the scenario's runtime.
 fn run_elsewhere<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     std::thread::spawn(|| run(future)).join().expect("a server")
 }
@@ -137,7 +138,7 @@ fn connect_takes_its_whole_deadline() {
     });
 }
 
-/// Nobody learns of it by the answer to the first acquire.
+/// The error must not be left to the first acquire.
 #[test]
 fn connect_without_a_password_says_so() {
     on_runtime(|| async {

@@ -1,11 +1,11 @@
-//! What a client knows of a limiter beside the server, leases and remembered denials, ends with
-//! what the client itself does to that limiter: at once, and whether or not the answer came.
+//! A client's own changes to a limiter end its leases and its remembered denials at once, whether or
+//! not the answer to the change arrives.
 
 use std::time::{Duration, SystemTime};
 
 use compat_tests::on_both_stores;
 use compat_tests::proxy::Proxy;
-use compat_tests::runtimes::{current_thread, once};
+use compat_tests::runtimes::{current_thread, multi_thread, once};
 use compat_tests::scenario;
 use compat_tests::server::Server;
 use compat_tests::watchdog::{LIMIT, watch};
@@ -33,7 +33,7 @@ fn memory() -> LimiterOptions {
     LimiterOptions::new().denial_memory(SECOND * 60)
 }
 
-/// A limiter of 100 permits, with a lease out of which one permit is used.
+/// A limiter of 100 permits, with a lease of which one permit is used.
 async fn leased(client: &Client) -> RateLimiter {
     let limiter = client.limiter_with("api", lease()).unwrap();
     limiter.set_rate(rate(100)).await.unwrap();
@@ -41,7 +41,7 @@ async fn leased(client: &Client) -> RateLimiter {
     limiter
 }
 
-/// Takes single permits until one comes out of a lease.
+/// Takes single permits until one is granted from a lease.
 async fn use_lease(limiter: &RateLimiter) {
     for _ in 0..3 {
         let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
@@ -49,16 +49,16 @@ async fn use_lease(limiter: &RateLimiter) {
             return;
         }
     }
-    panic!("no lease is out");
+    panic!("nothing is leased");
 }
 
-/// Takes all permits of a limiter that has no more than these, and has some.
+/// Takes all permits: at least one, and no more than `permits`.
 async fn assert_at_most(limiter: &RateLimiter, permits: u64, when: &str) {
     let taken = take_all(limiter).await;
     assert!((1..=permits).contains(&taken), "{taken} of {permits} were granted after {when}");
 }
 
-/// A limiter of 10 permits that is used up, and whose denial is remembered.
+/// A limiter of 10 permits that is used up, with a remembered denial.
 async fn denied(client: &Client) -> RateLimiter {
     let limiter = client.limiter_with("api", memory()).unwrap();
     limiter.set_rate(rate(10)).await.unwrap();
@@ -70,12 +70,12 @@ async fn denied(client: &Client) -> RateLimiter {
     limiter
 }
 
-/// Takes single permits until one is denied: how many there were.
+/// Takes single permits until one is denied; returns how many were granted.
 async fn take_all(limiter: &RateLimiter) -> u64 {
     let mut taken = 0;
     while let Decision::Granted(_) = limiter.try_acquire_now(1).await.expect("an answer") {
         taken += 1;
-        assert!(taken < 1000, "there is no end of permits");
+        assert!(taken < 1000, "no limit is enforced");
     }
     taken
 }
@@ -86,64 +86,82 @@ async fn assert_gone(limiter: &RateLimiter) {
     assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
 }
 
-/// Uses so much of a lease that the next one is fetched, while the server is frozen; it answers
-/// that call and `change` together.
-async fn with_a_lease_in_flight(
+/// Sends a call for the next lease and then `change` to a frozen server, so that both replies arrive
+/// together; returns how many permits are granted after that.
+///
+/// Both wait in tasks of a multi-threaded runtime, which runs the task that was woken last first: the
+/// lease arrives when the change is already complete.
+fn with_a_lease_in_flight<F>(
     store: &compat_tests::store::Store,
-    limiter: &RateLimiter,
-    change: impl Future<Output = ()>,
-) {
+    change: impl FnOnce(RateLimiter) -> F,
+) -> u64
+where
+    F: Future<Output = RateLimiter> + Send + 'static,
+{
+    let runtime = multi_thread(1);
+    let limiter = runtime.block_on(leased(&store.client()));
     store.pause();
-    for _ in 0..30 {
-        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a lease is out");
-        assert_eq!(grant.decided_by(), DecidedBy::Lease);
-    }
-    // The next lease is asked for before the change is.
-    tokio::time::sleep(ms(50)).await;
-    let resume = async {
-        tokio::time::sleep(ms(50)).await;
-        store.resume();
-    };
-    tokio::join!(change, resume);
+    let uses = runtime.spawn({
+        let limiter = limiter.clone();
+        async move {
+            for _ in 0..30 {
+                let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
+                assert_eq!(grant.decided_by(), DecidedBy::Lease);
+            }
+        }
+    });
+    runtime.block_on(uses).unwrap();
+    std::thread::sleep(ms(50));
+    let change = change(limiter);
+    let taken = runtime.spawn(async move { take_all(&change.await).await });
+    std::thread::sleep(ms(50));
+    store.resume();
+    runtime.block_on(taken).unwrap()
 }
 
 on_both_stores! {
 
 fn a_lease_in_flight_ends_with_set_rate(store: &Store) {
     for _ in 0..5 {
-        current_thread().block_on(async {
-            let limiter = leased(&store.client()).await;
-            with_a_lease_in_flight(store, &limiter, async {
-                limiter.set_rate(rate(10)).await.unwrap();
-            }).await;
-            assert_at_most(&limiter, 10, "set_rate").await;
+        let taken = with_a_lease_in_flight(store, |limiter| async move {
+            limiter.set_rate(rate(10)).await.unwrap();
+            limiter
         });
+        assert!((1..=10).contains(&taken), "{taken} of 10 were granted after set_rate");
     }
 }
 
-/// Its permits count against the new rate where usage is kept.
+/// The rate is the one that the lease was taken at, but its entry is gone.
+fn a_lease_in_flight_ends_with_a_reset(store: &Store) {
+    for _ in 0..5 {
+        let taken = with_a_lease_in_flight(store, |limiter| async move {
+            limiter.set_rate(rate(100)).await.unwrap();
+            limiter
+        });
+        assert!((1..=100).contains(&taken), "{taken} of 100 were granted after set_rate");
+    }
+}
+
+/// Its permits count against the new rate if usage is kept.
 fn a_lease_in_flight_ends_with_update_rate(store: &Store) {
-    current_thread().block_on(async {
-        let limiter = leased(&store.client()).await;
-        with_a_lease_in_flight(store, &limiter, async {
+    for _ in 0..5 {
+        let taken = with_a_lease_in_flight(store, |limiter| async move {
             assert!(limiter.update_rate(rate(40), Usage::Keep).await.unwrap());
-        }).await;
-        // At least 31 of the first 100 were used.
-        let taken = take_all(&limiter).await;
+            limiter
+        });
+        // At least 31 of the first 100 permits were used.
         assert!(taken <= 9, "{taken} of 9 were granted after update_rate");
-    });
+    }
 }
 
 fn a_lease_in_flight_ends_with_delete(store: &Store) {
     for _ in 0..5 {
-        current_thread().block_on(async {
-            let limiter = leased(&store.client()).await;
-            with_a_lease_in_flight(store, &limiter, async {
-                assert!(limiter.delete().await.unwrap());
-            }).await;
+        let taken = with_a_lease_in_flight(store, |limiter| async move {
+            assert!(limiter.delete().await.unwrap());
             assert_gone(&limiter).await;
-            assert_at_most(&limiter.with_rate(rate(10)), 10, "delete").await;
+            limiter.with_rate(rate(10))
         });
+        assert!((1..=10).contains(&taken), "{taken} of 10 were granted after delete");
     }
 }
 
@@ -186,7 +204,7 @@ fn leases_and_remembered_denials_end_with_expire(store: &Store) {
     });
 }
 
-/// What a time to live of a moment ends, ends here too.
+/// They end with a time to live that is over before the hold or the remembered wait is.
 fn leases_and_remembered_denials_end_with_a_short_life(store: &Store) {
     current_thread().block_on(async {
         for is_leased in [true, false] {
@@ -200,8 +218,8 @@ fn leases_and_remembered_denials_end_with_a_short_life(store: &Store) {
     });
 }
 
-/// The lease was logged at the end of its hold. By the clock that end has passed, and an interval
-/// with it: others have its permits.
+/// The lease is logged at the end of its hold. By the clock, that entry has expired, so that another
+/// client gets the permits.
 fn a_lease_ends_when_the_clock_steps_past_its_hold(store: &Store) {
     current_thread().block_on(async {
         let (clock, time) = Clock::manual(1_800_000_000_000);
@@ -211,6 +229,7 @@ fn a_lease_ends_when_the_clock_steps_past_its_hold(store: &Store) {
         let limiter = client.limiter_with("api", options).unwrap();
         limiter.set_rate(rate(10)).await.unwrap();
         use_lease(&limiter).await;
+        tokio::time::sleep(ms(50)).await;
         time.advance(3_600_000 + 600_000 + 1);
         assert_eq!(take_all(&other.limiter("api").unwrap()).await, 10);
         // A lease is held against the clock once a millisecond.
@@ -221,9 +240,9 @@ fn a_lease_ends_when_the_clock_steps_past_its_hold(store: &Store) {
 
 }
 
-/// A client behind a proxy whose answers come late, so that a call can be dropped between being
-/// carried out and being answered.
-fn behind_a_slow_way(test: &str, scenario: impl AsyncFnOnce(&Client, &Proxy) + Send + 'static) {
+/// Runs a scenario with a client behind a proxy that can delay replies, so that a call can be dropped
+/// after it was carried out and before it is answered.
+fn behind_a_proxy(test: &str, scenario: impl AsyncFnOnce(&Client, &Proxy) + Send + 'static) {
     watch(test, LIMIT, move || {
         let server = scenario::run(Server::start());
         let proxy = scenario::run(Proxy::start(&server));
@@ -249,19 +268,19 @@ async fn load_scripts(client: &Client) {
     limiter.delete().await.unwrap();
 }
 
-/// Drops a call when the server has carried it out, before its answer is here.
+/// Drops a call after the server has carried it out and before its reply arrives.
 async fn dropped<T>(proxy: &Proxy, call: impl Future<Output = T>) {
     proxy.delay(Duration::ZERO, ms(200));
     let mut call = Box::pin(call);
-    assert!(once(&mut call).await.is_none(), "it cannot be answered yet");
+    assert!(once(&mut call).await.is_none(), "the reply is delayed");
     assert!(tokio::time::timeout(ms(100), &mut call).await.is_err());
     drop(call);
     proxy.delay(Duration::ZERO, Duration::ZERO);
 }
 
 #[test]
-fn a_lease_ends_with_a_change_whose_answer_nobody_awaited() {
-    behind_a_slow_way("a dropped change", async |client, proxy| {
+fn a_lease_ends_with_a_change_that_was_dropped() {
+    behind_a_proxy("a dropped change", async |client, proxy| {
         let limiter = leased(client).await;
         dropped(proxy, limiter.set_rate(rate(10))).await;
         assert_at_most(&limiter, 10, "set_rate").await;
@@ -291,8 +310,8 @@ fn a_lease_ends_with_a_change_whose_answer_nobody_awaited() {
 }
 
 #[test]
-fn a_remembered_denial_ends_with_a_change_whose_answer_nobody_awaited() {
-    behind_a_slow_way("a dropped release", async |client, proxy| {
+fn a_remembered_denial_ends_with_a_change_that_was_dropped() {
+    behind_a_proxy("a dropped release", async |client, proxy| {
         let limiter = denied(client).await;
         dropped(proxy, limiter.release(4)).await;
         assert_eq!(take_all(&limiter).await, 4, "after release");

@@ -1,17 +1,17 @@
-//! A server that is held up for a while, and the second after: the rate holds for those who use
-//! what they were granted, and nothing is lost. What Redisson does is measured beside it.
+//! A server stalls for a while: within no second are more grants answered than the rate allows, and
+//! no permit is lost. Redisson is measured in the same run.
 //!
 //! Each fault lasts two seconds (a killed server is away for one) and has a server of its own.
-//! Limiters of 200 a second meet 250 calls a second each that do not wait:
+//! Limiters of 200 permits per second each get 250 calls per second that do not wait:
 //!
 //! - one through this crate, and one through Redisson, evenly;
 //! - one through this crate over a link with a round trip of 200 ms, in bursts, so that the fault
 //!   meets a call of many requests on its way to the server.
 //!
-//! They all see the same fault. An answer counts at the time when its caller, in this process, has
-//! it; for Redisson that includes a pipe from its process.
+//! All of them see the same fault. An answer counts at the time when its caller in this process has
+//! it; for Redisson that includes the pipe from the peer process.
 //!
-//! By default three of the faults are tried; `STALLS=all` tries all.
+//! By default three of the faults are run; `STALLS=all` runs all of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,19 +28,19 @@ use tokio::time::sleep;
 const RATE: u64 = 200;
 const INTERVAL: Duration = Duration::from_secs(1);
 const EVENLY: Pace = Pace { calls: 1, every: Duration::from_millis(4) };
-/// Their period is no part of an interval: the permits of one burst are free well before a later
-/// one takes them, and no noise brings the two into one second.
+/// The interval is not a multiple of the period: permits of one burst are free again well before a
+/// later burst takes them, so that jitter cannot move both into one second.
 const IN_BURSTS: Pace = Pace { calls: 112, every: Duration::from_millis(450) };
 
-/// One way over the long link.
+/// The delay of the long link in each direction.
 const WAY: Duration = Duration::from_millis(100);
 
-/// How long the calls go on before a fault, and after it. It strikes after the fourth burst: the
-/// first call of that is answered, and the other ones have just set out together.
+/// How long the load runs before the fault and after it. The fault begins 230 ms after the fourth
+/// burst: its first call has been answered, and the remaining requests are on their way in one call.
 const BEFORE: Duration = Duration::from_millis(3 * 450 + 200 + 30);
 const AFTER: Duration = Duration::from_millis(3_000);
 
-/// By how much more than the rate a second may see.
+/// The most grants in a second, relative to the rate.
 const TOLERANCE: f64 = 1.05;
 
 fn faults() -> Vec<Fault> {
@@ -70,9 +70,9 @@ fn after_a_stall_no_second_sees_more_than_the_rate_and_nothing_is_lost() {
     });
 }
 
-/// What may not be, of the crate.
+/// The violations of what the crate promises.
 fn wrong(rust: &Figures, noise: Duration) -> impl Iterator<Item = String> {
-    // While nothing in this process runs, answers gather that belong to the time before.
+    // While this process is not scheduled, answers pile up and are recorded too late.
     let most = RATE as f64 * (TOLERANCE + noise.as_secs_f64() / INTERVAL.as_secs_f64());
     [
         (rust.most_in_a_second as f64 > most)
@@ -133,7 +133,7 @@ async fn theirs(server: &Server) -> Limiter {
     let limiter = java.limiter(fresh_name());
     let rate = PeerRate::overall(RATE as i64, INTERVAL.as_millis() as i64);
     limiter.set_rate(rate).await.unwrap();
-    // Else the first calls would wait for its classes to be loaded.
+    // Loads its classes; otherwise the first calls would wait for that.
     let _ = limiter.load(1, 1, 200).await.unwrap();
     limiter
 }

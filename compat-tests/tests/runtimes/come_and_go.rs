@@ -1,4 +1,4 @@
-//! Runtimes of both kinds that start, park and end at random, over one client.
+//! Stress test: runtimes of both flavours start, park and end at random, all using one client.
 
 use std::fmt::Display;
 use std::sync::Mutex;
@@ -18,16 +18,16 @@ use tokio::runtime::Runtime;
 
 use crate::{SECOND, every, ms, take};
 
-/// Threads, each of which runs one runtime at a time.
+/// The number of threads; each drives one runtime at a time.
 const HOSTS: usize = 4;
-/// Runtimes that a thread keeps parked.
+/// The most runtimes that a thread keeps parked.
 const PARKED: usize = 3;
 
 const RATE: u64 = 100;
 const INTERVAL: Duration = Duration::from_millis(500);
 const HOLD: Duration = Duration::from_millis(100);
 
-/// The deadline of every call, beside its wait for permits; and what a busy machine may add.
+/// The deadline of a call, not counting its wait for permits, and an allowance for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(3);
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -41,8 +41,8 @@ fn runtimes_come_and_go_on_a_server() {
     come_and_go("runtimes come and go on a server", Store::server);
 }
 
-/// For as many seconds as `RUNTIMES_SECONDS` says; `RUNTIMES_SEED` repeats the random choices of a
-/// run.
+/// Runs for `RUNTIMES_SECONDS` seconds (6 by default). `RUNTIMES_SEED` repeats the random choices of
+/// an earlier run.
 fn come_and_go(test: &'static str, store: fn() -> Store) {
     let seconds = number("RUNTIMES_SECONDS").unwrap_or(6);
     let seed = number("RUNTIMES_SEED").unwrap_or_else(rand::random);
@@ -53,7 +53,7 @@ fn come_and_go(test: &'static str, store: fn() -> Store) {
         let world = World::new(&store);
         let end = Instant::now() + SECOND * seconds as u32;
         threads(HOSTS, |nth| world.host(seed.wrapping_add(nth as u64), end));
-        // Whatever was in flight has its answer within an interval, leases after their hold.
+        // By then every permit is back: leased ones an interval after the end of their hold.
         std::thread::sleep(INTERVAL + HOLD + ms(200));
         world.assert_sound(&store, seed);
     });
@@ -64,7 +64,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
-/// Two limiters of one client, and what became of all calls.
+/// Two limiters of one client, with the results of all calls.
 struct World {
     limiters: [Arc<Limiter>; 2],
     runtimes: AtomicU64,
@@ -74,10 +74,10 @@ struct Limiter {
     name: &'static str,
     handle: RateLimiter,
     calls: AtomicU64,
-    /// What callers keep, with the time between call and answer.
+    /// The permits that callers keep, each with the time of the call and of the answer.
     uses: Mutex<Vec<Use>>,
     failures: Mutex<Vec<String>>,
-    /// By how much a call took longer than its timeout at most.
+    /// The longest time that a call took beyond its timeout.
     longest: Mutex<Duration>,
 }
 
@@ -103,7 +103,7 @@ impl World {
         World { limiters, runtimes: AtomicU64::new(0) }
     }
 
-    /// Starts, resumes, parks and ends runtimes.
+    /// Starts, resumes, parks and shuts down runtimes at random.
     fn host(&self, seed: u64, end: Instant) {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut parked: Vec<Runtime> = Vec::new();
@@ -128,24 +128,23 @@ impl World {
         }
     }
 
-    /// Some calls at once. Some of them are left to themselves: nobody waits for them, and their
-    /// runtime may be parked or end before they are answered.
+    /// Makes some concurrent calls. Some of them are detached: nothing awaits them, and their runtime
+    /// may be parked or shut down before they are answered.
     async fn session(&self, random: &mut SmallRng) {
         let mut awaited = Vec::new();
         for _ in 0..random.random_range(1..10) {
             let limiter = self.limiters[random.random_range(0..2)].clone();
-            let is_left = random.random_bool(0.2);
+            let is_detached = random.random_bool(0.2);
             let seed = random.random();
-            let call =
-                tokio::spawn(
-                    async move { limiter.call(SmallRng::seed_from_u64(seed), is_left).await },
-                );
-            if !is_left {
+            let call = tokio::spawn(async move {
+                limiter.call(SmallRng::seed_from_u64(seed), is_detached).await
+            });
+            if !is_detached {
                 awaited.push(call);
             }
         }
         if random.random_bool(0.3) {
-            // Not in a task, as in `#[tokio::main]` itself.
+            // Outside of any task, as in the body of `#[tokio::main]`.
             let random = SmallRng::seed_from_u64(random.random());
             self.limiters[0].call(random, false).await;
         }
@@ -163,7 +162,7 @@ impl World {
 }
 
 impl Limiter {
-    async fn call(&self, mut random: SmallRng, is_left: bool) {
+    async fn call(&self, mut random: SmallRng, is_detached: bool) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let permits = random.random_range(1..=5);
         let timeout = ms(random.random_range(0..300));
@@ -173,7 +172,9 @@ impl Limiter {
             4..7 => self.handle.try_acquire(permits, timeout).await,
             7..9 => {
                 let acquire = tokio::time::timeout(timeout, self.handle.acquire(permits)).await;
-                let Ok(answer) = acquire else { return self.note_time(begun, timeout, is_left) };
+                let Ok(answer) = acquire else {
+                    return self.note_time(begun, timeout, is_detached);
+                };
                 answer.map(Decision::Granted)
             }
             _ => {
@@ -187,7 +188,7 @@ impl Limiter {
                 return;
             }
         };
-        self.note_time(begun, timeout, is_left);
+        self.note_time(begun, timeout, is_detached);
         self.answered(answer, permits, earliest_ms, random).await;
     }
 
@@ -204,7 +205,7 @@ impl Limiter {
             Err(error) => return self.fail(error),
         };
         let back = if random.random_bool(0.3) { random.random_range(1..=permits) } else { 0 };
-        // Before the refund, as this future may be dropped in the midst of it.
+        // Recorded before the refund, during which this future may be dropped.
         self.keep(permits - back, earliest_ms);
         if back > 0
             && let Err(error) = grant.refund(back).await
@@ -225,10 +226,10 @@ impl Limiter {
         self.failures.lock().unwrap().push(format!("{}: {what}", self.name));
     }
 
-    /// A call that is left may be in a runtime that is parked: it takes as long as that lasts.
-    fn note_time(&self, begun: Instant, timeout: Duration, is_left: bool) {
+    /// A detached call may be in a parked runtime, and then takes as long as that lasts.
+    fn note_time(&self, begun: Instant, timeout: Duration, is_detached: bool) {
         let over = begun.elapsed().saturating_sub(timeout);
-        if is_left {
+        if is_detached {
             return;
         }
         let mut longest = self.longest.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Runtimes that end, by drop or shutdown, in the midst of calls.
+//! Runtimes that are dropped or shut down while calls are in flight.
 
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use crate::{SECOND, ask, every, fixed, ms, plenty, take};
 
 on_both_stores! {
 
-/// What the dropped call has started is dropped with its runtime, before anybody has polled it.
-fn a_call_dropped_as_its_runtime_ends_hangs_nobody(store: &Store) {
+/// The task that the dropped call spawned is dropped with its runtime before its first poll.
+fn a_call_dropped_as_its_runtime_ends_does_not_hang_others(store: &Store) {
     store.set_rate("api", plenty());
     let limiter = store.client().limiter("api").unwrap();
     for round in 0..20 {
@@ -29,7 +29,7 @@ fn a_call_dropped_as_its_runtime_ends_hangs_nobody(store: &Store) {
 }
 
 /// The same with a call that would have to wait.
-fn a_wait_dropped_as_its_runtime_ends_hangs_nobody(store: &Store) {
+fn a_wait_dropped_as_its_runtime_ends_does_not_hang_others(store: &Store) {
     store.set_rate("api", fixed(3));
     for round in 0..20 {
         let limiter = store.client().limiter("api").unwrap();
@@ -49,14 +49,14 @@ fn a_wait_dropped_as_its_runtime_ends_hangs_nobody(store: &Store) {
     }
 }
 
-/// Whatever is spawned on a runtime that is shutting down is dropped on the spot, in the middle of
-/// the call that has spawned it. Here the call is the last act of a task that is dropped.
+/// A task spawned on a runtime that is shutting down is dropped inline, inside the call that spawns
+/// it. Here the call is made by the destructor of a task.
 fn a_call_made_while_its_runtime_shuts_down_does_not_deadlock(store: &Store) {
     store.set_rate("api", fixed(4));
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
         let last_act = limiter.clone();
-        shut_down_with(move || {
+        shut_down_with(ask(&limiter), move || {
             drop(last_act.try_acquire_now(1).now_or_never());
             drop(last_act.try_acquire(5, SECOND).now_or_never());
             drop(last_act.acquire(4).now_or_never());
@@ -72,8 +72,13 @@ fn a_lease_renewed_while_its_runtime_shuts_down_does_not_deadlock(store: &Store)
     for round in 0..10 {
         let limiter = leasing(&store.client(), 10);
         let last_act = limiter.clone();
-        // Of these calls some find less than half of the lease left.
-        shut_down_with(move || {
+        // The second call leases; some of the later ones find less than half of the lease left and
+        // renew it.
+        let lease = async {
+            take(&limiter, 1).await;
+            take(&limiter, 1).await;
+        };
+        shut_down_with(lease, move || {
             for _ in 0..10 {
                 drop(last_act.try_acquire_now(1).now_or_never());
             }
@@ -86,8 +91,8 @@ fn a_lease_renewed_while_its_runtime_shuts_down_does_not_deadlock(store: &Store)
     }
 }
 
-/// Its lease is out, and being renewed again and again, when its runtime ends.
-fn a_lease_whose_runtime_ends_holds_up_nobody(store: &Store) {
+/// The lease is in use, and renewed again and again, when its runtime shuts down.
+fn a_lease_whose_runtime_ends_does_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = leasing(&store.client(), 10);
@@ -106,8 +111,8 @@ fn a_lease_whose_runtime_ends_holds_up_nobody(store: &Store) {
     }
 }
 
-/// A call in flight belongs to a runtime that ends; another runtime's call came after it.
-fn a_runtime_that_ends_with_a_call_in_flight_harms_nobody(store: &Store) {
+/// The call in flight belongs to a runtime that ends; a call of another runtime came after it.
+fn a_runtime_that_ends_with_a_call_in_flight_does_not_affect_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -134,7 +139,7 @@ fn a_runtime_that_ends_with_a_call_in_flight_harms_nobody(store: &Store) {
     }
 }
 
-/// Its permits come back: at once, or within an interval.
+/// Its permits are given back at once, or expire within an interval.
 fn a_future_dropped_after_its_runtime_has_ended_takes_nothing(store: &Store) {
     let interval = SECOND;
     store.set_rate("api", every(interval, 10));
@@ -157,7 +162,7 @@ fn a_future_dropped_after_its_runtime_has_ended_takes_nothing(store: &Store) {
     assert_eq!(store.available("api"), 10);
 }
 
-fn a_runtime_shut_down_amid_merged_calls_harms_nobody(store: &Store) {
+fn a_runtime_shut_down_amid_merged_calls_does_not_affect_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..5 {
         let limiter = store.client().limiter("api").unwrap();
@@ -191,19 +196,15 @@ fn a_runtime_shut_down_amid_merged_calls_harms_nobody(store: &Store) {
 
 }
 
-/// A limiter that takes so many permits ahead, with a lease out.
+/// A limiter that leases this many permits at a time.
 fn leasing(client: &Client, permits: u32) -> RateLimiter {
     let options = LimiterOptions::new().lease(permits, SECOND * 5);
-    let limiter = client.limiter_with("api", options).unwrap();
-    current_thread().block_on(async {
-        take(&limiter, 1).await;
-        take(&limiter, 1).await;
-    });
-    limiter
+    client.limiter_with("api", options).unwrap()
 }
 
-/// Shuts a runtime down that holds a task with this last act.
-fn shut_down_with(last_act: impl FnOnce() + Send + 'static) {
+/// Makes calls on a runtime, then shuts it down while it holds a task whose destructor runs
+/// `last_act`.
+fn shut_down_with(calls: impl Future<Output = ()>, last_act: impl FnOnce() + Send + 'static) {
     struct LastAct<F: FnOnce()>(Option<F>);
     impl<F: FnOnce()> Drop for LastAct<F> {
         fn drop(&mut self) {
@@ -211,6 +212,7 @@ fn shut_down_with(last_act: impl FnOnce() + Send + 'static) {
         }
     }
     let ends = multi_thread(1);
+    ends.block_on(calls);
     let held = LastAct(Some(last_act));
     let task = ends.spawn(async move {
         let _held = held;

@@ -1,4 +1,4 @@
-//! What a client and its runtimes leave behind: nothing.
+//! No task, thread or connection outlives its client or its runtime.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::{SECOND, every, fixed, ms, plenty, take, wait_for};
 
-/// How long what is left may take to end by itself.
+/// The time that background work may take to end.
 const MOMENT: std::time::Duration = SECOND;
 
 fn on_each_store(test: &'static str, scenario: fn(&Store)) {
@@ -36,7 +36,7 @@ fn nothing_outlives_a_dropped_client() {
     });
 }
 
-/// It is dropped in the middle of everything, and its callers with it.
+/// The client and its callers are dropped in the middle of their calls.
 #[test]
 fn nothing_outlives_a_client_that_is_dropped_with_calls_in_flight() {
     on_each_store("dropped with calls in flight", |store| {
@@ -60,7 +60,7 @@ fn nothing_outlives_a_client_that_is_dropped_with_calls_in_flight() {
     });
 }
 
-/// The same for a server that does not answer.
+/// The same while the server does not answer.
 #[test]
 fn nothing_outlives_a_client_whose_server_is_frozen() {
     watch_alone("the server is frozen", LIMIT, || {
@@ -76,7 +76,7 @@ fn nothing_outlives_a_client_whose_server_is_frozen() {
     });
 }
 
-/// A client outlives its runtimes; their connections do not.
+/// A client outlives its runtimes, but their connections do not.
 #[test]
 fn an_ended_runtimes_connection_is_closed() {
     watch_alone("connections", LIMIT, || {
@@ -100,9 +100,9 @@ fn an_ended_runtimes_connection_is_closed() {
     });
 }
 
-/// The thread that serves callers outside of any runtime begins with the first of them.
+/// The client starts the thread that serves callers outside of any runtime when it is first needed.
 #[test]
-fn a_thread_is_started_for_callers_outside_of_runtimes_alone() {
+fn a_thread_is_started_only_for_callers_outside_of_runtimes() {
     on_each_store("a thread for callers outside", |store| {
         let limiter = store.limiter("api", every(ms(100), 5));
         let runtime = current_thread();
@@ -119,7 +119,7 @@ fn a_thread_is_started_for_callers_outside_of_runtimes_alone() {
     });
 }
 
-/// A client that has done a bit of everything, and has a lease out.
+/// A client that has made calls of many kinds and holds a lease.
 fn busy_client(store: &Store, runtime: &Runtime) -> Client {
     store.set_rate("api", plenty());
     store.set_rate("used up", fixed(1));
@@ -138,7 +138,7 @@ fn busy_client(store: &Store, runtime: &Runtime) -> Client {
     client
 }
 
-/// Within a moment no task, no thread and no connection is left.
+/// Soon no task, no thread and no connection is left.
 fn assert_nothing_left(store: &Store, runtime: &Runtime) {
     let tasks = || runtime.metrics().num_alive_tasks();
     let left = || {
@@ -151,11 +151,11 @@ fn assert_nothing_left(store: &Store, runtime: &Runtime) {
     );
 }
 
-/// The connections of clients to the server.
+/// The number of client connections to the server.
 fn connections(store: &Store) -> usize {
     let Some(server) = store.as_server() else { return 0 };
     let list: String = scenario::run(server.run(redis::cmd("CLIENT").arg("LIST").take()));
-    // One of them has asked for this list.
+    // Without the one that asked for this list.
     list.lines().count() - 1
 }
 

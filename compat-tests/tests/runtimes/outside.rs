@@ -1,4 +1,4 @@
-//! Calls outside of any runtime, on runtimes without their drivers, and in paused time.
+//! Calls outside of any runtime, on runtimes without a time or I/O driver, and in paused time.
 
 use std::time::Instant;
 
@@ -49,8 +49,8 @@ fn calls_that_wait_are_served_outside_of_any_runtime(store: &Store) {
     assert!(!refused.is_granted());
 }
 
-/// Some of them from several threads at once, beside a runtime.
-fn callers_inside_and_outside_of_runtimes_do_not_meet(store: &Store) {
+/// Half of the threads have a runtime.
+fn callers_inside_and_outside_of_runtimes_share_a_limiter(store: &Store) {
     let limiter = store.limiter("api", plenty());
     threads(4, |nth| {
         let runtime = (nth % 2 == 0).then(current_thread);
@@ -65,8 +65,8 @@ fn callers_inside_and_outside_of_runtimes_do_not_meet(store: &Store) {
     });
 }
 
-/// A wait may begin outside of any runtime and go on in one, and the other way round.
-fn a_wait_enters_and_leaves_runtimes(store: &Store) {
+/// A wait may begin outside of any runtime and continue inside one, and vice versa.
+fn a_wait_moves_into_and_out_of_runtimes(store: &Store) {
     let interval = ms(400);
     let limiter = store.limiter("api", every(interval, 1));
     let runtime = current_thread();
@@ -88,7 +88,7 @@ fn a_wait_enters_and_leaves_runtimes(store: &Store) {
     }
 }
 
-/// The context of a runtime that has threads of its own, entered by a thread that is none of them.
+/// `Runtime::enter` on a thread that is not one of the runtime's workers.
 fn a_call_is_served_in_an_entered_context(store: &Store) {
     let limiter = store.limiter("api", plenty());
     let runtime = multi_thread(1);
@@ -123,8 +123,8 @@ fn close_ends_waits_from_outside_of_any_runtime(store: &Store) {
     assert!(runtime.block_on(soon("the wait inside", inside)).unwrap());
 }
 
-/// Tokio says so itself, to the caller, and to nobody else: see `Builder::enable_time`.
-fn a_runtime_without_drivers_panics_in_its_caller_alone(store: &Store) {
+/// The panic is tokio's own (see `Builder::enable_time`), and other runtimes are not affected.
+fn a_runtime_without_drivers_panics_only_in_its_caller(store: &Store) {
     let interval = ms(300);
     let limiter = store.limiter("api", every(interval, 2));
     for round in 0..3 {
@@ -133,7 +133,7 @@ fn a_runtime_without_drivers_panics_in_its_caller_alone(store: &Store) {
             others.block_on(wait_for(&limiter, 2));
         }
         let bare = Builder::new_current_thread().build().unwrap();
-        // A call that must wait needs timers on either store.
+        // A call that has to wait needs timers on both stores.
         let panic = panics(|| {
             bare.block_on(async {
                 ask(&limiter).await;
@@ -162,7 +162,7 @@ fn a_server_is_connected_to_outside_of_any_runtime() {
     });
 }
 
-/// With the store in this process and the runtime's clock, waits take no real time.
+/// With the in-process store and the runtime's clock, waiting takes no real time.
 #[test]
 fn waits_end_in_virtual_time_where_time_is_paused() {
     watchdog::watch("paused time", watchdog::LIMIT, || {
@@ -192,11 +192,10 @@ fn waits_end_in_virtual_time_where_time_is_paused() {
     });
 }
 
-/// Time that is paused for a while stands still, and calls that do not wait are answered all the
-/// same.
+/// Calls that do not wait are answered while time is paused.
 #[test]
-fn calls_are_answered_while_time_stands_still() {
-    watchdog::watch("time stands still", watchdog::LIMIT, || {
+fn calls_are_answered_while_time_is_paused() {
+    watchdog::watch("paused for a while", watchdog::LIMIT, || {
         current_thread().block_on(async {
             let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
             let limiter = client.limiter("api").unwrap();

@@ -1,17 +1,18 @@
-//! Runtimes of one thread that are parked: alive, and polled by nobody.
+//! Parked runtimes: current-thread runtimes that exist while nothing drives them.
 
 use std::sync::Barrier;
 
 use compat_tests::on_both_stores;
 use compat_tests::runtimes::{SOON, current_thread, once, poll_once, soon, timed};
 use compat_tests::watchdog::threads;
+use redisson_rate_limiter::ErrorKind;
 
-use crate::{SECOND, every, fixed, ms, plenty, take};
+use crate::{SECOND, ask, every, fixed, ms, plenty, take};
 
 on_both_stores! {
 
-/// The first one to be served goes idle at once, with all that it has started.
-fn threads_that_go_idle_in_turn_hold_up_nobody(store: &Store) {
+/// The first thread to be served goes idle at once, together with everything its call started.
+fn runtimes_that_go_idle_in_turn_do_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for _ in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -26,9 +27,9 @@ fn threads_that_go_idle_in_turn_hold_up_nobody(store: &Store) {
     }
 }
 
-/// A call is in flight in a runtime that nobody polls any longer; others come, and in the end it
-/// gets its own answer.
-fn a_call_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
+/// A call is in flight in a runtime that is no longer driven. Other runtimes are served, and the
+/// call still gets its answer once its runtime runs again.
+fn a_call_left_in_a_parked_runtime_does_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -52,8 +53,8 @@ fn a_call_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
     }
 }
 
-/// The same with tasks, one of which may drive the others' calls.
-fn tasks_left_in_a_parked_runtime_hold_up_nobody(store: &Store) {
+/// The same with tasks, one of which may be driving the calls of the others.
+fn tasks_left_in_a_parked_runtime_do_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -77,8 +78,8 @@ fn tasks_left_in_a_parked_runtime_hold_up_nobody(store: &Store) {
     }
 }
 
-/// Who waits in a parked runtime stands before nobody in another one.
-fn a_wait_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
+/// A waiter in a parked runtime is not ahead of callers in other runtimes.
+fn a_wait_left_in_a_parked_runtime_does_not_block_others(store: &Store) {
     let limiter = store.limiter("api", every(ms(300), 10));
     let parked = current_thread();
     parked.block_on(take(&limiter, 10));
@@ -94,8 +95,8 @@ fn a_wait_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
     assert_eq!(grant.unwrap().permits(), 10);
 }
 
-/// As with the store in this process, which has nothing to connect to.
-fn a_runtime_parked_while_it_connects_holds_up_nobody(store: &Store) {
+/// The in-process store has nothing to connect to; it must behave the same.
+fn a_runtime_parked_while_it_connects_does_not_block_others(store: &Store) {
     store.set_rate("api", plenty());
     for round in 0..10 {
         let limiter = store.client().limiter("api").unwrap();
@@ -133,8 +134,8 @@ fn two_threads_that_take_turns_do_not_stall(store: &Store) {
     assert!(longest < SOON, "{longest:?}");
 }
 
-/// A future that waits may be polled from any runtime: it waits where it was polled last.
-fn a_wait_goes_on_in_another_runtime(store: &Store) {
+/// A waiting future may be polled from any runtime; it starts anew in the one that polls it now.
+fn a_wait_continues_in_another_runtime(store: &Store) {
     for is_parked in [true, false] {
         store.set_rate("api", every(ms(400), 1));
         let limiter = store.client().limiter("api").unwrap();
@@ -151,13 +152,14 @@ fn a_wait_goes_on_in_another_runtime(store: &Store) {
     }
 }
 
-/// Its server is frozen when it is polled first, so that its call is in flight and unanswered.
-fn a_call_in_flight_goes_on_in_another_runtime(store: &Store) {
-    store.set_rate("api", fixed(10));
+/// The server is frozen during the first poll, so that the call is in flight and unanswered. What
+/// that call takes is given back, or expires.
+fn a_call_in_flight_continues_in_another_runtime(store: &Store) {
+    store.set_rate("api", every(SECOND, 10));
     for is_parked in [true, false] {
         let limiter = store.client().limiter("api").unwrap();
         let first = current_thread();
-        let before = first.block_on(limiter.available_permits()).unwrap();
+        first.block_on(limiter.available_permits()).unwrap();
         store.pause();
         let mut call = Box::pin(limiter.try_acquire_now(1));
         let answer = first.block_on(async {
@@ -171,23 +173,52 @@ fn a_call_in_flight_goes_on_in_another_runtime(store: &Store) {
         if answer.is_none() {
             assert!(second.block_on(soon("the call", call)).unwrap().is_granted());
         }
+        std::thread::sleep(SECOND + ms(300));
+        assert_eq!(second.block_on(limiter.available_permits()).unwrap(), 10);
         drop(first);
-        // The call that was left behind has taken nothing, or gives it back.
-        second.block_on(settles_at(&limiter, before - 1));
     }
 }
 
-}
-
-/// Waits until this many permits are left.
-async fn settles_at(limiter: &redisson_rate_limiter::RateLimiter, permits: u64) {
-    let deadline = tokio::time::Instant::now() + SECOND * 5;
-    loop {
-        let left = limiter.available_permits().await.unwrap();
-        if left == permits {
-            return;
+/// The waiters in it get `Closed` when they are polled again.
+fn close_does_not_wait_for_a_parked_runtime(store: &Store) {
+    store.set_rate("api", fixed(1));
+    for is_frozen in [false, true] {
+        let client = store.client();
+        let limiter = client.limiter("api").unwrap();
+        let (parked, runtime) = (current_thread(), current_thread());
+        runtime.block_on(soon("a call", ask(&limiter)));
+        parked.block_on(soon("a call", ask(&limiter)));
+        if is_frozen {
+            store.pause();
         }
-        assert!(tokio::time::Instant::now() < deadline, "{left} permits are left, not {permits}");
-        tokio::time::sleep(ms(10)).await;
+        let mut waits = [Box::pin(limiter.acquire(1)), Box::pin(limiter.acquire(1))];
+        for wait in &mut waits {
+            assert!(poll_once(&parked, wait).is_none());
+        }
+        let ((), took) = runtime.block_on(timed("close", client.close()));
+        assert!(took < SOON, "{took:?}");
+        store.resume();
+        for wait in waits {
+            let error = parked.block_on(soon("a wait", wait)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        }
     }
+}
+
+/// The tasks of the dropped client end as soon as the runtime is driven again.
+fn a_client_can_be_dropped_while_its_runtime_is_parked(store: &Store) {
+    store.set_rate("api", fixed(1));
+    for _ in 0..5 {
+        let limiter = store.client().limiter("api").unwrap();
+        let parked = current_thread();
+        parked.block_on(soon("a call", ask(&limiter)));
+        let mut wait = Box::pin(limiter.acquire(1));
+        assert!(poll_once(&parked, &mut wait).is_none());
+        drop(wait);
+        drop(limiter);
+        parked.block_on(async { tokio::time::sleep(ms(50)).await });
+        assert_eq!(parked.metrics().num_alive_tasks(), 0);
+    }
+}
+
 }

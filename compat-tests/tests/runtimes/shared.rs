@@ -1,4 +1,4 @@
-//! One client that many runtimes share at the same time.
+//! One client used by many runtimes at the same time.
 
 use compat_tests::on_both_stores;
 use compat_tests::runtimes::{current_thread, multi_thread, soon, timed};
@@ -11,8 +11,9 @@ use crate::{SECOND, ask, fixed, ms, plenty, take};
 
 on_both_stores! {
 
-/// Eight tests on four threads, each with a runtime of its own, on one limiter of one client.
-fn parallel_tests_can_share_a_client(store: &Store) {
+/// Eight tests on four threads, as with `#[tokio::test]`: each has its own runtime, and all use one
+/// limiter of one static client.
+fn parallel_tests_share_a_static_client(store: &Store) {
     let limiter = store.limiter("api", plenty());
     for _ in 0..30 {
         threads(4, |_| {
@@ -23,8 +24,8 @@ fn parallel_tests_can_share_a_client(store: &Store) {
     }
 }
 
-/// Answers that need no way to a server leave room for others, whatever they are.
-fn a_loop_of_calls_lets_a_timeout_pass(store: &Store) {
+/// Calls must yield now and then even if no answer ever takes time.
+fn a_loop_of_calls_lets_a_timeout_fire(store: &Store) {
     store.set_rate("api", fixed(100));
     store.set_rate("used up", fixed(1));
     store.take("used up", 1);
@@ -35,8 +36,8 @@ fn a_loop_of_calls_lets_a_timeout_pass(store: &Store) {
     }
 }
 
-/// And so with a lease, and with a denial that is remembered.
-fn a_loop_of_calls_answered_locally_lets_a_timeout_pass(store: &Store) {
+/// The same for answers from a lease and from denial memory.
+fn a_loop_of_calls_answered_locally_lets_a_timeout_fire(store: &Store) {
     store.set_rate("leased", plenty());
     store.set_rate("used up", fixed(1));
     store.take("used up", 1);
@@ -51,7 +52,7 @@ fn a_loop_of_calls_answered_locally_lets_a_timeout_pass(store: &Store) {
 
 }
 
-/// What a test may do with a limiter, on the runtime that is its own.
+/// The body of a test that uses the limiter on its own runtime.
 async fn a_test(limiter: &RateLimiter) {
     take(limiter, 1).await;
     let calls = (0..4).map(|nth| {
@@ -67,13 +68,13 @@ async fn a_test(limiter: &RateLimiter) {
         assert_eq!(call.unwrap().unwrap(), 1);
     }
     assert!(soon("a peek", limiter.peek(1)).await.unwrap().available() > 0);
-    // The last one is never awaited: its runtime ends first.
+    // Never awaited: the runtime ends first.
     let limiter = limiter.clone();
     tokio::spawn(async move { limiter.acquire(1).await });
     tokio::task::yield_now().await;
 }
 
-/// Calls again and again, for a tenth of a second.
+/// Calls in a loop under a timeout of 100 ms, which must fire.
 fn loop_until_timeout(runtime: &Runtime, limiter: RateLimiter) {
     let calls = async move {
         loop {

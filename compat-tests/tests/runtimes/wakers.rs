@@ -1,4 +1,5 @@
-//! Wakers that call the limiter: while a lock is held, none of them may run.
+//! Wakers that call the limiter inline: the crate must not wake, or drop, a waker while it holds a
+//! lock.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,13 +13,12 @@ use tokio::runtime::Runtime;
 
 use crate::{SECOND, ask, every, ms, take, wait_for};
 
-/// A waker that makes a call when it is woken, and another one when it is dropped, and then wakes
-/// the one that it stands for.
+/// A waker that makes calls when it is woken and when it is dropped, and forwards the wake-up.
 struct Calls {
     limiter: RateLimiter,
     wakes: AtomicU32,
     inner: Waker,
-    /// A call of its own that it has begun, which waits.
+    /// A waiting call that `wake` has started.
     begun: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
@@ -30,8 +30,10 @@ impl Wake for Calls {
         let mut call: Pin<Box<dyn Future<Output = ()> + Send>> =
             Box::pin(async move { drop(limiter.acquire(1).await) });
         let _ = call.as_mut().poll(&mut Context::from_waker(&self.inner));
-        // The one that was begun before is dropped here, with its place in the queue.
-        drop(self.begun.lock().unwrap().replace(call));
+        // Dropping the previous call takes it out of the queue. Not while our own lock is held: the
+        // drop may wake this waker again.
+        let before = self.begun.lock().unwrap().replace(call);
+        drop(before);
         self.inner.wake_by_ref();
     }
 }
@@ -42,20 +44,20 @@ impl Drop for Calls {
     }
 }
 
-/// Polls calls of each kind once, and drops them.
+/// Polls a call of each kind once and drops it.
 fn poll_inline(limiter: &RateLimiter, waker: &Waker) {
     let context = &mut Context::from_waker(waker);
     let _ = std::pin::pin!(limiter.try_acquire_now(1)).poll(context);
     let _ = std::pin::pin!(limiter.try_acquire(1, SECOND)).poll(context);
 }
 
-/// Awaits a call through a waker that makes calls.
+/// Awaits a call with a waker that makes calls; also returns how often that waker was woken.
 async fn through_calls<T>(limiter: &RateLimiter, call: impl Future<Output = T>) -> (T, u32) {
     let mut call = std::pin::pin!(call);
     let mut wakes = 0;
     let mut waker: Option<Arc<Calls>> = None;
     let answer = std::future::poll_fn(|context| {
-        // A new one for each poll, so that the one before is dropped by whoever holds it.
+        // A new waker for each poll, so that the crate replaces and drops the previous one.
         let new = Arc::new(Calls {
             limiter: limiter.clone(),
             wakes: AtomicU32::new(0),
@@ -96,7 +98,7 @@ fn a_waker_may_call_the_limiter(store: &Store) {
     }
 }
 
-/// Callers that go together are woken together, each by a waker that calls.
+/// Callers of one merged call are woken together, each through a waker that makes calls.
 fn wakers_of_merged_calls_may_call_the_limiter(store: &Store) {
     for runtime in runtimes() {
         store.set_rate("api", every(ms(100), 20));
@@ -117,7 +119,7 @@ fn wakers_of_merged_calls_may_call_the_limiter(store: &Store) {
     }
 }
 
-/// The waker that a dropped future leaves behind calls as it is dropped.
+/// The queue drops the waker of a dropped future, and that waker makes calls when dropped.
 fn a_waker_dropped_with_its_future_may_call_the_limiter(store: &Store) {
     for runtime in runtimes() {
         store.set_rate("api", every(ms(100), 5));
@@ -133,7 +135,7 @@ fn a_waker_dropped_with_its_future_may_call_the_limiter(store: &Store) {
     }
 }
 
-fn close_may_wake_callers_that_call_the_limiter(store: &Store) {
+fn close_may_wake_wakers_that_call_the_limiter(store: &Store) {
     for runtime in runtimes() {
         store.set_rate("api", crate::fixed(1));
         let client = store.client();
