@@ -3,19 +3,18 @@
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {0, 1 where any key had a time to live (for PER_CLIENT: one below five years)}
-local FAR, FIVE_YEARS = '315360000000', 157680000000
 
 local changed = 0
 if fields[3] == '1' then
   local own, near = {KEYS[1], KEYS[4], KEYS[5]}, 0
   for i = 1, 3 do
     local left = call('PTTL', own[i])
-    if left >= 0 and left < FIVE_YEARS then
+    if left >= 0 and left < ENDLESS_TTL_MS then
       near = 1
     end
   end
   for i = 1, 3 * near do
-    call('PEXPIRE', own[i], FAR)
+    call('PEXPIRE', own[i], int(FAR_TTL_MS))
   end
   changed = near
 else

@@ -6,8 +6,8 @@
 --        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
 --          space between; '' for nothing
 -- reply  {type, available, rate, interval, keep-alive, wait in ms, 1 where that is a lower bound}
---        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
-local problem = read_state()
+--        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
+local problem = read_config()
 if problem then
   return problem
 end
@@ -23,13 +23,12 @@ if exact == nil then
   return foreign
 end
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
-local left = count - dropped
-if not exact and (left == 0 or ARGV[3] == '' or asked > math.max(0, value) and left <= SHORT_LOG) then
-  if not heal() then
-    return foreign
-  end
-  granted_score, granted = now, math.min(debt, MOST_DEBT)
+local deficit = find_deficit(exact, asked > math.max(0, value), ARGV[3] == '')
+if not deficit then
+  return foreign
 end
+heal(deficit)
+granted_score, granted = now, debt
 if asked > math.max(0, value) then
   wait, at_least = wait_for(asked - value)
   if not wait then

@@ -6,11 +6,11 @@
 --        3 the permits that it was written with
 --        4 the permits given back so far, these included
 -- reply  {0, permits credited, permits left in the entry}
---        or {-1, …}, {-2, …}: see part/state.lua
+--        or {-1, …}, {-2, …}: see part/config.lua
 if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
   return {0, 0, 0}
 end
-local problem = read_state()
+local problem = read_config()
 if problem then
   return problem
 end
@@ -51,7 +51,7 @@ end
 
 if value and credit > 0 then
   local raised
-  if call('ZCARD', log_key) <= 64 then
+  if call('ZCARD', log_key) <= SHORT_LOG then
     local sum = 0
     local all = call('ZRANGE', log_key, '0', '-1')
     for i = 1, #all do

@@ -6,8 +6,8 @@
 --        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
 --          space between; '' for nothing
 -- reply  {type, permits taken, rate, interval, keep-alive}
---        or {-1, …}, {-2, …}, {-3, …}: see part/state.lua and part/log.lua
-local problem = read_state()
+--        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
+local problem = read_config()
 if problem then
   return problem
 end

@@ -7,9 +7,7 @@
 --        7 value and log: 0 delete those of the new mode; 1 the same, and all where the mode is
 --          another one; 2 keep them, and delete all where the mode is another one
 -- reply  {0, 1 where it was set}
---        or {-3, …}: see part/log.lua
-local FAR = '315360000000' -- ten years
-
+--        or {-3, …}: see part/live_log.lua
 if ARGV[6] == '1' and call('EXISTS', KEYS[1]) == 0 then
   return {0, 0}
 end
@@ -49,7 +47,7 @@ elseif had_keep_alive then
     if ARGV[4] == '0' then
       call('PERSIST', key)
     else
-      call('PEXPIRE', key, FAR)
+      call('PEXPIRE', key, int(FAR_TTL_MS))
     end
   end
 end

@@ -205,7 +205,7 @@ async fn a_request_above_the_rate_is_an_error(world: World) {
     let error = limiter.peek(11).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ExceedsRate { .. }), "{error}");
     // Also while more is in use than the rate allows.
-    limiter.update_rate(rate(4), State::Keep).await.unwrap();
+    limiter.update_rate(rate(4), Usage::Keep).await.unwrap();
     let error = limiter.peek(u64::MAX).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ExceedsRate { .. }), "{error}");
 }
@@ -341,7 +341,7 @@ async fn a_client_that_starts_again_believes_no_value(world: World) {
         }
         let other = world.client().await.limiter(name).unwrap();
         let rate = Rate::per_client(lowered, minute).unwrap();
-        assert!(other.update_rate(rate, State::Keep).await.unwrap());
+        assert!(other.update_rate(rate, Usage::Keep).await.unwrap());
         let restarted = world.client_by(Client::builder().id(id)).await;
         let limiter = restarted.limiter(name).unwrap();
         assert_eq!(left(&limiter).await, 0, "{name}");

@@ -6,7 +6,7 @@
 -- this call looks; and either all requests fit, or they are alike and do not wait. It decides as the
 -- parts below do, which see all other calls, with nothing written yet.
 --
--- Reads  call, fields (part/hash.lua), now_text (part/clock.lua), KEYS, ARGV
+-- Reads  call, fields (part/hash.lua), now_text (part/clock.lua), part/limits.lua, KEYS, ARGV
 -- Sets   seen_text, total_text: arguments 3 and 4; raw: the value as text, nil if it was not read
 local seen_text, total_text = ARGV[3], ARGV[4]
 local raw
@@ -43,11 +43,11 @@ do
       oldest, oldest_score = first[3], first[4] and first[4] - 0
       if oldest and oldest_score <= cutoff then
         -- Two or more. Up to a step of those that one call drops.
-        expired = call('ZRANGEBYSCORE', log_key, '0', format('%.0f', cutoff), 'LIMIT', '0', '500')
+        expired = call('ZRANGEBYSCORE', log_key, '0', format('%.0f', cutoff), 'LIMIT', '0', DROP_STEP)
         oldest, oldest_score = call('ZRANGE', log_key, #expired, #expired)[1], nil
       end
       gone = #expired
-      plain = gone < 500 and (raw == '0' or find(raw, '^[1-9]%d*$'))
+      plain = gone < DROP_STEP and (raw == '0' or find(raw, '^[1-9]%d*$'))
       for i = 1, gone do
         local entry = expired[i]
         if #entry ~= 21 or byte(entry) ~= 16 then
@@ -82,11 +82,11 @@ do
     refused, w = n - fit, fit * p
     if plain then
       -- A short log is read to its end: its sum must agree with the value.
-      local entries = call('ZRANGE', log_key, gone, gone + 64)
-      local short = #entries <= 64
+      local entries = call('ZRANGE', log_key, gone, gone + SHORT_LOG)
+      local short = #entries <= SHORT_LOG
       is_cut = not short
       local needed, sum, found = p - (v - w), 0, nil
-      for i = 1, math.min(#entries, 64) do
+      for i = 1, math.min(#entries, SHORT_LOG) do
         local other = entries[i]
         if #other ~= 21 or byte(other) ~= 16 or other == entry then
           plain = false

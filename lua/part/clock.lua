@@ -1,4 +1,7 @@
--- The time of the call as text: the first argument, or the server's where that is ''.
+-- The time of the call.
+--
+-- Reads  call, ARGV
+-- Sets   now_text: the first argument, or the server's time if that is ''
 local now_text = ARGV[1]
 if now_text == '' then
   local t = call('TIME')

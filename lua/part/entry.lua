@@ -1,7 +1,7 @@
 -- Log members: a length byte (16, or 8 of Redisson before 3.21.0), as many id bytes, and the
--- permits as 32 bits, little-endian.
+-- permits as 32 bits, little-endian. Twin: src/wire/entry.rs.
 
--- The permits of a member; nil where it is no member of Redisson 3.17.0 or later.
+-- The permits of a member; nil if it is no member of Redisson 3.17.0 or later.
 local function permits_of(member)
   local size, first = #member, string.byte(member, 1)
   if size == 21 and first == 16 or size == 13 and first == 8 then

@@ -1,4 +1,6 @@
--- Reads the limiter's hash: `fields` is its rate, interval, type and keep-alive as text, false
--- where missing. Raises WRONGTYPE where the key is no hash.
+-- The limiter's hash. Raises WRONGTYPE if the key is no hash.
+--
+-- Reads  KEYS
+-- Sets   call: redis.call; fields: rate, interval, type and keep-alive as text, false if missing
 local call = redis.call
 local fields = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')

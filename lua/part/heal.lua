@@ -1,19 +1,29 @@
--- Where value and log together are not the rate: a deficit becomes a debt in the log, an excess
--- is taken out of it, and out of the value where the log has not so much.
-local MAX_ENTRY = 4294967295 -- the most permits of one entry
-local MOST_DEBT = 64 * MAX_ENTRY -- that one call writes; the rest at the next audit
-local debt = 0
+-- Phase 2: value and log together, if they are not the rate. Twin: src/store/memory/heal.rs.
+--
+-- Reads  rate; count, dropped, log_total, sum_log (part/live_log.lua); trim; SHORT_LOG,
+--        MAX_DEBT_PARTS, MAX_ENTRY_PERMITS (part/limits.lua)
+-- Sets   value (part/settle.lua), and
+local debt = 0 -- the permits of the debt to write
 
--- Answers false where a foreign entry is live.
-local function heal()
+-- What value and log together lack of the rate: negative for an excess; 0 also if this call does
+-- not look, which it does on an empty log, for a refusal on a short one, and in an audit. nil if a
+-- foreign entry is live. `exact`: phase 1 has computed the value from the log.
+local function find_deficit(exact, refuses, audit)
+  local left = count - dropped
+  if exact or not (left == 0 or refuses and left <= SHORT_LOG or audit) then
+    return 0
+  end
   if not sum_log() then
-    return false
+    return nil
   end
-  local excess = value - (rate - log_total)
-  if excess > 0 then
-    value = value - (excess - trim(excess))
-  else
-    debt = -excess
+  return rate - log_total - value
+end
+
+-- A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
+-- the log, and out of the value if the log does not hold that much.
+local function heal(deficit)
+  debt = math.max(0, math.min(deficit, MAX_DEBT_PARTS * MAX_ENTRY_PERMITS))
+  if deficit < 0 then
+    value = value - (-deficit - trim(-deficit))
   end
-  return true
 end

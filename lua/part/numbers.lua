@@ -1,17 +1,18 @@
 -- Numbers from text and to text. A number must never become text by itself: Lua rounds it to 14
 -- digits, and servers from 7.2 on write 1e+15 where a command wants an integer.
-local LARGEST = 9007199254740992
+--
+-- Reads  MAX_EXACT (part/limits.lua)
 
 local function int(n)
   return string.format('%.0f', n)
 end
 
--- The integer that `text` spells, where it is within 0..2^53; else nil.
+-- The integer that `text` spells, if it is within 0..2^53; else nil.
 local function whole(text)
   if text and string.find(text, '^%d+$') then
     local n = tonumber(text)
     -- 2^53 + 1 reads as 2^53.
-    if n < LARGEST or n == LARGEST and string.find(text, '^0*9007199254740992$') then
+    if n < MAX_EXACT or n == MAX_EXACT and string.find(text, '^0*9007199254740992$') then
       return n
     end
   end

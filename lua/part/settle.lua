@@ -1,6 +1,11 @@
--- The value after the drop. `value` is nil where it is missing or no integer. Sums are compared as
--- differences from the rate: above 2^53 they would not be exact.
-local value
+-- Phase 1: the value after the drop. Twin: src/store/memory/settle.rs.
+--
+-- Sums are compared as differences from the rate: above 2^53 they would not be exact.
+--
+-- Reads  rate, per_client (part/config.lua); count, dropped, credit, log_total, sum_log
+--        (part/live_log.lua)
+-- Sets   value
+local value -- nil if it is missing or no integer
 
 -- Whether type or rate in the hash are not those that this client last saw there: `seen` is its
 -- type, rate, interval and keep-alive, or '' for nothing.
@@ -9,8 +14,9 @@ local function is_another(seen)
   return seen ~= '' and (tonumber(seen_type) ~= per_client or tonumber(seen_rate) ~= rate)
 end
 
--- Fits the value to the rate and the log. Answers whether a foreign entry stood in the way (nil), whether the value is exact now
--- (true), or is only what it was and what has expired (false).
+-- Fits the value to the rate and the log, by the first rule that applies. Answers true if the value
+-- has been computed from the log or from an empty one, false if it is only what it was and what has
+-- expired, nil if a foreign entry is live.
 local function settle(seen)
   local left = count - dropped
   if not value or is_another(seen) then

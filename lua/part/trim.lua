@@ -1,8 +1,12 @@
--- Taking permits out of the log, oldest entry first.
-local trimmed, lowered = 0, nil -- entries taken out whole; what is left of the one after them
+-- Taking permits out of the log, oldest entry first. Twin: src/store/memory/trim.rs.
+--
+-- Reads  call, with_permits; log_key; members, read_entries, looked_at (part/live_log.lua)
+-- Sets   permits, log_total (part/live_log.lua), and
+local trimmed = 0 -- the entries that are taken out whole
+local lowered -- the permits left in the one after them, nil if it is as it was
 
 -- Takes up to `wanted` permits out of what is kept in `members` and `permits`, and answers how
--- many there were; nil where a foreign entry is live.
+-- many there were; nil if a foreign entry is live.
 local function trim(wanted)
   local taken = 0
   while wanted > 0 do

@@ -1,9 +1,14 @@
--- After how long permits come back, by the entries that stand oldest in the log.
--- What the call itself grants is not written yet, but counts: so many permits of this score.
-local granted_score, granted = 0, 0
--- At most SHORT_LOG entries are looked at. `view` holds them where they are not simply those
--- after the drop: {permits = …, how many there are in all}; `scores` is filled as needed.
-local view, scores = nil, {}
+-- How long a request has to wait: the log is scanned, oldest entry first, until enough permits have
+-- expired. Twin: src/store/memory/wait.rs.
+--
+-- Reads  call; rate, interval, log_key; now, count, dropped, members, permits, read_entries,
+--        looked_at (part/live_log.lua); trimmed (part/trim.lua); SHORT_LOG, MAX_EXACT
+-- Sets   scores, as needed; the script sets granted_score, granted and view
+local granted_score, granted = 0, 0 -- what this call grants: it counts, and is not written yet
+-- At most SHORT_LOG entries are scanned: those after the drop, or if there is a view, those in it:
+-- {permits = …, all = the number of entries in all}.
+local view
+local scores = {}
 
 local function score_at(k)
   if not scores[k] then
@@ -12,8 +17,8 @@ local function score_at(k)
   return scores[k]
 end
 
--- The score with which `needed` permits are together; nil where a foreign entry is live. Then
--- whether that is only the last score looked at, or, for false, how many permits there are in all.
+-- The score with which `needed` permits are together; nil if a foreign entry is live. Then whether
+-- that is only the last score scanned, or, after false, how many permits there are in all.
 local function find_score(needed)
   local all = view and view.all or count - dropped - trimmed
   local reach = math.min(all, SHORT_LOG)
@@ -47,7 +52,7 @@ local function find_score(needed)
       end
     end
   elseif granted > 0 then
-    -- The granted permits stand before the first entry that is not older.
+    -- The granted permits come before the first entry that is not older.
     local waiting = true
     sum, k = 0, 0
     while k < reach do
@@ -80,8 +85,8 @@ local function find_score(needed)
   return false, sum
 end
 
--- The wait for so many permits, in ms, and whether it is only a lower bound; nil where a foreign
--- entry is live.
+-- The wait for this many permits, in ms, and whether it is only a lower bound; nil if a foreign entry
+-- is live.
 local function wait_for(needed)
   if needed <= 0 then
     return 1, false
@@ -94,7 +99,7 @@ local function wait_for(needed)
   if score then
     ms = score + interval - now
   else
-    -- More than the log holds: so many full rates must come back first.
+    -- More than the log holds: this many full rates must come back first.
     local rounds = math.ceil((needed - more) / rate)
     local rest = needed - rounds * rate
     ms, more = rounds * interval, true
@@ -103,5 +108,5 @@ local function wait_for(needed)
     end
   end
   -- Beyond 2^53 sums are not exact any more.
-  return math.max(1, math.min(math.ceil(ms), LARGEST)), more
+  return math.max(1, math.min(math.ceil(ms), MAX_EXACT)), more
 end

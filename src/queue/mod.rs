@@ -166,7 +166,7 @@ impl<W, A> Queue<W, A> {
         arrival
     }
 
-    fn push(&mut self, request: Request, waker: Option<W>, due: Time, cancelled: bool) -> Arrival {
+    fn push(&mut self, request: Request, waker: Option<W>, due: Time) -> Arrival {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         if let MaxWait::Until(end) = request.max_wait {

@@ -17,18 +17,13 @@ use crate::rt::RuntimeId;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
+pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
+mod refusal;
 
 /// What a store answers. The future owns all that it needs, so that it can outlive its caller.
 pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
-
-/// A log no longer than this is *short*: it is summed and walked whenever that helps.
-pub(crate) const SHORT_LOG: usize = 64;
-
-/// The most expired entries that one call drops; a call that needs more says so and is repeated
-/// (see [`Outcome::Undecided`]).
-pub(crate) const DROP_LIMIT: usize = 2000;
 
 /// A place where limiters live.
 pub(crate) trait Store: Send + Sync + 'static {

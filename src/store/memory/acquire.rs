@@ -1,21 +1,24 @@
 //! Acquire: a batch of requests decided as one step, once.
+//!
+//! `lua/acquire.lua` is its twin.
 
 use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::Mode;
+use crate::store::memory::attempt::{find_own, give_back};
 use crate::store::memory::config::{self, Config};
 use crate::store::memory::decide::{self, Budget, decide};
+use crate::store::memory::heal::{find_deficit, heal, parts};
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::lifetime::refresh;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
 use crate::store::memory::log::{Log, Part};
-use crate::store::memory::rules::{
-    Dropped, Rest, Value, drop_expired, edge, is_another, mend, parts, phase_1, phase_2, readable,
-};
-use crate::store::memory::walk::Walk;
+use crate::store::memory::settle::{Value, is_another, settle};
+use crate::store::memory::wait::WaitScan;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup};
-use crate::wire::entry::{EntryId, ID_LEN, pack};
+use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
 /// The largest value that counts as one: above it Lua's numbers are not exact.
@@ -81,7 +84,7 @@ pub(super) fn acquire(
         } else if value != Some(v) {
             space.change_number(pair.value, v);
         }
-        refresh(space, keys, &pair, config.keep_alive);
+        refresh_lifetime(space, keys, &pair, config.keep_alive);
     }
     Ok(AcquireReply {
         now: decided.overtaken.map_or(call.t, |date| date - (call.date - call.t)),
@@ -114,7 +117,7 @@ struct Attempt<'a> {
     config: &'a Config,
     t: i64,
     date: i64,
-    edge: i64,
+    cutoff: i64,
 }
 
 struct Decided {
@@ -133,12 +136,18 @@ impl<'a> Attempt<'a> {
             _ => t,
         };
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date, edge: edge(t, config) }
+        Attempt { call, config, t, date, cutoff: expiry_cutoff(t, config) }
     }
 
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Error> {
-        if let Some((date, permits)) = self.granted_already(log) {
-            let outcomes = decide::again(&self.call.groups, self.config.rate, permits);
+        if self.call.earlier.is_first()
+            && let own = find_own(log, self.call, self.date)
+            && let Some(date) = own.first().map(|part| part.score)
+        {
+            // This very attempt came twice, or its own retry came first: the answer is the one that
+            // was given, out of what is there.
+            let permits = own.iter().map(|part| part.permits).sum();
+            let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
             return Ok(Decided { overtaken: Some(date), ..unwritten });
         }
@@ -146,28 +155,14 @@ impl<'a> Attempt<'a> {
             let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
             return Ok(self.unwritten(log, value, outcomes));
         };
-        let repeated = self.take_earlier(log);
+        let is_repeat = !self.call.earlier.is_first() && self.move_own(log);
 
         let known = value.filter(|_| !self.is_audit() && !self.is_another());
-        let dropped = drop_expired(log, self.edge, |credit| {
+        let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
         let value = self.phases(log, value, dropped, demand)?;
-        self.answer(log, value, dropped.all, repeated)
-    }
-
-    /// The grant that this first attempt finds in the log, where it came twice or its own retry
-    /// came first: its date and its permits.
-    fn granted_already(&self, log: &Log) -> Option<(i64, i64)> {
-        let after = match self.call.earlier {
-            Earlier::None => self.date - 1,
-            Earlier::FirstSince(last) => last,
-            Earlier::Dated(_) | Earlier::Since(_) => return None,
-        };
-        let mut parts = log.of_id(self.call.id);
-        parts.retain(|part| part.score > after);
-        let date = parts.first()?.score;
-        Some((date, parts.iter().map(|part| part.permits).sum()))
+        self.answer(log, value, dropped.all, is_repeat)
     }
 
     /// All that is asked for by requests within the rate; `None` where there is no such request.
@@ -195,22 +190,14 @@ impl<'a> Attempt<'a> {
         Decided { value: None, left, outcomes, overtaken: None }
     }
 
-    /// The grant of an earlier attempt whose answer was lost: moved to the present, so that it
-    /// counts for a full interval from when its permits are used. Whether there is one.
-    fn take_earlier(&self, log: &mut Log) -> bool {
-        let mut found = match self.call.earlier {
-            Earlier::None | Earlier::FirstSince(_) => return false,
-            Earlier::Dated(_) | Earlier::Since(_) => log.of_id(self.call.id),
-        };
-        found.retain(|part| match &self.call.earlier {
-            Earlier::Dated(dates) => dates.contains(&part.score),
-            Earlier::Since(last) => part.score > *last,
-            _ => false,
-        });
-        for part in &found {
+    /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
+    /// for a full interval from when its permits are used. Whether there is one.
+    fn move_own(&self, log: &mut Log) -> bool {
+        let own = find_own(log, self.call, self.date);
+        for part in &own {
             log.add(self.date, part.member.clone());
         }
-        !found.is_empty()
+        !own.is_empty()
     }
 
     fn phases(
@@ -220,12 +207,12 @@ impl<'a> Attempt<'a> {
         dropped: Dropped,
         demand: i64,
     ) -> Result<Value, Error> {
-        let rest = Rest::of(log, self.edge);
-        rest.look_at_oldest()?;
-        let mut value = phase_1(self.config, self.call.seen, value, dropped, &rest)?;
+        let live = LiveLog::of(log, self.cutoff);
+        live.look_at_oldest()?;
+        let mut value = settle(self.config, self.call.seen, value, dropped, &live)?;
         let refuses = demand > value.v;
-        let lack = phase_2(self.config, &value, &rest, refuses, self.is_audit())?;
-        mend(log, &mut value, lack, (self.t, self.edge), self.call.id)?;
+        let deficit = find_deficit(self.config, &value, &live, refuses, self.is_audit())?;
+        heal(log, &mut value, deficit, (self.t, self.cutoff), self.call.id)?;
         Ok(value)
     }
 
@@ -235,12 +222,12 @@ impl<'a> Attempt<'a> {
         &self,
         log: &mut Log,
         mut value: Value,
-        settled: bool,
-        repeated: bool,
+        is_settled: bool,
+        is_repeat: bool,
     ) -> Result<Decided, Error> {
-        let earlier = if repeated { self.earlier(log) } else { Vec::new() };
-        let (free, beyond) = if repeated {
-            (earlier.iter().map(|part| part.permits).sum(), value.v)
+        let own = if is_repeat { self.moved(log) } else { Vec::new() };
+        let (free, beyond) = if is_repeat {
+            (own.iter().map(|part| part.permits).sum(), value.v)
         } else {
             (value.v, 0)
         };
@@ -248,13 +235,13 @@ impl<'a> Attempt<'a> {
 
         let entries = log
             .iter()
-            .filter(|(_, member)| !earlier.iter().any(|part| *part.member == **member))
-            .map(|(score, member)| Ok((score, readable(score, member, self.edge)?)));
-        let walk = Walk::new(entries, self.t, self.config.interval, self.config.rate);
-        let outcomes = decide(&self.call.groups, self.config.rate, settled, &mut budget, walk)?;
+            .filter(|(_, member)| !own.iter().any(|part| *part.member == **member))
+            .map(|(score, member)| Ok((score, permits_of(score, member, self.cutoff)?)));
+        let scan = WaitScan::new(entries, self.t, self.config.interval, self.config.rate);
+        let outcomes = decide(&self.call.groups, self.config.rate, is_settled, &mut budget, scan)?;
 
-        if repeated {
-            give_back(log, earlier, budget.free, self.call.id);
+        if is_repeat {
+            give_back(log, own, budget.free, self.call.id);
             value.v += budget.free;
         } else {
             for (number, part) in parts(budget.granted).enumerate() {
@@ -266,22 +253,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// This call's own entries, once they are in the present.
-    fn earlier(&self, log: &Log) -> Vec<Part> {
+    fn moved(&self, log: &Log) -> Vec<Part> {
         let mut parts = log.of_id(self.call.id);
         parts.retain(|part| part.score == self.date);
         parts
-    }
-}
-
-/// Takes permits out of a grant's parts, from the last one on.
-pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
-    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..=ID_LEN])));
-    let mut left = permits;
-    for part in parts {
-        let taken = part.permits.min(left);
-        if taken > 0 {
-            log.lower(part.score, &part.member, taken);
-        }
-        left -= taken;
     }
 }

@@ -1,8 +1,9 @@
 //! The limiter's hash: read and checked, or a clear error; and filled where there is none.
 
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::memory::keyspace::{Fields, Keyspace};
+use crate::store::refusal::{self, Field};
 use crate::wire::keys::Keys;
 
 pub(super) const RATE: &str = "rate";
@@ -22,7 +23,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// The rate in force. `create` stands for what is missing, where the type is.
+    /// The rate in force. `create` stands for what is missing if the type is.
     pub(super) fn read(
         space: &Keyspace,
         keys: &Keys,
@@ -44,18 +45,17 @@ impl Config {
         let field = |name: &str| fields.get(name).map(String::as_str);
         let (Some(rate), Some(interval), Some(kind)) = (field(RATE), field(INTERVAL), field(TYPE))
         else {
-            let missing = missing(fields, &[RATE, INTERVAL, TYPE]).unwrap_or_default();
-            return Err(executed(ErrorKind::NotInitialized).with_detail(missing));
+            return Err(refusal::not_initialized(missing(fields)));
         };
         Ok(Config {
-            rate: number(RATE, rate, 1)?,
-            interval: number(INTERVAL, interval, 1)?,
+            rate: number(Field::Rate, rate, 1)?,
+            interval: number(Field::Interval, interval, 1)?,
             mode: match kind {
                 "0" => Mode::Overall,
                 "1" => Mode::PerClient,
-                _ => return Err(corrupt(format!("type is {kind:?}: must be 0 or 1"))),
+                _ => return Err(refusal::unreadable(Field::Type, kind)),
             },
-            keep_alive: field(KEEP_ALIVE).map_or(Ok(0), |ms| number(KEEP_ALIVE, ms, 0))?,
+            keep_alive: field(KEEP_ALIVE).map_or(Ok(0), |ms| number(Field::KeepAlive, ms, 0))?,
         })
     }
 
@@ -64,15 +64,9 @@ impl Config {
     }
 }
 
-/// Which of the fields the hash lacks, in words; `None` where it has them all.
-pub(super) fn missing(fields: &Fields, names: &[&str]) -> Option<String> {
-    let missing: Vec<&str> =
-        names.iter().copied().filter(|name| !fields.contains_key(*name)).collect();
-    match missing.as_slice() {
-        [] => None,
-        [one] => Some(format!("{one} is missing")),
-        [first @ .., last] => Some(format!("{} and {last} are missing", first.join(", "))),
-    }
+/// Which of rate, interval and type the hash lacks.
+pub(super) fn missing(fields: &Fields) -> [bool; 3] {
+    [RATE, INTERVAL, TYPE].map(|name| !fields.contains_key(name))
 }
 
 /// Sets each field that is not there, as Redisson's `trySetRate` does.
@@ -99,20 +93,11 @@ pub(super) fn type_text(mode: Mode) -> &'static str {
     }
 }
 
-/// A number of the hash: decimal digits alone.
-fn number(name: &str, text: &str, min: u64) -> Result<i64, Error> {
+/// A field that is a number: decimal digits alone.
+fn number(field: Field, text: &str, min: u64) -> Result<i64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
         Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number as i64),
-        _ => Err(corrupt(format!("{name} is {text:?}: must be an integer from {min} to 2^53"))),
+        _ => Err(refusal::unreadable(field, text)),
     }
-}
-
-pub(super) fn corrupt(detail: String) -> Error {
-    executed(ErrorKind::CorruptState).with_detail(detail)
-}
-
-/// An error that is the answer of a call that was carried out.
-pub(super) fn executed(kind: ErrorKind) -> Error {
-    Error::new(kind, Execution::Executed)
 }

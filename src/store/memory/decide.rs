@@ -1,12 +1,11 @@
 //! The requests of a call, one after the other.
+//!
+//! `lua/part/decide.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::memory::walk::Walk;
+use crate::store::limits::EXACT_WAITS;
+use crate::store::memory::wait::WaitScan;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
-
-/// The waits of so many queued requests are exact; those behind them get the last one as a lower
-/// bound.
-const EXACT_POSITIONS: usize = 16;
 
 /// What the requests may take, and what they took.
 pub(super) struct Budget {
@@ -25,8 +24,12 @@ pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup
     vec![OutcomeGroup { count, outcome }]
 }
 
-/// The answer that was given when so many permits were granted, for requests that come again.
-pub(super) fn again(groups: &[RequestGroup], rate: i64, permits: i64) -> Vec<OutcomeGroup> {
+/// The answer that was given when this many permits were granted, to requests that come again.
+pub(super) fn answer_as_before(
+    groups: &[RequestGroup],
+    rate: i64,
+    permits: i64,
+) -> Vec<OutcomeGroup> {
     let wait = Wait { ms: 1, at_least: true };
     let mut outcomes: Vec<OutcomeGroup> = Vec::new();
     let mut answer = |count, outcome| match outcomes.last_mut() {
@@ -49,49 +52,50 @@ pub(super) fn again(groups: &[RequestGroup], rate: i64, permits: i64) -> Vec<Out
     outcomes
 }
 
-/// Decides the requests. `settled`: no expired entry stands in the log any more; else what does
-/// not fit is left undecided.
+/// Decides the requests. `is_settled`: no expired entry is in the log any more; otherwise what
+/// does not fit is left undecided.
 pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
     groups: &[RequestGroup],
     rate: i64,
-    settled: bool,
+    is_settled: bool,
     budget: &mut Budget,
-    walk: Walk<I>,
+    scan: WaitScan<I>,
 ) -> Result<Vec<OutcomeGroup>, Error> {
-    let mut line = Line { budget, walk, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
+    let mut queue =
+        RequestQueue { budget, scan, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
     let mut undecided = false;
     for group in groups {
         let permits = i64::try_from(group.permits).unwrap_or(i64::MAX);
         let mut count = group.count;
         if !undecided && permits > rate {
-            line.answer(count, Outcome::ExceedsRate);
+            queue.answer(count, Outcome::ExceedsRate);
             continue;
         }
-        if !undecided && line.queued == 0 {
-            count -= line.grant(permits, count);
-            undecided = count > 0 && !settled;
+        if !undecided && queue.queued == 0 {
+            count -= queue.grant(permits, count);
+            undecided = count > 0 && !is_settled;
         }
         if undecided {
-            line.answer(count, Outcome::Undecided);
+            queue.answer(count, Outcome::Undecided);
         } else if count > 0 {
-            line.refuse_or_queue(permits, group.patience_ms, count)?;
+            queue.refuse_or_queue(permits, group.patience_ms, count)?;
         }
     }
-    Ok(line.outcomes)
+    Ok(queue.outcomes)
 }
 
-struct Line<'a, I> {
+struct RequestQueue<'a, I> {
     budget: &'a mut Budget,
-    walk: Walk<I>,
+    scan: WaitScan<I>,
     /// The permits of the requests that wait: they come first.
     queued: i64,
-    /// The number of waiting requests whose wait was walked for.
+    /// The number of waiting requests whose wait was scanned for.
     waiting: usize,
     last: Option<Wait>,
     outcomes: Vec<OutcomeGroup>,
 }
 
-impl<I: Iterator<Item = Result<(i64, i64), Error>>> Line<'_, I> {
+impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
     /// Grants as many requests as fit, and answers how many.
     fn grant(&mut self, permits: i64, count: u64) -> u64 {
         let fit = count.min((self.budget.free / permits).max(0) as u64);
@@ -101,11 +105,11 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> Line<'_, I> {
         fit
     }
 
-    /// Answers requests that do not fit, or stand behind one that waits.
+    /// Answers requests that do not fit, or come after one that waits.
     fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Error> {
         let mut left = count;
         while left > 0 {
-            let exact = self.waiting < EXACT_POSITIONS;
+            let exact = self.waiting < EXACT_WAITS;
             let wait = match self.last {
                 Some(last) if !exact => Wait { at_least: true, ..last },
                 _ => self.wait(permits)?,
@@ -129,7 +133,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> Line<'_, I> {
     fn wait(&mut self, permits: i64) -> Result<Wait, Error> {
         let free = self.budget.free.saturating_add(self.budget.beyond);
         let lacking = self.queued.saturating_add(permits).saturating_sub(free);
-        self.walk.wait(lacking, (self.budget.date, self.budget.granted))
+        self.scan.wait_for(lacking, (self.budget.date, self.budget.granted))
     }
 
     fn answer(&mut self, count: u64, outcome: Outcome) {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind};
-use crate::store::memory::config::executed;
+use crate::error::Error;
 use crate::store::memory::log::Log;
+use crate::store::refusal::wrong_type;
 
 /// A hash's fields.
 pub(crate) type Fields = BTreeMap<String, String>;
@@ -190,8 +190,4 @@ impl Slot {
     fn has_ended(&self, now: i64) -> bool {
         self.expires_at.is_some_and(|at| now > at)
     }
-}
-
-fn wrong_type() -> Error {
-    executed(ErrorKind::WrongType)
 }

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+use crate::store::limits::{ENDLESS_TTL_MS, FAR_TTL_MS};
 use crate::store::memory::acquire::Pair;
-use crate::store::memory::config::{self, executed};
+use crate::store::memory::config;
 use crate::store::memory::keyspace::{Data, Keyspace, Slot};
+use crate::store::refusal;
 use crate::store::{ExpireCondition, Lifetime, TimeToLive};
 use crate::wire::keys::Keys;
 
-/// Ten years: a time to live that stands for none where other clients' keys are out of reach.
-pub(super) const FAR_MS: i64 = 315_360_000_000;
-
-/// Over five years: reported as no time to live.
-const ENDLESS_MS: i64 = 157_680_000_000;
-
 /// The lifetime step of a call: the keep-alive for all three keys, or else the hash's time to
 /// live for the other two.
-pub(super) fn refresh(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, keep_alive: i64) {
+pub(super) fn refresh_lifetime(
+    space: &mut Keyspace,
+    keys: &Keys,
+    pair: &Pair<'_>,
+    keep_alive: i64,
+) {
     if keep_alive > 0 {
         for key in [&keys.hash, pair.value, pair.log] {
             space.expire_in(key, keep_alive);
@@ -59,11 +60,11 @@ pub(super) fn clear_expire(space: &mut Keyspace, keys: &Keys) -> Result<bool, Er
     }
     let own = [&keys.hash, &keys.client_value, &keys.client_permits];
     let near =
-        |key: &&Arc<str>| space.expires_at(key).is_some_and(|at| at - space.now() < ENDLESS_MS);
+        |key: &&Arc<str>| space.expires_at(key).is_some_and(|at| at - space.now() < ENDLESS_TTL_MS);
     let changed = own.iter().any(near);
     if changed {
         for key in own {
-            space.expire_in(key, FAR_MS);
+            space.expire_in(key, FAR_TTL_MS);
         }
     }
     // Nobody draws from these: they are left of the other mode.
@@ -76,7 +77,7 @@ pub(super) fn time_to_live(space: &Keyspace, keys: &Keys) -> TimeToLive {
         return TimeToLive::NoLimiter;
     }
     match space.expires_at(&keys.hash).map(|at| (at - space.now()).max(0)) {
-        Some(ms) if ms <= ENDLESS_MS => TimeToLive::Ms(ms as u64),
+        Some(ms) if ms <= ENDLESS_TTL_MS => TimeToLive::Ms(ms as u64),
         _ => TimeToLive::Endless,
     }
 }
@@ -87,13 +88,10 @@ pub(super) fn delete(space: &mut Keyspace, keys: &Keys) -> bool {
 
 pub(super) fn rename(space: &mut Keyspace, from: &Keys, to: &Keys) -> Result<(), Error> {
     if !space.has(&from.hash) {
-        let detail = "there is no limiter of that name".to_owned();
-        return Err(executed(ErrorKind::NotInitialized).with_detail(detail));
+        return Err(refusal::nothing_to_rename());
     }
     if is_per_client(space, from)? {
-        let detail = "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out \
-                      of reach";
-        return Err(executed(ErrorKind::InvalidArgument).with_detail(detail));
+        return Err(refusal::per_client_rename());
     }
     if from.hash == to.hash {
         return Ok(());

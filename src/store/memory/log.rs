@@ -59,8 +59,8 @@ impl Log {
     }
 
     /// The expired members, oldest first: those with a score in 0..=`edge`.
-    pub(super) fn expired(&self, edge: i64) -> impl Iterator<Item = (i64, &[u8])> {
-        let end = edge.max(-1).saturating_add(1);
+    pub(super) fn expired(&self, cutoff: i64) -> impl Iterator<Item = (i64, &[u8])> {
+        let end = cutoff.max(-1).saturating_add(1);
         self.by_score
             .range((0, Bytes::default())..(end, Bytes::default()))
             .map(|(score, member)| (*score, &**member))
@@ -96,10 +96,10 @@ impl Log {
     }
 
     /// Removes up to `limit` expired members, oldest first: how many, and the permits in them.
-    pub(super) fn drop_expired(&mut self, edge: i64, limit: usize) -> (usize, i64) {
+    pub(super) fn drop_expired(&mut self, cutoff: i64, limit: usize) -> (usize, i64) {
         let (mut dropped, sum) = (0, self.sum);
         while dropped < limit {
-            let Some((score, member)) = self.expired(edge).next() else { break };
+            let Some((score, member)) = self.expired(cutoff).next() else { break };
             let entry = (score, Bytes::from(member));
             self.by_score.remove(&entry);
             self.by_member.remove(&entry.1);

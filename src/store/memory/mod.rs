@@ -1,8 +1,10 @@
 //! The in-process store: the rules as plain Rust, the executable model.
 //!
 //! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and
-//! decides as the scripts do: [`rules`] has the two phases, [`decide`] the requests, [`walk`]
-//! their waits, [`acquire`] puts them together.
+//! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
+//! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
+//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`decide`] goes
+//! through the requests, [`attempt`] finds a call's own entries, and [`acquire`] puts it all together.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +22,21 @@ use crate::store::{
 use crate::wire::keys::Keys;
 
 mod acquire;
+mod attempt;
 mod config;
 mod decide;
-mod giveback;
+mod heal;
 mod keyspace;
 mod lifetime;
+mod live_log;
 mod log;
 mod peek;
 mod rates;
-mod rules;
-mod walk;
+mod refund;
+mod release;
+mod settle;
+mod trim;
+mod wait;
 
 #[cfg(any(test, feature = "_raw-store"))]
 pub(crate) mod raw;
@@ -91,11 +98,11 @@ impl Store for MemoryStore {
     }
 
     fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
-        ready(giveback::refund(&mut self.enter([keys]), keys, &call))
+        ready(refund::refund(&mut self.enter([keys]), keys, &call))
     }
 
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
-        ready(giveback::release(&mut self.enter([keys]), keys, &call))
+        ready(release::release(&mut self.enter([keys]), keys, &call))
     }
 
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
@@ -111,7 +118,7 @@ impl Store for MemoryStore {
     }
 
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
-        ready(rates::read(&self.enter([keys]), keys))
+        ready(rates::config(&self.enter([keys]), keys))
     }
 
     fn expire(

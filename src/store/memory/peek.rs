@@ -4,10 +4,12 @@ use crate::error::Error;
 use crate::rate::MAX_EXACT;
 use crate::store::memory::acquire::{Pair, read_value, time};
 use crate::store::memory::config::Config;
+use crate::store::memory::heal::{find_deficit, most_debt};
 use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
 use crate::store::memory::log::Log;
-use crate::store::memory::rules::{Rest, edge, most_debt, phase_1, phase_2, readable};
-use crate::store::memory::walk::Walk;
+use crate::store::memory::settle::settle;
+use crate::store::memory::wait::WaitScan;
 use crate::store::{PeekCall, PeekReply, Wait};
 use crate::wire::keys::Keys;
 
@@ -16,28 +18,28 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
     let t = time(call.now, space);
-    let edge = edge(t, &config);
+    let cutoff = expiry_cutoff(t, &config);
     let none = Log::default();
     let log = space.log(pair.log)?.unwrap_or(&none);
 
-    let (rest, dropped) = Rest::without_expired(log, edge);
-    rest.look_at_oldest()?;
-    let value = phase_1(&config, call.seen, value, dropped, &rest)?;
+    let (live, dropped) = LiveLog::without_expired(log, cutoff);
+    live.look_at_oldest()?;
+    let value = settle(&config, call.seen, value, dropped, &live)?;
     let permits = call.permits.min(MAX_EXACT) as i64;
     let refuses = permits > value.v.max(0);
-    let lack = phase_2(&config, &value, &rest, refuses, call.seen.is_none())?;
+    let deficit = find_deficit(&config, &value, &live, refuses, call.seen.is_none())?;
     // An excess that the log cannot give comes out of the value.
-    let v = if lack < 0 { value.v.min(config.rate) } else { value.v };
+    let v = if deficit < 0 { value.v.min(config.rate) } else { value.v };
 
     let wait = if permits <= v.max(0) {
         Wait { ms: 0, at_least: false }
     } else {
-        // What an acquire that is refused would walk: the excess taken out, the debt at its end.
-        let mut excess = (-lack).max(0);
+        // What an acquire that is refused would scan: the excess taken out, the debt at its end.
+        let mut excess = (-deficit).max(0);
         let entries = log
             .before_epoch()
-            .chain(log.later_than(edge.max(-1)))
-            .map(|(score, member)| Ok((score, readable(score, member, edge)?)))
+            .chain(log.later_than(cutoff.max(-1)))
+            .map(|(score, member)| Ok((score, permits_of(score, member, cutoff)?)))
             .filter_map(move |entry| match entry {
                 Ok((score, permits)) => {
                     let taken = permits.min(excess);
@@ -46,8 +48,8 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
                 }
                 Err(failure) => Some(Err(failure)),
             });
-        let debt = lack.clamp(0, most_debt());
-        Walk::new(entries, t, config.interval, config.rate).wait(permits - v, (t, debt))?
+        let debt = deficit.clamp(0, most_debt());
+        WaitScan::new(entries, t, config.interval, config.rate).wait_for(permits - v, (t, debt))?
     };
     let available = v.clamp(0, config.rate) as u64;
     Ok(PeekReply { rate: config.to_rate(), available, wait })

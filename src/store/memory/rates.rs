@@ -2,11 +2,13 @@
 
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
+use crate::store::limits::FAR_TTL_MS;
 use crate::store::memory::acquire::{Pair, create, read_value, time};
-use crate::store::memory::config::{self, Config, corrupt, missing};
+use crate::store::memory::config::{self, Config, missing};
 use crate::store::memory::keyspace::{Fields, Keyspace};
-use crate::store::memory::lifetime::{FAR_MS, refresh};
-use crate::store::memory::rules::{Rest, drop_all_expired};
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, drop_all_expired};
+use crate::store::refusal;
 use crate::store::{SetRate, StateRule};
 use crate::wire::keys::Keys;
 
@@ -14,19 +16,19 @@ pub(super) fn try_set_rate(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Re
     if let Some(fields) = space.hash(&keys.hash)?
         && fields.contains_key(config::TYPE)
     {
-        return match missing(fields, &[config::RATE, config::INTERVAL]) {
-            Some(detail) => Err(corrupt(detail)),
-            None => Ok(false),
+        return match missing(fields) {
+            [false, false, false] => Ok(false),
+            missing => Err(refusal::incomplete(missing)),
         };
     }
     create(space, keys, rate)
 }
 
-pub(super) fn read(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
+pub(super) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
     let Some(fields) = space.hash(&keys.hash)? else { return Ok(None) };
-    match missing(fields, &[config::RATE, config::INTERVAL, config::TYPE]) {
-        Some(detail) => Err(corrupt(detail)),
-        None => Config::read(space, keys, None).map(|config| Some(config.to_rate())),
+    match missing(fields) {
+        missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
+        _ => Config::read(space, keys, None).map(|config| Some(config.to_rate())),
     }
 }
 
@@ -47,10 +49,10 @@ pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Res
     let mut kept = None;
     if keep {
         read_value(space, &pair)?;
-        let edge = time(call.now, space).saturating_sub(rate.interval_ms() as i64);
+        let cutoff = time(call.now, space).saturating_sub(rate.interval_ms() as i64);
         kept = Some(space.with_log(pair.log, |log| {
-            drop_all_expired(log, edge);
-            Ok(rate.permits() as i64 - Rest::of(log, edge).sum()?)
+            drop_all_expired(log, cutoff);
+            Ok(rate.permits() as i64 - LiveLog::of(log, cutoff).sum_log()?)
         })?);
     }
 
@@ -67,7 +69,7 @@ pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Res
     match kept {
         Some(v) => {
             space.set_number(pair.value, v);
-            refresh(space, keys, &pair, rate.keep_alive_ms() as i64);
+            refresh_lifetime(space, keys, &pair, rate.keep_alive_ms() as i64);
         }
         None if other_mode && call.state != StateRule::DropNewMode => {
             for key in &keys.all()[1..] {
@@ -88,7 +90,7 @@ fn end_keep_alive(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, mode: Mode
     for key in [&keys.hash, pair.value, pair.log] {
         match mode {
             Mode::Overall => space.persist(key),
-            Mode::PerClient => space.expire_in(key, FAR_MS),
+            Mode::PerClient => space.expire_in(key, FAR_TTL_MS),
         };
     }
 }

@@ -14,6 +14,7 @@ use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::rt::RuntimeId;
+use crate::store::limits::ENDLESS_TTL_MS;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
     RefundReply, ReleaseCall, ReleaseReply, Reply, RequestGroup, SeenRate, SetRate, StateRule,
@@ -31,9 +32,6 @@ mod tests;
 use connection::Connections;
 use reply::Numbers;
 use scripts::Script;
-
-/// Over five years: reported as no time to live.
-const ENDLESS_MS: u64 = 157_680_000_000;
 
 /// A server, and how long a call to it may take. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -182,7 +180,7 @@ impl Store for RedisStore {
             Ok(match reply::integer(&value)? {
                 -2 => TimeToLive::NoLimiter,
                 ms => match u64::try_from(ms) {
-                    Ok(ms) if ms <= ENDLESS_MS => TimeToLive::Ms(ms),
+                    Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => TimeToLive::Ms(ms),
                     _ => TimeToLive::Endless,
                 },
             })

@@ -4,6 +4,7 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
+use crate::store::refusal::{self, Field};
 use crate::store::{
     AcquireReply, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate, Wait,
 };
@@ -24,7 +25,7 @@ impl Numbers {
         };
         match values.first() {
             Some(Value::Int(status)) if *status >= OK => Ok(Numbers(values)),
-            Some(Value::Int(status)) => Err(refusal(*status, &values)),
+            Some(Value::Int(status)) => Err(refusal_of(*status, &values)),
             _ => Err(unexpected(&Value::Array(values))),
         }
     }
@@ -205,7 +206,7 @@ fn unexpected(value: &Value) -> Error {
 }
 
 /// A script's own refusal: it has written nothing.
-fn refusal(status: i64, values: &[Value]) -> Error {
+fn refusal_of(status: i64, values: &[Value]) -> Error {
     let number = match values.get(1) {
         Some(Value::Int(number)) => *number,
         _ => 0,
@@ -214,59 +215,18 @@ fn refusal(status: i64, values: &[Value]) -> Error {
         Some(Value::BulkString(text)) => String::from_utf8_lossy(text),
         _ => "".into(),
     };
-    let error = |kind, detail: String| Error::new(kind, Execution::Executed).with_detail(detail);
+    let missing = [1, 2, 4].map(|bit| number & bit != 0);
     match (status, number) {
-        (-1, 0..=7) => error(ErrorKind::NotInitialized, missing(number)),
-        (-2, 1 | 2) => error(
-            ErrorKind::CorruptState,
-            format!(
-                "{} is {text:?}: must be an integer from 1 to 2^53",
-                if number == 1 { "rate" } else { "interval" }
-            ),
-        ),
-        (-2, 3) => error(ErrorKind::CorruptState, format!("type is {text:?}: must be 0 or 1")),
-        (-2, 4) => error(
-            ErrorKind::CorruptState,
-            format!("keepAliveTime is {text:?}: must be an integer from 0 to 2^53"),
-        ),
-        (-3, 20) => error(
-            ErrorKind::ForeignEntry,
-            foreign(number, "Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later"),
-        ),
-        (-3, 8) => error(
-            ErrorKind::ForeignEntry,
-            foreign(number, "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later"),
-        ),
-        (-3, _) => error(
-            ErrorKind::ForeignEntry,
-            foreign(number, "no known release writes entries like it"),
-        ),
-        (-4, _) => error(ErrorKind::CorruptState, missing(number)),
-        (-5, _) => error(ErrorKind::NotInitialized, "there is no limiter of that name".to_owned()),
-        (-6, _) => error(
-            ErrorKind::InvalidArgument,
-            "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out of reach"
-                .to_owned(),
-        ),
+        (-1, 0..=7) => refusal::not_initialized(missing),
+        (-2, 1) => refusal::unreadable(Field::Rate, &text),
+        (-2, 2) => refusal::unreadable(Field::Interval, &text),
+        (-2, 3) => refusal::unreadable(Field::Type, &text),
+        (-2, 4) => refusal::unreadable(Field::KeepAlive, &text),
+        (-3, _) => refusal::foreign_entry(usize::try_from(number).unwrap_or(0)),
+        (-4, _) => refusal::incomplete(missing),
+        (-5, _) => refusal::nothing_to_rename(),
+        (-6, _) => refusal::per_client_rename(),
         _ => unexpected(&Value::Array(values.to_vec())),
-    }
-}
-
-fn foreign(bytes: i64, who: &str) -> String {
-    format!("the log holds a live entry of {bytes} bytes: {who}")
-}
-
-/// The fields that a script found missing, in words.
-fn missing(mask: i64) -> String {
-    let names: Vec<&str> = [(1, "rate"), (2, "interval"), (4, "type")]
-        .into_iter()
-        .filter(|(bit, _)| mask & bit != 0)
-        .map(|(_, name)| name)
-        .collect();
-    match names.as_slice() {
-        [] => "a field is missing".to_owned(),
-        [one] => format!("{one} is missing"),
-        [first @ .., last] => format!("{} and {last} are missing", first.join(", ")),
     }
 }
 

@@ -20,19 +20,21 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE: "part/hash", "part/clock", "part/acquire_fast", "part/numbers", "part/state",
-    "part/entry", "part/log", "part/settle", "part/trim", "part/heal", "part/wait", "acquire");
-script!(PEEK: "part/hash", "part/clock", "part/numbers", "part/state", "part/entry", "part/log",
-    "part/settle", "part/trim", "part/heal", "part/wait", "peek");
-script!(RELEASE: "part/hash", "part/clock", "part/numbers", "part/state", "part/entry",
-    "part/log", "part/settle", "part/trim", "release");
-script!(REFUND: "part/hash", "part/numbers", "part/state", "part/entry", "refund");
+script!(ACQUIRE: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
+    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim",
+    "part/heal", "part/wait", "part/attempt", "part/decide", "acquire");
+script!(PEEK: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
+    "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
+script!(RELEASE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "release");
+script!(REFUND: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
+    "part/entry", "refund");
 script!(TRY_SET_RATE: "part/hash", "try_set_rate");
-script!(SET_RATE: "part/hash", "part/clock", "part/numbers", "part/state", "part/entry",
-    "part/log", "set_rate");
-script!(CONFIG: "part/hash", "part/numbers", "part/state", "config");
+script!(SET_RATE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/lifetime", "part/entry", "part/live_log", "set_rate");
+script!(CONFIG: "part/hash", "part/limits", "part/numbers", "part/config", "config");
 script!(EXPIRE: "expire");
-script!(CLEAR_EXPIRE: "part/hash", "clear_expire");
+script!(CLEAR_EXPIRE: "part/hash", "part/limits", "part/numbers", "clear_expire");
 script!(RENAME: "part/hash", "rename");
 script!(SIZE_IN_MEMORY: "size_in_memory");
 

@@ -1,7 +1,7 @@
 //! State that cannot be read: a clear error, and nothing written.
 
 use super::*;
-use crate::store::SHORT_LOG;
+use crate::store::limits::SHORT_LOG;
 
 fn error(c: &Client, f: impl FnOnce(&Client) -> Option<Error>) -> (ErrorKind, String) {
     let before = c.store.snapshot();
@@ -27,18 +27,18 @@ fn errors(c: &mut Client) -> Vec<(ErrorKind, String)> {
 
 #[test]
 fn divergence_21_a_hash_that_cannot_be_read_is_a_clear_error() {
-    let allowed = "must be an integer from";
+    let allowed = "it must be an integer from";
     let cases = [
-        ("rate", "0", format!("rate is \"0\": {allowed} 1 to 2^53")),
-        ("rate", "-1", format!("rate is \"-1\": {allowed} 1 to 2^53")),
-        ("rate", "abc", format!("rate is \"abc\": {allowed} 1 to 2^53")),
-        ("rate", "", format!("rate is \"\": {allowed} 1 to 2^53")),
-        ("rate", "+5", format!("rate is \"+5\": {allowed} 1 to 2^53")),
-        ("rate", "9007199254740993", format!("rate is \"9007199254740993\": {allowed} 1 to 2^53")),
-        ("interval", "1.5", format!("interval is \"1.5\": {allowed} 1 to 2^53")),
-        ("interval", "0", format!("interval is \"0\": {allowed} 1 to 2^53")),
-        ("keepAliveTime", "-1", format!("keepAliveTime is \"-1\": {allowed} 0 to 2^53")),
-        ("type", "2", "type is \"2\": must be 0 or 1".to_owned()),
+        ("rate", "0", format!("rate is \"0\"; {allowed} 1 to 2^53")),
+        ("rate", "-1", format!("rate is \"-1\"; {allowed} 1 to 2^53")),
+        ("rate", "abc", format!("rate is \"abc\"; {allowed} 1 to 2^53")),
+        ("rate", "", format!("rate is \"\"; {allowed} 1 to 2^53")),
+        ("rate", "+5", format!("rate is \"+5\"; {allowed} 1 to 2^53")),
+        ("rate", "9007199254740993", format!("rate is \"9007199254740993\"; {allowed} 1 to 2^53")),
+        ("interval", "1.5", format!("interval is \"1.5\"; {allowed} 1 to 2^53")),
+        ("interval", "0", format!("interval is \"0\"; {allowed} 1 to 2^53")),
+        ("keepAliveTime", "-1", format!("keepAliveTime is \"-1\"; {allowed} 0 to 2^53")),
+        ("type", "2", "type is \"2\"; it must be 0 or 1".to_owned()),
     ];
     for (field, text, detail) in cases {
         let mut c = limiter(10);
@@ -108,7 +108,7 @@ fn live_entries_of_older_releases_are_a_clear_error() {
     let cases = [
         (20, "20 bytes: Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later"),
         (8, "8 bytes: Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later"),
-        (3, "3 bytes: no known release writes entries like it"),
+        (3, "3 bytes: no known release writes such an entry"),
     ];
     for (len, who) in cases {
         let detail = format!("the log holds a live entry of {who}");

@@ -1,13 +1,16 @@
 //! How long a request has to wait: the log read oldest first until enough permits have expired.
+//!
+//! `lua/part/wait.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::{SHORT_LOG, Wait};
+use crate::store::Wait;
+use crate::store::limits::SHORT_LOG;
 
 /// No wait is longer: the servers' Lua numbers are not exact above it.
 const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 
 /// Reads the log once, as far as the waits of one call need it.
-pub(super) struct Walk<I> {
+pub(super) struct WaitScan<I> {
     entries: I,
     /// What was read: score and permits.
     read: Vec<(i64, i64)>,
@@ -19,18 +22,18 @@ pub(super) struct Walk<I> {
     rate: i64,
 }
 
-impl<I: Iterator<Item = Result<(i64, i64), Error>>> Walk<I> {
+impl<I: Iterator<Item = Result<(i64, i64), Error>>> WaitScan<I> {
     /// `entries` are the scores and permits in the log, oldest first, without this call's own.
     pub(super) fn new(entries: I, t: i64, interval: i64, rate: i64) -> Self {
-        Walk { entries, read: Vec::new(), ended: false, cut: false, t, interval, rate }
+        WaitScan { entries, read: Vec::new(), ended: false, cut: false, t, interval, rate }
     }
 
     /// When `permits` more will have expired; `own` is what this call grants, with its date.
-    pub(super) fn wait(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Error> {
+    pub(super) fn wait_for(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
             return Ok(Wait { ms: 1, at_least: false });
         }
-        let sum = match self.find(permits, own)? {
+        let sum = match self.find_score(permits, own)? {
             Found::At(score) => return Ok(self.until(score, 0, false)),
             Found::After(score) => return Ok(self.until(score, 0, true)),
             Found::Sum(sum) => sum,
@@ -39,7 +42,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> Walk<I> {
         let over = permits.saturating_sub(sum);
         let intervals = over / self.rate + i64::from(over % self.rate > 0);
         let left = permits.saturating_sub(intervals.saturating_mul(self.rate));
-        Ok(match self.find(left, own)? {
+        Ok(match self.find_score(left, own)? {
             Found::At(score) | Found::After(score) if left > 0 => {
                 self.until(score, intervals, true)
             }
@@ -54,7 +57,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> Walk<I> {
     }
 
     /// The entry with which the sum of the oldest reaches `permits`.
-    fn find(&mut self, permits: i64, (own_score, own): (i64, i64)) -> Result<Found, Error> {
+    fn find_score(&mut self, permits: i64, (own_score, own): (i64, i64)) -> Result<Found, Error> {
         let mut sum = 0;
         let mut own = Some(own).filter(|own| *own > 0);
         for at in 0.. {

@@ -1,9 +1,15 @@
--- The log, read without writing. `now` is a number, set by the script.
+-- The log as a call sees it, read without writing: what has expired, what is left, and the sum of
+-- that. Twin: src/store/memory/live_log.rs.
+--
 -- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
 -- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
--- A log of up to SHORT_LOG entries is summed and walked whenever that helps.
-local SHORT_LOG, DROP_STEP = 64, 500
-local now, first, count, below, expired, dropped, credit
+--
+-- Reads  call, int, permits_of; interval, log_key (part/config.lua); now, which the script sets
+-- Sets   what is declared here
+local now -- the time of the call as a number
+local first -- the lowest score in the log, nil if it is empty
+local count, below, expired, dropped -- entries, as above
+local credit -- the permits in the dropped ones
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
 
@@ -27,11 +33,11 @@ local function read_expired(enough, limit)
   if now < interval or count == below or first > now - interval then
     return true
   end
-  local edge = int(now - interval)
-  local step = call('ZRANGEBYSCORE', log_key, '0', edge, 'LIMIT', '0', tostring(DROP_STEP))
+  local cutoff = int(now - interval)
+  local step = call('ZRANGEBYSCORE', log_key, '0', cutoff, 'LIMIT', '0', tostring(DROP_STEP))
   expired = #step
   if expired == DROP_STEP then
-    expired = call('ZCOUNT', log_key, '0', edge)
+    expired = call('ZCOUNT', log_key, '0', cutoff)
   end
   while true do
     for i = 1, #step do
@@ -76,7 +82,7 @@ local function read_entries(n)
   end
 end
 
--- So many permits; nil where they stand for a live foreign entry.
+-- The permits that `read_entries` has kept; nil if they mean a live foreign entry.
 local function looked_at(p)
   if p < 0 then
     foreign = {-3, -1 - p}
@@ -91,7 +97,7 @@ local function look_at_oldest()
   return not permits[1] or looked_at(permits[1]) ~= nil
 end
 
--- Sums the log after the drop into `log_total`. Answers false where a foreign entry is live.
+-- Sums the log after the drop into `log_total`. Answers false if a foreign entry is live.
 local function sum_log()
   if log_total then
     return true

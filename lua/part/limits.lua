@@ -1,0 +1,11 @@
+-- The limits of the rules: src/store/limits.rs says what each means. One on each line, with the same
+-- name and number as there, which a test compares.
+local SHORT_LOG = 64
+local DROP_STEP = 500
+local DROP_LIMIT = 2000
+local EXACT_WAITS = 16
+local MAX_DEBT_PARTS = 64
+local FAR_TTL_MS = 315360000000
+local ENDLESS_TTL_MS = 157680000000
+local MAX_ENTRY_PERMITS = 4294967295
+local MAX_EXACT = 9007199254740992

@@ -1,0 +1,32 @@
+//! What is in the log under a call's own id.
+//!
+//! `lua/part/attempt.lua` is its twin.
+
+use crate::store::memory::log::{Log, Part};
+use crate::store::{AcquireCall, Earlier};
+use crate::wire::entry::{EntryId, ID_LEN};
+
+/// The entries of this call's id: an earlier attempt wrote them, or a later one that came first.
+/// `date` is that of this attempt.
+pub(super) fn find_own(log: &Log, call: &AcquireCall, date: i64) -> Vec<Part> {
+    let mut own = log.of_id(call.id);
+    own.retain(|part| match &call.earlier {
+        Earlier::None => part.score >= date,
+        Earlier::FirstSince(last) | Earlier::Since(last) => part.score > *last,
+        Earlier::Dated(dates) => dates.contains(&part.score),
+    });
+    own
+}
+
+/// Takes permits out of a grant's parts, the last part first.
+pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
+    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..=ID_LEN])));
+    let mut left = permits;
+    for part in parts {
+        let taken = part.permits.min(left);
+        if taken > 0 {
+            log.lower(part.score, &part.member, taken);
+        }
+        left -= taken;
+    }
+}

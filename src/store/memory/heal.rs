@@ -1,0 +1,63 @@
+//! Phase 2: value and log together, if they are not the rate.
+//!
+//! `lua/part/heal.lua` is its twin.
+
+use crate::error::Error;
+use crate::store::limits::MAX_DEBT_PARTS;
+use crate::store::memory::config::Config;
+use crate::store::memory::live_log::LiveLog;
+use crate::store::memory::log::Log;
+use crate::store::memory::settle::Value;
+use crate::store::memory::trim::trim;
+use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, pack};
+
+/// Phase 2: what value and log together lack of the rate; negative for an excess, 0 also where
+/// nobody looks.
+pub(super) fn find_deficit(
+    config: &Config,
+    value: &Value,
+    live: &LiveLog<'_>,
+    refuses: bool,
+    audit: bool,
+) -> Result<i64, Error> {
+    if value.unsure && (live.len == 0 || (refuses && live.is_short()) || audit) {
+        Ok(config.rate - value.v - live.sum_log()?)
+    } else {
+        Ok(0)
+    }
+}
+
+/// Writes what phase 2 found: a deficit comes back when its debt expires, an excess is taken out
+/// of the log, and out of the value where the log has not so much.
+pub(super) fn heal(
+    log: &mut Log,
+    value: &mut Value,
+    deficit: i64,
+    (t, cutoff): (i64, i64),
+    id: EntryId,
+) -> Result<(), Error> {
+    for (number, part) in parts(deficit).take(MAX_DEBT_PARTS.into()).enumerate() {
+        log.add(t, pack(id.debt(number as u16), part));
+    }
+    if deficit < 0 {
+        let over = -deficit - trim(log, cutoff, -deficit)?;
+        value.v -= over;
+        value.set |= over > 0;
+    }
+    Ok(())
+}
+
+/// The most permits of one debt.
+pub(super) fn most_debt() -> i64 {
+    i64::from(MAX_DEBT_PARTS) * MAX_ENTRY_PERMITS as i64
+}
+
+/// Splits permits into what one entry can hold each.
+pub(super) fn parts(permits: i64) -> impl Iterator<Item = u32> {
+    let mut left = permits.max(0);
+    std::iter::from_fn(move || {
+        let part = left.min(MAX_ENTRY_PERMITS as i64);
+        left -= part;
+        (part > 0).then_some(part as u32)
+    })
+}

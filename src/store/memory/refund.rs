@@ -1,0 +1,56 @@
+//! Refund: the permits of one grant go back, exactly.
+
+use crate::error::Error;
+use crate::store::limits::SHORT_LOG;
+use crate::store::memory::acquire::{Pair, read_value};
+use crate::store::memory::attempt::give_back;
+use crate::store::memory::config::Config;
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::log::Log;
+use crate::store::{RefundCall, RefundReply};
+use crate::wire::keys::Keys;
+
+pub(super) fn refund(
+    space: &mut Keyspace,
+    keys: &Keys,
+    call: &RefundCall,
+) -> Result<RefundReply, Error> {
+    if space.hash(&keys.hash)?.is_none() {
+        return Ok(RefundReply { credited: 0, left: 0 });
+    }
+    let config = Config::read(space, keys, None)?;
+    let pair = Pair::of(keys, config.mode);
+    let value = read_value(space, &pair)?;
+    let (found, credited, left, new) = space.with_log(pair.log, |log| {
+        let (found, credited, left) = lower(log, call);
+        let new = value.map(|v| {
+            if log.len() <= SHORT_LOG {
+                v.max((v + credited).min(config.rate - log.sum()))
+            } else {
+                (v + credited).min(config.rate)
+            }
+        });
+        Ok((found, credited, left, new))
+    })?;
+    if let Some(v) = new.filter(|v| credited > 0 && value != Some(*v)) {
+        space.change_number(pair.value, v);
+    }
+    if found {
+        refresh_lifetime(space, keys, &pair, config.keep_alive);
+    }
+    Ok(RefundReply { credited: credited as u64, left: left as u64 })
+}
+
+/// Lowers the grant's entry to what may be left of it: whether it is there, by how much, and what
+/// is left.
+fn lower(log: &mut Log, call: &RefundCall) -> (bool, i64, i64) {
+    let mut parts = log.of_id(call.id);
+    parts.retain(|part| part.score == call.entry_date);
+    let held: i64 = parts.iter().map(|part| part.permits).sum();
+    let may_keep = i64::try_from(call.granted.saturating_sub(call.returned)).unwrap_or(i64::MAX);
+    let credit = held - held.min(may_keep);
+    let found = !parts.is_empty();
+    give_back(log, parts, credit, call.id);
+    (found, credit, held - credit)
+}

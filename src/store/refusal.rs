@@ -1,0 +1,78 @@
+//! What both stores say if a limiter's state forbids a call. Nothing has been written then.
+
+use crate::error::{Error, ErrorKind, Execution};
+
+/// A field of the hash that cannot be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field {
+    Rate,
+    Interval,
+    Type,
+    KeepAlive,
+}
+
+/// An error that is the answer of a call that was carried out.
+pub(crate) fn executed(kind: ErrorKind, detail: impl Into<String>) -> Error {
+    Error::new(kind, Execution::Executed).with_detail(detail.into())
+}
+
+/// These fields are missing: rate, interval, type.
+pub(crate) fn not_initialized(missing: [bool; 3]) -> Error {
+    executed(ErrorKind::NotInitialized, are_missing(missing))
+}
+
+/// The same for a hash that has some of its fields, if it must have all or none.
+pub(crate) fn incomplete(missing: [bool; 3]) -> Error {
+    executed(ErrorKind::CorruptState, are_missing(missing))
+}
+
+fn are_missing(missing: [bool; 3]) -> String {
+    let names = ["rate", "interval", "type"].into_iter().zip(missing);
+    let names: Vec<&str> = names.filter(|(_, missing)| *missing).map(|(name, _)| name).collect();
+    match names.as_slice() {
+        [] => "a field is missing".to_owned(),
+        [one] => format!("{one} is missing"),
+        [first @ .., last] => format!("{} and {last} are missing", first.join(", ")),
+    }
+}
+
+/// A field that holds this text.
+pub(crate) fn unreadable(field: Field, text: &str) -> Error {
+    let detail = match field {
+        Field::Rate => format!("rate is {text:?}; it must be an integer from 1 to 2^53"),
+        Field::Interval => format!("interval is {text:?}; it must be an integer from 1 to 2^53"),
+        Field::Type => format!("type is {text:?}; it must be 0 or 1"),
+        Field::KeepAlive => {
+            format!("keepAliveTime is {text:?}; it must be an integer from 0 to 2^53")
+        }
+    };
+    executed(ErrorKind::CorruptState, detail)
+}
+
+/// A live entry of an older Redisson, or of none, with this many bytes.
+pub(crate) fn foreign_entry(bytes: usize) -> Error {
+    let who = match bytes {
+        20 => "Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later",
+        8 => "Redisson 3.13.3 to 3.16.3 shares this limiter; use 3.17.0 or later",
+        _ => "no known release writes such an entry",
+    };
+    let detail = format!("the log holds a live entry of {bytes} bytes: {who}");
+    executed(ErrorKind::ForeignEntry, detail)
+}
+
+/// A key holds another type than it should.
+pub(crate) fn wrong_type() -> Error {
+    Error::new(ErrorKind::WrongType, Execution::Executed)
+}
+
+/// A limiter that is to be renamed does not exist.
+pub(crate) fn nothing_to_rename() -> Error {
+    executed(ErrorKind::NotInitialized, "there is no limiter of that name")
+}
+
+/// A limiter that is to be renamed has keys that this client cannot name.
+pub(crate) fn per_client_rename() -> Error {
+    let detail =
+        "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out of reach";
+    executed(ErrorKind::InvalidArgument, detail)
+}
