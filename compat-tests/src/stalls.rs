@@ -223,14 +223,14 @@ pub struct Figures {
     /// The errors, by kind.
     pub errors: BTreeMap<String, usize>,
     /// The time from the end of the fault to the first second that sees 95 % of the rate granted;
-    /// `None` where there is none.
+    /// `None` if there is no such second.
     pub recovered: Option<Duration>,
     /// The permits that are missing, an interval after the last call.
     pub lost: u64,
 }
 
 impl Figures {
-    /// Those of calls for one permit each, of a limiter of so many a second.
+    /// The figures of calls for one permit each, on a limiter with this rate per second.
     pub fn new(calls: &[Call], rate: u64, fault_over: Instant, available: u64) -> Figures {
         let mut grants: Vec<Instant> =
             calls.iter().filter(|c| c.result == Ok(true)).map(|c| c.answered).collect();
@@ -278,8 +278,8 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Measures for how long this machine keeps a thread from running that wants to: by so much any
-/// answer may be seen too late, whoever gave it.
+/// Measures for how long this machine keeps a runnable thread waiting: any answer may be observed
+/// late by that much, whichever side gave it.
 #[derive(Debug)]
 pub struct Noise {
     ends: Arc<AtomicBool>,

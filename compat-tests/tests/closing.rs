@@ -36,7 +36,7 @@ fn assert_closed<T>(answer: Result<T, Error>) {
 
 on_both_stores! {
 
-fn whoever_waits_learns_that_the_client_is_closed(store: &Store) {
+fn waiters_fail_when_the_client_is_closed(store: &Store) {
     let runtime = multi_thread(1);
     store.set_rate("api", rate(1));
     store.take("api", 1);
@@ -142,7 +142,7 @@ struct Far {
 const ROUND_TRIP: Duration = Duration::from_millis(300);
 
 impl Far {
-    /// A limiter of so many permits, and a client that is connected.
+    /// A limiter of this many permits, and a connected client.
     fn new(permits: u64, builder: ClientBuilder) -> Far {
         let runtime = multi_thread(1);
         let server = scenario::run(Server::start());

@@ -191,7 +191,7 @@ fn a_runtime_shut_down_amid_merged_calls_harms_nobody(store: &Store) {
 
 }
 
-/// A limiter that takes so many permits ahead, with a lease out.
+/// A limiter that leases this many permits at a time, with a lease taken.
 fn leasing(client: &Client, permits: u32) -> RateLimiter {
     let options = LimiterOptions::new().lease(permits, SECOND * 5);
     let limiter = client.limiter_with("api", options).unwrap();

@@ -88,7 +88,7 @@ fn a_wait_enters_and_leaves_runtimes(store: &Store) {
     }
 }
 
-/// The context of a runtime that has threads of its own, entered by a thread that is none of them.
+/// The context of a runtime that has threads of its own, entered by a thread outside of it.
 fn a_call_is_served_in_an_entered_context(store: &Store) {
     let limiter = store.limiter("api", plenty());
     let runtime = multi_thread(1);
@@ -192,8 +192,7 @@ fn waits_end_in_virtual_time_where_time_is_paused() {
     });
 }
 
-/// Time that is paused for a while stands still, and calls that do not wait are answered all the
-/// same.
+/// While time is paused, calls that do not wait are still answered.
 #[test]
 fn calls_are_answered_while_time_stands_still() {
     watchdog::watch("time stands still", watchdog::LIMIT, || {

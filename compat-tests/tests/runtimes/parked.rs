@@ -77,8 +77,8 @@ fn tasks_left_in_a_parked_runtime_hold_up_nobody(store: &Store) {
     }
 }
 
-/// Who waits in a parked runtime stands before nobody in another one.
-fn a_wait_left_in_a_parked_runtime_holds_up_nobody(store: &Store) {
+/// A waiter in a parked runtime is ahead of nobody in another runtime.
+fn a_waiter_in_a_parked_runtime_delays_nobody_elsewhere(store: &Store) {
     let limiter = store.limiter("api", every(ms(300), 10));
     let parked = current_thread();
     parked.block_on(take(&limiter, 10));

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::{SECOND, ask, every, ms, take, wait_for};
 
 /// A waker that makes a call when it is woken, and another one when it is dropped, and then wakes
-/// the one that it stands for.
+/// the waker that it wraps.
 struct Calls {
     limiter: RateLimiter,
     wakes: AtomicU32,
@@ -55,7 +55,7 @@ async fn through_calls<T>(limiter: &RateLimiter, call: impl Future<Output = T>) 
     let mut wakes = 0;
     let mut waker: Option<Arc<Calls>> = None;
     let answer = std::future::poll_fn(|context| {
-        // A new one for each poll, so that the one before is dropped by whoever holds it.
+        // A new one for each poll, so that the engine drops the previous one.
         let new = Arc::new(Calls {
             limiter: limiter.clone(),
             wakes: AtomicU32::new(0),
