@@ -494,7 +494,7 @@ async fn every_instance_may_ensure_the_rate_at_once(world: World) {
     assert!(changed.contains(&from), "{changed:?}");
     assert!(changed.iter().all(|found| [from, Ensured::Unchanged].contains(found)), "{changed:?}");
     for limiter in &instances {
-        assert_eq!(left(limiter).await, 16, "the usage is kept, whoever came last");
+        assert_eq!(left(limiter).await, 16, "the usage is kept, whichever call came last");
     }
 }
 
