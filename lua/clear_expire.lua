@@ -2,7 +2,7 @@
 -- the other clients' keys are out of reach, and each client's next call gives its own the hash's.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
--- reply  {0, 1 where any key had a time to live (for PER_CLIENT: one below five years)}
+-- reply  {0, 1 if any key had a time to live (for PER_CLIENT: one below five years)}
 
 local changed = 0
 if fields[3] == '1' then
@@ -22,6 +22,6 @@ else
     changed = math.max(changed, call('PERSIST', KEYS[i]))
   end
 end
--- Nobody draws from these in PER_CLIENT, where they are left of the other mode.
+-- In PER_CLIENT these are left over from the other mode, and no client uses them.
 changed = math.max(changed, call('PERSIST', KEYS[2]), call('PERSIST', KEYS[3]))
 return {0, changed}

@@ -1,7 +1,7 @@
 -- The rate.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
--- reply  {type, 1, rate, interval, keep-alive}; {0, 0} where there is no limiter
+-- reply  {type, 1, rate, interval, keep-alive}; {0, 0} if there is no limiter
 --        or {-4, missing fields: 1 rate + 2 interval + 4 type}, {-2, …}: see part/config.lua
 if call('EXISTS', KEYS[1]) == 0 then
   return {0, 0}

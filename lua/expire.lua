@@ -4,7 +4,7 @@
 -- ARGV   1 'in' or 'at'
 --        2 ms from now, or epoch ms
 --        3 '' or the condition: nx, xx, gt, lt
--- reply  {0, 1 where any key's changed}
+-- reply  {0, 1 if any key's changed}
 --
 -- The conditions are decided here: servers before 7.0 have none.
 local call = redis.call

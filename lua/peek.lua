@@ -5,7 +5,7 @@
 --        2 the permits whose wait is asked for; 0 for none
 --        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
 --          space between; '' for nothing
--- reply  {type, available, rate, interval, keep-alive, wait in ms, 1 where that is a lower bound}
+-- reply  {type, available, rate, interval, keep-alive, wait in ms, 1 if that is a lower bound}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 local problem = read_config()
 if problem then

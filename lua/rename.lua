@@ -1,8 +1,8 @@
--- Renames the keys of an OVERALL limiter, replacing a limiter that stands there.
+-- Renames the keys of an OVERALL limiter, replacing a limiter of the new name.
 --
 -- KEYS   the five of the limiter (hash, value, log, the client's value, the client's log), then
 --        the five that it gets
--- reply  {0}; {-5} where there is no limiter; {-6} where it is a PER_CLIENT one
+-- reply  {0}; {-5} if there is no limiter; {-6} if it is a PER_CLIENT one
 if call('EXISTS', KEYS[1]) == 0 then
   return {-5}
 end

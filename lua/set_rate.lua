@@ -3,10 +3,10 @@
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 rate, 3 interval, 4 type, 5 keep-alive (0 for none)
---        6 1: only where the hash exists
---        7 value and log: 0 delete those of the new mode; 1 the same, and all where the mode is
---          another one; 2 keep them, and delete all where the mode is another one
--- reply  {0, 1 where it was set}
+--        6 1: only if the hash exists
+--        7 value and log: 0 delete those of the new mode; 1 the same, and all if the mode is
+--          another one; 2 keep them, and delete all if the mode is another one
+-- reply  {0, 1 if it was set}
 --        or {-3, …}: see part/live_log.lua
 if ARGV[6] == '1' and call('EXISTS', KEYS[1]) == 0 then
   return {0, 0}

@@ -39,16 +39,16 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// What an acquire would see. Writes nothing.
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply>;
 
-    /// Sets the rate where there is none; answers whether it did.
+    /// Sets the rate if there is no limiter yet; answers whether it did.
     fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool>;
 
     /// Sets the rate; answers whether it did (only [`SetRate::only_existing`] can say no).
     fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool>;
 
-    /// The rate; `None` where there is no limiter.
+    /// The rate; `None` if there is no limiter.
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>>;
 
-    /// Sets the time to live of all keys; true where any key's changed.
+    /// Sets the time to live of all keys; true if any key's changed.
     fn expire(
         &self,
         keys: &Keys,
@@ -56,7 +56,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         condition: Option<ExpireCondition>,
     ) -> Reply<bool>;
 
-    /// Takes the time to live away; true where any key had one. For a PER_CLIENT limiter a far
+    /// Takes the time to live away; true if any key had one. For a PER_CLIENT limiter a far
     /// time to live takes its place.
     fn clear_expire(&self, keys: &Keys) -> Reply<bool>;
 
@@ -66,13 +66,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Whether the limiter's hash exists.
     fn exists(&self, keys: &Keys) -> Reply<bool>;
 
-    /// Removes all keys; true where there was any.
+    /// Removes all keys; true if there was any.
     fn delete(&self, keys: &Keys) -> Reply<bool>;
 
-    /// Renames all keys, replacing a limiter that stands there.
+    /// Renames all keys, replacing a limiter of the new name.
     fn rename(&self, from: &Keys, to: &Keys) -> Reply<()>;
 
-    /// Marks all keys as used now, for the server's eviction; true where there was any.
+    /// Marks all keys as used now, for the server's eviction; true if there was any.
     fn touch(&self, keys: &Keys) -> Reply<bool>;
 
     /// The bytes that all keys take in the server's memory.
@@ -140,7 +140,7 @@ pub(crate) struct AcquireCall {
     pub(crate) seen: Option<SeenRate>,
     /// Sum the log whatever its length; a call with nothing `seen` does so anyway.
     pub(crate) audit: bool,
-    /// The rate to create the limiter with where there is none.
+    /// The rate to create the limiter with, if there is no limiter yet and a request can be served at it.
     pub(crate) create: Option<Rate>,
     /// How far ahead of `now` the grant is dated: a lease's hold, in ms; else 0.
     pub(crate) hold_ms: u64,
@@ -189,7 +189,7 @@ pub(crate) struct AcquireReply {
     pub(crate) now: i64,
     /// The rate in force.
     pub(crate) rate: Rate,
-    /// The date of the grant's entry: `now` + hold. Meaningless where nothing was granted.
+    /// The date of the grant's entry: `now` + hold. Meaningless if nothing was granted.
     pub(crate) entry_date: i64,
     /// What is left after the call; negative after a rate was lowered.
     pub(crate) left: i64,
@@ -218,9 +218,9 @@ pub(crate) struct OutcomeGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,
-    /// It did not fit and does not wait so long.
+    /// It did not fit and does not wait that long.
     Refused(Wait),
-    /// It does not fit and can wait: it stands in the queue, and all behind it with it.
+    /// It does not fit and can wait: it stays in the queue, and all behind it with it.
     Waiting(Wait),
     /// It asks for more than the rate. It blocks nobody.
     ExceedsRate,
@@ -229,7 +229,7 @@ pub(crate) enum Outcome {
     Undecided,
 }
 
-/// After how long a request can be granted, counting what stands before it.
+/// After how long a request can be granted, counting the requests before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) ms: u64,
@@ -254,7 +254,7 @@ pub(crate) struct RefundReply {
     /// The permits that were still in the entry and are free again: the size by which this call
     /// lowered the entry.
     pub(crate) credited: u64,
-    /// What is left in the entry; 0 where it is not there.
+    /// The permits left in the entry; 0 if it is not there.
     pub(crate) left: u64,
 }
 
@@ -288,7 +288,7 @@ pub(crate) struct PeekReply {
     pub(crate) rate: Rate,
     /// Within 0..=rate.
     pub(crate) available: u64,
-    /// After how long `PeekCall::permits` can be had; 0 ms where they can be had now.
+    /// After how long `PeekCall::permits` can be had; 0 ms if they can be had now.
     pub(crate) wait: Wait,
 }
 
@@ -296,7 +296,7 @@ pub(crate) struct PeekReply {
 pub(crate) struct SetRate {
     pub(crate) now: Now,
     pub(crate) rate: Rate,
-    /// Do nothing where the hash does not exist.
+    /// Do nothing if the hash does not exist.
     pub(crate) only_existing: bool,
     pub(crate) state: StateRule,
 }
@@ -306,9 +306,9 @@ pub(crate) struct SetRate {
 pub(crate) enum StateRule {
     /// Redisson's `setRate(mode, rate, interval)`: those of the new mode are deleted.
     DropNewMode,
-    /// `setRate(args)`: deleted; all four where the mode changes.
+    /// `setRate(args)`: deleted; all four if the mode changes.
     Drop,
-    /// With keep-state: kept and fitted to the new rate; all four deleted where the mode changes.
+    /// With keep-state: kept and fitted to the new rate; all four deleted if the mode changes.
     Keep,
 }
 
@@ -323,13 +323,13 @@ pub(crate) enum Lifetime {
 /// When `expire` is to have an effect; a key without time to live counts as endless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExpireCondition {
-    /// Only where there is no time to live yet (`NX`).
+    /// Only if there is no time to live yet (`NX`).
     IfNotSet,
-    /// Only where there is one (`XX`).
+    /// Only if there is one (`XX`).
     IfSet,
-    /// Only where the new one is longer (`GT`).
+    /// Only if the new one is longer (`GT`).
     IfGreater,
-    /// Only where the new one is shorter (`LT`).
+    /// Only if the new one is shorter (`LT`).
     IfLess,
 }
 

@@ -165,7 +165,7 @@ impl<'a> Attempt<'a> {
         self.answer(log, value, dropped.all, is_repeat)
     }
 
-    /// All that is asked for by requests within the rate; `None` where there is no such request.
+    /// All that is asked for by requests within the rate; `None` if there is no such request.
     fn demand(&self) -> Option<i64> {
         let rate = self.config.rate as u64;
         let within = self.call.groups.iter().filter(|group| group.permits <= rate);
@@ -217,7 +217,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Decides the requests: out of the value, or, for a call that was granted before, out of
-    /// what stands in the log for it.
+    /// what the log holds of its grant.
     fn answer(
         &self,
         log: &mut Log,

@@ -1,4 +1,4 @@
-//! The limiter's hash: read and checked, or a clear error; and filled where there is none.
+//! The limiter's hash: read and checked, or a clear error; and filled if there is none.
 
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};

@@ -11,8 +11,8 @@ use crate::store::memory::settle::Value;
 use crate::store::memory::trim::trim;
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, pack};
 
-/// Phase 2: what value and log together lack of the rate; negative for an excess, 0 also where
-/// nobody looks.
+/// What value and log together lack of the rate: negative for an excess; 0 also if this call does
+/// not look, which it does on an empty log, for a refusal on a short one, and in an audit.
 pub(super) fn find_deficit(
     config: &Config,
     value: &Value,
@@ -27,8 +27,8 @@ pub(super) fn find_deficit(
     }
 }
 
-/// Writes what phase 2 found: a deficit comes back when its debt expires, an excess is taken out
-/// of the log, and out of the value where the log has not so much.
+/// A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
+/// the log, and out of the value if the log does not hold that much.
 pub(super) fn heal(
     log: &mut Log,
     value: &mut Value,

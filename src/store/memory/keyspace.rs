@@ -31,8 +31,8 @@ pub(crate) struct Slot {
 pub(crate) struct Keyspace {
     slots: HashMap<Arc<str>, Slot>,
     now: i64,
-    /// At so many keys those that have ended are looked for; otherwise they go when they are
-    /// asked for, and those that nobody asks for again would stay.
+    /// At this number of keys those that have ended are looked for. Otherwise a key goes when it is
+    /// used again, and those that are never used again would stay.
     sweep_at: usize,
 }
 
@@ -66,7 +66,7 @@ impl Keyspace {
         self.slots.contains_key(key)
     }
 
-    /// The hash's fields; `None` where there is no such key.
+    /// The hash's fields; `None` if there is no such key.
     pub(super) fn hash(&self, key: &str) -> Result<Option<&Fields>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Hash(fields)) => Ok(Some(fields)),
@@ -176,7 +176,7 @@ impl Keyspace {
         self.slots.iter().filter(|(_, slot)| !slot.has_ended(self.now))
     }
 
-    /// The key's slot, made where there is none.
+    /// The key's slot, made if there is none yet.
     fn slot(&mut self, key: &Arc<str>, make: impl FnOnce() -> Data) -> &mut Slot {
         if !self.slots.contains_key(key) {
             self.slots.insert(key.clone(), Slot { data: make(), expires_at: None });

@@ -125,7 +125,7 @@ pub(super) fn size_in_memory(space: &Keyspace, keys: &Keys) -> u64 {
     slots.map(|(key, slot)| (KEY + key.len() + bytes(slot)) as u64).sum()
 }
 
-/// What the hash says; OVERALL where it says nothing of it.
+/// What the hash says; OVERALL if it does not say.
 fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
     let kind = space.hash(&keys.hash)?.and_then(|fields| fields.get(config::TYPE));
     Ok(kind.is_some_and(|kind| kind == config::type_text(crate::rate::Mode::PerClient)))

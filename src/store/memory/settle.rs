@@ -11,7 +11,7 @@ use crate::store::memory::live_log::{Dropped, LiveLog};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
     pub(super) v: i64,
-    /// It is to be written as a plain `SET`, even where it is the same.
+    /// It is to be written as a plain `SET`, even if it is the same.
     pub(super) set: bool,
     /// Phase 1 knew nothing better than to add what expired: value and log may have parted.
     pub(super) unsure: bool,

@@ -85,7 +85,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> WaitScan<I> {
         Ok(Found::Sum(sum))
     }
 
-    /// The entry at this place; `None` behind the last one, or where the walk stops.
+    /// The entry at this place; `None` behind the last one, or where the scan stops.
     fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Error> {
         if at == self.read.len() && !self.ended && !self.cut {
             match self.entries.next() {

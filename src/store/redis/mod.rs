@@ -1,7 +1,7 @@
 //! The store that asks a server, by the scripts in `lua/`.
 //!
 //! One attempt a call, in one round trip: a script is called by its digest, and sent in full, on
-//! the same connection, only where the server does not know it. The only module that names the
+//! the same connection, only if the server does not know it. The only module that names the
 //! `redis` crate.
 
 use std::sync::Arc;
@@ -326,7 +326,7 @@ fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
     cmd
 }
 
-/// What is unusual about a call; empty where nothing is.
+/// What is unusual about a call; empty for a usual one.
 fn special(call: &AcquireCall) -> String {
     let earlier = match (&call.earlier, call.now) {
         (Earlier::None, _) | (Earlier::FirstSince(_), Now::Server) => "n".to_owned(),

@@ -73,7 +73,7 @@ impl Numbers {
         self.find_rate().ok_or_else(|| self.unexpected())
     }
 
-    /// The answer to an acquire of so many requests; `now` is the time where the client gave it.
+    /// The answer to an acquire with this number of requests; `now` is the time if the client gave it.
     pub(super) fn acquire(
         &self,
         requests: u64,
@@ -254,7 +254,7 @@ pub(super) fn not_sent(error: RedisError) -> Error {
     error_of(error, false)
 }
 
-/// The error that an error stands for; `sent`: the call had been handed to the connection.
+/// This crate's error for an error of the connection; `sent`: the call had been handed to the connection.
 pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     let (kind, execution) = match error.kind() {
         RedisErrorKind::Server(_) | RedisErrorKind::Extension => server_failure(&error),

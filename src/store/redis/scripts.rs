@@ -10,7 +10,7 @@ pub(super) struct Script {
     digest: String,
 }
 
-/// A script of parts; they share one scope, so that each sees what stands before it.
+/// A script of parts; they share one scope, so that each sees those before it.
 macro_rules! script {
     ($(#[$doc:meta])* $name:ident: $($part:literal),+) => {
         $(#[$doc])*

@@ -104,7 +104,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(by, pick, permits)| Step::Refund { by, pick, permits }),
         2 => (by(), 0..9usize, 1..6u64)
             .prop_map(|(by, pick, permits)| Step::Release { by, pick, permits }),
-        2 => (by(), prop::option::of(rates()), prop::bool::weighted(0.4), state, prop::bool::weighted(0.2))
+        6 => (by(), prop::option::of(rates()), prop::bool::weighted(0.6), state, prop::bool::weighted(0.2))
             .prop_map(|(by, rate, other_mode, state, restart)| {
                 Step::Rate { by, rate, other_mode, state, restart }
             }),
