@@ -151,7 +151,8 @@ async fn the_first_reading_of_the_servers_clock_is_retried() {
     let client = Client::builder().clock(Clock::server()).connect_lazy(&world.proxy.url()).unwrap();
     let limiter = client.limiter("once").unwrap();
     world.proxy.refuse().await;
-    let call = tokio::spawn(async move { limiter.try_acquire_now(3).await });
+    // A call that does not wait would learn at once that the server is away.
+    let call = tokio::spawn(async move { limiter.try_acquire(3, Duration::from_secs(2)).await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.proxy.accept().await;
     assert!(call.await.unwrap().unwrap().is_granted());

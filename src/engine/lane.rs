@@ -152,23 +152,28 @@ impl Engine {
     fn open_lane(self: &Arc<Self>) -> Result<(&Arc<Lane>, RuntimeId), Error> {
         loop {
             let runtime = self.core.runtime()?;
-            // Two callers of one runtime must not open two lanes.
-            let _opening = lock(&self.opening);
-            if let Some(lane) = self.lanes.find(runtime.id) {
+            let lane = self.claim_lane(&runtime);
+            // Only now, as otherwise a runtime that ends between the two would leave its lane open.
+            if runtime.serves(self) {
                 return Ok((lane, runtime.id));
             }
-            if !runtime.serves(self) {
-                // It has ended meanwhile; the next one is another.
-                continue;
-            }
-            let mut lanes = &self.lanes;
-            while lanes.lane.runtime.load(Ordering::Acquire) != FREE {
-                lanes = lanes.next.get_or_init(|| Box::new(Lanes::new()));
-            }
-            lanes.lane.lock().runtime = Some(runtime.clone());
-            lanes.lane.runtime.store(runtime.id.get(), Ordering::Release);
-            return Ok((&lanes.lane, runtime.id));
+            self.end_lane(runtime.id);
         }
+    }
+
+    fn claim_lane(&self, runtime: &Arc<Runtime>) -> &Arc<Lane> {
+        // Two callers of one runtime must not open two lanes.
+        let _opening = lock(&self.opening);
+        if let Some(lane) = self.lanes.find(runtime.id) {
+            return lane;
+        }
+        let mut lanes = &self.lanes;
+        while lanes.lane.runtime.load(Ordering::Acquire) != FREE {
+            lanes = lanes.next.get_or_init(|| Box::new(Lanes::new()));
+        }
+        lanes.lane.lock().runtime = Some(runtime.clone());
+        lanes.lane.runtime.store(runtime.id.get(), Ordering::Release);
+        &lanes.lane
     }
 
     /// The runtime of a lane has ended: its callers elsewhere begin anew.
