@@ -43,7 +43,7 @@ impl Flight {
             let mut state = lane.lock();
             if engine.is_closed() {
                 // Requests that wait are pending again; nobody would ever make their call.
-                afterwards.wake.extend(engine.fail_pending(&mut state));
+                afterwards.wake.extend(engine.fail_pending(lane, &mut state));
             }
             let needs_driver = driver::is_needed(&mut state, engine);
             lane.release_if_ended(&mut state);
