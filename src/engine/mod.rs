@@ -165,6 +165,7 @@ impl Core {
                 repeat,
                 fails_fast: || true,
                 is_unknown: false,
+                is_certain: false,
                 call: move |limit| call(&*store.within(limit)),
             };
             retry(&mut attempts).await

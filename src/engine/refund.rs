@@ -185,6 +185,7 @@ impl Engine {
             repeat: Repeat::Idempotent,
             fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
+            is_certain: false,
             call: |limit| self.core.store.within(limit).refund(&self.keys, call),
         };
         let may_come_back = self.permits_may_come_back();
