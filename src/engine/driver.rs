@@ -42,7 +42,7 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFutu
     // its drop must still say that there is no driver. Otherwise nobody would start another one.
     let mut driver = Driver { engine: engine.clone(), lane: lane.clone(), is_done: false };
     let Some(runtime) = runtime else { return };
-    let busy = Tasks::begin(&engine.core);
+    let busy = Tasks::begin_in(&engine.core, runtime.id);
     runtime.spawn(async move {
         let _busy = busy;
         if let Some(call) = call {
@@ -56,7 +56,7 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFutu
 pub(super) fn start_call(engine: &Arc<Engine>, lane: &Lane, call: BoxFuture<'static, ()>) {
     let runtime = lane.lock().runtime.clone();
     let Some(runtime) = runtime else { return };
-    let busy = Tasks::begin(&engine.core);
+    let busy = Tasks::begin_in(&engine.core, runtime.id);
     runtime.spawn(async move {
         let _busy = busy;
         call.await;
@@ -140,19 +140,24 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// The task was dropped: its runtime is ending. Callers elsewhere begin anew.
+    /// The task was dropped: its runtime is ending. Its callers begin anew, elsewhere: the runtime
+    /// would drop every other driver as well.
     fn drop(&mut self) {
         if self.is_done {
             return;
         }
-        let wake = {
+        let (wake, runtime) = {
             let mut state = self.lane.lock();
             state.has_driver = false;
             let mut wake = self.lane.close_intake(&mut state, &self.engine);
             wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
+            let runtime = state.runtime.clone();
             self.lane.release_if_ended(&mut state);
-            wake
+            (wake, runtime)
         };
+        if let Some(runtime) = runtime {
+            self.engine.core.runtime_ended(&runtime);
+        }
         wake.into_iter().for_each(Waker::wake);
     }
 }

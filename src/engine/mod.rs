@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use tokio::time::Instant;
 
 use crate::clock::{Clock, Now};
@@ -166,6 +167,7 @@ impl Core {
                 repeat,
                 fails_fast: || true,
                 is_unknown: false,
+                is_certain: false,
                 call: move |limit| call(&*store.within(limit)),
             };
             retry(&mut attempts).await
@@ -173,14 +175,24 @@ impl Core {
         self.in_runtime(attempts).await
     }
 
+    /// Waits until nothing is under way, but for what is in parked runtimes.
+    async fn drained(self: &Arc<Self>) {
+        let all = self.tasks.drained(&[]);
+        let parked = self.parked_runtimes();
+        futures::pin_mut!(all, parked);
+        if let Either::Right((parked, _)) = select(all, parked).await {
+            self.tasks.drained(&parked).await;
+        }
+    }
+
     /// Waits until nothing is under way, for this long at most, and then leaves all runtimes.
     pub(crate) async fn close(self: &Arc<Self>, longest: Duration) {
         let core = self.clone();
         let drained = async move {
             let late = rt::sleep(longest.min(LONGEST_TIMER));
-            let drained = core.tasks.drained();
+            let drained = core.drained();
             futures::pin_mut!(late, drained);
-            futures::future::select(drained, late).await;
+            select(drained, late).await;
             Ok(())
         };
         let _ = self.in_runtime(drained).await;

@@ -365,9 +365,9 @@ fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static 
                 for caller in callers {
                     kept += caller.await.unwrap();
                 }
-                core.tasks.drained().await;
+                core.tasks.drained(&[]).await;
                 closed.close();
-                core.tasks.drained().await;
+                core.tasks.drained(&[]).await;
                 kept
             });
             assert!(engine.is_idle());

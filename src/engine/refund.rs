@@ -116,7 +116,7 @@ impl Engine {
         let deadline = instant_after(BACKGROUND_DEADLINE);
         let ticket = self.join_refund(entry, permits, deadline, true);
         if !ticket.has_task {
-            let (call, busy) = (ticket.call.clone(), Tasks::begin(&self.core));
+            let (call, busy) = (ticket.call.clone(), Tasks::begin_in(&self.core, runtime.id));
             runtime.spawn(async move {
                 let _busy = busy;
                 // What cannot be given back expires.
@@ -185,6 +185,7 @@ impl Engine {
             repeat: Repeat::Idempotent,
             fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
+            is_certain: false,
             call: |limit| self.core.store.within(limit).refund(&self.keys, call),
         };
         let may_come_back = self.permits_may_come_back();

@@ -77,6 +77,8 @@ pub(crate) struct UntilDeadline<F, G> {
     pub(crate) fails_fast: G,
     /// Some attempt may have been carried out without an answer.
     pub(crate) is_unknown: bool,
+    /// The last attempt could not reach the server.
+    pub(crate) is_certain: bool,
     pub(crate) call: F,
 }
 
@@ -99,6 +101,7 @@ where
             Either::Left((Err(error), _)) => error,
             Either::Right(_) => Error::new(ErrorKind::Timeout, Execution::Unknown),
         };
+        self.is_certain = is_certain(&error);
         // Once an attempt may have been carried out, no later one makes that undone.
         self.is_unknown |= error.execution() == Execution::Unknown;
         match self.is_unknown && error.execution() == Execution::NotExecuted {
@@ -112,7 +115,7 @@ where
             Repeat::Idempotent => true,
             Repeat::NotExecuted => error.execution() == Execution::NotExecuted,
         };
-        let gives_up = (self.fails_fast)() && is_certain(&error) && pause > FIRST_PAUSE;
+        let gives_up = (self.fails_fast)() && self.is_certain && pause > FIRST_PAUSE;
         if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
             return Err(error);
         }

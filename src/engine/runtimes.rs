@@ -8,13 +8,20 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::future::{Either, select};
+use futures::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
 use super::lane::Lane;
 use super::{Core, Engine, closed};
 use crate::error::Error;
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
+
+/// A runtime that does not run a task for this long counts as parked.
+const PARKED_AFTER: Duration = Duration::from_millis(200);
 
 /// The runtimes that one client knows.
 #[derive(Default)]
@@ -89,7 +96,7 @@ impl Core {
     fn caller_runtime(self: &Arc<Self>, handle: Handle) -> Option<Arc<Runtime>> {
         let id = rt::id(&handle);
         let (client_lives, client_gone) = oneshot::channel();
-        {
+        let runtime = {
             let mut known = lock(&self.runtimes.0);
             if let Some(own) = known.own.as_ref().filter(|own| own.runtime.id == id) {
                 return Some(own.runtime.clone());
@@ -99,10 +106,12 @@ impl Core {
             }
             rt::require_time_driver();
             let runtime = Runtime::new(handle.clone());
-            known.callers.insert(id, Watched { runtime, _client_lives: client_lives });
-        }
+            let watched = Watched { runtime: runtime.clone(), _client_lives: client_lives };
+            known.callers.insert(id, watched);
+            runtime
+        };
         // Without the lock: a runtime that is ending drops the task at once, here.
-        let watch = Watch { core: Arc::downgrade(self), id };
+        let watch = Watch { core: Arc::downgrade(self), runtime };
         rt::spawn_on(&handle, async move {
             let _watch = watch;
             let _ = client_gone.await;
@@ -146,6 +155,32 @@ impl Core {
         }
     }
 
+    /// The runtimes in which a task does not run within a moment: nobody drives them.
+    pub(super) async fn parked_runtimes(&self) -> Vec<RuntimeId> {
+        let runtimes: Vec<_> = {
+            let known = lock(&self.runtimes.0);
+            known.callers.values().map(|watched| watched.runtime.clone()).collect()
+        };
+        let answers = runtimes.iter().map(|runtime| {
+            let (alive, answer) = oneshot::channel();
+            runtime.spawn(async move {
+                let _ = alive.send(());
+            });
+            async move {
+                let _ = answer.await;
+                runtime.id
+            }
+        });
+        let mut answers: FuturesUnordered<_> = answers.collect();
+        let late = rt::sleep(PARKED_AFTER);
+        futures::pin_mut!(late);
+        let mut silent: Vec<_> = runtimes.iter().map(|runtime| runtime.id).collect();
+        while let Either::Left((Some(id), _)) = select(answers.next(), &mut late).await {
+            silent.retain(|silent| *silent != id);
+        }
+        silent
+    }
+
     /// Ends what a closed client has in its runtimes: the tasks that watch them, connections, and
     /// the client's own thread. What a grant needs to be refunded later is made anew.
     pub(super) fn leave_runtimes(&self) {
@@ -175,25 +210,33 @@ impl Core {
         known.own.as_ref().is_some_and(|own| lane.belongs_to(Some(own.runtime.id)))
     }
 
-    fn runtime_ended(&self, id: RuntimeId) {
-        let ended = lock(&self.runtimes.0).callers.remove(&id);
-        if let Some(watched) = ended {
-            watched.runtime.end();
-        }
-        self.store.runtime_ended(id);
+    /// A runtime has ended, or is ending: it has dropped a task. If it lives on, as the task has
+    /// panicked, its next call makes everything anew.
+    pub(super) fn runtime_ended(&self, runtime: &Arc<Runtime>) {
+        let ended = {
+            let mut known = lock(&self.runtimes.0);
+            let is_current = |known: &Watched| Arc::ptr_eq(&known.runtime, runtime);
+            match known.callers.get(&runtime.id) {
+                Some(watched) if is_current(watched) => known.callers.remove(&runtime.id),
+                _ => return,
+            }
+        };
+        runtime.end();
+        self.store.runtime_ended(runtime.id);
+        drop(ended);
     }
 }
 
 /// Dropped with the task that holds it: with the runtime.
 struct Watch {
     core: Weak<Core>,
-    id: RuntimeId,
+    runtime: Arc<Runtime>,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
-            core.runtime_ended(self.id);
+            core.runtime_ended(&self.runtime);
         }
     }
 }

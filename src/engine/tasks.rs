@@ -1,49 +1,63 @@
 //! What is under way in the background, so that a client can wait for the end of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use super::Core;
-use crate::rt::{Mutex, lock};
+use crate::rt::{self, Mutex, RuntimeId, lock};
 
-/// Counts what is under way: calls, and refunds in the background.
+/// Counts what is under way, by the runtime that carries it: calls, and refunds in the background.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    count: Mutex<usize>,
-    none: Notify,
+    counts: Mutex<HashMap<RuntimeId, usize>>,
+    one_ended: Notify,
 }
 
 /// Something under way, until it is dropped.
-pub(crate) struct TaskGuard(Arc<Core>);
+pub(crate) struct TaskGuard {
+    core: Arc<Core>,
+    runtime: RuntimeId,
+}
 
 impl Tasks {
+    /// Something begins in the current runtime.
     pub(crate) fn begin(core: &Arc<Core>) -> TaskGuard {
-        *lock(&core.tasks.count) += 1;
-        TaskGuard(core.clone())
+        Tasks::begin_in(core, rt::current_id().unwrap_or(RuntimeId::MAX))
     }
 
-    /// Waits until nothing is under way.
-    pub(crate) async fn drained(&self) {
+    pub(crate) fn begin_in(core: &Arc<Core>, runtime: RuntimeId) -> TaskGuard {
+        *lock(&core.tasks.counts).entry(runtime).or_default() += 1;
+        TaskGuard { core: core.clone(), runtime }
+    }
+
+    /// Waits until nothing is under way, but for what these runtimes carry.
+    pub(crate) async fn drained(&self, but_for: &[RuntimeId]) {
         loop {
-            let none = self.none.notified();
-            if *lock(&self.count) == 0 {
+            let one_ended = self.one_ended.notified();
+            if lock(&self.counts).keys().all(|runtime| but_for.contains(runtime)) {
                 return;
             }
-            none.await;
+            one_ended.await;
         }
     }
 }
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let left = {
-            let mut count = lock(&self.0.tasks.count);
+        let is_last = {
+            let mut counts = lock(&self.core.tasks.counts);
+            let Some(count) = counts.get_mut(&self.runtime) else { return };
             *count -= 1;
-            *count
+            let is_last = *count == 0;
+            if is_last {
+                counts.remove(&self.runtime);
+            }
+            is_last
         };
-        if left == 0 {
-            self.0.tasks.none.notify_waiters();
+        if is_last {
+            self.core.tasks.one_ended.notify_waiters();
         }
     }
 }

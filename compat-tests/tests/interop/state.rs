@@ -134,10 +134,17 @@ fn a_foreign_entry_is_reported_while_the_limiter_is_in_use() {
         for (member, range) in FOREIGN {
             case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
             assert!(case.one.try_acquire(4).await.unwrap());
-            case.add_entry(0, member).await;
-            // Whether or not there are enough permits.
+            // As the oldest entry, whether or not there are enough permits.
+            case.add_entry(1_000, member).await;
             assert_foreign(case, 7, range).await;
             assert_foreign(case, 1, range).await;
+            // Behind another one, by the next refusal; a call that is granted looks at the oldest
+            // alone, until the next audit.
+            let () = case.redis("DEL @l").await;
+            case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
+            assert!(case.one.try_acquire(4).await.unwrap());
+            case.add_entry(-1_000, member).await;
+            assert_foreign(case, 7, range).await;
         }
     });
 }

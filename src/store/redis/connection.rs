@@ -170,36 +170,35 @@ impl Connection {
 
     /// The connection: the one there is, or a new one.
     async fn live(self: &Arc<Self>, limit: Duration) -> RedisResult<Arc<Live>> {
-        loop {
-            let connecting = {
-                let mut slot = self.slot();
-                match &*slot {
-                    Slot::Ready(live) if !live.closed.load(Ordering::Acquire) => {
-                        return Ok(live.clone());
-                    }
-                    Slot::Idle(Some((at, error))) if at.elapsed() < BACKOFF => {
-                        return Err(error.clone());
-                    }
-                    Slot::Connecting(connecting) => connecting.clone(),
-                    Slot::Idle(_) | Slot::Ready(_) => {
-                        let connecting = self.start(limit);
-                        *slot = Slot::Connecting(connecting.clone());
-                        connecting
-                    }
+        let (connecting, _dead) = {
+            let mut slot = self.slot();
+            match &*slot {
+                Slot::Ready(live) if !live.closed.load(Ordering::Acquire) => {
+                    return Ok(live.clone());
                 }
-            };
-            match connecting.clone().await {
-                Ok(result) => return result,
-                Err(()) => self.give_up(&connecting),
+                Slot::Idle(Some((at, error))) if at.elapsed() < BACKOFF => {
+                    return Err(error.clone());
+                }
+                Slot::Connecting(connecting) => (connecting.clone(), None),
+                Slot::Idle(_) | Slot::Ready(_) => {
+                    let connecting = self.start(limit);
+                    let dead = std::mem::replace(&mut *slot, Slot::Connecting(connecting.clone()));
+                    (connecting, Some(dead))
+                }
             }
-        }
+        };
+        connecting.clone().await.unwrap_or_else(|()| {
+            self.give_up(&connecting);
+            // Its task was dropped: the runtime is ending, and would drop every other one as well.
+            Err(io::Error::other("the runtime is shutting down").into())
+        })
     }
 
     /// Starts to connect, on a task of its own: a caller that goes away takes nothing with it.
     fn start(self: &Arc<Self>, limit: Duration) -> Connecting {
         let client = self.client.clone();
         let link = Arc::downgrade(self);
-        let task = tokio::spawn(async move {
+        let task = async move {
             let result = match tokio::time::timeout(limit, Live::open(&client)).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
@@ -211,8 +210,9 @@ impl Connection {
                 };
             }
             result
-        });
-        task.map(|result| result.map_err(|_| ())).boxed().shared()
+        };
+        // Spawned by the first poll, which holds no lock.
+        async move { tokio::spawn(task).await.map_err(|_| ()) }.boxed().shared()
     }
 
     /// Forgets an attempt to connect whose runtime has ended.
@@ -225,6 +225,7 @@ impl Connection {
 
     /// Makes the next call connect anew.
     fn forget(&self, live: &Arc<Live>) {
+        // The caller holds the connection: it is not dropped under the lock.
         let mut slot = self.slot();
         if matches!(&*slot, Slot::Ready(current) if Arc::ptr_eq(current, live)) {
             *slot = Slot::Idle(None);

@@ -1,6 +1,7 @@
 //! Closed loops of calls: `load` and `waitLoad`; and `governorLoad`, which is the same loop around
 //! the `governor` crate's `check`, for the benchmarks.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +30,19 @@ pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> 
             limiters.collect::<Result<_, _>>()?
         }
     };
+    if options != LimiterOptions::new() {
+        keep(&limiters);
+    }
     Load::new(line)?.run(&limiters).await
+}
+
+/// Options end with the last handle of their name; calls after the load are to have them too.
+fn keep(limiters: &[Now]) {
+    static KEPT: Mutex<BTreeMap<String, RateLimiter>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    for Now(limiter) in limiters {
+        kept.insert(limiter.name().to_owned(), limiter.clone());
+    }
 }
 
 fn options(line: &Line) -> Result<LimiterOptions, Failure> {
