@@ -16,6 +16,7 @@
 //! - [`store`] runs one scenario on a server and on the store in this process,
 //!   [`runtimes`] makes the runtimes that it is called from, and [`watchdog`]
 //!   fails it if it hangs;
+//! - [`empty`] calls an empty script, which benchmarks have as the lower bound;
 //! - [`oracle`] replays real Redisson releases in virtual time, against each
 //!   other and against this crate, in random programs.
 //!
@@ -23,6 +24,7 @@
 //! for an error value.
 
 pub mod dump;
+pub mod empty;
 pub mod entry;
 pub mod keys;
 pub mod ledger;
