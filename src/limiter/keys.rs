@@ -152,10 +152,10 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
-        let to = self.client().keys(name, Operation::Rename)?;
-        let target = self.client().limiter(name)?;
-        // Both names hold another limiter afterwards.
-        let resets = [self.engine().begin_reset(), target.engine().begin_reset()];
+        let to = self.limiters().keys(name, Operation::Rename)?;
+        let target = self.limiters().handle(name)?;
+        // Afterwards another limiter, or none, has each of the two names.
+        let resets = [self.engine().begin_reset(), target.engine.begin_reset()];
         self.call(Operation::Rename, move |store, keys| store.rename(keys, &to)).await?;
         resets.into_iter().for_each(|reset| reset.end(true));
         Ok(())

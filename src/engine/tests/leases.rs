@@ -60,7 +60,7 @@ async fn nothing_is_used_after_the_hold_and_the_rest_goes_back() {
     assert_eq!(next.decided_by(), DecidedBy::Server);
     // The entry was dated with the end of the hold.
     let other = world.client().limiter("api").unwrap();
-    limiter.client().close().await;
+    client_of(&limiter).close().await;
     assert_eq!(other.available_permits().await.unwrap(), 100 - 2 - 5 - 1);
     sleep(ms(999)).await;
     assert_eq!(other.available_permits().await.unwrap(), 100 - 1 - 5 - 1);
@@ -105,7 +105,7 @@ async fn a_lease_gives_way_to_a_request_that_needs_it() {
         // 78 are free and 19 in the lease.
         let big = limiter.try_acquire(90, ms(patience)).await.unwrap();
         assert!(big.is_granted());
-        limiter.client().close().await;
+        client_of(&limiter).close().await;
         assert_eq!(world.store.out(), 93);
         let (limiter, _first) = leased(&World::new()).await;
         assert!(!limiter.try_acquire(98, ms(patience)).await.unwrap().is_granted());
@@ -125,7 +125,7 @@ async fn giving_way_takes_no_longer_than_a_call_may() {
         assert!(!decision.is_granted(), "the permits are not there yet, as far as is known");
         let took = begun.elapsed();
         assert!((ms(300)..=ms(patience + 301)).contains(&took), "{took:?} for {patience} ms");
-        limiter.client().close().await;
+        client_of(&limiter).close().await;
         assert_eq!(world.store.out(), 3);
     }
 }
@@ -145,7 +145,7 @@ async fn a_request_that_is_dropped_while_a_lease_gives_way_loses_nothing() {
             Err(_) => 0,
         };
         assert_eq!(spent, if dropped_after > 10 { 90 } else { 0 }, "{dropped_after} ms");
-        limiter.client().close().await;
+        client_of(&limiter).close().await;
         assert_eq!(world.store.out(), 3 + spent, "{dropped_after} ms");
     }
 }
@@ -175,7 +175,7 @@ async fn a_refund_goes_into_the_lease_or_into_its_entry() {
 async fn closing_gives_back() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
-    limiter.client().close().await;
+    client_of(&limiter).close().await;
     assert_eq!(world.store.out(), 3);
     assert_eq!(limiter.try_acquire_now(1).await.unwrap_err().kind(), ErrorKind::Closed);
 }
@@ -223,7 +223,7 @@ async fn a_clock_set_forward_ends_the_hold() {
     let world = World::of(clock);
     let (limiter, _first) = leased(&world).await;
     manual.advance(199);
-    limiter.client().recheck_waiters();
+    client_of(&limiter).recheck_waiters();
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
     sleep(ms(1)).await;
     settle().await;
@@ -232,7 +232,7 @@ async fn a_clock_set_forward_ends_the_hold() {
     let _ = grant(&limiter, 1).await;
     let _ = grant(&limiter, 1).await;
     manual.advance(-10_000);
-    limiter.client().recheck_waiters();
+    client_of(&limiter).recheck_waiters();
     for _ in 0..4 {
         assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
         sleep(ms(50)).await;
@@ -250,7 +250,7 @@ async fn a_lost_answer_counts_once() {
     assert_eq!(world.store.calls(), 4);
     assert_eq!(world.store.out(), 22);
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
-    limiter.client().close().await;
+    client_of(&limiter).close().await;
     let other = world.client().limiter("api").unwrap();
     assert_eq!(other.available_permits().await.unwrap(), 97);
     assert_eq!(world.store.out(), 3);
@@ -260,7 +260,7 @@ async fn a_lost_answer_counts_once() {
 async fn options_end_with_the_last_handle_and_leases_with_them() {
     let world = World::new();
     let (limiter, first) = leased(&world).await;
-    let client = limiter.client().clone();
+    let client = client_of(&limiter);
     let clone = limiter.clone();
     drop((limiter, first));
     let again = client.limiter("api").unwrap();

@@ -56,6 +56,11 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// The client that made this handle.
+fn client_of(limiter: &RateLimiter) -> Client {
+    Client::of(limiter.limiters().clone())
+}
+
 async fn grant(limiter: &RateLimiter, permits: u64) -> Grant {
     limiter.try_acquire_now(permits).await.unwrap().granted().expect("a grant")
 }

@@ -131,7 +131,7 @@ async fn run(acts: Vec<Act>, holds: [u64; 3], sizes: [u32; 3]) {
             }
             Act::Pass(time) => sleep(ms(time)).await,
             Act::Close(client) => {
-                limiters[client].client().close().await;
+                client_of(&limiters[client]).close().await;
                 limiters[client] = open(client);
             }
             Act::Rate(client, permits) => {
@@ -155,7 +155,7 @@ async fn run(acts: Vec<Act>, holds: [u64; 3], sizes: [u32; 3]) {
         one.await.unwrap();
     }
     for limiter in &limiters {
-        limiter.client().close().await;
+        client_of(limiter).close().await;
     }
     let kept: u64 = books.lock().unwrap().uses.iter().map(|one| one.kept).sum();
     assert_eq!(world.store.out(), kept, "granted = kept + given back");
