@@ -13,8 +13,8 @@ use crate::options::LimiterOptions;
 
 /// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
 ///
-/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client has a budget of its own, found
-/// by the client's id. A client is cheap to clone, and clones are the same client.
+/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client has a budget of its own,
+/// found by the client's id. A client is cheap to clone, and clones are the same client.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -28,19 +28,20 @@ use crate::options::LimiterOptions;
 /// # Runtimes
 ///
 /// A client may be a static that many tokio runtimes use, multi-threaded and current-thread ones
-/// alike. For each runtime it has separate queues, timers and, with a server, a separate connection:
-/// one runtime that is parked or ends holds up no other. Merging and order hold within a runtime.
+/// alike. For each runtime it has separate queues, timers and, with a server, a separate
+/// connection: one runtime that is parked or ends holds up no other. Merging and order hold within
+/// a runtime.
 ///
 /// Callers outside of any tokio runtime, such as those of another executor, are served by a thread
 /// that the client starts when it is first needed, and ends when it is closed or dropped.
 ///
-/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without one the
-/// first call panics in its caller, with tokio's message.
+/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without one
+/// the first call panics in its caller, with tokio's message.
 ///
-/// To test with tokio's paused time, use an [in-process store](crate::InProcessStore): a connection to a
-/// real server would meet its timeouts at once, as paused time jumps ahead while all tasks wait.
-/// Timers run on the paused time of the runtime that makes the call; do not share such a client with
-/// other runtimes.
+/// To test with tokio's paused time, use an [in-process store](crate::InProcessStore): a connection
+/// to a real server would meet its timeouts at once, as paused time jumps ahead while all tasks
+/// wait. Timers run on the paused time of the runtime that makes the call; do not share such a
+/// client with other runtimes.
 #[derive(Clone)]
 pub struct Client(Arc<Limiters>);
 
@@ -69,14 +70,14 @@ impl Client {
 
     /// The limiter of this name, with options. Nothing is sent.
     ///
-    /// Options belong to the name: they apply to all its handles in this client, including those that
-    /// [`limiter`] makes. An option that the name does not have yet is added; one that it has already
-    /// must be the same. Options end with the last handle of the name.
+    /// Options belong to the name: they apply to all its handles in this client, including those
+    /// that [`limiter`] makes. An option that the name does not have yet is added; one that it has
+    /// already must be the same. Options end with the last handle of the name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if an option is out of range or differs from the one in force;
-    /// otherwise as [`limiter`].
+    /// [`ErrorKind::InvalidArgument`] if an option is out of range or differs from the one in
+    /// force; otherwise as [`limiter`].
     ///
     /// [`limiter`]: Client::limiter
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
@@ -94,10 +95,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it does
-    ///   not answer within the client's deadline.
-    /// - [`ErrorKind::Auth`] if it refuses the credentials, [`ErrorKind::Server`] if it answers anything
-    ///   else.
+    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
+    ///   does not answer within the client's deadline.
+    /// - [`ErrorKind::Auth`] if it refuses the credentials, [`ErrorKind::Server`] if it answers
+    ///   anything else.
     /// - [`ErrorKind::Closed`] if the client is closed.
     ///
     /// # Cancel safety
@@ -126,18 +127,18 @@ impl Client {
         self.0.recheck_waiters();
     }
 
-    /// Closes this client. Pending calls fail with [`ErrorKind::Closed`], and so do later ones; a call
-    /// in flight ends with its current attempt. Permits that are being given back, unused leased ones
-    /// included, are awaited. All of this takes the client's deadline at most.
+    /// Closes this client. Pending calls fail with [`ErrorKind::Closed`], and so do later ones; a
+    /// call in flight ends with its current attempt. Permits that are being given back, unused
+    /// leased ones included, are awaited. All of this takes the client's deadline at most.
     ///
-    /// A client that is dropped without being closed loses only permits that were not given back: they
-    /// expire an interval after they were granted, those of a lease an interval after the end of its
-    /// hold. A grant can still be refunded after its client was closed.
+    /// A client that is dropped without being closed loses only permits that were not given back:
+    /// they expire an interval after they were granted, those of a lease an interval after the end
+    /// of its hold. A grant can still be refunded after its client was closed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped after its first poll, the client is closed, and what is under way is
-    /// not awaited.
+    /// If the future is dropped after its first poll, the client is closed, and what is under way
+    /// is not awaited.
     ///
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn close(&self) {

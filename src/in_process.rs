@@ -16,8 +16,8 @@ impl InProcessStore {
         InProcessStore(MemoryStore::new())
     }
 
-    /// An empty store with this clock: times to live run on it, and clients with
-    /// [`Clock::server`] date their grants by it. If `clock` is [`Clock::server`], it is the system's.
+    /// An empty store with this clock: times to live run on it, and clients with [`Clock::server`]
+    /// date their grants by it. If `clock` is [`Clock::server`], it is the system's.
     pub fn with_clock(clock: Clock) -> Self {
         InProcessStore(MemoryStore::with_clock(clock))
     }

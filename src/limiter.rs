@@ -20,11 +20,11 @@ use crate::wire::keys::Keys;
 /// A handle of one rate limiter, which all clients that use its name share, in Rust and in Java:
 /// Redisson's `RRateLimiter`.
 ///
-/// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles of
-/// one name in one client share a queue in each runtime: concurrent calls go to the server together,
-/// and waiting calls are served in the order of their arrival. A handle has two settings of its own:
-/// the rate with which it creates the limiter ([`with_rate`](Self::with_rate)), and its deadline
-/// ([`with_deadline`](Self::with_deadline)).
+/// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles
+/// of one name in one client share a queue in each runtime: concurrent calls go to the server
+/// together, and waiting calls are served in the order of their arrival. A handle has two settings
+/// of its own: the rate with which it creates the limiter ([`with_rate`](Self::with_rate)), and its
+/// deadline ([`with_deadline`](Self::with_deadline)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,7 +56,8 @@ use crate::wire::keys::Keys;
 /// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`] as soon as an attempt may have been carried out |
 ///
 /// A server that comes back in the meantime answers the call as usual. The errors are those of
-/// [`try_acquire`](Self::try_acquire) and are [transient](Error::is_transient) if trying again is safe.
+/// [`try_acquire`](Self::try_acquire) and are [transient](Error::is_transient) if trying again is
+/// safe.
 ///
 /// [`Execution::Unknown`]: crate::Execution::Unknown
 #[derive(Clone)]
@@ -94,22 +95,22 @@ impl RateLimiter {
         &self.engine().name
     }
 
-    /// This handle, carrying a rate: if the limiter does not exist, or has expired, the next acquire
-    /// creates it with this rate in the same step. An existing limiter keeps its rate; to change that,
-    /// use [`ensure_rate`](Self::ensure_rate).
+    /// This handle, carrying a rate: if the limiter does not exist, or has expired, the next
+    /// acquire creates it with this rate in the same step. An existing limiter keeps its rate; to
+    /// change that, use [`ensure_rate`](Self::ensure_rate).
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// This handle, with its own deadline instead of the client's: how long an operation may take on
-    /// the way to the server and back. More than 30 years count as 30 years.
+    /// This handle, with its own deadline instead of the client's: how long an operation may take
+    /// on the way to the server and back. More than 30 years count as 30 years.
     ///
-    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind another
-    /// call of the limiter. Requests queued behind a call that takes longer time out within 20 ms of
-    /// their deadline. [`ClientBuilder::deadline`](crate::ClientBuilder::deadline) says how attempts
-    /// divide it.
+    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind
+    /// another call of the limiter. Requests queued behind a call that takes longer time out within
+    /// 20 ms of their deadline. [`ClientBuilder::deadline`](crate::ClientBuilder::deadline) says
+    /// how attempts divide it.
     ///
     /// # Errors
     ///
@@ -119,8 +120,8 @@ impl RateLimiter {
         Ok(self)
     }
 
-    /// Calls the store until it answers or the deadline passes. A call that may have been carried out
-    /// is attempted again only if carrying it out twice is as good as once.
+    /// Calls the store until it answers or the deadline passes. A call that may have been carried
+    /// out is attempted again only if carrying it out twice is as good as once.
     async fn call<T: Send + 'static>(
         &self,
         operation: Operation,

@@ -46,17 +46,17 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The client's id: a UUID, random by default. With the same id after a restart, a process keeps
-    /// its budget of the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with the same id
-    /// must not run at the same time.
+    /// The client's id: a UUID, random by default. With the same id after a restart, a process
+    /// keeps its budget of the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
+    /// the same id must not run at the same time.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The prefix of every limiter's name on the server: Redisson's name mapper. Java clients of the
-    /// same limiters need the same prefix.
+    /// The prefix of every limiter's name on the server: Redisson's name mapper. Java clients of
+    /// the same limiters need the same prefix.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
@@ -70,18 +70,18 @@ impl ClientBuilder {
         self
     }
 
-    /// How long an operation may take, on the way to the server and back: three seconds by default. It
-    /// must be more than zero, and more than 30 years count as 30 years. The time that an acquire waits
-    /// for permits does not count.
+    /// How long an operation may take, on the way to the server and back: three seconds by default.
+    /// It must be more than zero, and more than 30 years count as 30 years. The time that an
+    /// acquire waits for permits does not count.
     ///
-    /// One attempt of an operation that may be repeated takes at most a third of the deadline, so that
-    /// a lost answer leaves time to ask again. An operation that must not be carried out twice, such as
-    /// `release` or `set_rate`, is attempted again only if it was certainly not carried out; each
-    /// attempt may use all the time that is left.
+    /// One attempt of an operation that may be repeated takes at most a third of the deadline, so
+    /// that a lost answer leaves time to ask again. An operation that must not be carried out
+    /// twice, such as `release` or `set_rate`, is attempted again only if it was certainly not
+    /// carried out; each attempt may use all the time that is left.
     ///
-    /// If the server is certainly away (no connection can be made, and a second attempt at once after
-    /// the first fails as well), operations fail at once instead of using up their deadline. Only
-    /// acquires that wait go on trying: [`try_acquire`](crate::RateLimiter::try_acquire) and
+    /// If the server is certainly away (no connection can be made, and a second attempt at once
+    /// after the first fails as well), operations fail at once instead of using up their deadline.
+    /// Only acquires that wait go on trying: [`try_acquire`](crate::RateLimiter::try_acquire) and
     /// [`acquire`](crate::RateLimiter::acquire) say how long.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -90,21 +90,22 @@ impl ClientBuilder {
     }
 
     /// Polls for the answer of an acquire for up to `longest`, so that the thread need not be woken
-    /// for it. `longest` must be at most 1 ms, which is checked when the client is built or connects;
-    /// 0, the default, turns it off.
+    /// for it. `longest` must be at most 1 ms, which is checked when the client is built or
+    /// connects; 0, the default, turns it off.
     ///
     /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
-    /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread per
-    /// call, for one call of a client at a time. After an answer that took longer, the next 15 calls
-    /// are not polled for, so that a server farther away costs a sixteenth of that. Measure it on the
-    /// machines in question before you use it: 100 µs is a good value if a round trip takes less.
+    /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread
+    /// per call, for one call of a client at a time. After an answer that took longer, the next 15
+    /// calls are not polled for, so that a server farther away costs a sixteenth of that. Measure
+    /// it on the machines in question before you use it: 100 µs is a good value if a round trip
+    /// takes less.
     ///
-    /// It gains most on a runtime with one thread, `current_thread` or one worker. With more threads,
-    /// the one on which answers arrive may be asleep and has to be woken; a future that is awaited in
-    /// `#[tokio::main]` itself keeps only the main thread awake.
+    /// It gains most on a runtime with one thread, `current_thread` or one worker. With more
+    /// threads, the one on which answers arrive may be asleep and has to be woken; a future that is
+    /// awaited in `#[tokio::main]` itself keeps only the main thread awake.
     ///
-    /// Other tasks run meanwhile as usual. A lone caller polls its own call: its task is polled again
-    /// and again, with everything else that it awaits.
+    /// Other tasks run meanwhile as usual. A lone caller polls its own call: its task is polled
+    /// again and again, with everything else that it awaits.
     #[must_use]
     pub fn busy_poll(mut self, longest: Duration) -> Self {
         self.busy_poll = longest;
@@ -112,17 +113,18 @@ impl ClientBuilder {
     }
 
     /// Connects to the server at this address: `redis://[[user]:password@]host[:port][/database]`,
-    /// or `rediss://` with the feature `tls`. One attempt is made, which may take the whole deadline.
+    /// or `rediss://` with the feature `tls`. One attempt is made, which may take the whole
+    /// deadline.
     ///
     /// The connection belongs to the runtime that calls this; other runtimes connect at their first
     /// call.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::InvalidArgument`] for an invalid address, an id that is not a UUID, a deadline of
-    ///   zero, or a busy poll of more than 1 ms; nothing is sent.
-    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it does
-    ///   not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials.
+    /// - [`ErrorKind::InvalidArgument`] for an invalid address, an id that is not a UUID, a
+    ///   deadline of zero, or a busy poll of more than 1 ms; nothing is sent.
+    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
+    ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials.
     ///
     /// # Cancel safety
     ///
@@ -143,7 +145,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as [`connect`](Self::connect).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as
+    /// [`connect`](Self::connect).
     pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
         let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
         self.build(Arc::new(store))
@@ -159,8 +162,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not a UUID, a
-    /// deadline of zero, or a busy poll of more than 1 ms.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not a
+    /// UUID, a deadline of zero, or a busy poll of more than 1 ms.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Arc::new(store.0.clone()))
     }

@@ -19,8 +19,8 @@ impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
     /// timeout)`.
     ///
-    /// A wait that cannot succeed in time is denied at once, with the time that it would take. With a
-    /// timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
+    /// A wait that cannot succeed in time is denied at once, with the time that it would take. With
+    /// a timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
     ///
     /// If the server is away, the call is attempted again until the timeout, and fails at most one
     /// attempt, a third of the deadline, after it. If the server does not answer and the timeout is
@@ -31,8 +31,8 @@ impl RateLimiter {
     /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=2^32−1; nothing is sent.
     /// - [`ErrorKind::ExceedsRate`] if it is more than the rate.
     /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
-    /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if the
-    ///   limiter's keys cannot be read.
+    /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if
+    ///   the limiter's keys cannot be read.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] or
     ///   [`ErrorKind::Server`] for the server, [`ErrorKind::Closed`] for a closed client.
     ///
@@ -41,8 +41,8 @@ impl RateLimiter {
     ///
     /// # Cancel safety
     ///
-    /// The future may be dropped at any time. It then takes nothing, or gives back in the background
-    /// what it was granted.
+    /// The future may be dropped at any time. It then takes nothing, or gives back in the
+    /// background what it was granted.
     ///
     /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts anew there, at the end of that runtime's queue.
@@ -65,8 +65,8 @@ impl RateLimiter {
     /// queue, it is denied even if permits are left, as it would overtake that request.
     ///
     /// If the server is certainly away it fails at once: after a second attempt that cannot connect
-    /// either. If an attempt may have been carried out, it is attempted again, under the same id, until
-    /// the deadline.
+    /// either. If an attempt may have been carried out, it is attempted again, under the same id,
+    /// until the deadline.
     ///
     /// # Errors
     ///
@@ -223,12 +223,12 @@ impl RateLimiter {
 }
 
 /// Whether a call that may be answered locally must spend a unit of its task's cooperative budget.
-/// Without that, a task that asks in a loop would keep others from running, as no round trip slows it
-/// down.
+/// Without that, a task that asks in a loop would keep others from running, as no round trip slows
+/// it down.
 ///
-/// A unit is meant for an operation of about a microsecond. Local answers take a fraction of that, so
-/// every eighth on a thread pays for eight: a task still yields after some tens of microseconds, but
-/// not eight times as often as other tasks.
+/// A unit is meant for an operation of about a microsecond. Local answers take a fraction of that,
+/// so every eighth on a thread pays for eight: a task still yields after some tens of microseconds,
+/// but not eight times as often as other tasks.
 fn is_budget_due() -> bool {
     thread_local!(static ANSWERS: Cell<u32> = const { Cell::new(0) });
     let answers = ANSWERS.get().wrapping_add(1);

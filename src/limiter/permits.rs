@@ -19,8 +19,8 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if `permits` is more than 2^53; otherwise as
-    /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted again:
-    /// the error then has [`Execution::Unknown`].
+    /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted
+    /// again: the error then has [`Execution::Unknown`].
     ///
     /// [`Grant::refund`]: crate::Grant::refund
     ///
@@ -68,8 +68,8 @@ impl RateLimiter {
     /// What an acquire of `permits` would find now: the permits available, the rate, the wait.
     /// Changes nothing. Requests that wait in this client's queue are not taken into account.
     ///
-    /// If there is no limiter yet and this handle carries its rate, the answer is that of the limiter
-    /// that the next acquire would create.
+    /// If there is no limiter yet and this handle carries its rate, the answer is that of the
+    /// limiter that the next acquire would create.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ impl RateLimiter {
         })
     }
 
-    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which its
-    /// next acquire creates it. Such a limiter has all its permits.
+    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which
+    /// its next acquire creates it. Such a limiter has all its permits.
     async fn unless_absent<T>(
         &self,
         operation: Operation,
