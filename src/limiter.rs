@@ -55,10 +55,26 @@ use crate::wire::keys::Keys;
 /// | operations that read, [`ensure_rate`](Self::ensure_rate), [`touch`](Self::touch) | at once, after a second attempt that cannot connect either; otherwise after the deadline |
 /// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`] as soon as an attempt may have been carried out |
 ///
-/// A server that comes back in the meantime answers the call as usual. The errors are those of
-/// [`try_acquire`](Self::try_acquire) and are [transient](Error::is_transient) if trying again is
-/// safe.
+/// A server that comes back in the meantime answers the call as usual.
 ///
+/// # Errors of the server
+///
+/// Every operation can fail with
+///
+/// - [`ErrorKind::Unavailable`] if the server cannot be reached, or cannot carry out writes at
+///   present;
+/// - [`ErrorKind::Timeout`] if it does not answer within the deadline;
+/// - [`ErrorKind::Auth`] if it refuses the credentials, or they do not permit the command;
+/// - [`ErrorKind::Server`] if it answers anything else;
+/// - [`ErrorKind::Closed`] if the client is closed.
+///
+/// [`Error::is_transient`] says whether trying again is safe and useful.
+///
+/// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
+/// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
+/// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
+/// [`ErrorKind::Server`]: crate::ErrorKind::Server
+/// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
 /// [`Execution::Unknown`]: crate::Execution::Unknown
 #[derive(Clone)]
 pub struct RateLimiter {

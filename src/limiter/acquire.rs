@@ -33,8 +33,7 @@ impl RateLimiter {
     /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
     /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if
     ///   the limiter's keys cannot be read.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] or
-    ///   [`ErrorKind::Server`] for the server, [`ErrorKind::Closed`] for a closed client.
+    /// - Those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// A call whose answer is lost is repeated under the same id, and counts once. So is one whose
     /// answer comes late, before its permits are used.
@@ -77,7 +76,7 @@ impl RateLimiter {
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         self.pay_budget().await;
-        // Here, in its caller's own code: moved through more futures, the answer takes a third more
+        // Written out here: if the answer is passed through more futures, it takes a third more
         // time.
         if let Some(taken) = self.engine().take_leased(permits) {
             return Ok(Decision::Granted(self.leased(taken, permits)));
@@ -150,7 +149,7 @@ impl RateLimiter {
             && let Verdict::Call(answer, Outcome::Refused(_)) = &verdict
         {
             let left = answer.decided().map_or(0, |decided| decided.left);
-            // On the heap, as few calls need it and all would carry it.
+            // On the heap: few calls need it, but it would make the future of every call larger.
             if let Some(second) = Box::pin(self.ask_without_leases(request, began, left)).await {
                 verdict = second;
             }

@@ -20,7 +20,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if the time is not a number of whole milliseconds from 0 to
-    /// 2^53; otherwise those of the server.
+    /// 2^53; otherwise those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -50,7 +50,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if the time is more than 2^53 ms after 1970; otherwise those
-    /// of the server.
+    /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -97,7 +97,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -110,7 +110,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
         let call = |store: &dyn Store, keys: &Keys| store.time_to_live(keys);
         Ok(match self.call(Operation::RemainingTimeToLive, call).await? {
@@ -124,7 +124,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn exists(&self) -> Result<bool, Error> {
         self.call(Operation::Exists, |store, keys| store.exists(keys)).await
     }
@@ -133,7 +133,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -153,7 +153,8 @@ impl RateLimiter {
     ///
     /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter is of the mode
     /// [`Mode::PerClient`](crate::Mode::PerClient), as the keys of other clients are out of reach;
-    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those of the server.
+    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those [of the
+    /// server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -176,7 +177,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn touch(&self) -> Result<bool, Error> {
         self.call(Operation::Touch, |store, keys| store.touch(keys)).await
     }
@@ -186,7 +187,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
         self.call(Operation::SizeInMemory, |store, keys| store.size_in_memory(keys)).await
     }

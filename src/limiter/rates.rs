@@ -17,7 +17,8 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::CorruptState`] if the limiter's hash has a mode but no rate or interval;
-    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those of the server.
+    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those [of the
+    /// server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -47,7 +48,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::WrongType`] if one of the limiter's keys holds a value of another type;
-    /// otherwise those of the server.
+    /// otherwise those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -181,7 +182,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::CorruptState`] if the limiter's hash cannot be read; [`ErrorKind::WrongType`]
-    /// if the key is not a hash; otherwise those of the server.
+    /// if the key is not a hash; otherwise those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
     /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
