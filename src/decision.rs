@@ -184,7 +184,7 @@ impl Grant {
     /// [`permits`](Grant::permits).
     ///
     /// Otherwise those of the server. If [`Error::execution`] is not
-    /// [`Execution::Unknown`](crate::Execution::Unknown), the grant is as it was, and the refund
+    /// [`Execution::Unknown`], the grant is as it was, and the refund
     /// can be tried again. If the outcome is unknown, the permits count as given back, and are
     /// available again an interval after they were granted at the latest.
     ///
