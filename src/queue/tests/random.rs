@@ -1,4 +1,4 @@
-//! Random events: nothing is lost.
+//! Random events: no request and no permit is lost.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Event {
     Arrive(u64, Option<Time>),
-    Abandon(usize),
-    Pass(Time),
+    Cancel(usize),
+    Advance(Time),
     Free(u64),
     Slow,
 }
@@ -20,9 +20,9 @@ fn event() -> impl Strategy<Value = Event> {
             3 => (1..400u64).prop_map(|ms| Some(ms * MS)),
             2 => Just(None),
         ]).prop_map(|(permits, max_wait)| Event::Arrive(permits, max_wait)),
-        2 => (0..100usize).prop_map(Event::Abandon),
-        3 => (0..30_000u64).prop_map(Event::Pass),
-        1 => (50_000..300_000u64).prop_map(Event::Pass),
+        2 => (0..100usize).prop_map(Event::Cancel),
+        3 => (0..30_000u64).prop_map(Event::Advance),
+        1 => (50_000..300_000u64).prop_map(Event::Advance),
         1 => (1..4u64).prop_map(Event::Free),
         1 => Just(Event::Slow),
     ]
@@ -31,8 +31,9 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever happens when: everybody is told once and in order, what is granted is either told
-    /// or unwanted, and nobody is left standing.
+    /// In any order of events every request gets one outcome, grants are made in order, each
+    /// granted permit has reached its caller or is counted as unwanted, and no request remains
+    /// pending.
     #[test]
     fn nothing_is_lost(
         events in prop::collection::vec(event(), 1..80),
@@ -43,13 +44,13 @@ proptest! {
         for event in events {
             match event {
                 Event::Arrive(permits, max_wait) => { world.arrive(permits, max_wait); }
-                Event::Abandon(nth) if !world.callers.is_empty() => {
-                    world.abandon(nth % world.callers.len());
+                Event::Cancel(nth) if !world.callers.is_empty() => {
+                    world.cancel(nth % world.callers.len());
                 }
-                Event::Abandon(_) => {}
-                Event::Pass(time) => world.pass(time),
-                Event::Slow => world.slow(),
-                // Another process gives permits back before their time.
+                Event::Cancel(_) => {}
+                Event::Advance(time) => world.advance(time),
+                Event::Slow => world.call_is_slow(),
+                // Another process gives permits back.
                 Event::Free(permits) => {
                     if let Some((_, front)) = world.server.log.front_mut() {
                         let freed = permits.min(*front);
@@ -60,7 +61,7 @@ proptest! {
                 }
             }
         }
-        world.pass(60_000_000);
+        world.advance(60_000_000);
         prop_assert!(world.queue.is_idle());
         prop_assert_eq!(world.permits(Fate::Pending), 0);
         prop_assert_eq!(world.server.granted, world.permits(Fate::Granted) + world.unwanted);

@@ -1,4 +1,4 @@
-//! A queue with its callers and a server, in virtual time.
+//! A queue with its callers and a model of a server, in virtual time.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use super::*;
 use crate::queue::{Arrival, Cancelled, Step, Turn};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
-/// Permits that are free again an interval after they were granted: nothing else.
+/// A server whose permits come back an interval after they were granted, and nothing else.
 pub(super) struct Server {
     pub(super) rate: u64,
     pub(super) interval_ms: u64,
     pub(super) left: u64,
-    /// When granted permits come back, in ms.
+    /// When permits come back, in ms, and how many.
     pub(super) log: VecDeque<(u64, u64)>,
     pub(super) granted: u64,
     pub(super) calls: u64,
@@ -22,7 +22,7 @@ impl Server {
         Server { rate, interval_ms, left: rate, log: VecDeque::new(), granted: 0, calls: 0 }
     }
 
-    /// When the permits behind `need` more than are left have come back.
+    /// The wait until `need` more permits than are left have come back.
     pub(super) fn wait(&self, mut need: u64, now_ms: u64) -> u64 {
         let mut rounds = 0;
         while need > self.rate {
@@ -30,11 +30,11 @@ impl Server {
             rounds += 1;
         }
         let mut wait = 0;
-        for &(back, permits) in &self.log {
+        for &(back_at, permits) in &self.log {
             if need == 0 {
                 break;
             }
-            wait = back - now_ms;
+            wait = back_at - now_ms;
             need = need.saturating_sub(permits);
         }
         (wait + rounds * self.interval_ms).max(1)
@@ -42,27 +42,27 @@ impl Server {
 
     pub(super) fn decide(&mut self, groups: &[RequestGroup], now_ms: u64) -> Vec<OutcomeGroup> {
         self.calls += 1;
-        while self.log.front().is_some_and(|&(back, _)| back <= now_ms) {
+        while self.log.front().is_some_and(|&(back_at, _)| back_at <= now_ms) {
             self.left += self.log.pop_front().unwrap().1;
         }
         let mut outcomes = Vec::new();
-        let mut before = 0;
+        let mut waiting_before = 0;
         for group in groups {
             for _ in 0..group.count {
                 let outcome = if group.permits > self.rate {
                     Outcome::ExceedsRate
-                } else if before == 0 && group.permits <= self.left {
+                } else if waiting_before == 0 && group.permits <= self.left {
                     self.left -= group.permits;
                     self.granted += group.permits;
                     self.log.push_back((now_ms + self.interval_ms, group.permits));
                     Outcome::Granted
                 } else {
-                    let need = before + group.permits - self.left;
+                    let need = waiting_before + group.permits - self.left;
                     let wait = Wait { ms: self.wait(need, now_ms), at_least: false };
                     if wait.ms > group.patience_ms {
                         Outcome::Refused(wait)
                     } else {
-                        before += group.permits;
+                        waiting_before += group.permits;
                         Outcome::Waiting(wait)
                     }
                 };
@@ -78,31 +78,32 @@ pub(super) enum Fate {
     Pending,
     Granted,
     Refused,
-    Exceeds,
+    ExceedsRate,
     Cancelled,
-    Overdue,
+    TimedOut,
 }
 
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) request: Request,
-    /// The answer that it shares, and its position there.
+    /// The number of the answer that it shares, and its position there.
     pub(super) answer: u64,
     pub(super) position: usize,
     pub(super) arrived: Time,
     pub(super) fate: Fate,
-    pub(super) calls_begun_before: u64,
+    /// How many calls had begun when it arrived.
+    pub(super) calls_before: u64,
 }
 
-/// A queue, its callers and its server: what the shell does, step by step.
+/// A queue, its callers and its server: does what the engine does, step by step.
 pub(super) struct World {
     pub(super) queue: Queue<Ticket, u64>,
     pub(super) server: Server,
     pub(super) now: Time,
     pub(super) latency: Time,
-    /// The reply under way: when it arrives, and when it was dated.
+    /// The reply under way: when it arrives, its date, and its outcomes.
     pub(super) reply: Option<(Time, Time, Vec<OutcomeGroup>)>,
-    /// How many answers have been shared.
+    /// How many shared answers there have been.
     pub(super) answers: u64,
     pub(super) callers: Vec<Caller>,
     pub(super) unwanted: u64,
@@ -143,7 +144,7 @@ impl World {
                 (position, Fate::Pending)
             }
             Arrival::Refused(_) => {
-                // It takes no ticket: keep the callers' numbers and the tickets one.
+                // It takes no ticket: skip one, so that a caller's number is its ticket.
                 self.queue.next_ticket += 1;
                 (0, Fate::Refused)
             }
@@ -154,42 +155,42 @@ impl World {
             position,
             arrived: self.now,
             fate,
-            calls_begun_before: self.calls,
+            calls_before: self.calls,
         });
-        self.turn();
+        self.run_queue();
         ticket as usize
     }
 
-    pub(super) fn abandon(&mut self, caller: usize) {
+    pub(super) fn cancel(&mut self, caller: usize) {
         if self.callers[caller].fate == Fate::Pending {
-            let (abandoned, waker) = self.queue.cancel(caller as Ticket);
+            let (cancelled, waker) = self.queue.cancel(caller as Ticket);
             assert_eq!(waker, Some(caller as Ticket));
-            assert_ne!(abandoned, Cancelled::Settled);
+            assert_ne!(cancelled, Cancelled::Settled);
             self.callers[caller].fate = Fate::Cancelled;
         }
-        self.turn();
+        self.run_queue();
     }
 
-    /// The call in flight takes long: those behind it whose deadline has passed are told.
-    pub(super) fn slow(&mut self) {
+    /// The call in flight is slow: requests behind it whose deadline has passed time out.
+    pub(super) fn call_is_slow(&mut self) {
         self.queue.call_is_slow(self.now);
         for (ticket, waker) in self.queue.expire_behind(self.now) {
             assert_eq!(waker, Some(ticket));
             let Caller { request, arrived, .. } = &self.callers[ticket as usize];
             assert!(request.due(*arrived) <= self.now);
-            self.settle(ticket as usize, Fate::Overdue);
+            self.end(ticket as usize, Fate::TimedOut);
         }
-        self.turn();
+        self.run_queue();
     }
 
-    /// Lets the queue do what it wants to do now; answers when it wants to be called again.
-    pub(super) fn turn(&mut self) -> Option<Time> {
+    /// Takes all steps that are due now; returns when the next one is.
+    pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);
             for (ticket, wait, waker) in refused {
                 assert_eq!(waker, Some(ticket));
                 assert!(wait.ms > 0);
-                self.settle(ticket as usize, Fate::Refused);
+                self.end(ticket as usize, Fate::Refused);
             }
             match step {
                 Step::Call(call) => {
@@ -209,7 +210,7 @@ impl World {
         }
     }
 
-    pub(super) fn land(&mut self) {
+    pub(super) fn deliver_reply(&mut self) {
         let (_, dated, outcomes) = self.reply.take().unwrap();
         let rate = (self.server.rate, self.server.interval_ms * MS);
         let settled = self.queue.replied(self.now, dated, rate, outcomes);
@@ -219,9 +220,9 @@ impl World {
             .iter()
             .flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
             .collect();
-        let mut told = Vec::new();
-        for (ticket, place) in settled.out_of_band {
-            told.push((ticket as usize, flat[place]));
+        let mut outcomes = Vec::new();
+        for (ticket, position) in settled.out_of_band {
+            outcomes.push((ticket as usize, flat[position]));
         }
         for (index, caller) in self.callers.iter().enumerate() {
             let mut spans = settled.spans.iter();
@@ -229,60 +230,60 @@ impl World {
             if let Some(span) = span
                 && caller.fate == Fate::Pending
             {
-                told.push((index, flat[span.first + caller.position]));
+                outcomes.push((index, flat[span.first + caller.position]));
             }
         }
-        told.sort_by_key(|(ticket, _)| *ticket);
+        outcomes.sort_by_key(|(ticket, _)| *ticket);
         let mut wake = settled.wake;
         wake.sort();
         let mut woken = Vec::new();
-        for (index, outcome) in told {
+        for (index, outcome) in outcomes {
             let fate = match outcome {
                 Outcome::Granted => Fate::Granted,
                 Outcome::Refused(_) => Fate::Refused,
-                Outcome::ExceedsRate => Fate::Exceeds,
+                Outcome::ExceedsRate => Fate::ExceedsRate,
                 Outcome::Waiting(_) | Outcome::Undecided => continue,
             };
-            self.settle(index, fate);
+            self.end(index, fate);
             woken.push(index as Ticket);
         }
-        assert_eq!(wake, woken, "exactly those who are told are woken");
-        self.turn();
+        assert_eq!(wake, woken, "exactly the callers with an outcome are woken");
+        self.run_queue();
     }
 
-    pub(super) fn settle(&mut self, index: usize, fate: Fate) {
-        assert_eq!(self.callers[index].fate, Fate::Pending, "told once");
+    pub(super) fn end(&mut self, index: usize, fate: Fate) {
+        assert_eq!(self.callers[index].fate, Fate::Pending, "one outcome for each caller");
         if fate == Fate::Granted {
             let overtaken = self.callers[..index].iter().position(|c| c.fate == Fate::Pending);
-            assert_eq!(overtaken, None, "{index} was granted before one that came earlier");
+            assert_eq!(overtaken, None, "{index} was granted before an earlier request");
         }
         let caller = &self.callers[index];
         if caller.request.max_wait == MaxWait::None {
             assert!(
-                self.calls - caller.calls_begun_before <= 1,
+                self.calls - caller.calls_before <= 1,
                 "a call that does not wait waited beyond its own call"
             );
         }
         if let (Fate::Refused, MaxWait::Until(end)) = (fate, caller.request.max_wait) {
             assert!(
                 self.now <= end + 2 * self.latency + MS,
-                "told at {} that it could not be served by {end}",
+                "refused at {}, long after the end of its wait at {end}",
                 self.now
             );
         }
         self.callers[index].fate = fate;
     }
 
-    /// Lets time pass, with all that happens in it.
-    pub(super) fn pass(&mut self, time: Time) {
+    /// Advances the time, and does all that is due meanwhile.
+    pub(super) fn advance(&mut self, time: Time) {
         let until = self.now + time;
         loop {
-            let next = self.turn();
+            let next = self.run_queue();
             match next.filter(|&next| next <= until) {
                 Some(next) => {
                     self.now = self.now.max(next);
                     if self.reply.as_ref().is_some_and(|reply| reply.0 <= self.now) {
-                        self.land();
+                        self.deliver_reply();
                     }
                 }
                 None => break,
