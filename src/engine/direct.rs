@@ -20,6 +20,7 @@ pub(super) enum DirectCall {
     /// Being polled, without the lock: the call locks the lane and wakes callers, whose wakers may
     /// come back here.
     Polling {
+        ticket: Ticket,
         /// A driver has been asked for meanwhile: the poller starts it.
         driver_wanted: bool,
     },
@@ -44,7 +45,7 @@ pub(super) fn poll(
         let mut slot = lock(&lane.direct);
         match std::mem::take(&mut *slot) {
             DirectCall::Idle(direct) if direct.ticket == ticket => {
-                *slot = DirectCall::Polling { driver_wanted: false };
+                *slot = DirectCall::Polling { ticket, driver_wanted: false };
                 direct
             }
             other => {
@@ -53,7 +54,7 @@ pub(super) fn poll(
             }
         }
     };
-    let mut polling = Polling { engine, lane, call: None, has_ended: false };
+    let mut polling = Polling { engine, lane, ticket, call: None, has_ended: false };
     if direct.call.as_mut().poll(cx).is_pending() {
         direct.waker = Some(cx.waker().clone());
         polling.call = Some(direct);
@@ -65,6 +66,7 @@ pub(super) fn poll(
 struct Polling<'a> {
     engine: &'a Arc<Engine>,
     lane: &'a Arc<Lane>,
+    ticket: Ticket,
     /// The call, unless it has ended.
     call: Option<Direct>,
     has_ended: bool,
@@ -79,14 +81,17 @@ impl Polling<'_> {
         let call = {
             let mut slot = lock(&self.lane.direct);
             match *slot {
-                DirectCall::Polling { driver_wanted: true } => {
+                DirectCall::Polling { ticket, driver_wanted } if ticket == self.ticket => {
+                    if !driver_wanted {
+                        *slot = call.map_or(DirectCall::None, DirectCall::Idle);
+                        return is_pending;
+                    }
                     *slot = DirectCall::None;
                     call
                 }
-                _ => {
-                    *slot = call.map_or(DirectCall::None, DirectCall::Idle);
-                    return is_pending;
-                }
+                // The call has ended, and before this poll another caller has begun its own.
+                // Otherwise we would drop that call, and its caller would wait for ever.
+                _ => return false,
             }
         };
         start_driver_with(self.engine, self.lane, call);
@@ -107,8 +112,8 @@ pub(super) fn hand_to_driver(engine: &Arc<Engine>, lane: &Arc<Lane>) {
     let call = {
         let mut slot = lock(&lane.direct);
         match std::mem::take(&mut *slot) {
-            DirectCall::Polling { .. } => {
-                *slot = DirectCall::Polling { driver_wanted: true };
+            DirectCall::Polling { ticket, .. } => {
+                *slot = DirectCall::Polling { ticket, driver_wanted: true };
                 return;
             }
             DirectCall::Idle(direct) => Some(direct),

@@ -244,6 +244,8 @@ impl Store for Books {
 #[derive(Clone, Copy)]
 enum Habit {
     Now(u64),
+    /// The same so many times: a call of one caller ends while that of another one begins.
+    Again(u64, usize),
     Wait(u64),
     /// Waits without end, but gives up after so many polls.
     GivesUp(u64, usize),
@@ -258,7 +260,7 @@ enum Habit {
 /// Runs callers of one limiter and answers what they kept.
 async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, times) = match habit {
-        Habit::Leased(permits, times) => (permits, times),
+        Habit::Leased(permits, times) | Habit::Again(permits, times) => (permits, times),
         Habit::GivesBack(permits) => (permits, 1),
         _ => return ask(engine, habit).await,
     };
@@ -281,9 +283,10 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
 
 async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, max_wait) = match habit {
-        Habit::Now(permits) | Habit::Leased(permits, _) | Habit::GivesBack(permits) => {
-            (permits, MaxWait::None)
-        }
+        Habit::Now(permits)
+        | Habit::Again(permits, _)
+        | Habit::Leased(permits, _)
+        | Habit::GivesBack(permits) => (permits, MaxWait::None),
         Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
             (permits, MaxWait::Unbounded)
         }
@@ -381,6 +384,12 @@ fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static 
 #[test]
 fn callers_that_do_not_wait() {
     check(3, 0, &[Habit::Now(1), Habit::Now(1), Habit::Now(2), Habit::Now(4)]);
+}
+
+#[test]
+fn callers_that_come_again() {
+    check(3, 0, &[Habit::Again(1, 4), Habit::Again(1, 4)]);
+    check(3, 3, &[Habit::Again(1, 4), Habit::Again(1, 4), Habit::GivesUp(1, 2)]);
 }
 
 #[test]
