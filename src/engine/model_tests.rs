@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::Acquire;
@@ -255,6 +255,8 @@ enum Habit {
     GivesBack(u64),
     /// Comes, is polled once, and is not looked at again for long.
     Sluggish(u64),
+    /// Is polled once with a waker that wakes nobody, and then awaited.
+    Moves(u64),
 }
 
 /// Runs callers of one limiter and answers what they kept.
@@ -287,9 +289,10 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
         | Habit::Again(permits, _)
         | Habit::Leased(permits, _)
         | Habit::GivesBack(permits) => (permits, MaxWait::None),
-        Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
-            (permits, MaxWait::Unbounded)
-        }
+        Habit::Wait(permits)
+        | Habit::GivesUp(permits, _)
+        | Habit::Sluggish(permits)
+        | Habit::Moves(permits) => (permits, MaxWait::Unbounded),
     };
     let request = Request { permits, max_wait, deadline: 1_000_000_000, create: None };
     let mut acquire = Acquire::new(&engine, request, None);
@@ -320,6 +323,13 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
                     }
                     acquire.await
                 }
+            }
+        }
+        Habit::Moves(_) => {
+            let early = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+            match early {
+                Poll::Ready(verdict) => verdict,
+                Poll::Pending => acquire.await,
             }
         }
         _ => acquire.await,
@@ -409,6 +419,11 @@ fn callers_that_give_up() {
 #[test]
 fn a_caller_that_is_not_polled_holds_nobody_up() {
     check(2, 0, &[Habit::Sluggish(1), Habit::Wait(2), Habit::Now(1), Habit::GivesUp(1, 1)]);
+}
+
+#[test]
+fn a_caller_is_woken_by_its_last_waker() {
+    check(3, 0, &[Habit::Moves(1), Habit::Now(1), Habit::Moves(1)]);
 }
 
 #[test]
