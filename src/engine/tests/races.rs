@@ -9,6 +9,8 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::engine::acquire::Acquire;
 use crate::engine::answer::Verdict;
+use crate::engine::call;
+use crate::engine::lane::Next;
 use crate::engine::opt_ins::busy_poll::BusyPoll;
 use crate::engine::{Core, Engine};
 use crate::queue::{MaxWait, Request};
@@ -63,4 +65,21 @@ async fn a_call_that_begins_as_another_one_ends_is_carried_out() {
     let second = second.0.lock().unwrap().take().unwrap();
     assert!(second.await);
     assert_eq!(attempts(), 2, "it was dropped and made again");
+}
+
+/// A runtime that is ending may drop a call before its first poll.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_before_its_first_poll_is_abandoned() {
+    let engine = engine(&World::new());
+    let (lane, _) = engine.lane().unwrap();
+    let plan = {
+        let mut state = lane.lock();
+        state.arrive(&engine, request(MaxWait::None), &mut None);
+        match state.step(&engine, &mut Vec::new()) {
+            Next::Call(plan) => plan,
+            _ => panic!("no call"),
+        }
+    };
+    drop(call::run(engine.clone(), lane.clone(), plan));
+    assert!(lane.lock().queue.is_idle());
 }
