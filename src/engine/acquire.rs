@@ -124,6 +124,7 @@ impl<'a> Acquire<'a> {
                 Some(_) => None,
             };
             let needs_driver = call.is_some() && driver::is_needed(&mut state, engine);
+            lane.release_if_ended(&mut state);
             (told, waker, state.driver_sleeps, needs_driver)
         };
         match call {
