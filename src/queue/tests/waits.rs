@@ -120,3 +120,19 @@ fn who_can_wait_no_longer_is_told_by_the_next_call() {
     }
     world.pass(60_000_000);
 }
+
+#[test]
+fn more_than_the_rate_behind_many_waiters_is_told_when_its_wait_ends() {
+    let mut world = World::new(Server::new(10, 60_000), 0);
+    world.arrive(10, Some(0));
+    world.pass(0);
+    for _ in 0..300 {
+        world.arrive(1, None);
+    }
+    world.pass(MS);
+    let too_many = world.arrive(11, Some(10 * MS));
+    world.pass(10 * MS);
+    assert_ne!(world.fate(too_many), Fate::Pending);
+    let next = world.turn().unwrap();
+    assert!(next >= world.now + 500 * MS, "the queue looks again after {} µs", next - world.now);
+}
