@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::Acquire;
@@ -244,6 +244,8 @@ impl Store for ModelStore {
 #[derive(Clone, Copy)]
 enum Habit {
     Now(u64),
+    /// The same so many times: a call of one caller ends while that of another one begins.
+    Again(u64, usize),
     Wait(u64),
     /// Waits without end, but gives up after this many polls.
     GivesUp(u64, usize),
@@ -253,12 +255,14 @@ enum Habit {
     GivesBack(u64),
     /// Is polled once, and not again for a long time.
     Sluggish(u64),
+    /// Is polled once with a waker that wakes nobody, and then awaited.
+    Moves(u64),
 }
 
 /// Runs one caller, and returns how many permits it has kept.
 async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, times) = match habit {
-        Habit::Leased(permits, times) => (permits, times),
+        Habit::Leased(permits, times) | Habit::Again(permits, times) => (permits, times),
         Habit::GivesBack(permits) => (permits, 1),
         _ => return acquire_once(engine, habit).await,
     };
@@ -281,12 +285,14 @@ async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
 
 async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, max_wait) = match habit {
-        Habit::Now(permits) | Habit::Leased(permits, _) | Habit::GivesBack(permits) => {
-            (permits, MaxWait::None)
-        }
-        Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
-            (permits, MaxWait::Unbounded)
-        }
+        Habit::Now(permits)
+        | Habit::Again(permits, _)
+        | Habit::Leased(permits, _)
+        | Habit::GivesBack(permits) => (permits, MaxWait::None),
+        Habit::Wait(permits)
+        | Habit::GivesUp(permits, _)
+        | Habit::Sluggish(permits)
+        | Habit::Moves(permits) => (permits, MaxWait::Unbounded),
     };
     let request = Request { permits, max_wait, deadline: 1_000_000_000, create: None };
     let mut acquire = Acquire::new(&engine, request, None);
@@ -317,6 +323,13 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
                     }
                     acquire.await
                 }
+            }
+        }
+        Habit::Moves(_) => {
+            let early = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+            match early {
+                Poll::Ready(verdict) => verdict,
+                Poll::Pending => acquire.await,
             }
         }
         _ => acquire.await,
@@ -384,6 +397,12 @@ fn callers_that_do_not_wait() {
 }
 
 #[test]
+fn callers_that_come_again() {
+    check(3, 0, &[Habit::Again(1, 4), Habit::Again(1, 4)]);
+    check(3, 3, &[Habit::Again(1, 4), Habit::Again(1, 4), Habit::GivesUp(1, 2)]);
+}
+
+#[test]
 fn callers_that_wait() {
     check(2, 0, &[Habit::Wait(2), Habit::Wait(1), Habit::Wait(1), Habit::Now(1)]);
 }
@@ -400,6 +419,11 @@ fn callers_that_give_up() {
 #[test]
 fn a_caller_that_is_not_polled_delays_nobody() {
     check(2, 0, &[Habit::Sluggish(1), Habit::Wait(2), Habit::Now(1), Habit::GivesUp(1, 1)]);
+}
+
+#[test]
+fn a_caller_is_woken_by_its_last_waker() {
+    check(3, 0, &[Habit::Moves(1), Habit::Now(1), Habit::Moves(1)]);
 }
 
 #[test]

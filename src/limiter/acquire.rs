@@ -192,6 +192,11 @@ impl RateLimiter {
             }
             Verdict::Queue(refused) => {
                 let (wait, rate) = *refused;
+                if let Some(rate) = rate.filter(|rate| permits > rate.permits()) {
+                    let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
+                    let error = Error::new(kind, Execution::NotExecuted);
+                    return Err(self.error(Operation::Acquire, error));
+                }
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
             Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),

@@ -16,6 +16,7 @@ use crate::{
 mod counting;
 mod denials;
 mod leases;
+mod races;
 mod sharing;
 mod windows;
 

@@ -163,3 +163,19 @@ fn outcomes_are_aligned_around_requests_left_out() {
     align(&mut outcomes, &[0, 2, 5, 7]);
     assert_eq!(outcomes, [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]);
 }
+
+#[test]
+fn a_first_waker_does_not_replace_a_newer_one() {
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
+    queue.share_answer(0);
+    for _ in 0..3 {
+        queue.arrive(|| 0, request, &mut None);
+    }
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert_eq!(queue.set_waker(0, 10), None);
+    queue.cancel(1);
+    let unwanted = [0, 1, 2].map(|ticket| queue.set_first_waker(ticket, 20));
+    assert_eq!(unwanted, [Some(20), Some(20), None]);
+    assert_eq!(queue.failed().wake, [10, 20]);
+}

@@ -120,3 +120,19 @@ fn a_request_whose_wait_has_ended_is_answered_by_the_next_call() {
     }
     world.advance(60_000_000);
 }
+
+#[test]
+fn more_than_the_rate_behind_many_waiters_is_told_when_its_wait_ends() {
+    let mut world = World::new(Server::new(10, 60_000), 0);
+    world.arrive(10, Some(0));
+    world.advance(0);
+    for _ in 0..300 {
+        world.arrive(1, None);
+    }
+    world.advance(MS);
+    let too_many = world.arrive(11, Some(10 * MS));
+    world.advance(10 * MS);
+    assert_ne!(world.fate(too_many), Fate::Pending);
+    let next = world.run_queue().unwrap();
+    assert!(next >= world.now + 500 * MS, "the queue looks again after {} µs", next - world.now);
+}

@@ -1,17 +1,17 @@
-//! A queue with its callers and a model of a server, in virtual time.
+//! A queue with its callers and a server, in virtual time.
 
 use std::collections::VecDeque;
 
 use super::*;
-use crate::queue::{Arrival, Cancelled, Step, Turn};
+use crate::queue::{Arrival, Cancelled, Settled, Step, Turn};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
-/// A server whose permits come back an interval after they were granted, and nothing else.
+/// Permits that are free again an interval after they were granted: nothing else.
 pub(super) struct Server {
     pub(super) rate: u64,
     pub(super) interval_ms: u64,
     pub(super) left: u64,
-    /// When permits come back, in ms, and how many.
+    /// When granted permits come back, in ms.
     pub(super) log: VecDeque<(u64, u64)>,
     pub(super) granted: u64,
     pub(super) calls: u64,
@@ -22,7 +22,7 @@ impl Server {
         Server { rate, interval_ms, left: rate, log: VecDeque::new(), granted: 0, calls: 0 }
     }
 
-    /// The wait until `need` more permits than are left have come back.
+    /// When the permits behind `need` more than are left have come back.
     pub(super) fn wait(&self, mut need: u64, now_ms: u64) -> u64 {
         let mut rounds = 0;
         while need > self.rate {
@@ -30,11 +30,11 @@ impl Server {
             rounds += 1;
         }
         let mut wait = 0;
-        for &(back_at, permits) in &self.log {
+        for &(back, permits) in &self.log {
             if need == 0 {
                 break;
             }
-            wait = back_at - now_ms;
+            wait = back - now_ms;
             need = need.saturating_sub(permits);
         }
         (wait + rounds * self.interval_ms).max(1)
@@ -42,27 +42,27 @@ impl Server {
 
     pub(super) fn decide(&mut self, groups: &[RequestGroup], now_ms: u64) -> Vec<OutcomeGroup> {
         self.calls += 1;
-        while self.log.front().is_some_and(|&(back_at, _)| back_at <= now_ms) {
+        while self.log.front().is_some_and(|&(back, _)| back <= now_ms) {
             self.left += self.log.pop_front().unwrap().1;
         }
         let mut outcomes = Vec::new();
-        let mut waiting_before = 0;
+        let mut before = 0;
         for group in groups {
             for _ in 0..group.count {
                 let outcome = if group.permits > self.rate {
                     Outcome::ExceedsRate
-                } else if waiting_before == 0 && group.permits <= self.left {
+                } else if before == 0 && group.permits <= self.left {
                     self.left -= group.permits;
                     self.granted += group.permits;
                     self.log.push_back((now_ms + self.interval_ms, group.permits));
                     Outcome::Granted
                 } else {
-                    let need = waiting_before + group.permits - self.left;
+                    let need = before + group.permits - self.left;
                     let wait = Wait { ms: self.wait(need, now_ms), at_least: false };
                     if wait.ms > group.patience_ms {
                         Outcome::Refused(wait)
                     } else {
-                        waiting_before += group.permits;
+                        before += group.permits;
                         Outcome::Waiting(wait)
                     }
                 };
@@ -81,29 +81,43 @@ pub(super) enum Fate {
     ExceedsRate,
     Cancelled,
     TimedOut,
+    Failed,
+}
+
+/// How the call in flight will end.
+pub(super) enum Reply {
+    Decided(Vec<OutcomeGroup>),
+    Failed,
+    Uninitialized,
 }
 
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) request: Request,
-    /// The number of the answer that it shares, and its position there.
+    /// The answer that it shares, and its position there.
     pub(super) answer: u64,
     pub(super) position: usize,
     pub(super) arrived: Time,
     pub(super) fate: Fate,
-    /// How many calls had begun when it arrived.
     pub(super) calls_before: u64,
+    pub(super) calls_that_left_some_before: u64,
 }
 
-/// A queue, its callers and its server: does what the engine does, step by step.
+/// A queue, its callers and its server: what the shell does, step by step.
 pub(super) struct World {
     pub(super) queue: Queue<Ticket, u64>,
     pub(super) server: Server,
     pub(super) now: Time,
     pub(super) latency: Time,
-    /// The reply under way: when it arrives, its date, and its outcomes.
-    pub(super) reply: Option<(Time, Time, Vec<OutcomeGroup>)>,
-    /// How many shared answers there have been.
+    /// The reply under way: when it arrives, and when it was dated.
+    pub(super) reply: Option<(Time, Time, Reply)>,
+    /// What the server has granted to the call in flight.
+    pub(super) granted_in_flight: u64,
+    /// There is a limiter, until it is deleted.
+    pub(super) has_limiter: bool,
+    /// How many calls had no room for all requests, or found no limiter.
+    pub(super) calls_that_left_some: u64,
+    /// How many answers have been shared.
     pub(super) answers: u64,
     pub(super) callers: Vec<Caller>,
     pub(super) unwanted: u64,
@@ -118,6 +132,9 @@ impl World {
             now: 0,
             latency,
             reply: None,
+            granted_in_flight: 0,
+            has_limiter: true,
+            calls_that_left_some: 0,
             answers: 0,
             callers: Vec::new(),
             unwanted: 0,
@@ -126,12 +143,21 @@ impl World {
     }
 
     pub(super) fn arrive(&mut self, permits: u64, max_wait: Option<Time>) -> usize {
+        self.arrive_with(permits, max_wait, None)
+    }
+
+    pub(super) fn arrive_with(
+        &mut self,
+        permits: u64,
+        max_wait: Option<Time>,
+        create: Option<u16>,
+    ) -> usize {
         let max_wait = match max_wait {
             None => MaxWait::Unbounded,
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
-        let request = Request { permits, max_wait, deadline: DEADLINE, create: None };
+        let request = Request { permits, max_wait, deadline: DEADLINE, create };
         let ticket = self.queue.next_ticket;
         if self.queue.shared.is_empty() {
             self.answers += 1;
@@ -144,7 +170,7 @@ impl World {
                 (position, Fate::Pending)
             }
             Arrival::Refused(_) => {
-                // It takes no ticket: skip one, so that a caller's number is its ticket.
+                // It takes no ticket: keep the callers' numbers and the tickets one.
                 self.queue.next_ticket += 1;
                 (0, Fate::Refused)
             }
@@ -156,6 +182,7 @@ impl World {
             arrived: self.now,
             fate,
             calls_before: self.calls,
+            calls_that_left_some_before: self.calls_that_left_some,
         });
         self.run_queue();
         ticket as usize
@@ -163,15 +190,15 @@ impl World {
 
     pub(super) fn cancel(&mut self, caller: usize) {
         if self.callers[caller].fate == Fate::Pending {
-            let (cancelled, waker) = self.queue.cancel(caller as Ticket);
+            let (abandoned, waker) = self.queue.cancel(caller as Ticket);
             assert_eq!(waker, Some(caller as Ticket));
-            assert_ne!(cancelled, Cancelled::Settled);
+            assert_ne!(abandoned, Cancelled::Settled);
             self.callers[caller].fate = Fate::Cancelled;
         }
         self.run_queue();
     }
 
-    /// The call in flight is slow: requests behind it whose deadline has passed time out.
+    /// The call in flight takes long: those behind it whose deadline has passed are told.
     pub(super) fn call_is_slow(&mut self) {
         self.queue.call_is_slow(self.now);
         for (ticket, waker) in self.queue.expire_behind(self.now) {
@@ -183,7 +210,7 @@ impl World {
         self.run_queue();
     }
 
-    /// Takes all steps that are due now; returns when the next one is.
+    /// Lets the queue do what it wants to do now; answers when it wants to be called again.
     pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);
@@ -196,9 +223,17 @@ impl World {
                 Step::Call(call) => {
                     assert!(self.reply.is_none(), "two calls in flight");
                     self.calls += 1;
-                    let outcomes = self.server.decide(&call.groups, self.now / MS);
+                    self.has_limiter |= call.create.is_some();
+                    let before = self.server.granted;
+                    let reply = match self.has_limiter {
+                        true => Reply::Decided(self.server.decide(&call.groups, self.now / MS)),
+                        false => Reply::Uninitialized,
+                    };
+                    self.granted_in_flight = self.server.granted - before;
+                    let left_some = self.queue.pending.iter().any(|waiter| !waiter.cancelled);
+                    self.calls_that_left_some += u64::from(left_some || !self.has_limiter);
                     let dated = self.now / MS * MS;
-                    self.reply = Some((self.now + self.latency, dated, outcomes));
+                    self.reply = Some((self.now + self.latency, dated, reply));
                 }
                 Step::SleepUntil(time) => {
                     assert!(time > self.now);
@@ -211,18 +246,27 @@ impl World {
     }
 
     pub(super) fn deliver_reply(&mut self) {
-        let (_, dated, outcomes) = self.reply.take().unwrap();
+        let (_, dated, reply) = self.reply.take().unwrap();
         let rate = (self.server.rate, self.server.interval_ms * MS);
-        let settled = self.queue.replied(self.now, dated, rate, outcomes);
+        let (settled, has_failed) = match reply {
+            Reply::Decided(outcomes) => {
+                (self.queue.replied(self.now, dated, rate, outcomes), false)
+            }
+            Reply::Failed => (self.queue.failed(), true),
+            Reply::Uninitialized => (self.queue.uninitialized(), true),
+        };
         self.unwanted += settled.unwanted;
+        if has_failed {
+            return self.fail(settled);
+        }
         let flat: Vec<Outcome> = settled
             .outcomes
             .iter()
             .flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
             .collect();
-        let mut outcomes = Vec::new();
-        for (ticket, position) in settled.out_of_band {
-            outcomes.push((ticket as usize, flat[position]));
+        let mut told = Vec::new();
+        for (ticket, place) in settled.out_of_band {
+            told.push((ticket as usize, flat[place]));
         }
         for (index, caller) in self.callers.iter().enumerate() {
             let mut spans = settled.spans.iter();
@@ -230,14 +274,14 @@ impl World {
             if let Some(span) = span
                 && caller.fate == Fate::Pending
             {
-                outcomes.push((index, flat[span.first + caller.position]));
+                told.push((index, flat[span.first + caller.position]));
             }
         }
-        outcomes.sort_by_key(|(ticket, _)| *ticket);
+        told.sort_by_key(|(ticket, _)| *ticket);
         let mut wake = settled.wake;
         wake.sort();
         let mut woken = Vec::new();
-        for (index, outcome) in outcomes {
+        for (index, outcome) in told {
             let fate = match outcome {
                 Outcome::Granted => Fate::Granted,
                 Outcome::Refused(_) => Fate::Refused,
@@ -247,34 +291,60 @@ impl World {
             self.end(index, fate);
             woken.push(index as Ticket);
         }
-        assert_eq!(wake, woken, "exactly the callers with an outcome are woken");
+        assert_eq!(wake, woken, "exactly those who are told are woken");
         self.run_queue();
     }
 
+    fn fail(&mut self, settled: Settled<Ticket, u64>) {
+        let mut told: Vec<_> = settled.out_of_band.iter().map(|(ticket, _)| *ticket).collect();
+        let shares = |caller: &Caller| {
+            let mut spans = settled.spans.iter();
+            spans.any(|span| span.answer == caller.answer && caller.position < span.count)
+        };
+        let callers = (0..).zip(&self.callers);
+        let new = callers.filter(|(_, caller)| caller.fate == Fate::Pending && shares(caller));
+        told.extend(new.map(|(ticket, _)| ticket));
+        told.sort();
+        let mut wake = settled.wake;
+        wake.sort();
+        assert_eq!(wake, told, "exactly those who are told are woken");
+        told.into_iter().for_each(|ticket| self.end(ticket as usize, Fate::Failed));
+        self.run_queue();
+    }
+
+    /// The call in flight fails; what it was granted is given back, as its id is known.
+    pub(super) fn fail_call(&mut self) {
+        if let Some((_, _, reply @ Reply::Decided(_))) = &mut self.reply {
+            *reply = Reply::Failed;
+            self.server.granted -= std::mem::take(&mut self.granted_in_flight);
+        }
+    }
+
     pub(super) fn end(&mut self, index: usize, fate: Fate) {
-        assert_eq!(self.callers[index].fate, Fate::Pending, "one outcome for each caller");
+        assert_eq!(self.callers[index].fate, Fate::Pending, "told once");
         if fate == Fate::Granted {
             let overtaken = self.callers[..index].iter().position(|c| c.fate == Fate::Pending);
-            assert_eq!(overtaken, None, "{index} was granted before an earlier request");
+            assert_eq!(overtaken, None, "{index} was granted before one that came earlier");
         }
         let caller = &self.callers[index];
+        let left_out = self.calls_that_left_some - caller.calls_that_left_some_before;
         if caller.request.max_wait == MaxWait::None {
             assert!(
-                self.calls - caller.calls_before <= 1,
+                self.calls - caller.calls_before <= 1 + left_out,
                 "a call that does not wait waited beyond its own call"
             );
         }
         if let (Fate::Refused, MaxWait::Until(end)) = (fate, caller.request.max_wait) {
             assert!(
-                self.now <= end + 2 * self.latency + MS,
-                "refused at {}, long after the end of its wait at {end}",
+                self.now <= end + (2 + left_out) * self.latency + MS,
+                "told at {} that it could not be served by {end}",
                 self.now
             );
         }
         self.callers[index].fate = fate;
     }
 
-    /// Advances the time, and does all that is due meanwhile.
+    /// Lets time pass, with all that happens in it.
     pub(super) fn advance(&mut self, time: Time) {
         let until = self.now + time;
         loop {

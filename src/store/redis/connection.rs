@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
@@ -52,8 +52,9 @@ enum ConnectionState {
 }
 
 /// An attempt to connect, which all calls share; each awaits it until its own deadline. The outer
-/// error means that the runtime ended before the attempt did.
-type Connecting = Shared<BoxFuture<'static, Result<RedisResult<Arc<OpenConnection>>, ()>>>;
+/// error says why the attempt did not come to its end.
+type Connecting =
+    Shared<BoxFuture<'static, Result<RedisResult<Arc<OpenConnection>>, &'static str>>>;
 
 /// An open connection.
 struct OpenConnection {
@@ -196,10 +197,9 @@ impl Connection {
                 }
             }
         };
-        connecting.clone().await.unwrap_or_else(|()| {
+        connecting.clone().await.unwrap_or_else(|reason| {
             self.forget_attempt(&connecting);
-            // Its task was dropped: the runtime is ending, and would drop every other one as well.
-            Err(io::Error::other("the runtime is shutting down").into())
+            Err(io::Error::other(reason).into())
         })
     }
 
@@ -222,7 +222,14 @@ impl Connection {
             result
         };
         // Spawned by the first poll, which holds no lock.
-        async move { tokio::spawn(task).await.map_err(|_| ()) }.boxed().shared()
+        let task = async move { tokio::spawn(task).await };
+        task.map_err(|error| match error.is_panic() {
+            true => "connecting has panicked: the runtime needs its I/O driver (`enable_all`)",
+            // It was dropped, as the runtime would drop every other task.
+            false => "the runtime is shutting down",
+        })
+        .boxed()
+        .shared()
     }
 
     /// Forgets an attempt to connect whose runtime has ended.
