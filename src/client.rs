@@ -35,8 +35,9 @@ use crate::options::LimiterOptions;
 /// Callers outside of any tokio runtime, such as those of another executor, are served by a thread
 /// that the client starts when it is first needed, and ends when it is closed or dropped.
 ///
-/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without one
-/// the first call panics in its caller, with tokio's message.
+/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without the
+/// time driver the first call panics in its caller, with tokio's message; without the I/O driver
+/// calls fail with [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), and say so.
 ///
 /// To test with tokio's paused time, use an [in-process store](crate::InProcessStore): a connection
 /// to a real server would meet its timeouts at once, as paused time jumps ahead while all tasks
