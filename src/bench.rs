@@ -1,4 +1,4 @@
-//! The codec and the queue, for this project's own benchmarks: no part of the API.
+//! The codec and the queue for this project's own benchmarks: not part of the API.
 
 use std::task::Waker;
 
@@ -48,7 +48,7 @@ impl Rounds {
         self.answer(requests);
     }
 
-    /// The head is served; a newcomer takes the last place.
+    /// The head is served, and a new request joins the end.
     pub fn head_served(&mut self) {
         self.now += 2000;
         self.answer(1);
@@ -67,12 +67,13 @@ impl Rounds {
         }
     }
 
-    /// Sends the next call; `granted` of its requests are granted, the others wait for a millisecond.
+    /// Sends the next call; `granted` of its requests are granted, the others wait for a
+    /// millisecond.
     fn answer(&mut self, granted: u64) {
         let Step::Call(call) = self.queue.step(self.now).step else { panic!("nothing to send") };
-        let asked = call.groups.iter().map(|group| group.count).sum::<u64>();
+        let requested = call.groups.iter().map(|group| group.count).sum::<u64>();
         let waiting = Outcome::Waiting(Wait { ms: 1, at_least: false });
-        let outcomes = [(granted, Outcome::Granted), (asked - granted, waiting)]
+        let outcomes = [(granted, Outcome::Granted), (requested - granted, waiting)]
             .into_iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, outcome)| OutcomeGroup { count, outcome })

@@ -1,6 +1,6 @@
-//! Where the time of an attempt comes from: the date that the log keeps.
+//! The clock that dates grants in the log.
 //!
-//! Only dates come from here. Timeouts and timers run on the runtime's own time.
+//! It gives dates and nothing else: timeouts and timers run on the runtime's own time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,21 @@ use tokio::time::Instant;
 
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.
 ///
-/// Redisson dates each grant by the clock of the machine that requests it, and so does this crate by
-/// default. If the machines' clocks differ, the one that is ahead drops the others' grants too early;
-/// with [`Clock::server`] they do not matter.
+/// Redisson dates each grant by the clock of the machine that requests it, and so does this crate
+/// by default. If the machines' clocks differ, the one that is ahead drops the others' grants too
+/// early. If all clients use [`Clock::server`], their own clocks do not matter.
+///
+/// Timeouts and waits do not follow this clock: they run on the tokio runtime's own time.
 #[derive(Clone, Default)]
-pub struct Clock(Source);
+pub struct Clock(TimeSource);
 
 #[derive(Clone, Default)]
-enum Source {
+enum TimeSource {
     #[default]
     System,
     Server,
     Runtime {
-        /// Since 1970, at `origin`.
+        /// The time since 1970 at `origin`.
         epoch: Duration,
         origin: Instant,
     },
@@ -33,22 +35,24 @@ enum Source {
 impl Clock {
     /// This machine's clock, as Redisson uses it. The default.
     pub fn system() -> Self {
-        Clock(Source::System)
+        Clock(TimeSource::System)
     }
 
-    /// The server's clock, read by the script that decides: one clock for every client that
-    /// chooses it.
+    /// The server's clock, read by the script that decides: the same clock for all clients that
+    /// choose it.
     pub fn server() -> Self {
-        Clock(Source::Server)
+        Clock(TimeSource::Server)
     }
 
-    /// The time of the tokio runtime, starting at the system's time now. It is paused and advanced
-    /// together with the runtime's time: for tests in virtual time.
+    /// The time of the current tokio runtime, starting at the system's time now. It is paused and
+    /// advanced together with the runtime's time: for tests in paused time, on an
+    /// [in-process store](crate::InProcessStore).
     pub fn runtime() -> Self {
-        Clock(Source::Runtime { epoch: system_time(), origin: Instant::now() })
+        Clock(TimeSource::Runtime { epoch: system_time(), origin: Instant::now() })
     }
 
-    /// A clock that shows the time it was set to, for tests, and the handle that sets it.
+    /// For tests, a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the
+    /// handle that sets it. Waits still take real time, unless the runtime's time is paused.
     ///
     /// ```
     /// use redisson_rate_limiter::Clock;
@@ -60,16 +64,16 @@ impl Clock {
     /// ```
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
         let now = Arc::new(AtomicI64::new(epoch_ms));
-        (Clock(Source::Manual(now.clone())), ManualClock(now))
+        (Clock(TimeSource::Manual(now.clone())), ManualClock(now))
     }
 
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {
-            Source::System => Reading::of(system_time()),
-            Source::Runtime { epoch, origin } => Reading::of(*epoch + origin.elapsed()),
-            Source::Server => Reading { now: Now::Server, into_ms: 0 },
-            Source::Manual(now) => match now.load(Ordering::SeqCst) {
+            TimeSource::System => Reading::of(system_time()),
+            TimeSource::Runtime { epoch, origin } => Reading::of(*epoch + origin.elapsed()),
+            TimeSource::Server => Reading { now: Now::Server, into_ms: 0 },
+            TimeSource::Manual(now) => match now.load(Ordering::SeqCst) {
                 FOLLOW_SYSTEM => Clock::system().read(),
                 now => Reading { now: Now::At(now), into_ms: 0 },
             },
@@ -80,7 +84,7 @@ impl Clock {
 /// What a clock shows.
 pub(crate) struct Reading {
     pub(crate) now: Now,
-    /// The microseconds since that millisecond began, where they are known.
+    /// The microseconds since that millisecond began; 0 if they are not known.
     pub(crate) into_ms: u32,
 }
 
@@ -94,16 +98,16 @@ impl Reading {
     }
 }
 
-/// A manual clock's mark for going with the system's.
+/// The value of a manual clock that follows the system's.
 const FOLLOW_SYSTEM: i64 = i64::MIN;
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Source::System => f.write_str("Clock::system"),
-            Source::Server => f.write_str("Clock::server"),
-            Source::Runtime { .. } => f.write_str("Clock::runtime"),
-            Source::Manual(_) => f.write_str("Clock::manual"),
+            TimeSource::System => f.write_str("Clock::system"),
+            TimeSource::Server => f.write_str("Clock::server"),
+            TimeSource::Runtime { .. } => f.write_str("Clock::runtime"),
+            TimeSource::Manual(_) => f.write_str("Clock::manual"),
         }
     }
 }
@@ -113,7 +117,7 @@ impl fmt::Debug for Clock {
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// Sets the time, in milliseconds since the Unix epoch. It may go backwards.
+    /// Sets the time, in milliseconds since the Unix epoch. It may go back.
     ///
     /// Waiting calls check again within a second of real time; to make them do so at once, call
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters).
@@ -121,34 +125,34 @@ impl ManualClock {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }
 
-    /// Moves the time by `ms` milliseconds, backwards if that is negative.
+    /// Moves the time by `ms` milliseconds, back if that is negative.
     pub fn advance(&self, ms: i64) {
-        let moved = |now| Some(standing(now).saturating_add(ms));
+        let moved = |now| Some(shown(now).saturating_add(ms));
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
     }
 
     /// The time, in milliseconds since the Unix epoch.
     pub fn now(&self) -> i64 {
-        standing(self.0.load(Ordering::SeqCst))
+        shown(self.0.load(Ordering::SeqCst))
     }
 
-    /// Lets it go with the system's clock, until it is set again.
+    /// Lets the clock follow the system's, until it is set again.
     pub fn follow_system(&self) {
         self.0.store(FOLLOW_SYSTEM, Ordering::SeqCst);
     }
 }
 
-/// What a manual clock that holds this shows.
-fn standing(held: i64) -> i64 {
-    if held == FOLLOW_SYSTEM { system_ms() } else { held }
+/// The time of a manual clock with this value.
+fn shown(value: i64) -> i64 {
+    if value == FOLLOW_SYSTEM { system_ms() } else { value }
 }
 
-/// The time of an attempt, or whose clock is to give it.
+/// The date of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Now {
     /// Milliseconds since the Unix epoch, by the client's clock.
     At(i64),
-    /// The store reads its own clock when it decides.
+    /// The store's own clock gives it, when it decides.
     Server,
 }
 
@@ -167,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_stands_moves_and_follows() {
+    fn a_manual_clock_stays_moves_and_follows_the_system() {
         let (clock, manual) = Clock::manual(5);
         assert_eq!(clock.read().now, Now::At(5));
         manual.advance(-3);

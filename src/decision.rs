@@ -1,4 +1,4 @@
-//! What an acquire answers: a grant that can be given back, or a denial with its wait.
+//! The answer to an acquire: a grant that can be given back, or a denial with its wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Decision {
         matches!(self, Decision::Granted(_))
     }
 
-    /// The grant, if it is one.
+    /// The grant, or `None` if it is a denial.
     pub fn granted(self) -> Option<Grant> {
         match self {
             Decision::Granted(grant) => Some(grant),
@@ -37,7 +37,7 @@ impl Decision {
         }
     }
 
-    /// The denial, if it is one.
+    /// The denial, or `None` if it is a grant.
     pub fn denied(self) -> Option<Denial> {
         match self {
             Decision::Granted(_) => None,
@@ -61,7 +61,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// A number of permits, in words.
+/// A number of permits, as text.
 struct Permits(u64);
 
 impl fmt::Display for Permits {
@@ -78,10 +78,10 @@ pub enum DecidedBy {
     Server,
     /// This client's own queue: a waiting request that does not fit is ahead of this one.
     Queue,
-    /// This client's memory of a denial whose wait is not over: see
+    /// This client's cache of denials: see
     /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
     Memory,
-    /// This client, out of permits that it had taken ahead: see
+    /// This client, from permits that it has leased: see
     /// [`LimiterOptions::lease`](crate::LimiterOptions::lease).
     Lease,
 }
@@ -91,39 +91,39 @@ pub enum DecidedBy {
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives
 /// back what was not used.
 pub struct Grant {
-    source: Source,
+    entry: GrantEntry,
     permits: u64,
     returned: u64,
     deadline: Duration,
 }
 
-/// Where in the log a grant's permits are.
-enum Source {
-    /// In the entry of this call, which is decided.
+/// The log entry that has a grant's permits.
+enum GrantEntry {
+    /// That of this call, which has been answered.
     Call(Arc<BatchAnswer>),
-    /// In the entry of a lease.
+    /// That of a lease.
     Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
 }
 
-impl Source {
+impl GrantEntry {
     fn engine(&self) -> &Arc<Engine> {
         match self {
-            Source::Call(answer) => &decided(answer).engine,
-            Source::Lease { engine, .. } => engine,
+            GrantEntry::Call(answer) => &decided(answer).engine,
+            GrantEntry::Lease { engine, .. } => engine,
         }
     }
 }
 
-/// What a grant's call was told.
+/// What the call of a grant decided.
 fn decided(answer: &BatchAnswer) -> &Decided {
-    answer.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was decided"))
+    answer.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was answered"))
 }
 
 impl Grant {
-    /// Of a call that is decided.
+    /// A grant of a call that has been answered.
     pub(crate) fn new(answer: Arc<BatchAnswer>, permits: u64, deadline: Duration) -> Self {
         debug_assert!(answer.decided().is_some());
-        Grant { permits, returned: 0, deadline, source: Source::Call(answer) }
+        Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(answer) }
     }
 
     #[inline]
@@ -133,8 +133,8 @@ impl Grant {
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let source = Source::Lease { engine, lease: taken.lease, left: taken.left };
-        Grant { source, permits, returned: 0, deadline }
+        let entry = GrantEntry::Lease { engine, lease: taken.lease, left: taken.left };
+        Grant { entry, permits, returned: 0, deadline }
     }
 
     /// The permits that were taken and have not been given back.
@@ -142,53 +142,56 @@ impl Grant {
         self.permits - self.returned
     }
 
-    /// The permits that were still available when it was granted (after the whole batch, if several
-    /// callers shared a call). For a leased grant, those that remained in the lease.
+    /// The permits that were still available after the call that granted it, which may have granted
+    /// permits to other callers as well. For a leased grant, those that remained in the lease.
     pub fn left(&self) -> u64 {
-        match &self.source {
-            Source::Call(answer) => decided(answer).left,
-            Source::Lease { left, .. } => u64::from(*left),
+        match &self.entry {
+            GrantEntry::Call(answer) => decided(answer).left,
+            GrantEntry::Lease { left, .. } => u64::from(*left),
         }
     }
 
-    /// The rate in force; for a leased grant, as this client last saw it.
+    /// The rate that was in force; for a leased grant, the one that this client last saw.
     pub fn rate(&self) -> Rate {
-        match &self.source {
-            Source::Call(answer) => decided(answer).rate,
-            Source::Lease { engine, .. } => {
-                engine.rate().unwrap_or_else(|| unreachable!("a lease comes with the rate"))
-            }
+        match &self.entry {
+            GrantEntry::Call(answer) => decided(answer).rate,
+            GrantEntry::Lease { engine, .. } => engine
+                .rate()
+                .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
         }
     }
 
     /// Who decided.
     pub fn decided_by(&self) -> DecidedBy {
-        match self.source {
-            Source::Call(_) => DecidedBy::Server,
-            Source::Lease { .. } => DecidedBy::Lease,
+        match self.entry {
+            GrantEntry::Call(_) => DecidedBy::Server,
+            GrantEntry::Lease { .. } => DecidedBy::Lease,
         }
     }
 
-    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter: fewer
-    /// if the grant has expired meanwhile, or its limiter was reset.
+    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
+    /// fewer if the grant has expired in the meantime, or if its limiter was reset.
     ///
-    /// Those permits can be taken again at once, by anybody. Only this grant's own log entry is
-    /// touched, so that no other grant gets smaller. A leased grant goes back into its lease if that
-    /// is still in use; of leases that were used up, this client remembers the last 256.
+    /// These permits can be taken again at once, by any client. Only this grant's own log entry is
+    /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the
+    /// lease if it is still in use; of leases that were used up, this client remembers the last
+    /// 256. A refund of zero permits does nothing. A grant can be refunded after its client was
+    /// closed.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `permits` is more than
     /// [`permits`](Grant::permits).
     ///
-    /// After any error whose [`Error::execution`] is not
-    /// [`Execution::Unknown`](crate::Execution::Unknown) the grant is as it was, and the refund can be
-    /// tried again. If the outcome is unknown, the permits count as given back, and are free within an
-    /// interval of the grant at the latest.
+    /// Otherwise those of the server. If [`Error::execution`] is not
+    /// [`Execution::Unknown`], the grant is as it was, and the refund
+    /// can be tried again. If the outcome is unknown, the permits count as given back, and are
+    /// available again an interval after they were granted at the latest.
     ///
     /// # Cancel safety
     ///
-    /// A refund whose future is dropped counts as one whose outcome is unknown.
+    /// If the future is dropped, the permits count as given back, and the refund may or may not be
+    /// carried out.
     pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
         if permits > self.permits() {
             let detail = format!(
@@ -201,12 +204,12 @@ impl Grant {
             return Ok(0);
         }
         self.returned += permits;
-        let answer = match &self.source {
-            Source::Call(answer) => {
+        let answer = match &self.entry {
+            GrantEntry::Call(answer) => {
                 let Decided { engine, entry, .. } = decided(answer);
                 engine.refund(entry, permits, self.deadline).await
             }
-            Source::Lease { engine, lease, .. } => {
+            GrantEntry::Lease { engine, lease, .. } => {
                 engine.refund_leased(*lease, permits, self.deadline).await
             }
         };
@@ -219,13 +222,13 @@ impl Grant {
     }
 
     fn error(&self, failure: Error) -> Error {
-        let engine = self.source.engine();
+        let engine = self.entry.engine();
         failure
             .of(Operation::Refund, Some(engine.name.clone()))
             .with_server(engine.core.store.address())
     }
 
-    /// Gives back the rest of this grant: [`refund`](Grant::refund) of all its permits.
+    /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
     ///
     /// # Errors
     ///
@@ -238,7 +241,7 @@ impl Grant {
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
-            .field("limiter", &self.source.engine().name)
+            .field("limiter", &self.entry.engine().name)
             .field("permits", &self.permits())
             .field("left", &self.left())
             .field("decided_by", &self.decided_by())
@@ -259,21 +262,21 @@ impl Denial {
         Denial { wait, rate, decided_by }
     }
 
-    /// The time, from now, after which the call can succeed if nobody else takes permits meanwhile. It
-    /// is exact unless [`is_at_least`](Denial::is_at_least); the call succeeds sooner only if permits
-    /// are given back or the rate is raised.
+    /// The time, from the denial on, after which the call can succeed if nobody else takes permits
+    /// until then, in whole milliseconds. It is exact unless [`is_at_least`](Denial::is_at_least);
+    /// the call can succeed sooner only if permits are given back or the rate is raised.
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
     }
 
-    /// [`retry_after`](Denial::retry_after) in whole seconds, rounded up: what the HTTP header
-    /// `Retry-After` takes.
+    /// [`retry_after`](Denial::retry_after) in whole seconds, rounded up, as in the HTTP header
+    /// `Retry-After`.
     pub fn retry_after_secs(&self) -> u64 {
         self.wait.ms.div_ceil(1000)
     }
 
-    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says: the queue is long,
-    /// or many small grants have to expire for this request.
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the
+    /// queue is long or many small grants have to expire for this request.
     pub fn is_at_least(&self) -> bool {
         self.wait.at_least
     }
@@ -290,7 +293,7 @@ impl Denial {
 }
 
 impl fmt::Display for Denial {
-    /// `denied: retry after 250ms`, or `retry after at least`; and the rate, if it is known.
+    /// `denied: retry after 250ms`, or `retry after at least 250ms`; and the rate, if it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at_least = if self.is_at_least() { "at least " } else { "" };
         write!(f, "denied: retry after {at_least}{:?}", self.retry_after())?;
@@ -301,7 +304,7 @@ impl fmt::Display for Denial {
     }
 }
 
-/// What an acquire would meet now: the answer of [`RateLimiter::peek`](crate::RateLimiter::peek).
+/// What an acquire would find now: the answer of [`RateLimiter::peek`](crate::RateLimiter::peek).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peek {
     pub(crate) available: u64,
@@ -310,7 +313,7 @@ pub struct Peek {
 }
 
 impl Peek {
-    /// The permits that can be taken now, from 0 to the rate.
+    /// The permits that are available now, from 0 to the rate.
     pub fn available(&self) -> u64 {
         self.available
     }
@@ -320,7 +323,8 @@ impl Peek {
         self.rate
     }
 
-    /// The time after which the requested permits are available; zero if they are now.
+    /// The time after which the requested permits are available, in whole milliseconds; zero if
+    /// they are available now.
     pub fn wait(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
     }
@@ -337,7 +341,7 @@ mod tests {
     use crate::{Client, InProcessStore};
 
     #[tokio::test]
-    async fn a_decision_reads_well_in_a_log() {
+    async fn a_decision_is_one_line_in_a_log() {
         let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
         let limiter = client.limiter("api").unwrap().with_rate(Rate::per_day(3));
         let decision = limiter.try_acquire_now(1).await.unwrap();

@@ -103,7 +103,8 @@ pub enum ErrorKind {
 /// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is what lies beneath
 /// it and is not part of the text yet, so that a report which prints the whole chain does not
 /// repeat itself.
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error(transparent)]
 pub struct Error(Arc<Inner>);
 
 /// A pointer away, as results with errors are handed from function to function in the hot path.
@@ -239,10 +240,10 @@ impl Error {
     }
 }
 
-impl StdError for Error {
+impl StdError for Inner {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let said = self.to_string();
-        let mut next: Option<&(dyn StdError + 'static)> = Some(self.0.cause.as_deref()?);
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self.cause.as_deref()?);
         while let Some(error) = next {
             if !said.contains(&error.to_string()) {
                 return Some(error);
@@ -253,29 +254,36 @@ impl StdError for Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.operation, &self.0.limiter) {
+        match (self.operation, &self.limiter) {
             (Some(Operation::Limiter), Some(limiter)) => write!(f, "limiter {limiter:?}: ")?,
             (Some(operation), Some(limiter)) => write!(f, "{operation} of limiter {limiter:?}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
         }
-        f.write_str(&self.0.message())
+        f.write_str(&self.message())
+    }
+}
+
+/// As the error that it belongs to.
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.kind);
+        if let Some(operation) = self.operation {
+            debug.field("operation", &operation);
+        }
+        if let Some(limiter) = &self.limiter {
+            debug.field("limiter", limiter);
+        }
+        debug.field("execution", &self.execution).field("message", &self.message()).finish()
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Error");
-        debug.field("kind", &self.0.kind);
-        if let Some(operation) = self.0.operation {
-            debug.field("operation", &operation);
-        }
-        if let Some(limiter) = &self.0.limiter {
-            debug.field("limiter", limiter);
-        }
-        debug.field("execution", &self.0.execution).field("message", &self.0.message()).finish()
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 

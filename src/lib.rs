@@ -1,10 +1,10 @@
-//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey that services in Rust and
-//! services in Java share.
+//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey that services in Rust
+//! and services in Java share.
 //!
-//! A [`Client`] belongs to one server ([`Client::connect`]), or to a store in this process
+//! A [`Client`] is connected to one server ([`Client::connect`]), or uses a store in this process
 //! ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its limiters. A
-//! [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be given
-//! back, or a [`Denial`], which says after how long to try again.
+//! [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be
+//! given back, or a [`Denial`], which says after how long to try again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,31 +31,34 @@
 //! | | waits | returns |
 //! |---|---|---|
 //! | [`try_acquire_now`](RateLimiter::try_acquire_now) | never | [`Decision`] |
-//! | [`try_acquire`](RateLimiter::try_acquire) | up to a timeout, and not at all if that cannot be met | [`Decision`] |
-//! | [`acquire`](RateLimiter::acquire) | as long as it takes | [`Grant`] |
+//! | [`try_acquire`](RateLimiter::try_acquire) | up to a timeout; not at all if the permits cannot be available by then | [`Decision`] |
+//! | [`acquire`](RateLimiter::acquire) | for as long as it takes | [`Grant`] |
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
-//! | [`Grant::refund`] | never | how many of this grant's permits are free again |
+//! | [`Grant::refund`] | never | how many of this grant's permits are available again |
 //!
 //! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire
-//! creates the limiter. Otherwise [`try_set_rate`](RateLimiter::try_set_rate) sets the rate of a new
-//! limiter, [`update_rate`](RateLimiter::update_rate) that of an existing one, and
-//! [`set_rate`](RateLimiter::set_rate) that of either.
-//! [`ensure_rate`](RateLimiter::ensure_rate) writes only if the rate is another one: the call to make
-//! when a service starts.
+//! creates the limiter. Otherwise [`try_set_rate`](RateLimiter::try_set_rate) sets the rate of a
+//! new limiter, [`update_rate`](RateLimiter::update_rate) that of an existing one, and
+//! [`set_rate`](RateLimiter::set_rate) that of either. [`ensure_rate`](RateLimiter::ensure_rate)
+//! writes only if the rate is another one: the call to make when a service starts.
 //!
 //! # Waiting, dropping, failing
 //!
-//! All handles of one name in one client share one queue. Concurrent calls go to the server
-//! together, and waiting calls are served in the order of their arrival. Every future can be
-//! dropped at any time; an acquire then takes nothing, or gives back in the background what it was
-//! granted. A call whose answer is lost is repeated under the same id, and counts once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and whether trying
-//! again is safe and useful ([`Error::is_transient`]).
+//! All handles of one name in one client share a queue in each tokio runtime. Concurrent calls go
+//! to the server together, and waiting calls are served in the order of their arrival. A client can
+//! be used from any number of runtimes, and from outside of any: see [`Client`](Client#runtimes).
+//!
+//! Every future can be dropped at any time; an acquire then takes nothing, or gives back in the
+//! background what it was granted. A call whose answer is lost is repeated under the same id, and
+//! counts once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and
+//! whether trying again is safe and useful ([`Error::is_transient`]); how soon a call fails if the
+//! server is away is at [`RateLimiter`](RateLimiter#if-the-server-is-away).
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` addresses, by rustls with the platform's root certificates.
-//! - `serde`: [`Rate`] and [`Mode`] are read and written as text, as in a configuration file:
-//!   `"100/s"`, `"OVERALL"`.
+//! - `tls`: `rediss://` addresses, through rustls with the platform's root certificates.
+//! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
+//!   `"OVERALL"`.
 
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
@@ -65,7 +68,9 @@ mod clock;
 mod decision;
 mod engine;
 mod error;
+mod in_process;
 mod limiter;
+mod limiters;
 mod options;
 mod queue;
 mod rate;
@@ -73,10 +78,12 @@ mod rt;
 mod store;
 mod wire;
 
-pub use client::{Client, ClientBuilder, InProcessStore};
+pub use client::Client;
+pub use client::builder::ClientBuilder;
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
+pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
@@ -84,7 +91,7 @@ pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 
-/// What the keys of an in-process store hold, for this project's own tests: no part of the API.
+/// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]
 #[doc(hidden)]
 pub mod raw_store {

@@ -1,35 +1,30 @@
-//! The public face of one limiter: permits and rates.
+//! The public face of one limiter: a handle, and what all its operations share.
 
+mod acquire;
 pub(crate) mod keys;
+mod permits;
 pub(crate) mod rates;
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::decision::{DecidedBy, Decision, Denial, Grant, Peek};
-use crate::engine::acquire::Acquire;
-use crate::engine::answer::Verdict;
-use crate::engine::opt_ins::LocalAnswer;
-use crate::engine::opt_ins::pool::Taken;
-use crate::engine::{Engine, micros};
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::engine::Engine;
+use crate::error::{Error, Operation};
+use crate::limiters::{Handle, Limiters};
 use crate::options::LimiterOptions;
-use crate::queue::{MaxWait, Request, Time};
-use crate::rate::{MAX_EXACT, Rate};
-use crate::store::{Outcome, PeekCall, PeekReply, ReleaseCall, Reply, Store, Wait};
-use crate::wire::entry::MAX_ENTRY_PERMITS;
+use crate::rate::Rate;
+use crate::store::{Reply, Store};
 use crate::wire::keys::Keys;
 
 /// A handle of one rate limiter, which all clients that use its name share, in Rust and in Java:
 /// Redisson's `RRateLimiter`.
 ///
-/// [`Client::limiter`] makes handles; they are cheap to clone. All handles of one name in one client
-/// share a queue: concurrent calls go to the server together, and waiting calls are served in the
-/// order of their arrival. A handle has two settings of its own: the rate with which it creates the
-/// limiter ([`with_rate`](Self::with_rate)), and its deadline.
+/// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles
+/// of one name in one client share a queue in each runtime: concurrent calls go to the server
+/// together, and waiting calls are served in the order of their arrival. A handle has two settings
+/// of its own: the rate with which it creates the limiter ([`with_rate`](Self::with_rate)), and its
+/// deadline ([`with_deadline`](Self::with_deadline)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,6 +44,38 @@ use crate::wire::keys::Keys;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # If the server is away
+///
+/// | | fails |
+/// |---|---|
+/// | [`try_acquire_now`](Self::try_acquire_now) | at once, after a second attempt that cannot connect either; if an attempt may have been carried out, after the deadline |
+/// | [`try_acquire`](Self::try_acquire) | a third of the deadline after its timeout, at the latest |
+/// | [`acquire`](Self::acquire) | after the deadline without an answer |
+/// | operations that read, [`ensure_rate`](Self::ensure_rate), [`touch`](Self::touch) | at once, after a second attempt that cannot connect either; otherwise after the deadline |
+/// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`] as soon as an attempt may have been carried out |
+///
+/// A server that comes back in the meantime answers the call as usual.
+///
+/// # Errors of the server
+///
+/// Every operation can fail with
+///
+/// - [`ErrorKind::Unavailable`] if the server cannot be reached, or cannot carry out writes at
+///   present;
+/// - [`ErrorKind::Timeout`] if it does not answer within the deadline;
+/// - [`ErrorKind::Auth`] if it refuses the credentials, or they do not permit the command;
+/// - [`ErrorKind::Server`] if it answers anything else;
+/// - [`ErrorKind::Closed`] if the client is closed.
+///
+/// [`Error::is_transient`] says whether trying again is safe and useful.
+///
+/// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
+/// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
+/// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
+/// [`ErrorKind::Server`]: crate::ErrorKind::Server
+/// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
+/// [`Execution::Unknown`]: crate::Execution::Unknown
 #[derive(Clone)]
 pub struct RateLimiter {
     shared: Arc<Handle>,
@@ -56,21 +83,9 @@ pub struct RateLimiter {
     rate: Option<Rate>,
 }
 
-/// What all handles of one name in one client share, until the last one is dropped.
-pub(crate) struct Handle {
-    client: Client,
-    engine: Arc<Engine>,
-}
-
-impl Handle {
-    pub(crate) fn new(client: Client, engine: Arc<Engine>) -> Arc<Self> {
-        Arc::new(Handle { client, engine })
-    }
-}
-
 impl RateLimiter {
     pub(crate) fn new(shared: Arc<Handle>) -> Self {
-        let deadline = shared.client.deadline();
+        let deadline = shared.limiters.deadline;
         RateLimiter { shared, deadline, rate: None }
     }
 
@@ -79,8 +94,9 @@ impl RateLimiter {
         &self.shared.engine
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.shared.client
+    /// The limiters of the client that made this handle.
+    pub(crate) fn limiters(&self) -> &Arc<Limiters> {
+        &self.shared.limiters
     }
 
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), Error> {
@@ -95,339 +111,33 @@ impl RateLimiter {
         &self.engine().name
     }
 
-    /// This handle, carrying a rate: if the limiter does not exist, or has expired, the next acquire
-    /// creates it with this rate in the same step. An existing limiter keeps its rate; to change that,
-    /// use [`ensure_rate`](Self::ensure_rate).
+    /// This handle, carrying a rate: if the limiter does not exist, or has expired, the next
+    /// acquire creates it with this rate in the same step. An existing limiter keeps its rate; to
+    /// change that, use [`ensure_rate`](Self::ensure_rate).
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// This handle, with its own deadline instead of the client's: how long an operation may take on
-    /// the way to the server and back. Longer ones than 30 years count as 30 years.
+    /// This handle, with its own deadline instead of the client's: how long an operation may take
+    /// on the way to the server and back. More than 30 years count as 30 years.
     ///
-    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind another
-    /// call of the limiter. Requests queued behind a call that takes longer time out within 20 ms of
-    /// their deadline.
+    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind
+    /// another call of the limiter. Requests queued behind a call that takes longer time out within
+    /// 20 ms of their deadline. [`ClientBuilder::deadline`](crate::ClientBuilder::deadline) says
+    /// how attempts divide it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] for a deadline of zero.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the deadline is zero.
     pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
         self.deadline = checked_deadline(deadline, Operation::Limiter)?;
         Ok(self)
     }
 
-    /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
-    /// timeout)`.
-    ///
-    /// A wait that cannot succeed in time is denied at once, with the time that it would take. With a
-    /// timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=2^32−1; nothing is sent.
-    /// - [`ErrorKind::ExceedsRate`] if it is more than the rate.
-    /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
-    /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if the
-    ///   limiter's keys cannot be read.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`], [`ErrorKind::Auth`] or
-    ///   [`ErrorKind::Server`] for the server, [`ErrorKind::Closed`] for a closed client.
-    ///
-    /// A call whose answer is lost is repeated under the same id, and counts once.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future may be dropped at any time. It then takes nothing, or gives back in the background
-    /// what it was granted.
-    pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        let max_wait = if timeout.is_zero() {
-            MaxWait::None
-        } else {
-            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
-        };
-        self.pay_budget().await;
-        match self.answer_locally(permits, max_wait) {
-            Some(answer) => Ok(answer),
-            None => self.decide(permits, max_wait).await,
-        }
-    }
-
-    /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
-    ///
-    /// It never waits for permits. While a waiting request that does not fit is ahead of it in this
-    /// client it is denied, even if permits are left, as it would overtake that request.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        self.pay_budget().await;
-        // Here, in its caller's own code: moved through more futures, the answer takes a third more
-        // time.
-        if let Some(taken) = self.engine().take_leased(permits) {
-            return Ok(Decision::Granted(self.leased(taken, permits)));
-        }
-        if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
-            return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
-        }
-        self.decide(permits, MaxWait::None).await
-    }
-
-    /// Takes `permits`, waiting for them as long as it takes. Redisson's `acquire(permits)`.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
-        loop {
-            self.pay_budget().await;
-            let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
-                Some(answer) => answer,
-                None => self.decide(permits, MaxWait::Unbounded).await?,
-            };
-            // A request without end is refused only by what was overtaken by its own repetition.
-            if let Decision::Granted(grant) = answer {
-                return Ok(grant);
-            }
-        }
-    }
-
-    /// Spends some of the task's budget where this call may be answered locally; before the answer,
-    /// so that nothing is held, nor can be lost, while others run.
-    #[inline]
-    async fn pay_budget(&self) {
-        if self.engine().answers_locally() && is_budget_due() {
-            tokio::task::consume_budget().await;
-        }
-    }
-
-    #[inline]
-    fn leased(&self, taken: Taken, permits: u64) -> Grant {
-        Grant::leased(self.engine().clone(), taken, permits, self.deadline)
-    }
-
-    /// The answer that needs no call, if there is one.
-    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
-        Some(match self.engine().answer_locally(permits, max_wait)? {
-            LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
-            LocalAnswer::Denied(wait, rate) => {
-                Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
-            }
-        })
-    }
-
-    /// Asks through the queue.
-    async fn decide(&self, permits: u64, max_wait: MaxWait) -> Result<Decision, Error> {
-        let request = self.request(permits, max_wait)?;
-        if self.engine().core.is_in_process {
-            tokio::task::consume_budget().await;
-        }
-        let begun = self.engine().leases().then(|| self.engine().core.now());
-        let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
-        if let Some(begun) = begun
-            && let Verdict::Call(cell, Outcome::Refused(_)) = &verdict
-        {
-            let left = cell.decided().map_or(0, |decided| decided.left);
-            // On the heap, as few calls need it and all would carry it.
-            if let Some(second) = Box::pin(self.ask_without_leases(request, begun, left)).await {
-                verdict = second;
-            }
-        }
-        if let Verdict::Queue(_) = verdict {
-            // No server paces a caller that is answered here.
-            tokio::task::consume_budget().await;
-        }
-        self.decision(verdict, permits)
-    }
-
-    fn request(&self, permits: u64, max_wait: MaxWait) -> Result<Request, Error> {
-        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
-            return Err(self.invalid(
-                Operation::Acquire,
-                format!("{permits} permits requested at once: must be 1 to 2^32-1"),
-            ));
-        }
-        Ok(Request { permits, max_wait, deadline: micros(self.deadline), create: None })
-    }
-
-    #[inline]
-    fn decision(&self, verdict: Verdict, permits: u64) -> Result<Decision, Error> {
-        match verdict {
-            Verdict::Call(cell, Outcome::Granted) => {
-                Ok(Decision::Granted(Grant::new(cell, permits, self.deadline)))
-            }
-            Verdict::Call(cell, Outcome::ExceedsRate) => {
-                let rate = cell.decided().map_or(0, |decided| decided.rate.permits());
-                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
-                Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
-            }
-            Verdict::Call(cell, Outcome::Refused(wait) | Outcome::Waiting(wait)) => {
-                let rate = cell.decided().map(|decided| decided.rate);
-                Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Server)))
-            }
-            Verdict::Call(_, Outcome::Undecided) => {
-                unreachable!("an undecided request stands in the queue")
-            }
-            Verdict::Queue(refused) => {
-                let (wait, rate) = *refused;
-                Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
-            }
-            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),
-        }
-    }
-
-    /// Asks a second time after a refusal, once this client's own leases have gone back, where they
-    /// are what is missing. Both calls together take no longer than one may, beside the wait for
-    /// permits.
-    async fn ask_without_leases(
-        &self,
-        request: Request,
-        begun: Time,
-        left: u64,
-    ) -> Option<Verdict> {
-        let due = match request.max_wait {
-            MaxWait::Until(end) => end.max(begun),
-            MaxWait::None | MaxWait::Unbounded => begun,
-        }
-        .saturating_add(request.deadline);
-        if !self.engine().return_leases_and_wait(request.permits, left, due).await {
-            return None;
-        }
-        let rest = due.saturating_sub(self.engine().core.now());
-        let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(self.engine(), request, self.rate.as_ref()).await)
-    }
-
-    /// Puts back up to `permits` that were granted less than an interval ago, to any client: they are
-    /// taken out of the log, oldest grant first. Returns how many there were. Redisson's `release`;
-    /// `release(0)` does nothing.
-    ///
-    /// If there is no limiter yet and this handle carries its rate, the result is 0.
-    ///
-    /// Prefer [`Grant::refund`], which knows what it gives back: permits released after their
-    /// interval has passed, or twice, can exceed the rate by as many.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`] if `permits` is over 2^53; otherwise as
-    /// [`try_acquire`](Self::try_acquire). It is not repeated once it may have been carried out: the
-    /// error then has [`Execution::Unknown`].
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
-    pub async fn release(&self, permits: u64) -> Result<u64, Error> {
-        if permits > MAX_EXACT {
-            return Err(self.invalid(
-                Operation::Release,
-                format!("a release of {permits} permits: must be 0 to 2^53"),
-            ));
-        }
-        if permits == 0 {
-            return Ok(0);
-        }
-        let call = ReleaseCall {
-            now: self.engine().core.clock.read().now,
-            permits,
-            seen: self.engine().seen(),
-        };
-        // Dropped, it may still be carried out: permits may come back in either case.
-        let _may_come_back = self.engine().permits_may_come_back();
-        let answer =
-            self.call(Operation::Release, move |store, keys| store.release(keys, call)).await;
-        let Some(reply) = self.unless_untouched(Operation::Release, answer).await? else {
-            return Ok(0);
-        };
-        Ok(reply.taken)
-    }
-
-    /// The permits that can be taken now, from 0 to the rate. Changes nothing. Redisson's
-    /// `availablePermits`.
-    ///
-    /// If there is no limiter yet and this handle carries its rate, all of them are available.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    pub async fn available_permits(&self) -> Result<u64, Error> {
-        self.look(Operation::AvailablePermits, 1).await.map(|peek| peek.available)
-    }
-
-    /// What an acquire of `permits` would meet now: what is available, the rate, the wait. Changes
-    /// nothing.
-    ///
-    /// If there is no limiter yet and this handle carries its rate, this is the limiter that the
-    /// next acquire creates.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
-        let peek = self.look(Operation::Peek, permits).await?;
-        let rate = peek.rate.permits();
-        if permits > rate {
-            let kind = ErrorKind::ExceedsRate { requested: permits, rate };
-            return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
-        }
-        Ok(peek)
-    }
-
-    async fn look(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
-        let call = PeekCall {
-            now: self.engine().core.clock.read().now,
-            // More than the highest rate, and still a number that the store can count with.
-            permits: permits.min(MAX_EXACT + 1),
-            seen: self.engine().seen(),
-        };
-        let answer = self.call(operation, move |store, keys| store.peek(keys, call)).await;
-        Ok(match (self.unless_untouched(operation, answer).await?, self.rate) {
-            (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
-            (None, Some(rate)) => {
-                let wait = Wait { ms: 0, at_least: false };
-                Peek { available: rate.permits(), rate, wait }
-            }
-            (None, None) => {
-                unreachable!("only a handle that carries a rate has untouched limiters")
-            }
-        })
-    }
-
-    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which its
-    /// next acquire will create it. Such a limiter has all its permits.
-    async fn unless_untouched<T>(
-        &self,
-        operation: Operation,
-        answer: Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        match answer {
-            Err(error)
-                if error.kind() == ErrorKind::NotInitialized
-                    && self.rate.is_some()
-                    // A hash that lacks some of its fields would not be created.
-                    && !self.is_there(operation).await? =>
-            {
-                Ok(None)
-            }
-            answer => answer.map(Some),
-        }
-    }
-
-    async fn is_there(&self, operation: Operation) -> Result<bool, Error> {
-        self.call(operation, |store, keys| store.exists(keys)).await
-    }
-
-    /// Calls the store until it answers or the deadline passes. What may have been carried out is
-    /// not attempted again, unless carrying it out twice is as good as once.
+    /// Calls the store until it answers or the deadline passes. A call that may have been carried
+    /// out is attempted again only if carrying it out twice is as good as once.
     async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -448,23 +158,10 @@ impl RateLimiter {
     }
 }
 
-/// Whether a call that is answered locally must spend some of its task's budget: no server paces
-/// it, and it must not keep others from running.
-///
-/// Tokio's unit of it is for an operation of a microsecond or so. Local answers take a fraction of
-/// that, so that each eighth of a thread pays for eight: a task still gives way after some tens of
-/// microseconds, and is not put aside eight times as often as others are.
-fn is_budget_due() -> bool {
-    thread_local!(static ANSWERS: Cell<u32> = const { Cell::new(0) });
-    let answers = ANSWERS.get().wrapping_add(1);
-    ANSWERS.set(answers);
-    answers.is_multiple_of(8)
-}
-
-/// Longer deadlines are cut to this, so that a point in time can be computed from them.
+/// The longest deadline: otherwise the time at which a call is due could not be represented.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// A deadline that leaves time for anything at all.
+/// A deadline of more than zero, cut to [`LONGEST_DEADLINE`].
 pub(crate) fn checked_deadline(
     deadline: Duration,
     operation: Operation,
@@ -480,7 +177,7 @@ impl fmt::Debug for RateLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
             .field("name", &self.engine().name)
-            .field("client", &self.client().id())
+            .field("client", &self.limiters().client_id)
             .field("deadline", &self.deadline)
             .field("rate", &self.rate)
             .field("options", &self.engine().options())

@@ -1,4 +1,4 @@
-//! What a limiter may do in this client without asking the server, if its user opts in.
+//! What a client may decide about a limiter without asking the server, if its user opts in.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 /// The longest hold of a lease.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
-/// What a limiter may decide in this client without the server: by default nothing.
+/// What a client may decide about a limiter without asking the server: by default nothing.
 ///
-/// Options belong to the name within the client: see
-/// [`Client::limiter_with`](crate::Client::limiter_with). They are not stored on the server, and no
-/// other client, in Rust or in Java, needs to know of them.
+/// Options belong to a limiter's name within one client, and end with the last handle of that name:
+/// see [`Client::limiter_with`](crate::Client::limiter_with). They are not stored on the server,
+/// and no other client, in Rust or in Java, needs to know of them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,64 +57,70 @@ impl LimiterOptions {
         LimiterOptions::default()
     }
 
-    /// Leases permits: takes up to `permits` at a time ahead, which this client then grants without a
-    /// call ([`DecidedBy::Lease`](crate::DecidedBy::Lease)), for up to `hold` from when it requested
-    /// them.
+    /// Leases permits: takes up to `permits` ahead at a time, and grants them without a call
+    /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them.
     ///
-    /// Leases piggyback on regular calls, and the next one is fetched in the background once less than
-    /// half of `permits` is left, so that a busy caller never waits for the server. A call leases only
-    /// permits that its own requests leave over. Unused permits go back: after half of `hold` without
-    /// a use, at the end of `hold`, when a call of this client has to wait for permits (later calls
-    /// must not be served before it), when this client sees another rate, and with
-    /// [`Client::close`](crate::Client::close). If a process ends without it, its leases expire `hold`
-    /// and an interval after they were taken.
+    /// Leases piggyback on regular calls, and the next one is fetched in the background once less
+    /// than half of `permits` is left, so that a busy caller never waits for the server. A call
+    /// leases only permits that its own requests do not need. Unused permits go back
     ///
-    /// **No limit is exceeded.** The server logs the permits of a lease at the end of the hold, the
-    /// latest time of their use, so that no interval sees more than the rate. The one exception: if
-    /// another client lowers the rate, or resets or deletes the limiter, the permits leased at that
-    /// time can still be used, for one hold at most.
+    /// - after half of `hold` without a use, and at the end of `hold`;
+    /// - when a call of this client has to wait for permits, as later calls must not overtake it;
+    /// - when this client sees another rate, or itself sets the rate or a time to live, or deletes
+    ///   or renames the limiter;
+    /// - when the last handle of the limiter is dropped and a new one is made, and with
+    ///   [`Client::close`](crate::Client::close).
     ///
-    /// **It costs utilization.** Permits that were granted by a call with a lease come back after an
-    /// interval and `hold`, not after an interval. A limiter under constant load therefore grants at
-    /// worst interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the interval,
-    /// half with a hold as long as the interval. Permits that are leased here are not available
-    /// elsewhere.
+    /// If a process ends without closing its client, its leases expire `hold` and an interval after
+    /// they were taken.
+    ///
+    /// **No limit is exceeded.** The permits of a lease are logged with the date at which its hold
+    /// ends, the latest time of their use, so that no interval sees more than the rate. The one
+    /// exception: if another client lowers the rate, or resets or deletes the limiter, or if the
+    /// limiter's time to live ends, the permits leased at that time can still be used, for one hold
+    /// at most.
+    ///
+    /// **It costs utilization.** Permits granted by a call that also leases come back after an
+    /// interval and `hold`, not after an interval. Under constant load a limiter therefore grants,
+    /// at worst, interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the
+    /// interval, half with a hold as long as the interval. Permits leased by this client are not
+    /// available to others.
     ///
     /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they
     /// compute grow by as much.
     ///
-    /// Leasing starts with a client's second call of the limiter at the latest, once it knows the
-    /// rate. A limiter with a keep-alive shorter than its interval and `hold` together cannot be leased
-    /// from, as its log could be gone before the lease: calls then go to the server as without this
-    /// option.
+    /// Leasing starts once the client knows the rate: with its second call of the limiter at the
+    /// latest. Nothing is leased from a limiter whose keep-alive is shorter than its interval and
+    /// `hold` together, as its log could be removed before the lease ends: calls then go to the
+    /// server as without this option.
     ///
-    /// `permits` must be 1 to 2^32−1, `hold` whole milliseconds from 1 ms to a day;
+    /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks both.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
         self.lease = Some(Lease { permits, hold });
         self
     }
 
-    /// Caches denials until their retry-after elapses: meanwhile this client alone denies calls that
-    /// do not wait and request as many permits or more
+    /// Caches denials until their retry-after elapses: meanwhile, calls that do not wait and
+    /// request as many permits or more are denied without asking the server
     /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
     ///
-    /// A denial is cached for no more than `longest`: for that long it can go unnoticed that another
-    /// process has given permits back or raised the rate. What this client does itself (a refund, a
-    /// release, a new rate, a delete) clears the cache at once, as does
-    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never answered
-    /// from the cache, and a denial behind a waiting call is not cached.
+    /// A denial is cached for at most `longest`: for that long this client may not notice that
+    /// another process has given permits back or raised the rate. What this client does itself (a
+    /// refund, a release, a new rate, a delete) clears the cache at once, as does
+    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never
+    /// answered from the cache, and a denial behind a waiting call is not cached.
     ///
-    /// Nothing is granted from the cache, so that no limit is exceeded.
+    /// The cache never grants anything, so no limit is exceeded.
     ///
-    /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with) checks
-    /// it.
+    /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with)
+    /// checks it.
     pub fn denial_memory(mut self, longest: Duration) -> Self {
         self.denial_memory = Some(longest);
         self
     }
 
-    /// An error text if anything is out of its range.
+    /// Why an option is out of range, if one is.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.denial_memory.is_some_and(|longest| longest.is_zero()) {
             return Err("a denial memory of zero: must be more than zero".to_owned());
@@ -139,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn out_of_range_is_refused() {
+    fn options_out_of_range_are_refused() {
         assert!(LimiterOptions::new().check().is_ok());
         assert!(LimiterOptions::new().denial_memory(Duration::ZERO).check().is_err());
         assert!(LimiterOptions::new().denial_memory(Duration::from_nanos(1)).check().is_ok());

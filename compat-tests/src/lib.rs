@@ -16,13 +16,17 @@
 //! - [`store`] runs one scenario on a server and on the store in this process,
 //!   [`runtimes`] makes the runtimes that it is called from, and [`watchdog`]
 //!   fails it if it hangs;
+//! - [`empty`] calls an empty script, which benchmarks have as the lower bound,
+//!   and [`busy`] keeps cores from halting meanwhile;
 //! - [`oracle`] replays real Redisson releases in virtual time, against each
 //!   other and against this crate, in random programs.
 //!
 //! A support function that fails panics with the reason: a test has no use
 //! for an error value.
 
+pub mod busy;
 pub mod dump;
+pub mod empty;
 pub mod entry;
 pub mod keys;
 pub mod ledger;

@@ -106,6 +106,12 @@ impl Options {
         self
     }
 
+    /// This many worker threads (Rust only).
+    pub fn tokio_threads(mut self, threads: usize) -> Self {
+        self.arguments.extend(["--tokio-threads".into(), threads.to_string()]);
+        self
+    }
+
     /// Its client polls for an answer for up to this long (Rust only).
     pub fn busy_poll(mut self, longest: Duration) -> Self {
         self.environment.push((BUSY_POLL, longest.as_micros().to_string()));

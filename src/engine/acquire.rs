@@ -51,6 +51,9 @@ impl<'a> Acquire<'a> {
 
     /// Joins the queue; the first one polls its own call.
     fn arrive(&mut self, waker: &Waker) -> Option<Verdict> {
+        if self.engine.is_closed() {
+            return Some(Verdict::Failed(closed()));
+        }
         loop {
             let (lane, runtime) = match self.engine.lane() {
                 Ok(found) => found,
@@ -135,6 +138,7 @@ impl<'a> Acquire<'a> {
                 _ => None,
             };
             let needs_driver = call.is_some() && driver::is_needed(&mut state, engine);
+            lane.release_if_ended(&mut state);
             (told, waker, refused, state.driver_sleeps, needs_driver)
         };
         refused.into_iter().for_each(Waker::wake);

@@ -65,10 +65,18 @@ impl Plan {
 }
 
 /// Carries a call out, and settles its requests.
-pub(super) async fn run(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) {
+pub(super) fn run(
+    engine: Arc<Engine>,
+    lane: Arc<Lane>,
+    plan: Plan,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made before the first poll: a runtime that is ending may drop the call before that, and then
+    // it must be abandoned, as otherwise its callers would wait for ever.
     let mut flight = Flight::new(engine, lane, plan);
-    let answer = retry(&mut flight).await;
-    flight.end(answer);
+    async move {
+        let answer = retry(&mut flight).await;
+        flight.end(answer);
+    }
 }
 
 /// An answer, and what its caller knows of it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::answer::{CallResult, Decided, Entry};
 use super::call::{Answered, Flight};
 use super::driver;
+use super::lane::OutOfBand;
 use super::opt_ins::lease::Leftover;
 use crate::error::{Error, ErrorKind, Execution};
 
@@ -44,6 +45,10 @@ impl Flight {
             if engine.is_closed() {
                 // Requests that wait are pending again; nobody would ever make their call.
                 afterwards.wake.extend(engine.fail_pending(lane, &mut state));
+            } else if state.has_ended && !state.has_driver {
+                // The same: the lane starts no driver any more.
+                afterwards.wake.extend(lane.close_intake(&mut state, engine));
+                afterwards.wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
             }
             let needs_driver = driver::is_needed(&mut state, engine);
             lane.release_if_ended(&mut state);

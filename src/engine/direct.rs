@@ -123,9 +123,10 @@ pub(super) fn hand_to_driver(engine: &Arc<Engine>, lane: &Arc<Lane>) {
 
 fn start_driver_with(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<Direct>) {
     let call = call.map(|Direct { ticket, call, waker }| {
-        // From now on its caller is woken as any other.
-        let replaced = waker.and_then(|waker| lane.lock().queue.set_waker(ticket, waker));
-        drop(replaced);
+        // From now on its caller is woken as any other. If it has been polled meanwhile, it has left
+        // its waker itself: this one may be an older one that wakes nobody.
+        let unwanted = waker.and_then(|waker| lane.lock().queue.set_first_waker(ticket, waker));
+        drop(unwanted);
         call
     });
     driver::start(engine, lane, call);

@@ -205,8 +205,10 @@ impl Engine {
 
     /// The runtime of a lane has ended: its callers elsewhere begin anew.
     pub(super) fn end_lane(&self, runtime: RuntimeId) {
-        let Some(lane) = self.lanes.find(runtime) else { return };
         let wake = {
+            // Otherwise a lane that is being opened would be missed, and kept for ever.
+            let _opening = lock(&self.opening);
+            let Some(lane) = self.lanes.find(runtime) else { return };
             let mut state = lane.lock();
             state.has_ended = true;
             // Its runtime may still call while it is ending: those calls go elsewhere.

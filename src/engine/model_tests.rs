@@ -1,4 +1,4 @@
-//! The engine under a model checker: callers that come, wait and give up in many orders.
+//! The engine under a model checker: callers that arrive, wait and give up in many orders.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --lib model_tests`
 
@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::Acquire;
@@ -25,33 +25,33 @@ use crate::store::*;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
-/// How many orders a test looks at.
-const ORDERS: usize = 2000;
+/// How many schedules each test explores.
+const SCHEDULES: usize = 2000;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store that answers late, fails now and then, and keeps the books.
+/// A store that answers late, loses some answers, and keeps a ledger.
 #[derive(Clone)]
-struct Books(Arc<Mutex<Inner>>);
+struct ModelStore(Arc<Mutex<ModelLedger>>);
 
-struct Inner {
+struct ModelLedger {
     rate: u64,
     interval: u64,
     left: u64,
-    /// When it expires, id, permits.
+    /// Each entry's expiry, id and permits.
     log: VecDeque<(u64, EntryId, u64)>,
     in_flight: usize,
     granted: u64,
     granted_to: HashMap<EntryId, u64>,
     refunded: HashMap<EntryId, u64>,
-    /// Every so many-th attempt is carried out and its answer lost; 0: none.
-    lose: usize,
+    /// The answer of every attempt whose number is a multiple of this is lost; 0: none.
+    lose_every: usize,
     attempts: usize,
     refunds: usize,
     ticks: u64,
 }
 
-impl Inner {
+impl ModelLedger {
     fn refunded(&self) -> u64 {
         self.refunded.values().sum()
     }
@@ -70,13 +70,13 @@ impl Inner {
         }
         if call.earlier != Earlier::None {
             match found {
-                // A grant that is confirmed moves to the present.
+                // A confirmed grant is dated now.
                 Some(_) => {
                     let index = self.log.iter().position(|entry| entry.1 == call.id).unwrap();
                     let (_, id, permits) = self.log.remove(index).unwrap();
                     self.log.push_back((self.ticks + self.interval, id, permits));
                 }
-                // It has expired, and nobody has used it: this attempt is a new one.
+                // It has expired, and nobody has used it: this attempt counts as the first.
                 None => self.granted -= self.granted_to.remove(&call.id).unwrap_or(0),
             }
         }
@@ -101,7 +101,7 @@ impl Inner {
             }
         }
         match found {
-            Some(found) => assert_eq!(granted, found, "an attempt made again is answered alike"),
+            Some(found) => assert_eq!(granted, found, "a repeated attempt gets the same answer"),
             None if granted > 0 => {
                 self.left -= granted;
                 self.granted += granted;
@@ -114,7 +114,7 @@ impl Inner {
         AcquireReply { now: 0, rate, entry_date: 0, left: self.left as i64, outcomes }
     }
 
-    /// The answer, and whether it gets lost.
+    /// The answer, and whether it is lost.
     fn refund(&mut self, call: &RefundCall) -> (RefundReply, bool) {
         assert!(call.returned <= call.granted, "more given back than was granted");
         let granted = self.granted_to.get(&call.id).copied().unwrap_or(0);
@@ -127,14 +127,14 @@ impl Inner {
             entry.2 -= credited;
             self.left += credited;
         }
-        let lost = self.lose > 0 && self.refunds.is_multiple_of(self.lose);
+        let lost = self.lose_every > 0 && self.refunds.is_multiple_of(self.lose_every);
         (RefundReply { credited, left: left - credited }, lost)
     }
 }
 
-impl Books {
-    fn new(rate: u64, lose: usize) -> Self {
-        Books(Arc::new(Mutex::new(Inner {
+impl ModelStore {
+    fn new(rate: u64, lose_every: usize) -> Self {
+        ModelStore(Arc::new(Mutex::new(ModelLedger {
             rate,
             interval: 8,
             left: rate,
@@ -143,7 +143,7 @@ impl Books {
             granted: 0,
             granted_to: HashMap::new(),
             refunded: HashMap::new(),
-            lose,
+            lose_every,
             attempts: 0,
             refunds: 0,
             ticks: 0,
@@ -151,28 +151,28 @@ impl Books {
     }
 }
 
-fn none<T>() -> Reply<T> {
-    unreachable!("the engine does not ask for this")
+fn not_called<T>() -> Reply<T> {
+    unreachable!("the engine does not call this")
 }
 
-impl Store for Books {
+impl Store for ModelStore {
     fn acquire(&self, _: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let books = self.0.clone();
+        let ledger = self.0.clone();
         Box::pin(async move {
             {
-                let mut books = books.lock().unwrap();
-                books.in_flight += 1;
-                assert_eq!(books.in_flight, 1, "two calls in flight");
+                let mut ledger = ledger.lock().unwrap();
+                ledger.in_flight += 1;
+                assert_eq!(ledger.in_flight, 1, "two calls in flight");
             }
             rt::yield_now().await;
             let (reply, lost) = {
-                let mut books = books.lock().unwrap();
-                books.attempts += 1;
-                let lost = books.lose > 0 && books.attempts % books.lose == 0;
-                (books.decide(&call), lost)
+                let mut ledger = ledger.lock().unwrap();
+                ledger.attempts += 1;
+                let lost = ledger.lose_every > 0 && ledger.attempts % ledger.lose_every == 0;
+                (ledger.decide(&call), lost)
             };
             rt::yield_now().await;
-            books.lock().unwrap().in_flight -= 1;
+            ledger.lock().unwrap().in_flight -= 1;
             if lost {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
@@ -181,10 +181,10 @@ impl Store for Books {
     }
 
     fn refund(&self, _: &Keys, call: RefundCall) -> Reply<RefundReply> {
-        let books = self.0.clone();
+        let ledger = self.0.clone();
         Box::pin(async move {
             rt::yield_now().await;
-            let (reply, lost) = books.lock().unwrap().refund(&call);
+            let (reply, lost) = ledger.lock().unwrap().refund(&call);
             rt::yield_now().await;
             if lost {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
@@ -194,73 +194,77 @@ impl Store for Books {
     }
 
     fn release(&self, _: &Keys, _: ReleaseCall) -> Reply<ReleaseReply> {
-        none()
+        not_called()
     }
     fn peek(&self, _: &Keys, _: PeekCall) -> Reply<PeekReply> {
-        none()
+        not_called()
     }
     fn try_set_rate(&self, _: &Keys, _: Rate) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn set_rate(&self, _: &Keys, _: SetRate) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn config(&self, _: &Keys) -> Reply<Option<Rate>> {
-        none()
+        not_called()
     }
     fn expire(&self, _: &Keys, _: Lifetime, _: Option<ExpireCondition>) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn clear_expire(&self, _: &Keys) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn time_to_live(&self, _: &Keys) -> Reply<TimeToLive> {
-        none()
+        not_called()
     }
     fn exists(&self, _: &Keys) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn delete(&self, _: &Keys) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn rename(&self, _: &Keys, _: &Keys) -> Reply<()> {
-        none()
+        not_called()
     }
     fn touch(&self, _: &Keys) -> Reply<bool> {
-        none()
+        not_called()
     }
     fn size_in_memory(&self, _: &Keys) -> Reply<u64> {
-        none()
+        not_called()
     }
     fn server_time(&self) -> Reply<i64> {
-        none()
+        not_called()
     }
     fn within(&self, _: Duration) -> Box<dyn Store> {
         Box::new(self.clone())
     }
 }
 
-/// What a caller does.
+/// How a caller behaves.
 #[derive(Clone, Copy)]
 enum Habit {
     Now(u64),
+    /// The same so many times: a call of one caller ends while that of another one begins.
+    Again(u64, usize),
     Wait(u64),
-    /// Waits without end, but gives up after so many polls.
+    /// Waits without end, but gives up after this many polls.
     GivesUp(u64, usize),
-    /// Takes permits out of the lease, where there are any, so many times; else as `Now`.
+    /// This many times, takes permits from the lease if it has enough, and otherwise as `Now`.
     Leased(u64, usize),
-    /// The same once, and gives them back, which must free all of them.
+    /// The same once, and then gives them back, all of which must be credited.
     GivesBack(u64),
-    /// Comes, is polled once, and is not looked at again for long.
+    /// Is polled once, and not again for a long time.
     Sluggish(u64),
+    /// Is polled once with a waker that wakes nobody, and then awaited.
+    Moves(u64),
 }
 
-/// Runs callers of one limiter and answers what they kept.
-async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
+/// Runs one caller, and returns how many permits it has kept.
+async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, times) = match habit {
-        Habit::Leased(permits, times) => (permits, times),
+        Habit::Leased(permits, times) | Habit::Again(permits, times) => (permits, times),
         Habit::GivesBack(permits) => (permits, 1),
-        _ => return ask(engine, habit).await,
+        _ => return acquire_once(engine, habit).await,
     };
     let mut kept = 0;
     for _ in 0..times {
@@ -273,20 +277,22 @@ async fn call(engine: Arc<Engine>, habit: Habit) -> u64 {
                 };
                 permits - back.unwrap()
             }
-            _ => ask(engine.clone(), habit).await,
+            _ => acquire_once(engine.clone(), habit).await,
         };
     }
     kept
 }
 
-async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
+async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
     let (permits, max_wait) = match habit {
-        Habit::Now(permits) | Habit::Leased(permits, _) | Habit::GivesBack(permits) => {
-            (permits, MaxWait::None)
-        }
-        Habit::Wait(permits) | Habit::GivesUp(permits, _) | Habit::Sluggish(permits) => {
-            (permits, MaxWait::Unbounded)
-        }
+        Habit::Now(permits)
+        | Habit::Again(permits, _)
+        | Habit::Leased(permits, _)
+        | Habit::GivesBack(permits) => (permits, MaxWait::None),
+        Habit::Wait(permits)
+        | Habit::GivesUp(permits, _)
+        | Habit::Sluggish(permits)
+        | Habit::Moves(permits) => (permits, MaxWait::Unbounded),
     };
     let request = Request { permits, max_wait, deadline: 1_000_000_000, create: None };
     let mut acquire = Acquire::new(&engine, request, None);
@@ -319,6 +325,13 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
                 }
             }
         }
+        Habit::Moves(_) => {
+            let early = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+            match early {
+                Poll::Ready(verdict) => verdict,
+                Poll::Pending => acquire.await,
+            }
+        }
         _ => acquire.await,
     };
     match verdict {
@@ -327,7 +340,7 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
                 let entry = &answer.decided().unwrap().entry;
                 let first = engine.refund(entry, 1, SECOND).await.unwrap();
                 let rest = engine.refund(entry, permits - 1, SECOND).await.unwrap();
-                assert_eq!((first, rest), (1, permits - 1), "all of it comes back");
+                assert_eq!((first, rest), (1, permits - 1), "all permits come back");
                 return 0;
             }
             permits
@@ -341,23 +354,23 @@ async fn ask(engine: Arc<Engine>, habit: Habit) -> u64 {
     }
 }
 
-fn check(rate: u64, lose: usize, habits: &'static [Habit]) {
-    check_with(rate, lose, LimiterOptions::new(), habits);
+fn check(rate: u64, lose_every: usize, habits: &'static [Habit]) {
+    check_with(rate, lose_every, LimiterOptions::new(), habits);
 }
 
-fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static [Habit]) {
+fn check_with(rate: u64, lose_every: usize, options: LimiterOptions, habits: &'static [Habit]) {
     shuttle::check_random(
         move || {
-            let books = Books::new(rate, lose);
+            let store = ModelStore::new(rate, lose_every);
             let clock = Clock::manual(0).0;
-            let store = Arc::new(books.clone());
-            let core = Arc::new(Core::new(store, clock, SECOND, BusyPoll::default()));
+            let core =
+                Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND, BusyPoll::default()));
             let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
             engine.set_options(&options).unwrap();
             engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
             let callers: Vec<_> = habits
                 .iter()
-                .map(|habit| shuttle::future::spawn(call(engine.clone(), *habit)))
+                .map(|habit| shuttle::future::spawn(run_caller(engine.clone(), *habit)))
                 .collect();
             let closed = engine.clone();
             let kept: u64 = shuttle::future::block_on(async move {
@@ -371,16 +384,22 @@ fn check_with(rate: u64, lose: usize, options: LimiterOptions, habits: &'static 
                 kept
             });
             assert!(engine.is_idle());
-            let books = books.0.lock().unwrap();
-            assert_eq!(books.granted, kept + books.refunded(), "granted = kept + given back");
+            let ledger = store.0.lock().unwrap();
+            assert_eq!(ledger.granted, kept + ledger.refunded(), "granted = kept + given back");
         },
-        ORDERS,
+        SCHEDULES,
     );
 }
 
 #[test]
 fn callers_that_do_not_wait() {
     check(3, 0, &[Habit::Now(1), Habit::Now(1), Habit::Now(2), Habit::Now(4)]);
+}
+
+#[test]
+fn callers_that_come_again() {
+    check(3, 0, &[Habit::Again(1, 4), Habit::Again(1, 4)]);
+    check(3, 3, &[Habit::Again(1, 4), Habit::Again(1, 4), Habit::GivesUp(1, 2)]);
 }
 
 #[test]
@@ -398,8 +417,13 @@ fn callers_that_give_up() {
 }
 
 #[test]
-fn a_caller_that_is_not_polled_holds_nobody_up() {
+fn a_caller_that_is_not_polled_delays_nobody() {
     check(2, 0, &[Habit::Sluggish(1), Habit::Wait(2), Habit::Now(1), Habit::GivesUp(1, 1)]);
+}
+
+#[test]
+fn a_caller_is_woken_by_its_last_waker() {
+    check(3, 0, &[Habit::Moves(1), Habit::Now(1), Habit::Moves(1)]);
 }
 
 #[test]
@@ -408,7 +432,7 @@ fn lost_answers_count_once() {
 }
 
 #[test]
-fn refunds_that_share_calls_free_what_each_asked_for() {
+fn refunds_that_share_calls_credit_what_each_requested() {
     let habits =
         &[Habit::GivesBack(2), Habit::GivesBack(3), Habit::GivesUp(1, 3), Habit::GivesBack(1)];
     check(9, 0, habits);
@@ -428,13 +452,13 @@ fn callers_that_lease() {
 }
 
 #[test]
-fn callers_that_wait_beside_leases() {
+fn callers_that_wait_while_others_lease() {
     let habits = &[Habit::Leased(1, 3), Habit::Wait(3), Habit::GivesBack(1), Habit::GivesUp(2, 3)];
     check_with(3, 0, lease(), habits);
 }
 
 #[test]
-fn the_pool_gives_each_permit_once() {
+fn the_pool_grants_each_permit_once() {
     shuttle::check_random(
         || {
             let pool = Arc::new(Pool::new(1));
@@ -445,11 +469,14 @@ fn the_pool_gives_each_permit_once() {
                     shuttle::thread::spawn(move || {
                         let mut taken = 0;
                         for _ in 0..3 {
-                            let Some(one) = pool.take(1, || 9 + taker) else { continue };
-                            // The second taker is past the end of the first lease.
-                            assert!(taker == 0 || one.lease != first, "taken after its end");
+                            let Some(permit) = pool.take(1, || 9 + taker) else { continue };
+                            // For the second taker the first lease has ended.
+                            assert!(
+                                taker == 0 || permit.lease != first,
+                                "taken after the end of the lease"
+                            );
                             taken += 1;
-                            if taken == 2 && pool.put_back(one.lease, 1) {
+                            if taken == 2 && pool.put_back(permit.lease, 1) {
                                 taken -= 1;
                             }
                         }
@@ -463,6 +490,6 @@ fn the_pool_gives_each_permit_once() {
             left += pool.retire();
             assert_eq!(taken + left, 5);
         },
-        ORDERS * 5,
+        SCHEDULES * 5,
     );
 }

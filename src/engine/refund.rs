@@ -4,6 +4,7 @@
 //! next call: a call says how much of the entry has been given back in all, so that repeating it
 //! changes nothing, and its answer, how much that freed, is divided among those who requested it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,10 +36,18 @@ struct RefundState {
     unsure: u64,
     /// The permits left in the entry as far as is known; `None` for all of them.
     left: Option<u64>,
+    /// The calls of each runtime. Another one may be parked for ever: its calls are neither joined
+    /// nor waited for.
+    by_runtime: HashMap<RuntimeId, Calls>,
+}
+
+/// The calls of one runtime.
+#[derive(Debug, Default)]
+struct Calls {
     /// The call that the next refund joins: it has not been sent.
     open: Option<Open>,
-    /// The last call that was made ready, and the runtime that it belongs to.
-    last: Option<(RuntimeId, WeakShared<Sending>)>,
+    /// The last call that was made ready.
+    last: Option<WeakShared<Sending>>,
 }
 
 #[derive(Debug)]
@@ -75,7 +84,8 @@ impl Engine {
         let (engine, entry) = (self.clone(), entry.clone());
         let refund = async move {
             let deadline = instant_after(deadline);
-            let ticket = engine.join_refund(&entry, permits, deadline, false);
+            let runtime = rt::current_id().unwrap_or(RuntimeId::MAX);
+            let ticket = engine.join_refund(runtime, &entry, permits, deadline, false);
             let late = rt::sleep_until(deadline);
             futures::pin_mut!(late);
             match select(ticket.call, late).await {
@@ -114,7 +124,7 @@ impl Engine {
     ) -> Option<RefundInFlight> {
         let runtime = self.core.runtime().ok()?;
         let deadline = instant_after(BACKGROUND_DEADLINE);
-        let ticket = self.join_refund(entry, permits, deadline, true);
+        let ticket = self.join_refund(runtime.id, entry, permits, deadline, true);
         if !ticket.has_task {
             let (call, busy) = (ticket.call.clone(), Tasks::begin_in(&self.core, runtime.id));
             runtime.spawn(async move {
@@ -129,19 +139,17 @@ impl Engine {
     /// Adds a refund to the next call.
     fn join_refund(
         self: &Arc<Self>,
+        runtime: RuntimeId,
         entry: &Arc<Entry>,
         permits: u64,
         deadline: Instant,
         in_background: bool,
     ) -> RefundTicket {
-        let runtime = rt::current_id().unwrap_or(RuntimeId::MAX);
         let mut guard = lock(&entry.refunds.0);
-        let state = &mut *guard;
-        // Another runtime may be parked for ever: its calls are neither joined nor waited for.
-        let last = state.last.as_ref().filter(|(id, _)| *id == runtime);
-        let last = last.and_then(|(_, call)| call.upgrade());
-        let joined = last.clone().filter(|_| state.open.is_some());
-        let open = state.open.get_or_insert(Open { requested: 0, deadline, in_background: false });
+        let calls = guard.by_runtime.entry(runtime).or_default();
+        let last = calls.last.as_ref().and_then(WeakShared::upgrade);
+        let joined = last.clone().filter(|_| calls.open.is_some());
+        let open = calls.open.get_or_insert(Open { requested: 0, deadline, in_background: false });
         let before = open.requested;
         open.requested += permits;
         open.deadline = open.deadline.max(deadline);
@@ -154,10 +162,10 @@ impl Engine {
                 if let Some(previous) = last {
                     let _ = previous.await;
                 }
-                engine.send_refund(&entry).await
+                engine.send_refund(runtime, &entry).await
             };
             let call = sending.boxed().shared();
-            state.last = call.downgrade().map(|call| (runtime, call));
+            calls.last = call.downgrade();
             call
         });
         let has_task = open.in_background;
@@ -166,10 +174,11 @@ impl Engine {
     }
 
     /// Makes the open call; answers how many permits it freed.
-    async fn send_refund(&self, entry: &Entry) -> Result<u64, Error> {
+    async fn send_refund(&self, runtime: RuntimeId, entry: &Entry) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds.0);
-            let Some(open) = state.open.take() else { return Ok(0) };
+            let calls = state.by_runtime.get_mut(&runtime);
+            let Some(open) = calls.and_then(|calls| calls.open.take()) else { return Ok(0) };
             let unsure = state.unsure;
             // If it is dropped from here on, its outcome is unknown.
             state.returned += open.requested;

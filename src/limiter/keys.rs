@@ -9,22 +9,24 @@ use crate::store::{ExpireCondition, Lifetime, Store, TimeToLive};
 use crate::wire::keys::Keys;
 
 impl RateLimiter {
-    /// Makes the limiter, with all its keys, expire after `time_to_live` (whole milliseconds; zero
-    /// removes it at once). True if the time to live of any key changed. Redisson's `expire`, and
-    /// with a condition `expireIfNotSet` (NX), `expireIfSet` (XX), `expireIfGreater` (GT) and
-    /// `expireIfLess` (LT).
+    /// Makes the limiter, with all its keys, expire after `time_to_live`, in whole milliseconds;
+    /// zero removes it at once. Returns whether the time to live of any key changed. Redisson's
+    /// `expire`, and with a condition `expireIfNotSet` (NX), `expireIfSet` (XX), `expireIfGreater`
+    /// (GT) and `expireIfLess` (LT).
     ///
-    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) other clients' keys are out of
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) the keys of other clients are out of
     /// reach; each client applies the hash's time to live to its own keys at its next call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the time is not in whole milliseconds, or is over 2^53
-    /// of them; and those of the server.
+    /// [`ErrorKind::InvalidArgument`] if the time is not a number of whole milliseconds from 0 to
+    /// 2^53; otherwise those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     pub async fn expire(
         &self,
         time_to_live: Duration,
@@ -42,16 +44,19 @@ impl RateLimiter {
         self.set_lifetime(Lifetime::In(ms as u64), condition).await
     }
 
-    /// Like [`expire`](Self::expire), at a time of the server's clock (rounded down to the millisecond;
-    /// a time in the past removes the limiter at once). Redisson's `expire(Instant)`.
+    /// Like [`expire`](Self::expire), at a point in time by the server's clock, rounded down to the
+    /// millisecond; a time in the past removes the limiter at once. Redisson's `expire(Instant)`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a time out of range; and those of the server.
+    /// [`ErrorKind::InvalidArgument`] if the time is more than 2^53 ms after 1970; otherwise those
+    /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     pub async fn expire_at(
         &self,
         time: SystemTime,
@@ -82,15 +87,17 @@ impl RateLimiter {
         Ok(expires)
     }
 
-    /// Removes the time to live from all keys; true if any had one. Redisson's `clearExpire`.
+    /// Removes the time to live from all keys, and returns whether any had one. Redisson's
+    /// `clearExpire`.
     ///
-    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) other clients' keys are out of
-    /// reach. A time to live of ten years takes its place there, which every client applies to its own
-    /// keys, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports as endless.
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) the keys of other clients are out of
+    /// reach. There the limiter gets a time to live of ten years instead, which every client
+    /// applies to its own keys, and which [`remaining_time_to_live`](Self::remaining_time_to_live)
+    /// reports as endless.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -103,7 +110,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
         let call = |store: &dyn Store, keys: &Keys| store.time_to_live(keys);
         Ok(match self.call(Operation::RemainingTimeToLive, call).await? {
@@ -117,16 +124,16 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn exists(&self) -> Result<bool, Error> {
         self.call(Operation::Exists, |store, keys| store.exists(keys)).await
     }
 
-    /// Removes the limiter with all its keys; true if there was any. Redisson's `delete`.
+    /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -144,39 +151,43 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty name, and for a limiter of the mode
-    /// [`Mode::PerClient`](crate::Mode::PerClient), as other clients' keys are out of reach;
-    /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter.
+    /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter is of the mode
+    /// [`Mode::PerClient`](crate::Mode::PerClient), as the keys of other clients are out of reach;
+    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those [of the
+    /// server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
-        let to = self.client().keys(name, Operation::Rename)?;
-        let target = self.client().limiter(name)?;
-        // Both names hold another limiter afterwards.
-        let resets = [self.engine().begin_reset(), target.engine().begin_reset()];
+        let to = self.limiters().keys(name, Operation::Rename)?;
+        let target = self.limiters().handle(name)?;
+        // Afterwards another limiter, or none, has each of the two names.
+        let resets = [self.engine().begin_reset(), target.engine.begin_reset()];
         self.call(Operation::Rename, move |store, keys| store.rename(keys, &to)).await?;
         resets.into_iter().for_each(|reset| reset.end(true));
         Ok(())
     }
 
-    /// Marks all keys as used now, which counts if the server evicts by use; true if there was
-    /// any. Redisson's `touch`.
+    /// Marks all keys as used now, which matters if the server evicts by use, and returns whether
+    /// any existed. Redisson's `touch`.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn touch(&self) -> Result<bool, Error> {
         self.call(Operation::Touch, |store, keys| store.touch(keys)).await
     }
 
-    /// The bytes that all keys take on the server, as it estimates them. Redisson's
-    /// `sizeInMemory`.
+    /// The memory that all keys take on the server, in bytes, as the server estimates it.
+    /// Redisson's `sizeInMemory`.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
         self.call(Operation::SizeInMemory, |store, keys| store.size_in_memory(keys)).await
     }

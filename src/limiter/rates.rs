@@ -1,4 +1,4 @@
-//! The limiter's rate: set, changed, rolled out, read.
+//! The limiter's rate: setting, changing, rolling out and reading it.
 
 use std::sync::Arc;
 
@@ -16,57 +16,68 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if there is a hash that has a mode but no rate or interval;
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType); and those of the server.
+    /// [`ErrorKind::CorruptState`] if the limiter's hash has a mode but no rate or interval;
+    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those [of the
+    /// server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
+    /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
     pub async fn try_set_rate(&self, rate: Rate) -> Result<bool, Error> {
         self.create_rate(Operation::TrySetRate, rate).await
     }
 
     async fn create_rate(&self, operation: Operation, rate: Rate) -> Result<bool, Error> {
-        // It is called often and seldom sets anything, so that leases do not end before it.
+        // Leases do not end before it is sent: it is called often, and seldom sets anything.
         let reset = ResetOnDrop(self.engine());
         let set = self.call(operation, move |store, keys| store.try_set_rate(keys, rate)).await?;
         std::mem::forget(reset);
         if set {
-            // Value and log are left as they were: the next call fits them to the rate.
+            // An old value and log may still exist: the next call adjusts them to the rate.
             self.engine().begin_reset().end_created(rate);
         }
         Ok(set)
     }
 
-    /// Sets the rate, whatever it was, and forgets what has been granted in the new rate's mode. Redisson's `setRate(mode, rate, interval, keepAlive)`.
+    /// Sets the rate, whatever it was, and resets the usage in the new rate's mode: all its permits
+    /// are available again. Redisson's `setRate(mode, rate, interval, keepAlive)`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType), and those of the server.
+    /// [`ErrorKind::WrongType`] if one of the limiter's keys holds a value of another type;
+    /// otherwise those [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
         self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
     }
 
-    /// Sets the rate as [`set_rate`](Self::set_rate) does, and either keeps the usage so far (then
-    /// the rest of the new rate is available) or resets it. A change of mode resets it in either
-    /// case. Redisson's `setRate(RateLimiterArgs)`.
+    /// Sets the rate as [`set_rate`](Self::set_rate) does, and either keeps the usage of the last
+    /// interval, so that only the rest of the new rate is available, or resets it. A change of mode
+    /// resets it in either case. Redisson's `setRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
-    /// As [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry).
+    /// As [`set_rate`](Self::set_rate); and [`ErrorKind::ForeignEntry`] if the usage is to be kept
+    /// and the log has entries of a Redisson older than 3.17.0.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::ForeignEntry`]: crate::ErrorKind::ForeignEntry
     pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
         self.store_rate(Operation::SetRate, rate, false, usage.into()).await.map(drop)
     }
 
-    /// Changes the rate of an existing limiter; returns false, and does nothing, if there is none.
+    /// Changes the rate of an existing limiter. If there is none, does nothing and returns false.
     /// Redisson's `updateRate(RateLimiterArgs)`.
     ///
     /// # Errors
@@ -80,12 +91,12 @@ impl RateLimiter {
         self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
     }
 
-    /// Makes this the limiter's rate: sets it if there is no limiter or its rate is another one, and
-    /// keeps the usage. Returns what it found.
+    /// Makes this the limiter's rate: sets it if there is no limiter or its rate is another one,
+    /// and keeps the usage. Returns what it found.
     ///
     /// Every instance of a service can call it when it starts; if the rate is right already, it
-    /// only reads. To roll out a new rate, deploy the new value: the first instance to start with it
-    /// changes the rate, and all others, those in Java included, follow at their next call. An
+    /// only reads. To roll out a new rate, deploy the new value: the first instance to start with
+    /// it changes the rate, and all others, those in Java included, follow at their next call. An
     /// instance that restarts with the old value during the roll-out changes it back: the last one
     /// to start decides.
     ///
@@ -107,25 +118,27 @@ impl RateLimiter {
     /// # }
     /// ```
     ///
-    /// A change of mode resets the usage, as with [`update_rate`](Self::update_rate). Instances that
-    /// call it at the same moment may each report the same change, and one whose answer was lost on
-    /// the way may report [`Ensured::Unchanged`] of a limiter that it has created itself.
+    /// A change of mode resets the usage, as with [`update_rate`](Self::update_rate). Instances
+    /// that call it at the same moment may each report the same change, and one whose answer was
+    /// lost on the way may report [`Ensured::Unchanged`] of a limiter that it has created itself.
     ///
     /// # Errors
     ///
-    /// As [`set_rate_with`](Self::set_rate_with), and [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState) if the limiter's
-    /// hash cannot be read. Repeating a call changes nothing, so that it is attempted until the
-    /// deadline, and may be called again after any error.
+    /// As [`set_rate_with`](Self::set_rate_with), and [`ErrorKind::CorruptState`] if the limiter's
+    /// hash cannot be read. As repeating it changes nothing, it is attempted until the deadline,
+    /// and can be called again after any error.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
+    ///
+    /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
     pub async fn ensure_rate(&self, rate: Rate) -> Result<Ensured, Error> {
         const OPERATION: Operation = Operation::EnsureRate;
         let deadline = Instant::now() + self.deadline;
         let mut handle = self.clone();
-        // Read first: at most starts there is nothing to write. What others do between a reading
-        // and its writing is found by the next round.
+        // Read first: most of the time there is nothing to write. If another client changes the
+        // limiter between our read and our write, the write does nothing, and the loop reads again.
         loop {
             match handle.read_rate(OPERATION).await? {
                 Some(found) if found == rate => return Ok(Ensured::Unchanged),
@@ -163,11 +176,16 @@ impl RateLimiter {
         Ok(set)
     }
 
-    /// The rate; `None` if there is no limiter. Redisson's `getConfig`.
+    /// The rate, with the mode and the keep-alive; `None` if there is no limiter. Redisson's
+    /// `getConfig`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CorruptState`](crate::ErrorKind::CorruptState), [`ErrorKind::WrongType`](crate::ErrorKind::WrongType), and those of the server.
+    /// [`ErrorKind::CorruptState`] if the limiter's hash cannot be read; [`ErrorKind::WrongType`]
+    /// if the key is not a hash; otherwise those [of the server](RateLimiter#errors-of-the-server).
+    ///
+    /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
+    /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
     pub async fn config(&self) -> Result<Option<Rate>, Error> {
         self.read_rate(Operation::Config).await
     }
@@ -177,7 +195,7 @@ impl RateLimiter {
     }
 }
 
-/// What becomes of the usage so far when a rate is set: Redisson's `keepState`.
+/// What happens to the usage of the last interval when a rate is set: Redisson's `keepState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Usage {
     /// The permits granted in the last interval count against the new rate.
@@ -209,7 +227,8 @@ pub enum Ensured {
     },
 }
 
-/// Treats a call that may have been carried out as one that was.
+/// Unless it is forgotten, treats a call as one that replaced the limiter: if its future is
+/// dropped, the call may still be carried out.
 struct ResetOnDrop<'a>(&'a Arc<Engine>);
 
 impl Drop for ResetOnDrop<'_> {

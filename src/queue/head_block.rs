@@ -76,7 +76,8 @@ impl<W, A> Queue<W, A> {
                         self.ask_now = true;
                         false
                     }
-                    Feasibility::Unknown => waiter.request.max_wait == MaxWait::None,
+                    // Kept any longer it would have the queue look again and again.
+                    Feasibility::Unknown => !waiter.request.max_wait.lasts_beyond(now),
                     Feasibility::InTime => false,
                 },
                 // The server said that it can be served in time.

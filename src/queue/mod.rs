@@ -290,6 +290,18 @@ impl<W, A> Queue<W, A> {
         self.pending[index].waker.replace(waker)
     }
 
+    /// Gives the caller of a request in flight its first waker; answers one that is not wanted:
+    /// the caller has a newer one, or has its outcome.
+    pub(crate) fn set_first_waker(&mut self, ticket: Ticket, waker: W) -> Option<W> {
+        match self.waiter_in_flight(ticket) {
+            Some(waiter) if !waiter.cancelled && waiter.waker.is_none() => {
+                waiter.waker = Some(waker);
+                None
+            }
+            _ => Some(waker),
+        }
+    }
+
     /// The call in flight is slow: the deadlines of those behind it begin.
     pub(crate) fn call_is_slow(&mut self, now: Time) {
         if self.in_flight.is_some() && !self.call_is_slow {

@@ -14,7 +14,7 @@ pub(crate) const MAX_ENTRY_PERMITS: u64 = u32::MAX as u64;
 /// The largest number of parts, or of debts, that can be derived from one id.
 pub(crate) const MAX_PARTS: u16 = 0x7fff;
 
-/// The random id of one attempt: what makes an entry unique, and a repeated attempt known.
+/// The random id of one call: it makes its entry unique, and its later attempts recognisable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EntryId(pub(crate) [u8; ID_LEN]);
 
@@ -27,20 +27,20 @@ pub(crate) enum Member<'a> {
     Redisson3_16,
     /// 8 bytes, `fI`: Redisson 3.13.3 to 3.16.3.
     Redisson3_13,
-    /// Nothing that any release has written.
+    /// A member that no release has written.
     Unknown,
 }
 
 impl EntryId {
-    /// The id of part `part` of an entry whose permits do not fit one member; part 0 is the id
-    /// itself. Two members of equal id and permits would be one member.
+    /// The id of part `part` of an entry whose permits do not fit into one member; part 0 has the
+    /// id itself. Without an id of its own, a part with as many permits would be the same member.
     pub(crate) fn part(self, part: u16) -> EntryId {
         debug_assert!(part <= MAX_PARTS);
         self.with_tail_xor(part)
     }
 
-    /// The id of debt `number` that the attempt with this id found and wrote down. Debts are not
-    /// parts: an attempt made again does not take them for its own grant.
+    /// The id of debt `number` that a call with this id writes. A debt is not a part: otherwise a
+    /// later attempt of the call would take the debt for its own grant.
     pub(crate) fn debt(self, number: u16) -> EntryId {
         debug_assert!(number <= MAX_PARTS);
         self.with_tail_xor(0x8000 | number)
@@ -53,7 +53,7 @@ impl EntryId {
             && (tail(id) ^ tail(&self.0)) & 0x8000 == 0
     }
 
-    /// Which part of this id `id` is, where this id owns it.
+    /// Which part of this id `id` is; `None` if it is not one.
     pub(crate) fn part_number(self, id: &[u8]) -> Option<u16> {
         self.owns(id).then(|| tail(id) ^ tail(&self.0))
     }
@@ -79,7 +79,7 @@ pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
     member
 }
 
-/// Reads a member. A foreign one is told by its length, as each old format has its own.
+/// Reads a member. Each older format has a length of its own, by which it is recognised.
 pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
     match member.split_first() {
         Some((&len, rest)) if matches!(len, 8 | 16) && rest.len() == usize::from(len) + 4 => {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn older_and_broken_members_are_told_apart() {
+    fn older_and_broken_members_are_distinguished() {
         assert_eq!(unpack(&[8; 20]), Member::Redisson3_16);
         assert_eq!(unpack(&[0; 8]), Member::Redisson3_13);
         assert_eq!(unpack(&pack(ID, 1)[..20]), Member::Redisson3_16);

@@ -1,14 +1,15 @@
-//! Redisson's key names: a hash, and beside it a value and a log for each mode.
+//! Redisson's key names: a hash, and for each mode a value and a log.
 
 use std::sync::Arc;
 
 /// The five keys that a client uses for one limiter.
 ///
-/// `value` and `permits` belong to the OVERALL mode and are shared by all clients; the other two
-/// belong to the PER_CLIENT mode and end in this client's id. The hash says which mode is in force.
+/// `value` and `permits` (the log) belong to the mode OVERALL and are shared by all clients; the
+/// other two belong to the mode PER_CLIENT and end in this client's id. The hash says which mode is
+/// in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
-    /// The limiter's name after the prefix; the key of its hash.
+    /// The key of the hash: the limiter's name, with the prefix.
     pub(crate) hash: Arc<str>,
     pub(crate) value: Arc<str>,
     pub(crate) permits: Arc<str>,
@@ -28,13 +29,13 @@ impl Keys {
         }
     }
 
-    /// All five, in the order in which every script takes them.
+    /// All five, in the order of every script's KEYS.
     pub(crate) fn all(&self) -> [&str; 5] {
         [&self.hash, &self.value, &self.permits, &self.client_value, &self.client_permits]
     }
 }
 
-/// A name that holds a `{` is taken to carry its own hash tag; any other becomes the tag.
+/// A name that contains a `{` is assumed to have a hash tag; any other name becomes the hash tag.
 fn suffixed(name: &str, suffix: &str) -> String {
     if name.contains('{') { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }

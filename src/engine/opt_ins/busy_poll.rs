@@ -1,8 +1,9 @@
-//! Polling for an answer in place of sleeping until it comes, where the client's user has opted in.
+//! Busy polling: a thread polls for an answer instead of sleeping, if the client's user has opted
+//! in.
 //!
-//! A thread that sleeps must be woken, which on a virtual machine takes as long as a call. A thread
-//! that always has a task to run looks for what has arrived without going to sleep, unless another
-//! one of its runtime already sleeps where it arrives.
+//! A sleeping thread must be woken, which on a virtual machine takes as long as a call. A thread
+//! that always has a task to run checks for arrived answers without going to sleep, unless another
+//! thread of its runtime already sleeps in the I/O driver.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -12,19 +13,21 @@ use futures::future::{Either, select};
 use crate::rt;
 use crate::rt::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The longest that may be polled for.
+/// The longest time for which an answer may be polled.
 pub(crate) const LONGEST: Duration = Duration::from_millis(1);
 
-/// Once an answer took longer, so many calls are not polled for: the server may be too far away.
+/// After an answer that took longer, this many calls are not polled for: the server may be too far
+/// away.
 const SKIPPED: u32 = 15;
 
 /// The busy polling of one client.
 #[derive(Debug, Default)]
 pub(crate) struct BusyPoll {
-    /// Zero: never.
+    /// Zero: calls are not polled for.
     longest: Duration,
-    /// One that polls keeps the runtime awake for all.
-    taken: AtomicBool,
+    /// One call at a time is polled for: that keeps the runtime awake for all.
+    is_polling: AtomicBool,
+    /// How many calls are not to be polled for.
     skip: AtomicU32,
 }
 
@@ -33,10 +36,10 @@ impl BusyPoll {
         BusyPoll { longest, ..BusyPoll::default() }
     }
 
-    /// Awaits an answer while the thread stays awake. Gives it back unanswered where that takes
-    /// too long, or is not wanted.
+    /// Awaits an answer while the thread stays awake. Gives the pending answer back if it takes too
+    /// long, or if it is not to be polled for.
     ///
-    /// How long is measured in real time: it is the processor's time that is spent.
+    /// The time is real time, even if the runtime's is paused: what is spent is processor time.
     pub(in crate::engine) async fn answer<F>(
         &self,
         mut answer: F,
@@ -45,14 +48,14 @@ impl BusyPoll {
     where
         F: Future + Unpin,
     {
-        let Some(_turn) = self.begin() else { return Err(answer) };
-        let begun = Instant::now();
+        let Some(_guard) = self.begin() else { return Err(answer) };
+        let began = Instant::now();
         loop {
             match select(answer, pin!(rt::yield_now())).await {
                 Either::Left((answer, _)) => return Ok(answer),
                 Either::Right(((), unanswered)) => answer = unanswered,
             }
-            let elapsed = begun.elapsed();
+            let elapsed = began.elapsed();
             if elapsed >= self.longest {
                 self.skip.store(SKIPPED, Ordering::Relaxed);
             }
@@ -62,7 +65,7 @@ impl BusyPoll {
         }
     }
 
-    fn begin(&self) -> Option<Turn<'_>> {
+    fn begin(&self) -> Option<PollGuard<'_>> {
         if self.longest.is_zero() {
             return None;
         }
@@ -71,14 +74,14 @@ impl BusyPoll {
             self.skip.store(skip - 1, Ordering::Relaxed);
             return None;
         }
-        (!self.taken.swap(true, Ordering::Relaxed)).then_some(Turn(&self.taken))
+        (!self.is_polling.swap(true, Ordering::Relaxed)).then_some(PollGuard(&self.is_polling))
     }
 }
 
-/// Somebody polls, until it is dropped.
-struct Turn<'a>(&'a AtomicBool);
+/// Held while a call is polled for.
+struct PollGuard<'a>(&'a AtomicBool);
 
-impl Drop for Turn<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -95,7 +98,7 @@ mod tests {
     const DUE: Duration = Duration::from_secs(3);
 
     #[tokio::test]
-    async fn what_answers_soon_is_awaited() {
+    async fn an_early_answer_is_awaited() {
         let polling = BusyPoll::new(DUE);
         let soon = async {
             for _ in 0..5 {
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_longer_is_given_back_and_the_next_are_not_polled_for() {
+    async fn after_a_late_answer_the_next_calls_are_not_polled_for() {
         let polling = BusyPoll::new(Duration::from_micros(50));
         assert!(polling.answer(pending::<()>(), DUE).await.is_err());
         for _ in 0..SKIPPED {
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_polls_at_a_time_and_a_dropped_one_not_at_all() {
+    async fn one_call_at_a_time_is_polled_for_until_it_is_dropped() {
         let polling = BusyPoll::new(LONGEST);
         let mut first = Box::pin(polling.answer(pending::<()>(), DUE));
         assert!(first.as_mut().now_or_never().is_none());
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_polled_for_unless_it_is_wanted() {
+    async fn busy_polling_is_off_by_default() {
         assert!(BusyPoll::default().answer(ready(()), DUE).await.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Denials that are still known to hold, so that nobody has to ask for them again.
+//! Cached denials: calls that would certainly be denied again need not ask the server.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// The last denial of one limiter in one client, readable without a lock.
 ///
-/// Writers hold the engine's lock. A reader that meets a writer takes it for no denial: the
-/// version is odd while the fields change, and another one after it.
+/// Writers hold the engine's lock. The version is odd while they change the fields, and has changed
+/// after it: a reader that sees either finds no denial, as it may have read fields of two denials.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    /// No denial is believed for longer.
+    /// A denial is cached for at most this long.
     longest: Duration,
     version: AtomicU64,
-    /// Believed before this; 0 for no denial.
+    /// The denial is used before this time; 0 for no denial.
     until: AtomicU64,
-    /// When the permits that were refused can be had.
+    /// When the permits that were refused are available.
     free_at: AtomicU64,
-    /// The permits that were refused, with a mark for a wait that is a lower bound.
+    /// The permits that were refused, marked if their wait is a lower bound.
     refused: AtomicU64,
-    /// The permits of the rate then in force with a mark for its mode, its interval, its
+    /// The rate in force at the time: its permits, marked in the mode PER_CLIENT; its interval; its
     /// keep-alive.
     rate: [AtomicU64; 3],
 }
 
-/// The mark beside a number of at most 2^53.
+/// The mark: a bit that no number up to 2^53 uses.
 const MARK: u64 = 1 << 63;
 
-/// A refusal as a call's answer tells it.
+/// A refusal in a call's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) permits: u64,
@@ -38,8 +38,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal of the fewest permits in this answer. None where a request waits: it may give
-    /// up, and what was refused behind it then fits.
+    /// The refusal of the fewest permits in this answer. `None` if a request of the call waits:
+    /// those refused behind it may fit once it gives up.
     pub(crate) fn of(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> Option<Refusal> {
         let mut fewest: Option<Refusal> = None;
         let mut groups = groups.iter().map(|group| (group.permits, group.count));
@@ -56,9 +56,9 @@ impl Refusal {
                     }
                     _ => {}
                 }
-                let here = count.min(*left);
-                count -= here;
-                *left -= here;
+                let both = count.min(*left);
+                count -= both;
+                *left -= both;
                 if *left == 0 {
                     group = groups.next();
                 }
@@ -84,8 +84,8 @@ impl Denials {
         self.longest
     }
 
-    /// The wait of a request that does not wait, and the rate, where it is known to be denied.
-    /// More than the rate is for the server to answer.
+    /// The wait and the rate, if a request that does not wait is known to be denied. Requests for
+    /// more than the rate are left to the server, which answers with an error.
     #[inline]
     pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {
         let version = self.version.load(Ordering::Acquire);
@@ -115,8 +115,8 @@ impl Denials {
         Some((Wait { ms, at_least }, rate))
     }
 
-    /// A call was answered. `dated`: the time from which its waits count; `outdated`: what was
-    /// known before it is not true any more.
+    /// A call was answered. `dated` is the time from which its waits count; `outdated` says that
+    /// what was known before no longer holds.
     pub(crate) fn answered(
         &self,
         now: Time,
@@ -150,7 +150,7 @@ impl Denials {
         });
     }
 
-    /// Permits may have come back.
+    /// Forgets the denial, as permits may have come back.
     pub(crate) fn clear(&self) {
         if self.until.load(Ordering::Relaxed) != 0 {
             self.write(|| self.until.store(0, Ordering::Relaxed));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_holds_for_as_many_permits_or_more_until_its_wait_is_over() {
+    fn a_denial_holds_for_as_many_permits_or_more_until_its_wait_ends() {
         let denials = Denials::new(Duration::from_secs(60));
         assert_eq!(wait(&denials, 3, 0), None);
         denials.answered(20 * MS, 10 * MS, refusal(3, 100), false, rate());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_believed_no_longer_than_the_bound() {
+    fn it_is_cached_no_longer_than_the_bound() {
         let denials = Denials::new(Duration::from_millis(50));
         denials.answered(0, 0, refusal(1, 100), false, rate());
         assert_eq!(wait(&denials, 1, 50 * MS - 1), Some((51, false)));
@@ -216,11 +216,11 @@ mod tests {
         assert_eq!(wait(&denials, 1, 0), None);
         denials.answered(0, 0, refusal(2, 100), false, rate());
         denials.answered(0, 0, None, true, rate());
-        assert_eq!(wait(&denials, 2, 0), None, "a grant says that there are some");
+        assert_eq!(wait(&denials, 2, 0), None, "a grant shows that permits are available");
     }
 
     #[test]
-    fn fewer_permits_say_more() {
+    fn a_denial_of_fewer_permits_says_more() {
         let denials = Denials::new(Duration::from_secs(60));
         denials.answered(0, 0, refusal(2, 100), false, rate());
         denials.answered(0, 0, refusal(5, 300), false, rate());
@@ -228,7 +228,11 @@ mod tests {
         denials.answered(0, 0, refusal(1, 50), false, rate());
         assert_eq!(wait(&denials, 1, 0), Some((50, false)));
         denials.answered(50 * MS, 50 * MS, refusal(5, 300), false, rate());
-        assert_eq!(wait(&denials, 5, 50 * MS), Some((300, false)), "what is over is replaced");
+        assert_eq!(
+            wait(&denials, 5, 50 * MS),
+            Some((300, false)),
+            "a denial that has ended is replaced"
+        );
     }
 
     #[test]
@@ -244,16 +248,19 @@ mod tests {
             let groups_of = |&(count, outcome): &(u64, Outcome)| OutcomeGroup { count, outcome };
             Refusal::of(&groups, &outcomes.iter().map(groups_of).collect::<Vec<_>>())
         };
-        let (yes, no) = (Outcome::Granted, Outcome::Refused);
-        assert_eq!(answer(&[(6, yes)]), None);
+        let (granted, refused) = (Outcome::Granted, Outcome::Refused);
+        assert_eq!(answer(&[(6, granted)]), None);
         assert_eq!(
-            answer(&[(1, yes), (1, no(long)), (2, yes), (2, no(short))]),
+            answer(&[(1, granted), (1, refused(long)), (2, granted), (2, refused(short))]),
             Some(Refusal { permits: 2, wait: short })
         );
         assert_eq!(
-            answer(&[(2, no(long)), (4, no(short))]),
+            answer(&[(2, refused(long)), (4, refused(short))]),
             Some(Refusal { permits: 1, wait: short })
         );
-        assert_eq!(answer(&[(2, no(long)), (1, Outcome::Waiting(long)), (3, no(long))]), None);
+        assert_eq!(
+            answer(&[(2, refused(long)), (1, Outcome::Waiting(long)), (3, refused(long))]),
+            None
+        );
     }
 }

@@ -2,31 +2,31 @@
 
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Nanoseconds since the client's origin: the time of what is answered without a call.
+/// Nanoseconds since the client's origin: the time by which leased permits are granted.
 pub(crate) type Nanos = u64;
 
 /// The permits left in the current lease.
 ///
-/// One word holds the lease's number and the permits left, so that a take is one exchange. The time
-/// up to which permits may be taken is next to it. For another lease it is written only while none
-/// is in use: the number has changed by then, so that an exchange for the previous lease fails.
-/// Otherwise a take could compare the time with the end of one lease and take from another.
+/// One word holds the lease's number and the permits left, so that a take is one compare-and-swap.
+/// The time until which permits may be taken is next to it. It is set for a new lease only while no
+/// lease is in use: the number has changed by then, so that a take from the previous lease fails.
+/// Otherwise a take could check the end of one lease and take from another.
 ///
-/// Only takes and put-backs come without the limiter's lock.
+/// Only takes and put-backs are done without the limiter's lock.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Pool {
     /// The lease's number (its upper half) and the permits left.
     word: AtomicU64,
-    /// Nothing is taken from then on, until the lease has been looked at.
+    /// From this time on nothing is taken, until the leases have been checked under the lock.
     usable_until: AtomicU64,
-    /// Another lease is there already, for when this one is used up.
+    /// The next lease has arrived already, for when this one is used up.
     has_next: AtomicBool,
-    /// A take that leaves less than this asks for another lease.
+    /// A take that leaves fewer permits than this requests another lease.
     low: u64,
 }
 
-/// The number of a lease. It wraps after more leases than are remembered.
+/// The number of a lease. It wraps around only after many more leases than are remembered.
 pub(crate) type LeaseNumber = u32;
 
 /// Permits taken out of a lease.
@@ -35,7 +35,7 @@ pub(crate) struct Taken {
     pub(crate) lease: LeaseNumber,
     /// The permits that it left in the lease.
     pub(crate) left: u32,
-    /// It is time to ask for another lease.
+    /// It is time to request another lease.
     pub(crate) runs_low: bool,
 }
 
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// Takes permits, unless there are fewer or the lease is no longer usable. The clock is read
-    /// with every take: nothing is used after the end.
+    /// for every take, so that nothing is used after the hold's end.
     #[inline]
     pub(crate) fn take(&self, permits: u64, now: impl FnOnce() -> Nanos) -> Option<Taken> {
         let mut word = self.word.load(Ordering::Acquire);
@@ -62,18 +62,19 @@ impl Pool {
             if left(word) < permits || now >= self.usable_until.load(Ordering::Relaxed) {
                 return None;
             }
-            let rest = word - permits;
-            match self.word.compare_exchange_weak(word, rest, Ordering::AcqRel, Ordering::Acquire) {
+            let after = word - permits;
+            match self.word.compare_exchange_weak(word, after, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => {
-                    let runs_low = left(rest) < self.low && left(word) >= self.low;
-                    return Some(Taken { lease: number(word), left: left(rest) as u32, runs_low });
+                    let runs_low = left(after) < self.low && left(word) >= self.low;
+                    return Some(Taken { lease: number(word), left: left(after) as u32, runs_low });
                 }
-                Err(other) => word = other,
+                Err(current) => word = current,
             }
         }
     }
 
-    /// Puts permits back that were taken out of this lease; answers whether it is still in use.
+    /// Puts back permits that were taken from this lease; returns whether it is still in use.
     pub(crate) fn put_back(&self, lease: LeaseNumber, permits: u64) -> bool {
         self.word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
@@ -82,8 +83,8 @@ impl Pool {
             .is_ok()
     }
 
-    /// Whether a take that failed may succeed after a look at the leases: another lease is there,
-    /// or this one has the permits and may be usable for longer.
+    /// Whether a take that failed may succeed once the leases have been checked under the lock: the
+    /// next lease has arrived, or this one has the permits and may be usable for longer.
     #[inline]
     pub(crate) fn is_worth_a_look(&self, permits: u64) -> bool {
         self.has_next.load(Ordering::Acquire) || self.left() >= permits
@@ -93,15 +94,15 @@ impl Pool {
         self.has_next.store(has_next, Ordering::Release);
     }
 
-    /// Ends the current lease; answers how many permits were left. Under the limiter's lock.
+    /// Ends the current lease; returns how many permits were left. Under the limiter's lock.
     pub(in crate::engine) fn retire(&self) -> u64 {
         let word = self.word.load(Ordering::Acquire);
-        // Nobody else changes the number.
+        // The number changes only under the lock, so it is still this one at the swap.
         let none = pack(number(word).wrapping_add(1), 0);
         left(self.word.swap(none, Ordering::AcqRel))
     }
 
-    /// Makes a lease the current one, and answers its number. Under the limiter's lock, after a
+    /// Makes a lease the current one, and returns its number. Under the limiter's lock, after a
     /// [`retire`](Self::retire).
     pub(in crate::engine) fn publish(&self, permits: u32, usable_until: Nanos) -> LeaseNumber {
         let word = self.word.load(Ordering::Acquire);
@@ -112,12 +113,12 @@ impl Pool {
         number(new)
     }
 
-    /// Moves the time up to which the current lease is usable. Under the limiter's lock.
+    /// Changes the time until which the current lease is usable. Under the limiter's lock.
     pub(in crate::engine) fn set_usable_until(&self, usable_until: Nanos) {
         self.usable_until.store(usable_until, Ordering::Relaxed);
     }
 
-    /// Number and permits left, to find out later whether anything was taken.
+    /// The number and the permits left, to find out later whether any were taken.
     pub(in crate::engine) fn word(&self) -> u64 {
         self.word.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! A store that keeps the books of what it grants and takes back, and can lose its answers.
+//! A store that counts the permits that it grants and takes back, and can lose its answers.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -17,49 +17,49 @@ use crate::store::*;
 use crate::wire::keys::Keys;
 
 #[derive(Clone)]
-pub(super) struct Counting {
+pub(super) struct CountingStore {
     store: MemoryStore,
-    books: Arc<Books>,
+    ledger: Arc<StoreLedger>,
 }
 
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct StoreLedger {
     pub(super) calls: AtomicU64,
     /// Attempts, answered or not.
     pub(super) attempts: AtomicU64,
-    /// It is away: no attempt is carried out.
+    /// The server is away: no attempt is carried out.
     pub(super) away: AtomicBool,
-    /// The most dates of earlier attempts that one came with.
+    /// The most dates of earlier attempts that an attempt carried.
     pub(super) dates: AtomicUsize,
     pub(super) credited: AtomicU64,
-    /// So many answers to acquire calls are lost from now on.
+    /// How many of the next answers to acquire calls are lost.
     pub(super) lose: AtomicU64,
-    /// So many times whoever looks for an answer finds none, and is not woken for it.
+    /// For this many polls an answer is not ready, and it wakes nobody when it is.
     pub(super) silent_for: AtomicU64,
-    /// How long a refund is on its way, in ms.
+    /// How long a refund takes to reach the store, in ms.
     pub(super) refunds_take: AtomicU64,
-    /// What calls were granted, by their ids: an attempt made again can be granted less, and then
-    /// the store has taken the rest back itself.
+    /// The permits granted to each call, by its id: a later attempt can be granted less, if the
+    /// store has taken the rest back itself.
     granted: Mutex<HashMap<[u8; 16], u64>>,
 }
 
-impl Counting {
+impl CountingStore {
     pub(super) fn new(clock: Clock) -> Self {
-        Counting { store: MemoryStore::with_clock(clock), books: Arc::default() }
+        CountingStore { store: MemoryStore::with_clock(clock), ledger: Arc::default() }
     }
 
-    pub(super) fn books(&self) -> &Books {
-        &self.books
+    pub(super) fn ledger(&self) -> &StoreLedger {
+        &self.ledger
     }
 
-    /// What was granted and has not come back.
-    pub(super) fn out(&self) -> u64 {
-        let granted: u64 = self.books.granted.lock().unwrap().values().sum();
-        granted - self.books.credited.load(Ordering::SeqCst)
+    /// The permits that were granted and have not come back.
+    pub(super) fn outstanding(&self) -> u64 {
+        let granted: u64 = self.ledger.granted.lock().unwrap().values().sum();
+        granted - self.ledger.credited.load(Ordering::SeqCst)
     }
 
     pub(super) fn calls(&self) -> u64 {
-        self.books.calls.load(Ordering::SeqCst)
+        self.ledger.calls.load(Ordering::SeqCst)
     }
 }
 
@@ -69,34 +69,34 @@ fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
     requests.filter(|_| outcomes.next() == Some(Outcome::Granted)).sum()
 }
 
-impl Store for Counting {
+impl Store for CountingStore {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
-        self.books.attempts.fetch_add(1, Ordering::SeqCst);
+        self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         if let Earlier::Dated(dates) = &call.earlier {
-            self.books.dates.fetch_max(dates.len(), Ordering::SeqCst);
+            self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
         }
-        if self.books.away.load(Ordering::SeqCst) {
+        if self.ledger.away.load(Ordering::SeqCst) {
             let failure = Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
             return async { Err(failure) }.boxed();
         }
         let reply = self.store.acquire(keys, call);
-        let books = self.books.clone();
+        let ledger = self.ledger.clone();
         async move {
-            // As if a way lay between.
+            // As if over a network.
             tokio::task::yield_now().await;
-            let mut silent = books.silent_for.load(Ordering::SeqCst);
+            let mut silent = ledger.silent_for.load(Ordering::SeqCst);
             poll_fn(|_| {
                 silent = silent.saturating_sub(1);
                 if silent > 0 { Poll::Pending } else { Poll::Ready(()) }
             })
             .await;
             let reply = reply.await?;
-            books.calls.fetch_add(1, Ordering::SeqCst);
+            ledger.calls.fetch_add(1, Ordering::SeqCst);
             let granted = granted(&groups, &reply.outcomes);
-            books.granted.lock().unwrap().insert(id, granted);
+            ledger.granted.lock().unwrap().insert(id, granted);
             let lose = |n: u64| n.checked_sub(1);
-            if books.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {
+            if ledger.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
@@ -106,15 +106,15 @@ impl Store for Counting {
 
     fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
         assert!(call.returned <= call.granted, "more given back than was granted");
-        let (store, books, keys) = (self.store.clone(), self.books.clone(), keys.clone());
+        let (store, ledger, keys) = (self.store.clone(), self.ledger.clone(), keys.clone());
         async move {
             tokio::task::yield_now().await;
-            match books.refunds_take.load(Ordering::SeqCst) {
+            match ledger.refunds_take.load(Ordering::SeqCst) {
                 0 => {}
                 takes => tokio::time::sleep(super::ms(takes)).await,
             }
             let reply = store.refund(&keys, call).await?;
-            books.credited.fetch_add(reply.credited, Ordering::SeqCst);
+            ledger.credited.fetch_add(reply.credited, Ordering::SeqCst);
             Ok(reply)
         }
         .boxed()

@@ -1,4 +1,4 @@
-//! Denial memory.
+//! Cached denials.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn exhausted(world: &World, longest: u64) -> (RateLimiter, Grant) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_is_remembered_until_its_wait_is_over() {
+async fn a_denial_is_cached_until_its_wait_ends() {
     let world = World::new();
     let (limiter, _all) = exhausted(&world, 60_000).await;
     sleep(ms(100)).await;
@@ -39,7 +39,7 @@ async fn a_denial_is_remembered_until_its_wait_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_change_is_noticed_within_the_bound() {
+async fn changes_by_other_clients_are_noticed_within_the_bound() {
     let world = World::new();
     let (limiter, _all) = exhausted(&world, 200).await;
     let _ = denial(&limiter, 1).await;
@@ -52,7 +52,7 @@ async fn what_others_change_is_noticed_within_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_this_client_does_is_noticed_at_once() {
+async fn changes_by_this_client_are_noticed_at_once() {
     let world = World::new();
     let (limiter, mut all) = exhausted(&world, 60_000).await;
     let _ = denial(&limiter, 1).await;
@@ -70,7 +70,7 @@ async fn what_this_client_does_is_noticed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_a_refund_overtakes_is_not_remembered() {
+async fn a_denial_overtaken_by_a_refund_is_not_cached() {
     let world = World::new();
     let (limiter, mut all) = exhausted(&world, 60_000).await;
     let (refused, refunded) = tokio::join!(limiter.try_acquire_now(1), all.refund(1));
@@ -80,7 +80,7 @@ async fn an_answer_that_a_refund_overtakes_is_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_ask() {
+async fn waiting_calls_ask_the_server() {
     let world = World::new();
     let (limiter, _all) = exhausted(&world, 60_000).await;
     let _ = denial(&limiter, 1).await;
@@ -91,25 +91,25 @@ async fn calls_that_wait_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_behind_one_that_waits_is_not_remembered() {
+async fn a_denial_behind_a_waiting_call_is_not_cached() {
     let world = World::new();
     let limiter = world.limiter(memory(60_000)).await;
     let _ninety = grant(&limiter, 90).await;
     let behind = {
-        let (waits, behind) = (limiter.acquire(20), limiter.try_acquire_now(5));
-        futures::pin_mut!(waits, behind);
-        match futures::future::select(waits, behind).await {
+        let (waiting, behind) = (limiter.acquire(20), limiter.try_acquire_now(5));
+        futures::pin_mut!(waiting, behind);
+        match futures::future::select(waiting, behind).await {
             futures::future::Either::Right((behind, _)) => behind.unwrap().denied().unwrap(),
-            futures::future::Either::Left(_) => panic!("there are not twenty"),
+            futures::future::Either::Left(_) => panic!("only ten permits are left"),
         }
-        // Here the one that waits gives up.
+        // The waiting call gives up here.
     };
     assert_ne!(behind.decided_by(), DecidedBy::Memory);
     let _ = grant(&limiter, 5).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_belong_to_the_name() {
+async fn options_belong_to_the_name_of_the_limiter() {
     let world = World::new();
     let client = world.client();
     let plain = client.limiter("api").unwrap();

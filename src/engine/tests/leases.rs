@@ -6,10 +6,10 @@ fn lease(permits: u32, hold: u64) -> LimiterOptions {
     LimiterOptions::new().lease(permits, ms(hold))
 }
 
-/// A limiter with a lease of 20 out, for 200 ms, and one permit of it used.
+/// A limiter that holds a lease of 20 permits for 200 ms, and a grant of one of them.
 async fn leased(world: &World) -> (RateLimiter, Grant) {
     let limiter = world.limiter(lease(20, 200)).await;
-    // The first call learns the rate, the second one brings the lease.
+    // The first call learns the rate, the second one leases.
     for _ in 0..2 {
         assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
     }
@@ -19,7 +19,7 @@ async fn leased(world: &World) -> (RateLimiter, Grant) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_serves_without_calls() {
+async fn a_lease_grants_without_calls() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     let other = world.client().limiter("api").unwrap();
@@ -33,7 +33,7 @@ async fn a_lease_serves_without_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_lease_is_there_before_the_first_is_used_up() {
+async fn the_next_lease_arrives_before_the_first_is_used_up() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     let calls = world.store.calls();
@@ -46,7 +46,7 @@ async fn the_next_lease_is_there_before_the_first_is_used_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_used_after_the_hold_and_the_rest_goes_back() {
+async fn nothing_is_granted_after_the_hold_and_unused_permits_go_back() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     for _ in 0..4 {
@@ -55,12 +55,12 @@ async fn nothing_is_used_after_the_hold_and_the_rest_goes_back() {
     }
     sleep(ms(4)).await;
     settle().await;
-    assert_eq!(world.store.out(), 2 + 5, "what was used");
+    assert_eq!(world.store.outstanding(), 2 + 5, "the permits used");
     let next = grant(&limiter, 1).await;
     assert_eq!(next.decided_by(), DecidedBy::Server);
     // The entry was dated with the end of the hold.
     let other = world.client().limiter("api").unwrap();
-    limiter.client().close().await;
+    client_of(&limiter).close().await;
     assert_eq!(other.available_permits().await.unwrap(), 100 - 2 - 5 - 1);
     sleep(ms(999)).await;
     assert_eq!(other.available_permits().await.unwrap(), 100 - 1 - 5 - 1);
@@ -73,69 +73,73 @@ async fn an_idle_lease_goes_back_after_half_its_hold() {
     let world = World::new();
     let (_limiter, _first) = leased(&world).await;
     sleep(ms(90)).await;
-    assert_eq!(world.store.out(), 22);
+    assert_eq!(world.store.outstanding(), 22);
     sleep(ms(65)).await;
     settle().await;
-    assert_eq!(world.store.out(), 3);
+    assert_eq!(world.store.outstanding(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_one_that_waits() {
+async fn no_leased_permit_overtakes_a_waiting_call() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     let big = limiter.clone();
-    // 78 are free and 19 in the lease: together they are enough.
-    let waits = tokio::spawn(async move { big.acquire(90).await.unwrap() });
-    let begun = tokio::time::Instant::now();
-    let _ninety = waits.await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::ZERO);
-    assert_eq!(world.store.out(), 93);
+    // 78 are available and 19 leased: together they are enough.
+    let waiting = tokio::spawn(async move { big.acquire(90).await.unwrap() });
+    let began = tokio::time::Instant::now();
+    let _ninety = waiting.await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(world.store.outstanding(), 93);
     let big = limiter.clone();
-    let waits = tokio::spawn(async move { big.acquire(50).await.unwrap() });
+    let waiting = tokio::spawn(async move { big.acquire(50).await.unwrap() });
     settle().await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Queue);
-    let _fifty = waits.await.unwrap();
+    let _fifty = waiting.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_gives_way_to_a_request_that_needs_it() {
+async fn a_lease_goes_back_if_a_request_needs_its_permits() {
     for patience in [0, 100] {
         let world = World::new();
         let (limiter, _first) = leased(&world).await;
-        // 78 are free and 19 in the lease.
+        // 78 are available and 19 leased.
         let big = limiter.try_acquire(90, ms(patience)).await.unwrap();
         assert!(big.is_granted());
-        limiter.client().close().await;
-        assert_eq!(world.store.out(), 93);
+        client_of(&limiter).close().await;
+        assert_eq!(world.store.outstanding(), 93);
         let (limiter, _first) = leased(&World::new()).await;
         assert!(!limiter.try_acquire(98, ms(patience)).await.unwrap().is_granted());
-        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease, "it would not do");
+        assert_eq!(
+            grant(&limiter, 1).await.decided_by(),
+            DecidedBy::Lease,
+            "giving it back would not be enough"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_way_takes_no_longer_than_a_call_may() {
+async fn returning_a_lease_takes_no_longer_than_a_call_may() {
     for patience in [0, 100] {
         let world = World::new();
         let (limiter, _first) = leased(&world).await;
-        world.store.books().refunds_take.store(2000, Ordering::SeqCst);
-        let begun = tokio::time::Instant::now();
+        world.store.ledger().refunds_take.store(2000, Ordering::SeqCst);
+        let began = tokio::time::Instant::now();
         let hasty = limiter.clone().with_deadline(ms(300)).unwrap();
         let decision = hasty.try_acquire(90, ms(patience)).await.unwrap();
-        assert!(!decision.is_granted(), "the permits are not there yet, as far as is known");
-        let took = begun.elapsed();
+        assert!(!decision.is_granted(), "the permits are not known to have come back");
+        let took = began.elapsed();
         assert!((ms(300)..=ms(patience + 301)).contains(&took), "{took:?} for {patience} ms");
-        limiter.client().close().await;
-        assert_eq!(world.store.out(), 3);
+        client_of(&limiter).close().await;
+        assert_eq!(world.store.outstanding(), 3);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_dropped_while_a_lease_gives_way_loses_nothing() {
+async fn a_request_dropped_while_a_lease_goes_back_loses_nothing() {
     for dropped_after in [0, 1, 5, 9, 10, 11, 30] {
         let world = World::new();
         let (limiter, _first) = leased(&world).await;
-        world.store.books().refunds_take.store(10, Ordering::SeqCst);
+        world.store.ledger().refunds_take.store(10, Ordering::SeqCst);
         let big = limiter.clone();
         let task = tokio::spawn(async move { big.try_acquire(90, ms(50)).await });
         sleep(ms(dropped_after)).await;
@@ -145,8 +149,8 @@ async fn a_request_that_is_dropped_while_a_lease_gives_way_loses_nothing() {
             Err(_) => 0,
         };
         assert_eq!(spent, if dropped_after > 10 { 90 } else { 0 }, "{dropped_after} ms");
-        limiter.client().close().await;
-        assert_eq!(world.store.out(), 3 + spent, "{dropped_after} ms");
+        client_of(&limiter).close().await;
+        assert_eq!(world.store.outstanding(), 3 + spent, "{dropped_after} ms");
     }
 }
 
@@ -155,44 +159,43 @@ async fn a_refund_goes_into_the_lease_or_into_its_entry() {
     let world = World::new();
     let (limiter, mut first) = leased(&world).await;
     let mut five = grant(&limiter, 5).await;
-    let calls = world.store.out();
+    let outstanding = world.store.outstanding();
     assert_eq!(five.refund(3).await.unwrap(), 3);
-    assert_eq!(world.store.out(), calls, "nothing was sent");
+    assert_eq!(world.store.outstanding(), outstanding, "nothing was sent");
     assert_eq!(grant(&limiter, 1).await.left(), 20 - 1 - 5 + 3 - 1);
     sleep(ms(200)).await;
     settle().await;
-    assert_eq!(world.store.out(), 2 + 1 + 2 + 1);
+    assert_eq!(world.store.outstanding(), 2 + 1 + 2 + 1);
     assert_eq!(five.refund_all().await.unwrap(), 2);
     assert_eq!(first.refund_all().await.unwrap(), 1);
     assert_eq!(first.refund_all().await.unwrap(), 0);
-    assert_eq!(world.store.out(), 2 + 1);
+    assert_eq!(world.store.outstanding(), 2 + 1);
     sleep(ms(1000)).await;
-    let mut late = five;
-    assert!(late.refund(1).await.is_err(), "it was given back");
+    assert!(five.refund(1).await.is_err(), "it was given back");
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_gives_back() {
+async fn closing_gives_leased_permits_back() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
-    limiter.client().close().await;
-    assert_eq!(world.store.out(), 3);
+    client_of(&limiter).close().await;
+    assert_eq!(world.store.outstanding(), 3);
     assert_eq!(limiter.try_acquire_now(1).await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_set_here_ends_the_lease() {
+async fn a_rate_set_by_this_client_ends_the_lease() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     assert!(limiter.update_rate(rate(5), crate::Usage::Keep).await.unwrap());
     settle().await;
-    assert_eq!(world.store.out(), 3);
+    assert_eq!(world.store.outstanding(), 3);
     let _ = grant(&limiter, 2).await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Server);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_set_elsewhere_ends_it_once_seen() {
+async fn a_rate_set_by_another_client_ends_the_lease_once_seen() {
     let world = World::new();
     let (limiter, _first) = leased(&world).await;
     let other = world.client().limiter("api").unwrap();
@@ -200,12 +203,12 @@ async fn a_rate_set_elsewhere_ends_it_once_seen() {
     let _ = grant(&limiter, 1).await;
     let _ = denial(&limiter, 21).await;
     settle().await;
-    assert_eq!(world.store.out(), 4);
+    assert_eq!(world.store.outstanding(), 4);
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_keep_alive_allows_no_lease() {
+async fn nothing_is_leased_with_a_short_keep_alive() {
     let world = World::new();
     let limiter = world.client().limiter_with("api", lease(20, 200)).unwrap();
     limiter.set_rate(rate(100).with_keep_alive(ms(1199)).unwrap()).await.unwrap();
@@ -219,20 +222,20 @@ async fn a_short_keep_alive_allows_no_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_set_forward_ends_the_hold() {
-    let (clock, manual) = Clock::manual(1_700_000_000_000);
-    let world = World::of(clock);
+    let (clock, clock_handle) = Clock::manual(1_700_000_000_000);
+    let world = World::with_clock(clock);
     let (limiter, _first) = leased(&world).await;
-    manual.advance(199);
-    limiter.client().recheck_waiters();
+    clock_handle.advance(199);
+    client_of(&limiter).recheck_waiters();
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
     sleep(ms(1)).await;
     settle().await;
-    assert_eq!(world.store.out(), 2 + 2, "a millisecond was left of it");
-    // Set back, it lengthens nothing.
+    assert_eq!(world.store.outstanding(), 2 + 2, "a millisecond of the hold was left");
+    // Setting the clock back does not prolong a hold.
     let _ = grant(&limiter, 1).await;
     let _ = grant(&limiter, 1).await;
-    manual.advance(-10_000);
-    limiter.client().recheck_waiters();
+    clock_handle.advance(-10_000);
+    client_of(&limiter).recheck_waiters();
     for _ in 0..4 {
         assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
         sleep(ms(50)).await;
@@ -245,33 +248,33 @@ async fn a_lost_answer_counts_once() {
     let world = World::new();
     let limiter = world.limiter(lease(20, 200)).await;
     let _ = grant(&limiter, 1).await;
-    world.store.books().lose.store(2, Ordering::SeqCst);
+    world.store.ledger().lose.store(2, Ordering::SeqCst);
     let _ = grant(&limiter, 1).await;
     assert_eq!(world.store.calls(), 4);
-    assert_eq!(world.store.out(), 22);
+    assert_eq!(world.store.outstanding(), 22);
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
-    limiter.client().close().await;
+    client_of(&limiter).close().await;
     let other = world.client().limiter("api").unwrap();
     assert_eq!(other.available_permits().await.unwrap(), 97);
-    assert_eq!(world.store.out(), 3);
+    assert_eq!(world.store.outstanding(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn options_end_with_the_last_handle_and_leases_with_them() {
     let world = World::new();
     let (limiter, first) = leased(&world).await;
-    let client = limiter.client().clone();
+    let client = client_of(&limiter);
     let clone = limiter.clone();
     drop((limiter, first));
     let again = client.limiter("api").unwrap();
-    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease, "a clone has kept them");
+    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Lease, "the options of a clone");
     let calls = world.store.calls();
-    let out = world.store.out();
+    let outstanding = world.store.outstanding();
     drop((clone, again));
     let again = client.limiter("api").unwrap();
     assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Server);
     settle().await;
-    assert!(world.store.out() < out, "unused permits have gone back");
+    assert!(world.store.outstanding() < outstanding, "unused permits have gone back");
     assert_eq!(world.store.calls(), calls + 1);
     let other = LimiterOptions::new().denial_memory(ms(10));
     client.limiter_with("api", other).unwrap();

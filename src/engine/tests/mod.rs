@@ -1,5 +1,5 @@
-//! The engine in tokio's paused time over the in-process store: calls that are shared, and answers
-//! without a call.
+//! The engine in tokio's paused time over the in-process store: shared calls, and answers without a
+//! call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,24 +16,25 @@ use crate::{
 mod counting;
 mod denials;
 mod leases;
+mod races;
 mod sharing;
 mod windows;
 
-use counting::Counting;
+use counting::CountingStore;
 
-/// A store whose clock goes with the runtime's, and so do its clients'.
+/// A store, and the clock that it shares with its clients; by default that of the runtime.
 struct World {
-    store: Counting,
+    store: CountingStore,
     clock: Clock,
 }
 
 impl World {
     fn new() -> Self {
-        World::of(Clock::runtime())
+        World::with_clock(Clock::runtime())
     }
 
-    fn of(clock: Clock) -> Self {
-        World { store: Counting::new(clock.clone()), clock }
+    fn with_clock(clock: Clock) -> Self {
+        World { store: CountingStore::new(clock.clone()), clock }
     }
 
     fn client(&self) -> Client {
@@ -56,6 +57,11 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// The client that made this handle.
+fn client_of(limiter: &RateLimiter) -> Client {
+    Client::of(limiter.limiters().clone())
+}
+
 async fn grant(limiter: &RateLimiter, permits: u64) -> Grant {
     limiter.try_acquire_now(permits).await.unwrap().granted().expect("a grant")
 }
@@ -64,7 +70,7 @@ async fn denial(limiter: &RateLimiter, permits: u64) -> Denial {
     limiter.try_acquire_now(permits).await.unwrap().denied().expect("a denial")
 }
 
-/// Lets what goes on in the background come to its end.
+/// Lets background tasks end.
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;

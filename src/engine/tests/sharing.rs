@@ -1,4 +1,4 @@
-//! Callers that share calls, and those that let others run.
+//! Callers that share calls, and callers that let other tasks run.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_come_again_go_together() {
+async fn callers_that_ask_again_share_calls() {
     let world = World::new();
     let limiter = world.client().limiter("api").unwrap().with_rate(rate(1_000_000));
     let tasks = (0..50).map(|_| {
@@ -20,13 +20,14 @@ async fn callers_that_come_again_go_together() {
         })
     });
     join_all(tasks.collect::<Vec<_>>()).await.into_iter().for_each(|task| task.unwrap());
-    assert_eq!(world.store.out(), 1000);
-    // The first goes alone, and what the others do meanwhile sets the last ones apart.
+    assert_eq!(world.store.outstanding(), 1000);
+    // The first caller's calls are a step ahead of the others': at the beginning and at the end a
+    // call has only a part of them.
     assert!(world.store.calls() <= 22, "{} calls", world.store.calls());
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_refused_without_a_call_lets_others_run() {
+async fn a_caller_refused_without_a_call_lets_other_tasks_run() {
     let world = World::new();
     let limiter = world.client().limiter("api").unwrap().with_rate(rate(1));
     drop(grant(&limiter, 1).await);
@@ -48,51 +49,51 @@ async fn whoever_is_refused_without_a_call_lets_others_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_wakes_nobody_is_found_by_polling() {
+async fn busy_polling_finds_an_answer_that_wakes_nobody() {
     let world = World::new();
-    world.store.books().silent_for.store(5, Ordering::Relaxed);
+    world.store.ledger().silent_for.store(5, Ordering::Relaxed);
     let client = |longest| {
         let builder = Client::builder().clock(world.clock.clone()).busy_poll(longest);
         builder.build(Arc::new(world.store.clone())).unwrap()
     };
     let time = async |limiter: RateLimiter| {
-        let begun = Instant::now();
+        let began = Instant::now();
         drop(grant(&limiter, 1).await);
-        begun.elapsed()
+        began.elapsed()
     };
     let limiter = client(Duration::ZERO).limiter("api").unwrap().with_rate(rate(1000));
     assert!(
         time(limiter).await > Duration::ZERO,
-        "it is found when somebody looks for another reason"
+        "without busy polling, it is found only by a timer"
     );
     for _ in 0..100 {
-        // A millisecond of real time should do; the machine may be busy.
+        // A millisecond of real time is usually enough, but the machine may be busy.
         let limiter = client(ms(1)).limiter("api").unwrap();
         if time(limiter).await.is_zero() {
             return;
         }
     }
-    panic!("nobody polls");
+    panic!("no call was polled for");
 }
 
-/// Attempts in each of ten seconds in which a caller comes every millisecond, and may wait this long
-/// for permits.
+/// The attempts in each of ten seconds in which a call is made every millisecond, with this
+/// timeout.
 async fn attempts_per_second(world: &World, timeout: Duration) -> Vec<u64> {
     let limiter = world.client().limiter("api").unwrap().with_rate(rate(1000));
     let mut calls = Vec::new();
     let mut attempts = Vec::new();
     for _ in 0..10 {
-        let before = world.store.books().attempts.load(Ordering::SeqCst);
+        let before = world.store.ledger().attempts.load(Ordering::SeqCst);
         for _ in 0..1000 {
             let limiter = limiter.clone();
             calls.push(tokio::spawn(async move {
-                let begun = Instant::now();
+                let began = Instant::now();
                 limiter.try_acquire(1, timeout).await.unwrap_err();
-                begun.elapsed()
+                began.elapsed()
             }));
             sleep(ms(1)).await;
         }
-        attempts.push(world.store.books().attempts.load(Ordering::SeqCst) - before);
+        attempts.push(world.store.ledger().attempts.load(Ordering::SeqCst) - before);
     }
     for took in join_all(calls).await {
         assert!(took.unwrap() < ms(3050), "each times out at its own deadline");
@@ -101,41 +102,45 @@ async fn attempts_per_second(world: &World, timeout: Duration) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_callers_do_not_make_many_attempts_on_a_server_that_is_away() {
+async fn many_callers_share_few_attempts_if_the_server_is_away() {
     let world = World::new();
-    world.store.books().away.store(true, Ordering::SeqCst);
+    world.store.ledger().away.store(true, Ordering::SeqCst);
     let attempts = attempts_per_second(&world, ms(2000)).await;
     assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_reported_at_once_to_callers_that_do_not_wait() {
+async fn calls_that_do_not_wait_fail_at_once_if_the_server_is_away() {
     let world = World::new();
-    world.store.books().away.store(true, Ordering::SeqCst);
+    world.store.ledger().away.store(true, Ordering::SeqCst);
     let limiter = world.client().limiter("api").unwrap().with_rate(rate(1000));
-    let begun = Instant::now();
+    let began = Instant::now();
     let waiting = limiter.clone();
     let waiting = tokio::spawn(async move { waiting.try_acquire(1, ms(500)).await });
     let error = limiter.try_acquire_now(1).await.unwrap_err();
     assert_eq!((error.kind(), error.execution()), (ErrorKind::Unavailable, Execution::NotExecuted));
-    assert!(begun.elapsed() < ms(50), "{:?}", begun.elapsed());
-    assert_eq!(world.store.books().attempts.load(Ordering::SeqCst), 2, "once more, at once");
-    // As it is known to be away, one attempt is enough.
+    assert!(began.elapsed() < ms(50), "{:?}", began.elapsed());
+    assert_eq!(
+        world.store.ledger().attempts.load(Ordering::SeqCst),
+        2,
+        "a second attempt, at once"
+    );
+    // As the server is known to be away, one attempt is enough.
     limiter.try_acquire_now(1).await.unwrap_err();
-    // Those that wait keep trying until their own timeout, and succeed if the server comes back.
+    // Waiting calls keep trying until their own timeout, and succeed if the server comes back.
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
-    assert!((ms(500)..ms(550)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!((ms(500)..ms(550)).contains(&began.elapsed()), "{:?}", began.elapsed());
     let waiting = tokio::spawn(async move { limiter.try_acquire(1, ms(500)).await });
     sleep(ms(200)).await;
-    world.store.books().away.store(false, Ordering::SeqCst);
+    world.store.ledger().away.store(false, Ordering::SeqCst);
     assert!(waiting.await.unwrap().unwrap().is_granted());
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_callers_do_not_make_many_attempts_on_a_server_whose_answers_are_lost() {
+async fn many_callers_share_few_attempts_if_answers_are_lost() {
     let world = World::new();
-    world.store.books().lose.store(u64::MAX, Ordering::SeqCst);
+    world.store.ledger().lose.store(u64::MAX, Ordering::SeqCst);
     let attempts = attempts_per_second(&world, Duration::ZERO).await;
     assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
-    assert!(world.store.books().dates.load(Ordering::SeqCst) <= 20);
+    assert!(world.store.ledger().dates.load(Ordering::SeqCst) <= 20);
 }

@@ -1,4 +1,4 @@
-//! What goes into a call, and what becomes of those in it.
+//! Which requests a call carries, and what its answer or failure means for them.
 
 use super::*;
 use crate::queue::batch::align;
@@ -6,40 +6,40 @@ use crate::queue::{Arrival, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
 #[test]
-fn those_who_come_during_a_call_share_the_next() {
+fn requests_that_arrive_during_a_call_share_the_next() {
     let mut world = World::new(Server::new(100, 1000), 10 * MS);
     for _ in 0..50 {
         world.arrive(1, Some(0));
     }
-    world.pass(20 * MS);
+    world.advance(20 * MS);
     assert_eq!(world.calls, 2);
     assert_eq!(world.permits(Fate::Granted), 50);
 }
 
 #[test]
-fn one_that_leaves_unsent_is_never_sent() {
+fn a_request_cancelled_before_its_call_is_never_sent() {
     let mut world = World::new(Server::new(10, 1000), 10 * MS);
     world.arrive(1, Some(0));
-    let left = world.arrive(5, Some(0));
+    let cancelled = world.arrive(5, Some(0));
     let last = world.arrive(2, Some(0));
-    world.abandon(left);
-    world.pass(30 * MS);
+    world.cancel(cancelled);
+    world.advance(30 * MS);
     assert_eq!(world.fate(last), Fate::Granted);
     assert_eq!(world.server.granted, 3);
     assert_eq!(world.unwanted, 0);
 }
 
 #[test]
-fn what_is_granted_to_one_that_left_in_flight_is_unwanted() {
+fn permits_granted_to_a_request_cancelled_in_flight_are_unwanted() {
     let mut world = World::new(Server::new(10, 1000), 10 * MS);
-    let left = world.arrive(4, Some(0));
-    world.abandon(left);
-    world.pass(30 * MS);
+    let cancelled = world.arrive(4, Some(0));
+    world.cancel(cancelled);
+    world.advance(30 * MS);
     assert_eq!(world.unwanted, 4);
 }
 
 #[test]
-fn a_failed_call_fails_those_it_asked_for_and_no_others() {
+fn a_failed_call_fails_its_own_requests_and_no_others() {
     let mut queue: Queue<u32, u32> = Queue::default();
     let request = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
     arrive(&mut queue, || 0, request, 0);
@@ -51,7 +51,7 @@ fn a_failed_call_fails_those_it_asked_for_and_no_others() {
 }
 
 #[test]
-fn overdue_requests_are_told_and_their_grants_unwanted() {
+fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     let mut queue: Queue<u32, u32> = Queue::default();
     let request = Request { permits: 3, max_wait: MaxWait::None, deadline: 10, create: None };
     arrive(&mut queue, || 0, request, 0);
@@ -71,7 +71,7 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
     let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
     arrive(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    arrive(&mut queue, || panic!("nothing to ask the time for"), request, 1);
+    arrive(&mut queue, || panic!("the time is not needed"), request, 1);
     queue.call_is_slow(50);
     arrive(&mut queue, || 80, request, 2);
     assert_eq!(queue.expire_in_flight(100), (vec![(0, Some(0))], None));
@@ -82,7 +82,7 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
 }
 
 #[test]
-fn behind_a_slow_call_each_is_told_at_its_own_deadline() {
+fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
     let mut queue: Queue<u32, u32> = Queue::default();
     let within = |deadline| Request { permits: 1, max_wait: MaxWait::None, deadline, create: None };
     arrive(&mut queue, || 0, within(3000), 0);
@@ -93,14 +93,14 @@ fn behind_a_slow_call_each_is_told_at_its_own_deadline() {
     queue.call_is_slow(5);
     assert_eq!(queue.expire_behind(104), vec![]);
     assert_eq!(queue.expire_behind(105), vec![(1, Some(1)), (3, Some(3))]);
-    assert_eq!(queue.expire_behind(106), vec![], "nobody is told twice");
+    assert_eq!(queue.expire_behind(106), vec![], "each times out once");
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
-    assert_eq!((call.groups[0].count, call.due), (1, 505), "they are never sent");
+    assert_eq!((call.groups[0].count, call.due), (1, 505), "requests that timed out are not sent");
 }
 
 #[test]
-fn whoever_found_no_room_is_told_at_its_deadline() {
+fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
     let mut queue: Queue<u32, u32> = Queue::default();
     let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
     for permits in 1..=257 {
@@ -117,23 +117,23 @@ fn whoever_found_no_room_is_told_at_its_deadline() {
 }
 
 #[test]
-fn no_deadline_runs_while_permits_are_waited_for() {
+fn no_deadline_runs_while_a_request_waits_for_permits() {
     let mut queue: Queue<u32, u32> = Queue::default();
-    let waits = Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: 100, create: None };
-    arrive(&mut queue, || 0, waits, 0);
+    let waiting = Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: 100, create: None };
+    arrive(&mut queue, || 0, waiting, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(50);
-    arrive(&mut queue, || 60, waits, 1);
-    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
-    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome: waiting }]);
+    arrive(&mut queue, || 60, waiting, 1);
+    let outcome = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome }]);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);
-    arrive(&mut queue, || panic!("the call is young"), waits, 2);
+    arrive(&mut queue, || panic!("the time is not needed"), waiting, 2);
 }
 
 #[test]
-fn those_before_the_first_that_creates_find_no_limiter() {
+fn requests_before_the_first_that_creates_find_no_limiter() {
     let mut queue: Queue<u32, u32> = Queue::default();
     let plain = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
     for (caller, create) in [(0, None), (1, None), (2, Some(7)), (3, None), (4, Some(8))] {
@@ -147,15 +147,35 @@ fn those_before_the_first_that_creates_find_no_limiter() {
     let Step::Call(call) = queue.step(1).step else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (Some(7), 3));
     let settled = queue.uninitialized();
-    assert_eq!(settled.wake, [2, 3, 4], "it was to be created: nobody asks for ever");
+    assert_eq!(
+        settled.wake,
+        [2, 3, 4],
+        "their call carried a rate: another one would find no limiter either, for ever"
+    );
     assert!(queue.is_idle());
 }
 
 #[test]
-fn outcomes_are_aligned_around_those_left_out() {
+fn outcomes_are_aligned_around_requests_left_out() {
     let granted = |count| OutcomeGroup { count, outcome: Outcome::Granted };
     let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
     let mut outcomes = vec![granted(3), granted(2)];
     align(&mut outcomes, &[0, 2, 5, 7]);
     assert_eq!(outcomes, [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]);
+}
+
+#[test]
+fn a_first_waker_does_not_replace_a_newer_one() {
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
+    queue.share_answer(0);
+    for _ in 0..3 {
+        queue.arrive(|| 0, request, &mut None);
+    }
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert_eq!(queue.set_waker(0, 10), None);
+    queue.cancel(1);
+    let unwanted = [0, 1, 2].map(|ticket| queue.set_first_waker(ticket, 20));
+    assert_eq!(unwanted, [Some(20), Some(20), None]);
+    assert_eq!(queue.failed().wake, [10, 20]);
 }

@@ -1,4 +1,4 @@
-//! The queue driven in virtual time against a small server of the tests' own.
+//! The queue in virtual time, against a simple model of a server.
 
 use super::{Arrival, MaxWait, Queue, Request, Ticket, Time};
 
@@ -12,7 +12,7 @@ use self::world::{Fate, Server, World};
 const MS: Time = 1000;
 const DEADLINE: Time = 10 * MS;
 
-/// A request arrives, as the engine lets it.
+/// A request arrives, in the way the engine adds it.
 fn arrive<W, A: Default>(
     queue: &mut Queue<W, A>,
     now: impl Fn() -> Time,

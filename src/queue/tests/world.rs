@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::queue::{Arrival, Cancelled, Step, Turn};
+use crate::queue::{Arrival, Cancelled, Settled, Step, Turn};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// Permits that are free again an interval after they were granted: nothing else.
@@ -78,9 +78,17 @@ pub(super) enum Fate {
     Pending,
     Granted,
     Refused,
-    Exceeds,
+    ExceedsRate,
     Cancelled,
-    Overdue,
+    TimedOut,
+    Failed,
+}
+
+/// How the call in flight will end.
+pub(super) enum Reply {
+    Decided(Vec<OutcomeGroup>),
+    Failed,
+    Uninitialized,
 }
 
 #[derive(Debug)]
@@ -91,7 +99,8 @@ pub(super) struct Caller {
     pub(super) position: usize,
     pub(super) arrived: Time,
     pub(super) fate: Fate,
-    pub(super) calls_begun_before: u64,
+    pub(super) calls_before: u64,
+    pub(super) calls_that_left_some_before: u64,
 }
 
 /// A queue, its callers and its server: what the shell does, step by step.
@@ -101,7 +110,13 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) latency: Time,
     /// The reply under way: when it arrives, and when it was dated.
-    pub(super) reply: Option<(Time, Time, Vec<OutcomeGroup>)>,
+    pub(super) reply: Option<(Time, Time, Reply)>,
+    /// What the server has granted to the call in flight.
+    pub(super) granted_in_flight: u64,
+    /// There is a limiter, until it is deleted.
+    pub(super) has_limiter: bool,
+    /// How many calls had no room for all requests, or found no limiter.
+    pub(super) calls_that_left_some: u64,
     /// How many answers have been shared.
     pub(super) answers: u64,
     pub(super) callers: Vec<Caller>,
@@ -117,6 +132,9 @@ impl World {
             now: 0,
             latency,
             reply: None,
+            granted_in_flight: 0,
+            has_limiter: true,
+            calls_that_left_some: 0,
             answers: 0,
             callers: Vec::new(),
             unwanted: 0,
@@ -125,12 +143,21 @@ impl World {
     }
 
     pub(super) fn arrive(&mut self, permits: u64, max_wait: Option<Time>) -> usize {
+        self.arrive_with(permits, max_wait, None)
+    }
+
+    pub(super) fn arrive_with(
+        &mut self,
+        permits: u64,
+        max_wait: Option<Time>,
+        create: Option<u16>,
+    ) -> usize {
         let max_wait = match max_wait {
             None => MaxWait::Unbounded,
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
-        let request = Request { permits, max_wait, deadline: DEADLINE, create: None };
+        let request = Request { permits, max_wait, deadline: DEADLINE, create };
         let ticket = self.queue.next_ticket;
         if self.queue.shared.is_empty() {
             self.answers += 1;
@@ -154,50 +181,59 @@ impl World {
             position,
             arrived: self.now,
             fate,
-            calls_begun_before: self.calls,
+            calls_before: self.calls,
+            calls_that_left_some_before: self.calls_that_left_some,
         });
-        self.turn();
+        self.run_queue();
         ticket as usize
     }
 
-    pub(super) fn abandon(&mut self, caller: usize) {
+    pub(super) fn cancel(&mut self, caller: usize) {
         if self.callers[caller].fate == Fate::Pending {
             let (abandoned, waker) = self.queue.cancel(caller as Ticket);
             assert_eq!(waker, Some(caller as Ticket));
             assert_ne!(abandoned, Cancelled::Settled);
             self.callers[caller].fate = Fate::Cancelled;
         }
-        self.turn();
+        self.run_queue();
     }
 
     /// The call in flight takes long: those behind it whose deadline has passed are told.
-    pub(super) fn slow(&mut self) {
+    pub(super) fn call_is_slow(&mut self) {
         self.queue.call_is_slow(self.now);
         for (ticket, waker) in self.queue.expire_behind(self.now) {
             assert_eq!(waker, Some(ticket));
             let Caller { request, arrived, .. } = &self.callers[ticket as usize];
             assert!(request.due(*arrived) <= self.now);
-            self.settle(ticket as usize, Fate::Overdue);
+            self.end(ticket as usize, Fate::TimedOut);
         }
-        self.turn();
+        self.run_queue();
     }
 
     /// Lets the queue do what it wants to do now; answers when it wants to be called again.
-    pub(super) fn turn(&mut self) -> Option<Time> {
+    pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);
             for (ticket, wait, waker) in refused {
                 assert_eq!(waker, Some(ticket));
                 assert!(wait.ms > 0);
-                self.settle(ticket as usize, Fate::Refused);
+                self.end(ticket as usize, Fate::Refused);
             }
             match step {
                 Step::Call(call) => {
                     assert!(self.reply.is_none(), "two calls in flight");
                     self.calls += 1;
-                    let outcomes = self.server.decide(&call.groups, self.now / MS);
+                    self.has_limiter |= call.create.is_some();
+                    let before = self.server.granted;
+                    let reply = match self.has_limiter {
+                        true => Reply::Decided(self.server.decide(&call.groups, self.now / MS)),
+                        false => Reply::Uninitialized,
+                    };
+                    self.granted_in_flight = self.server.granted - before;
+                    let left_some = self.queue.pending.iter().any(|waiter| !waiter.cancelled);
+                    self.calls_that_left_some += u64::from(left_some || !self.has_limiter);
                     let dated = self.now / MS * MS;
-                    self.reply = Some((self.now + self.latency, dated, outcomes));
+                    self.reply = Some((self.now + self.latency, dated, reply));
                 }
                 Step::SleepUntil(time) => {
                     assert!(time > self.now);
@@ -209,11 +245,20 @@ impl World {
         }
     }
 
-    pub(super) fn land(&mut self) {
-        let (_, dated, outcomes) = self.reply.take().unwrap();
+    pub(super) fn deliver_reply(&mut self) {
+        let (_, dated, reply) = self.reply.take().unwrap();
         let rate = (self.server.rate, self.server.interval_ms * MS);
-        let settled = self.queue.replied(self.now, dated, rate, outcomes);
+        let (settled, has_failed) = match reply {
+            Reply::Decided(outcomes) => {
+                (self.queue.replied(self.now, dated, rate, outcomes), false)
+            }
+            Reply::Failed => (self.queue.failed(), true),
+            Reply::Uninitialized => (self.queue.uninitialized(), true),
+        };
         self.unwanted += settled.unwanted;
+        if has_failed {
+            return self.fail(settled);
+        }
         let flat: Vec<Outcome> = settled
             .outcomes
             .iter()
@@ -240,32 +285,58 @@ impl World {
             let fate = match outcome {
                 Outcome::Granted => Fate::Granted,
                 Outcome::Refused(_) => Fate::Refused,
-                Outcome::ExceedsRate => Fate::Exceeds,
+                Outcome::ExceedsRate => Fate::ExceedsRate,
                 Outcome::Waiting(_) | Outcome::Undecided => continue,
             };
-            self.settle(index, fate);
+            self.end(index, fate);
             woken.push(index as Ticket);
         }
         assert_eq!(wake, woken, "exactly those who are told are woken");
-        self.turn();
+        self.run_queue();
     }
 
-    pub(super) fn settle(&mut self, index: usize, fate: Fate) {
+    fn fail(&mut self, settled: Settled<Ticket, u64>) {
+        let mut told: Vec<_> = settled.out_of_band.iter().map(|(ticket, _)| *ticket).collect();
+        let shares = |caller: &Caller| {
+            let mut spans = settled.spans.iter();
+            spans.any(|span| span.answer == caller.answer && caller.position < span.count)
+        };
+        let callers = (0..).zip(&self.callers);
+        let new = callers.filter(|(_, caller)| caller.fate == Fate::Pending && shares(caller));
+        told.extend(new.map(|(ticket, _)| ticket));
+        told.sort();
+        let mut wake = settled.wake;
+        wake.sort();
+        assert_eq!(wake, told, "exactly those who are told are woken");
+        told.into_iter().for_each(|ticket| self.end(ticket as usize, Fate::Failed));
+        self.run_queue();
+    }
+
+    /// The call in flight fails; what it was granted is given back, as its id is known.
+    pub(super) fn fail_call(&mut self) {
+        if let Some((_, _, reply @ Reply::Decided(_))) = &mut self.reply {
+            *reply = Reply::Failed;
+            self.server.granted -= std::mem::take(&mut self.granted_in_flight);
+        }
+    }
+
+    pub(super) fn end(&mut self, index: usize, fate: Fate) {
         assert_eq!(self.callers[index].fate, Fate::Pending, "told once");
         if fate == Fate::Granted {
             let overtaken = self.callers[..index].iter().position(|c| c.fate == Fate::Pending);
             assert_eq!(overtaken, None, "{index} was granted before one that came earlier");
         }
         let caller = &self.callers[index];
+        let left_out = self.calls_that_left_some - caller.calls_that_left_some_before;
         if caller.request.max_wait == MaxWait::None {
             assert!(
-                self.calls - caller.calls_begun_before <= 1,
+                self.calls - caller.calls_before <= 1 + left_out,
                 "a call that does not wait waited beyond its own call"
             );
         }
         if let (Fate::Refused, MaxWait::Until(end)) = (fate, caller.request.max_wait) {
             assert!(
-                self.now <= end + 2 * self.latency + MS,
+                self.now <= end + (2 + left_out) * self.latency + MS,
                 "told at {} that it could not be served by {end}",
                 self.now
             );
@@ -274,15 +345,15 @@ impl World {
     }
 
     /// Lets time pass, with all that happens in it.
-    pub(super) fn pass(&mut self, time: Time) {
+    pub(super) fn advance(&mut self, time: Time) {
         let until = self.now + time;
         loop {
-            let next = self.turn();
+            let next = self.run_queue();
             match next.filter(|&next| next <= until) {
                 Some(next) => {
                     self.now = self.now.max(next);
                     if self.reply.as_ref().is_some_and(|reply| reply.0 <= self.now) {
-                        self.land();
+                        self.deliver_reply();
                     }
                 }
                 None => break,

@@ -1,8 +1,8 @@
-//! One connection for each runtime, shared by all calls made in it: made when a call needs it,
-//! dropped when it fails, and never waited for beyond the deadline.
+//! One connection for each runtime, shared by all calls made in it: opened when a call needs it,
+//! dropped when it fails, and never awaited beyond a call's deadline.
 //!
-//! A connection lives on the runtime that made it. Were it shared with other runtimes, they would
-//! get no answers while that one is parked, and lose it when that one ends.
+//! A connection's tasks run on the runtime that opened it. If other runtimes shared it, they would
+//! get no answers while that runtime is parked, and lose the connection when it ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
@@ -25,54 +25,58 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, RuntimeId};
 use crate::store::redis::reply;
 
-/// Commands that can stand before the socket; callers beyond it wait their turn.
+/// How many commands can be queued for the socket; further callers wait until there is room.
 const PIPELINE: usize = 8192;
 
-/// For so long after a failed attempt to connect, its failure is the answer of every call.
+/// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
+/// caller would bring an attempt of its own upon a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// The connections to one server, by the runtime that they live on.
+/// The connections to one server, by runtime.
 pub(super) struct Connections {
     client: Client,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
 
-/// The way to a server from one runtime: at most one connection at a time.
+/// The connection of one runtime, which is opened again after it has failed.
 pub(super) struct Connection {
     client: Client,
-    slot: Mutex<Slot>,
+    state: Mutex<ConnectionState>,
 }
 
-enum Slot {
-    /// There is no connection; when and why the last attempt to make one failed.
-    Idle(Option<(Instant, RedisError)>),
+enum ConnectionState {
+    /// There is no connection. If the last attempt to connect failed: when, and why.
+    Closed(Option<(Instant, RedisError)>),
     Connecting(Connecting),
-    Ready(Arc<Live>),
+    Open(Arc<OpenConnection>),
 }
 
-/// An attempt to connect, which all calls share: each waits for it as long as it likes. The outer
-/// error: its runtime has ended before it.
-type Connecting = Shared<BoxFuture<'static, Result<RedisResult<Arc<Live>>, ()>>>;
+/// An attempt to connect, which all calls share; each awaits it until its own deadline. The outer
+/// error says why the attempt did not come to its end.
+type Connecting =
+    Shared<BoxFuture<'static, Result<RedisResult<Arc<OpenConnection>>, &'static str>>>;
 
-/// A connection in use.
-struct Live {
+/// An open connection.
+struct OpenConnection {
     connection: MultiplexedConnection,
-    /// Nothing can be sent any more: what is not sent yet has certainly not been carried out.
+    /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
+    /// carried out.
     closed: Arc<AtomicBool>,
-    /// The replies so far: how a call that gets none tells a dead connection from a slow answer.
+    /// The replies so far. If a call times out and none has arrived since it was sent, the
+    /// connection may be dead; otherwise only this answer is slow.
     replies: AtomicU64,
     driver: Option<AbortHandle>,
 }
 
-/// How far a call has come.
+/// How far a call has got.
 #[derive(Default)]
 struct Progress {
-    /// The connection that has the call, and the replies it had given before.
-    handed: Option<(Arc<Live>, u64)>,
+    /// The connection that the call was handed to, and its replies until then.
+    handed_over: Option<(Arc<OpenConnection>, u64)>,
 }
 
 impl Connections {
-    /// The ways to the server at this URL; nothing is sent yet.
+    /// For the server at this URL; nothing is sent yet.
     pub(super) fn new(url: &str) -> Result<Self, Error> {
         let invalid = |detail: &str| {
             Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
@@ -98,20 +102,23 @@ impl Connections {
         Ok(Connections { client, by_runtime: Mutex::default() })
     }
 
-    /// The way from the current runtime.
+    /// The connection of the current runtime.
     pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
         let mut by_runtime = self.by_runtime();
         let connection = by_runtime.entry(runtime).or_insert_with(|| {
-            Arc::new(Connection { client: self.client.clone(), slot: Mutex::new(Slot::Idle(None)) })
+            Arc::new(Connection {
+                client: self.client.clone(),
+                state: Mutex::new(ConnectionState::Closed(None)),
+            })
         });
         connection.clone()
     }
 
-    /// A runtime has ended, and its connection with it.
+    /// Forgets the connection of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         let _ended = self.by_runtime().remove(&runtime);
     }
 
@@ -119,15 +126,15 @@ impl Connections {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the server is: host and port, or the path of a socket.
+    /// The server's address: host and port, or the path of a socket.
     pub(super) fn address(&self) -> Arc<str> {
         self.client.get_connection_info().addr().to_string().into()
     }
 }
 
 impl Connection {
-    /// Sends a command and waits for its reply, for no longer than the deadline. An error that
-    /// the server answers is a reply ([`Value::ServerError`]).
+    /// Sends a command and awaits its reply until the deadline. An error that the server answers is
+    /// a reply ([`Value::ServerError`]).
     pub(super) async fn send(
         self: &Arc<Self>,
         cmd: &Cmd,
@@ -139,12 +146,12 @@ impl Connection {
             Ok(result) => return result,
             Err(elapsed) => elapsed,
         };
-        let execution = match progress.handed {
+        let execution = match progress.handed_over {
             None => Execution::NotExecuted,
-            Some((live, before)) => {
-                // Not one reply since the call was handed over: the connection may be dead.
-                if live.replies.load(Ordering::Relaxed) == before {
-                    self.forget(&live);
+            Some((open, before)) => {
+                // No reply since: the connection may be dead, and the next call opens another.
+                if open.replies.load(Ordering::Relaxed) == before {
+                    self.forget(&open);
                 }
                 Execution::Unknown
             }
@@ -158,82 +165,92 @@ impl Connection {
         deadline: Duration,
         progress: &mut Progress,
     ) -> Result<Value, Error> {
-        let live = self.live(deadline).await.map_err(reply::not_sent)?;
-        progress.handed = Some((live.clone(), live.replies.load(Ordering::Relaxed)));
-        let result = live.connection.clone().send_packed_command(cmd).await;
-        live.replies.fetch_add(1, Ordering::Relaxed);
+        let open = self.open_connection(deadline).await.map_err(reply::not_sent)?;
+        progress.handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
+        let result = open.connection.clone().send_packed_command(cmd).await;
+        open.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
-            self.forget(&live);
+            self.forget(&open);
             reply::error_of(error, true)
         })
     }
 
-    /// The connection: the one there is, or a new one.
-    async fn live(self: &Arc<Self>, limit: Duration) -> RedisResult<Arc<Live>> {
+    /// The open connection, or a new one. An attempt to connect may take `limit`.
+    async fn open_connection(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> RedisResult<Arc<OpenConnection>> {
         let (connecting, _dead) = {
-            let mut slot = self.slot();
-            match &*slot {
-                Slot::Ready(live) if !live.closed.load(Ordering::Acquire) => {
-                    return Ok(live.clone());
+            let mut state = self.state();
+            match &*state {
+                ConnectionState::Open(open) if !open.closed.load(Ordering::Acquire) => {
+                    return Ok(open.clone());
                 }
-                Slot::Idle(Some((at, error))) if at.elapsed() < BACKOFF => {
+                ConnectionState::Closed(Some((at, error))) if at.elapsed() < BACKOFF => {
                     return Err(error.clone());
                 }
-                Slot::Connecting(connecting) => (connecting.clone(), None),
-                Slot::Idle(_) | Slot::Ready(_) => {
-                    let connecting = self.start(limit);
-                    let dead = std::mem::replace(&mut *slot, Slot::Connecting(connecting.clone()));
-                    (connecting, Some(dead))
+                ConnectionState::Connecting(connecting) => (connecting.clone(), None),
+                ConnectionState::Closed(_) | ConnectionState::Open(_) => {
+                    let connecting = self.start_connecting(limit);
+                    let new = ConnectionState::Connecting(connecting.clone());
+                    (connecting, Some(std::mem::replace(&mut *state, new)))
                 }
             }
         };
-        connecting.clone().await.unwrap_or_else(|()| {
-            self.give_up(&connecting);
-            // Its task was dropped: the runtime is ending, and would drop every other one as well.
-            Err(io::Error::other("the runtime is shutting down").into())
+        connecting.clone().await.unwrap_or_else(|reason| {
+            self.forget_attempt(&connecting);
+            Err(io::Error::other(reason).into())
         })
     }
 
-    /// Starts to connect, on a task of its own: a caller that goes away takes nothing with it.
-    fn start(self: &Arc<Self>, limit: Duration) -> Connecting {
+    /// Starts to connect, in a task: otherwise a caller that is dropped would end the attempt for
+    /// all others.
+    fn start_connecting(self: &Arc<Self>, limit: Duration) -> Connecting {
         let client = self.client.clone();
-        let link = Arc::downgrade(self);
+        let this = Arc::downgrade(self);
         let task = async move {
-            let result = match tokio::time::timeout(limit, Live::open(&client)).await {
+            let result = match tokio::time::timeout(limit, OpenConnection::open(&client)).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
             };
-            if let Some(link) = Weak::upgrade(&link) {
-                *link.slot() = match &result {
-                    Ok(live) => Slot::Ready(live.clone()),
-                    Err(error) => Slot::Idle(Some((Instant::now(), error.clone()))),
+            if let Some(this) = Weak::upgrade(&this) {
+                *this.state() = match &result {
+                    Ok(open) => ConnectionState::Open(open.clone()),
+                    Err(error) => ConnectionState::Closed(Some((Instant::now(), error.clone()))),
                 };
             }
             result
         };
         // Spawned by the first poll, which holds no lock.
-        async move { tokio::spawn(task).await.map_err(|_| ()) }.boxed().shared()
+        let task = async move { tokio::spawn(task).await };
+        task.map_err(|error| match error.is_panic() {
+            true => "connecting has panicked: the runtime needs its I/O driver (`enable_all`)",
+            // It was dropped, as the runtime would drop every other task.
+            false => "the runtime is shutting down",
+        })
+        .boxed()
+        .shared()
     }
 
     /// Forgets an attempt to connect whose runtime has ended.
-    fn give_up(&self, connecting: &Connecting) {
-        let mut slot = self.slot();
-        if matches!(&*slot, Slot::Connecting(current) if current.ptr_eq(connecting)) {
-            *slot = Slot::Idle(None);
+    fn forget_attempt(&self, connecting: &Connecting) {
+        let mut state = self.state();
+        if matches!(&*state, ConnectionState::Connecting(current) if current.ptr_eq(connecting)) {
+            *state = ConnectionState::Closed(None);
         }
     }
 
-    /// Makes the next call connect anew.
-    fn forget(&self, live: &Arc<Live>) {
+    /// Lets the next call open a new connection.
+    fn forget(&self, open: &Arc<OpenConnection>) {
         // The caller holds the connection: it is not dropped under the lock.
-        let mut slot = self.slot();
-        if matches!(&*slot, Slot::Ready(current) if Arc::ptr_eq(current, live)) {
-            *slot = Slot::Idle(None);
+        let mut state = self.state();
+        if matches!(&*state, ConnectionState::Open(current) if Arc::ptr_eq(current, open)) {
+            *state = ConnectionState::Closed(None);
         }
     }
 
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,26 +263,26 @@ impl fmt::Debug for Connections {
     }
 }
 
-impl Live {
-    async fn open(client: &Client) -> RedisResult<Live> {
+impl OpenConnection {
+    async fn open(client: &Client) -> RedisResult<OpenConnection> {
         let info = client.get_connection_info();
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
-                Live::over(client, stream).await
+                OpenConnection::over(client, stream).await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                Live::over(client, tokio::net::UnixStream::connect(path).await?).await
+                OpenConnection::over(client, tokio::net::UnixStream::connect(path).await?).await
             }
-            // The dependency knows how to make a TLS stream, and keeps it to itself: whether it
-            // has been closed is then found out by sending.
+            // The dependency makes a TLS stream itself and does not hand it out: that it was closed
+            // is noticed only by sending.
             _ => {
                 let config = config();
                 let connection =
                     client.get_multiplexed_async_connection_with_config(&config).await?;
-                Ok(Live {
+                Ok(OpenConnection {
                     connection,
                     closed: Arc::default(),
                     replies: AtomicU64::new(0),
@@ -278,22 +295,22 @@ impl Live {
     async fn over(
         client: &Client,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> RedisResult<Live> {
+    ) -> RedisResult<OpenConnection> {
         let redis = client.get_connection_info().redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(redis, stream, config()).await?;
         let closed = Arc::new(AtomicBool::new(false));
-        let ended = Ended(closed.clone());
+        let close_on_drop = CloseOnDrop(closed.clone());
         let driver = tokio::spawn(async move {
-            let _ended = ended;
+            let _close_on_drop = close_on_drop;
             driver.await;
         });
         let driver = Some(driver.abort_handle());
-        Ok(Live { connection, closed, replies: AtomicU64::new(0), driver })
+        Ok(OpenConnection { connection, closed, replies: AtomicU64::new(0), driver })
     }
 }
 
-impl Drop for Live {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         if let Some(driver) = &self.driver {
             driver.abort();
@@ -301,16 +318,17 @@ impl Drop for Live {
     }
 }
 
-/// Marks a connection as closed when its driver ends, its runtime's end included.
-struct Ended(Arc<AtomicBool>);
+/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
+struct CloseOnDrop(Arc<AtomicBool>);
 
-impl Drop for Ended {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Deadlines are the store's: the dependency's would cut calls short behind a busy server.
+/// Without the dependency's timeouts, which would cut calls short behind a busy server: the store
+/// has deadlines of its own.
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)

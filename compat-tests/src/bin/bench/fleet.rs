@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use compat_tests::empty::Empty;
 use compat_tests::keys::Keys;
 use compat_tests::peer::{Kind, Limiter, Load, Options as PeerOptions, Peer, Rate};
 use compat_tests::server::Server;
@@ -12,10 +13,10 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 
 use crate::delay;
-use crate::empty::Empty;
 use crate::ledger::Logs;
 use crate::options::Options;
 use crate::probe::{Probe, Usage};
+use crate::table::count;
 
 /// Enough permits for any load, and an interval in which none comes back.
 const PLENTY: i64 = 1_000_000_000;
@@ -36,20 +37,30 @@ pub(crate) enum Contestant {
     Rust,
     /// Its client polls for answers.
     BusyRust,
+    /// Its runtime has this many worker threads, whatever the number of cores.
+    OneWorker,
+    TwoWorkers,
+    FourWorkers,
     Redisson,
     Bucket4j,
     Empty,
 }
 
-use Contestant::{Bucket4j, BusyRust, Empty as EmptyScript, Redisson, Rust};
+use Contestant::{
+    Bucket4j, BusyRust, Empty as EmptyScript, FourWorkers, OneWorker, Redisson, Rust, TwoWorkers,
+};
 
 impl Contestant {
-    pub(crate) const ALL: [Contestant; 5] = [Rust, BusyRust, Redisson, Bucket4j, EmptyScript];
+    pub(crate) const ALL: [Contestant; 8] =
+        [Rust, BusyRust, OneWorker, TwoWorkers, FourWorkers, Redisson, Bucket4j, EmptyScript];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Rust => "rust",
             BusyRust => "busy-rust",
+            OneWorker => "1-worker",
+            TwoWorkers => "2-workers",
+            FourWorkers => "4-workers",
             Redisson => "redisson",
             Bucket4j => "bucket4j",
             EmptyScript => "empty",
@@ -63,13 +74,19 @@ impl Contestant {
     /// The peer that runs it, if it needs one.
     fn peer(self, url: &str) -> Option<PeerOptions> {
         let kind = match self {
-            Rust | BusyRust => Kind::Rust,
+            Rust | BusyRust | OneWorker | TwoWorkers | FourWorkers => Kind::Rust,
             Redisson => Kind::Java,
             Bucket4j => Kind::Bucket4j,
             EmptyScript => return None,
         };
         let options = PeerOptions::new(kind, url);
-        Some(if self == BusyRust { options.busy_poll(BUSY_POLL) } else { options })
+        Some(match self {
+            BusyRust => options.busy_poll(BUSY_POLL),
+            OneWorker => options.tokio_threads(1),
+            TwoWorkers => options.tokio_threads(2),
+            FourWorkers => options.tokio_threads(4),
+            _ => options,
+        })
     }
 }
 
@@ -115,9 +132,14 @@ impl Sample {
         (self.load.granted + self.load.denied) as f64
     }
 
-    /// The server's time in scripts per call.
+    /// The server's time in scripts per decided call.
     pub(crate) fn script_us(&self) -> f64 {
         self.usage.script_us / self.decided()
+    }
+
+    /// The server's time per script call, however many permits it decides.
+    pub(crate) fn script_us_per_call(&self) -> f64 {
+        self.usage.script_us / self.usage.calls
     }
 
     /// The memory of the log per permit.
@@ -156,8 +178,12 @@ impl Fleet {
 
     /// Just-in-time compilers need seconds of the calls that will be measured.
     async fn warm(&self) {
-        for (contestant, seconds) in [(Redisson, 8), (Bucket4j, 8), (Rust, 1), (BusyRust, 1)] {
-            if self.has(contestant) {
+        for contestant in Contestant::ALL {
+            let seconds = match contestant {
+                Redisson | Bucket4j => 8,
+                _ => 1,
+            };
+            if self.peers.contains_key(&contestant) {
                 eprintln!("warming {}", contestant.name());
                 for tasks in [1, 1000, 64, 1000] {
                     let work = Work { tasks, limiters: 1, exhausted: false };
@@ -177,9 +203,9 @@ impl Fleet {
         &self.peers[&contestant]
     }
 
-    /// The version of a contestant's implementation.
-    pub(crate) fn version(&self, contestant: Contestant) -> Option<&str> {
-        self.peers.get(&contestant).map(|peer| peer.version())
+    /// The version of this implementation, if a contestant runs it.
+    pub(crate) fn version(&self, kind: Kind) -> Option<&str> {
+        self.peers.values().find(|peer| peer.kind() == kind).map(|peer| peer.version())
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -370,9 +396,10 @@ fn report(contestant: Contestant, tasks: u64, sample: &Sample) {
     let (load, usage) = (&sample.load, &sample.usage);
     let decided = sample.decided();
     eprintln!(
-        "  {:9} {tasks:5} tasks {:>10.0}/s  p50 {:>6.0} p99 {:>6.0} µs  {:>7.1} a call  \
+        "  {:9} {:>10} {:>10.0}/s  p50 {:>6.0} p99 {:>6.0} µs  {:>7.1} a call  \
          script {:>7.3} server {:>7.3} client {:>7.3} µs each  {:>6.1} B each  others {:>3.0} %",
         contestant.name(),
+        count(tasks, "task"),
         sample.per_second(),
         load.p50_us,
         load.p99_us,

@@ -5,7 +5,6 @@
 //! After every load the grants of its tasks are compared with what the server recorded.
 
 mod delay;
-mod empty;
 mod fleet;
 mod ledger;
 mod options;

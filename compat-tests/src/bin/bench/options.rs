@@ -36,7 +36,11 @@ impl Options {
             let mut value =
                 || args.next().ok_or_else(|| format!("{flag} needs a value; {SEE_HELP}"));
             match flag.as_str() {
-                "--only" => options.rows = list(&value()?, "a row", Row::named)?,
+                "--only" => options.rows = rows(&value()?)?,
+                "--quick" => {
+                    options.rounds = 1;
+                    options.time = Duration::from_millis(500);
+                }
                 "--rounds" => options.rounds = number(&value()?)?,
                 "--seconds" => {
                     let seconds: f64 = number(&value()?)?;
@@ -85,10 +89,52 @@ impl Options {
     }
 }
 
+/// The rows that match any of the patterns, in the order of the table.
+fn rows(patterns: &str) -> Result<Vec<Row>, String> {
+    let mut wanted = Vec::new();
+    for pattern in patterns.split(',') {
+        let before = wanted.len();
+        wanted.extend(Row::matching(pattern));
+        if wanted.len() == before {
+            let names: Vec<_> = Row::ALL.into_iter().map(Row::name).collect();
+            return Err(format!("no row matches {pattern}; there are {}", names.join(", ")));
+        }
+    }
+    Ok(Row::ALL.into_iter().filter(|row| wanted.contains(row)).collect())
+}
+
 fn list<T>(text: &str, what: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
     text.split(',').map(|part| parse(part).ok_or_else(|| format!("{part}: not {what}"))).collect()
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text}: not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Options, String> {
+        let options = Options::parse(line.split(' ').map(str::to_owned));
+        options.map(|options| options.expect("something to do"))
+    }
+
+    #[test]
+    fn rows_are_selected_by_a_part_of_their_names() {
+        let rows = |patterns| parsed(&format!("--only {patterns}")).map(|options| options.rows);
+        assert_eq!(rows("workers"), Ok(vec![Row::Workers]));
+        assert_eq!(rows("limiter"), Ok(vec![Row::OneLimiter, Row::ManyLimiters]));
+        // In the order of the table, and each once.
+        assert_eq!(rows("many,limiter"), Ok(vec![Row::OneLimiter, Row::ManyLimiters]));
+        assert!(rows("workers,nothing").unwrap_err().contains("one-limiter"));
+    }
+
+    #[test]
+    fn quick_is_one_round_of_half_a_second_unless_a_later_option_changes_it() {
+        let quick = parsed("--quick").expect("valid");
+        assert_eq!((quick.rounds, quick.ms()), (1, 500));
+        let longer = parsed("--quick --seconds 2").expect("valid");
+        assert_eq!((longer.rounds, longer.ms()), (1, 2000));
+    }
 }

@@ -13,6 +13,7 @@ use crate::table::{Line, Series};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
     OneLimiter,
+    Workers,
     Exhausted,
     ManyLimiters,
     OneTask,
@@ -24,8 +25,9 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 9] = [
+    pub(crate) const ALL: [Row; 10] = [
         Row::OneLimiter,
+        Row::Workers,
         Row::Exhausted,
         Row::ManyLimiters,
         Row::OneTask,
@@ -39,6 +41,7 @@ impl Row {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Row::OneLimiter => "one-limiter",
+            Row::Workers => "workers",
             Row::Exhausted => "exhausted",
             Row::ManyLimiters => "many-limiters",
             Row::OneTask => "one-task",
@@ -50,16 +53,20 @@ impl Row {
         }
     }
 
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|row| row.name() == name)
+    /// The rows whose name contains this text.
+    pub(crate) fn matching(text: &str) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |row| row.name().contains(text))
     }
 
     /// Whether this contestant takes part in it.
     pub(crate) fn needs(self, contestant: Contestant) -> bool {
         match contestant {
-            Contestant::Rust => true,
+            Contestant::Rust => self != Row::Workers,
             Contestant::BusyRust => matches!(self, Row::OneLimiter | Row::OneTask),
-            Contestant::Redisson => !matches!(self, Row::RoundTrip | Row::Leases),
+            Contestant::OneWorker | Contestant::TwoWorkers | Contestant::FourWorkers => {
+                self == Row::Workers
+            }
+            Contestant::Redisson => !matches!(self, Row::Workers | Row::RoundTrip | Row::Leases),
             Contestant::Bucket4j => self == Row::OneLimiter,
             Contestant::Empty => matches!(self, Row::OneTask | Row::RoundTrip),
         }
@@ -68,6 +75,7 @@ impl Row {
     pub(crate) async fn run(self, fleet: &Fleet, options: &Options) -> Vec<Line> {
         match self {
             Row::OneLimiter => throughput::one_limiter(fleet, options).await,
+            Row::Workers => throughput::workers(fleet, options).await,
             Row::Exhausted => throughput::exhausted(fleet, options).await,
             Row::ManyLimiters => throughput::many_limiters(fleet, options).await,
             Row::OneTask => latency::one_task(fleet, options).await,

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::fleet::{Contestant, Fleet};
+use compat_tests::peer::Kind;
+
+use crate::fleet::Fleet;
 
 /// The results of one contestant, round by round.
 pub(crate) type Series = Vec<f64>;
@@ -89,7 +91,12 @@ impl Line {
     }
 
     /// The ratios of the rounds, and the goal for their median.
-    pub(crate) fn goal(mut self, text: &str, ratios: &[f64], goal: Goal) -> Self {
+    pub(crate) fn goal(self, text: &str, ratios: &[f64], goal: Goal) -> Self {
+        self.ratio(ratios).bound(text, ratios, goal)
+    }
+
+    /// The ratios of the rounds, without a goal.
+    pub(crate) fn ratio(mut self, ratios: &[f64]) -> Self {
         if let Some(middle) = median(ratios) {
             self.ratio = match ratios.len() {
                 1 => ratio(middle),
@@ -100,7 +107,7 @@ impl Line {
                 }
             };
         }
-        self.bound(text, ratios, goal)
+        self
     }
 
     /// The goal for the median of these numbers.
@@ -129,16 +136,16 @@ impl Line {
 
 impl Table {
     pub(crate) async fn new(fleet: &Fleet) -> Table {
-        let redisson = fleet.version(Contestant::Redisson).unwrap_or("–").to_owned();
+        let redisson = fleet.version(Kind::Java).unwrap_or("–").to_owned();
         let mut setting = vec![
             ("Date", command("date", &["-I"])),
             ("Machine", machine()),
             ("Server", fleet.server().describe().await),
-            ("This crate", fleet.version(Contestant::Rust).unwrap_or("–").to_owned()),
+            ("This crate", fleet.version(Kind::Rust).unwrap_or("–").to_owned()),
             ("Rust", command("rustc", &["--version"])),
             ("Redisson", redisson.clone()),
         ];
-        if let Some(version) = fleet.version(Contestant::Bucket4j) {
+        if let Some(version) = fleet.version(Kind::Bucket4j) {
             setting.push(("bucket4j", format!("{version}, on Lettuce, batching")));
         }
         setting.push(("Java", java()));
@@ -195,6 +202,11 @@ impl Display for Table {
         }
         Ok(())
     }
+}
+
+/// A number of things: "1 task", "8 tasks".
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The ratios of two contestants, round by round.

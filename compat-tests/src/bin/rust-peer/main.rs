@@ -6,6 +6,7 @@ mod calls;
 mod load;
 mod protocol;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,36 +23,41 @@ struct Options {
     redis: String,
     client_id: Option<String>,
     key_prefix: String,
+    /// The worker threads of the runtime.
+    tokio_threads: Option<NonZeroUsize>,
 }
 
 fn main() -> ExitCode {
-    runtime().block_on(peer())
+    let served = options(std::env::args().skip(1))
+        .and_then(|options| runtime(options.tokio_threads).block_on(peer(options)));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("rust-peer: {message}");
+            ExitCode::from(2)
+        }
+    }
 }
 
-/// One worker thread fewer than cores, to leave a core to the server, which shares the machine:
-/// with two busy workers on two cores both would be slower. `TOKIO_WORKER_THREADS` overrides it.
-fn runtime() -> Runtime {
+/// By default one worker thread fewer than cores, to leave a core to the server, which shares the
+/// machine: with two busy workers on two cores both would be slower. `--tokio-threads` overrides it,
+/// and so does `TOKIO_WORKER_THREADS`, which tokio reads itself.
+fn runtime(threads: Option<NonZeroUsize>) -> Runtime {
     let mut builder = Builder::new_multi_thread();
-    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+    if let Some(threads) = threads {
+        builder.worker_threads(threads.get());
+    } else if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         builder.worker_threads((cores - 1).max(1));
     }
     builder.enable_all().build().expect("a runtime")
 }
 
-async fn peer() -> ExitCode {
+async fn peer(options: Options) -> Result<(), String> {
     let (clock, manual) = Clock::manual(0);
     manual.follow_system();
-    let client = match options(std::env::args().skip(1)).and_then(|options| client(options, clock))
-    {
-        Ok(client) => client,
-        Err(message) => {
-            eprintln!("rust-peer: {message}");
-            return ExitCode::from(2);
-        }
-    };
-    serve(client, manual).await;
-    ExitCode::SUCCESS
+    serve(client(options, clock)?, manual).await;
+    Ok(())
 }
 
 /// Reads calls until standard input closes. Replies come as they are ready.
@@ -96,7 +102,12 @@ fn writer() -> (mpsc::UnboundedSender<Value>, tokio::task::JoinHandle<()>) {
 }
 
 fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { redis: String::new(), client_id: None, key_prefix: String::new() };
+    let mut options = Options {
+        redis: String::new(),
+        client_id: None,
+        key_prefix: String::new(),
+        tokio_threads: None,
+    };
     let mut args = args;
     while let Some(flag) = args.next() {
         let value = args.next().ok_or_else(|| format!("{flag} needs a value"))?;
@@ -104,9 +115,16 @@ fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--redis" => options.redis = value,
             "--client-id" => options.client_id = Some(value),
             "--key-prefix" => options.key_prefix = value,
+            "--tokio-threads" => {
+                let threads = value.parse();
+                options.tokio_threads = Some(
+                    threads.map_err(|_| format!("--tokio-threads {value}: must be at least 1"))?,
+                );
+            }
             _ => {
                 return Err(format!(
-                    "unknown option {flag}; there are --redis, --client-id, --key-prefix"
+                    "unknown option {flag}; there are --redis, --client-id, --key-prefix, \
+                     --tokio-threads"
                 ));
             }
         }

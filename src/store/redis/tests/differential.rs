@@ -1,5 +1,5 @@
-//! Random programs over the trait: the server's store and the in-process one must give the same
-//! answers and hold the same state after each call, damage and foreign writers included.
+//! Random programs of store calls, damage and foreign writers: the store over a server and the
+//! in-process one must give the same answers, and have the same state after each call.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +29,8 @@ const CLIENTS: [&str; 2] = ["a", "b"];
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// The time goes on, or back.
-    Pass(i64),
+    /// The time moves on, or back.
+    Advance(i64),
     Acquire {
         who: Who,
         groups: Vec<RequestGroup>,
@@ -39,16 +39,16 @@ enum Op {
         create: Option<Rate>,
         hold: u64,
     },
-    /// The last acquire of this client once more, its answer being lost.
-    Again {
+    /// Another attempt of this client's last acquire, whose answer was lost.
+    Retry {
         who: Who,
         since: bool,
         seen: Seen,
-        /// The first attempt arrives right after it.
+        /// The first attempt arrives only after this one.
         late: bool,
     },
-    /// The last acquire of this client's first attempt arrives only now.
-    Late {
+    /// The first attempt of this client's last acquire arrives, late.
+    LateFirst {
         who: Who,
         since: bool,
     },
@@ -102,13 +102,13 @@ struct Who(usize, usize);
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Known,
-    /// What it knows, but in the other mode.
+    /// What the client knows, but in the other mode.
     OtherMode,
     None,
     Other(SeenRate),
 }
 
-/// Which of the five keys, and what happens to it.
+/// What happens to one of the five keys.
 #[derive(Clone, Debug)]
 enum Damage {
     Del(usize),
@@ -117,7 +117,7 @@ enum Damage {
     NoField(&'static str),
     /// Members with scores relative to now.
     Log(bool, Vec<(i64, Vec<u8>)>),
-    /// So many entries of so many permits, from so long ago, so far apart.
+    /// `count` entries of `permits` each, the first `ago` ms old, then one every `step` ms.
     Fill {
         own: bool,
         count: u32,
@@ -211,8 +211,8 @@ fn damage() -> impl Strategy<Value = Damage> {
         3 => (0usize..5).prop_map(Damage::Del),
         4 => (any::<bool>(), value).prop_map(|(own, text)| Damage::Value(own, text)),
         2 => (field.clone(), text)
-            // Keys that live for a few ms end at another moment in each store.
-            .prop_filter("a short life", |(field, text)| {
+            // Keys with a short time to live would expire at different moments in the two stores.
+            .prop_filter("a short time to live", |(field, text)| {
                 *field != "keepAliveTime" || !matches!(*text, "1" | "2" | "10" | "1000" | "007")
             })
             .prop_map(|(field, text)| Damage::Field(field, text.to_owned())),
@@ -243,9 +243,9 @@ fn op() -> impl Strategy<Value = Op> {
             hold,
         },
     );
-    // The calls that the script decides without its parts.
-    let some = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
-    let lone = (who(), some).prop_map(|(who, (permits, count))| Op::Acquire {
+    // Calls that the fast path of the script decides.
+    let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
+    let simple = (who(), few).prop_map(|(who, (permits, count))| Op::Acquire {
         who,
         groups: vec![RequestGroup { permits, patience_ms: 0, count }],
         seen: Seen::Known,
@@ -268,12 +268,12 @@ fn op() -> impl Strategy<Value = Op> {
     let state =
         prop::sample::select(vec![StateRule::DropNewMode, StateRule::Drop, StateRule::Keep]);
     prop_oneof![
-        20 => pass.prop_map(Op::Pass),
+        20 => pass.prop_map(Op::Advance),
         30 => acquire,
-        30 => lone,
+        30 => simple,
         8 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
-            .prop_map(|(who, since, seen, late)| Op::Again { who, since, seen, late }),
-        3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::Late { who, since }),
+            .prop_map(|(who, since, seen, late)| Op::Retry { who, since, seen, late }),
+        3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::LateFirst { who, since }),
         8 => (who(), any::<usize>(), 0u64..120)
             .prop_map(|(who, grant, share)| Op::Refund { who, grant, share }),
         5 => (who(), 1u64..20, seen()).prop_map(|(who, permits, seen)| Op::Release { who, permits, seen }),
@@ -295,7 +295,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A call that a client has made, as it made it, with the dates it has used.
+/// A client's last acquire, and the dates of its attempts.
 #[derive(Clone, Debug)]
 struct Made {
     call: AcquireCall,
@@ -349,7 +349,8 @@ impl World<'_> {
         call: impl Fn(&dyn Store) -> Reply<T>,
     ) -> Result<Option<T>, TestCaseError> {
         let server = self.runtime.block_on(call(self.server));
-        let memory = call(&self.memory).now_or_never().expect("it answers at once");
+        let memory =
+            call(&self.memory).now_or_never().expect("the in-process store answers at once");
         let plain =
             |error: &Error| (error.kind(), error.detail().map(str::to_owned), error.execution());
         prop_assert_eq!(
@@ -395,7 +396,7 @@ impl World<'_> {
 
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
-            Op::Pass(ms) => self.now += ms,
+            Op::Advance(ms) => self.now += ms,
             Op::Acquire { who, groups, seen, audit, create, hold } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
@@ -413,7 +414,7 @@ impl World<'_> {
                 };
                 self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
             }
-            Op::Again { who, since, seen, late } => {
+            Op::Retry { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
                 let latest = *made.dates.iter().max().unwrap();
                 self.now = self.now.max(latest + 1);
@@ -427,10 +428,10 @@ impl World<'_> {
                 made.dates.push(self.now + made.call.hold_ms as i64);
                 self.acquire(who, made)?;
                 if late {
-                    self.step(&Op::Late { who, since })?;
+                    self.step(&Op::LateFirst { who, since })?;
                 }
             }
-            Op::Late { who, since } => {
+            Op::LateFirst { who, since } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
                 if made.dates.len() < 2 {
                     return Ok(());
@@ -492,7 +493,7 @@ impl World<'_> {
                 let keys = self.keys(who);
                 self.both(|store| {
                     let reply = store.time_to_live(&keys);
-                    // The two are asked a moment apart.
+                    // The stores are asked a moment apart: only the kind of answer is compared.
                     async move { Ok(format!("{:?}", reply.await?).get(..2).map(str::to_owned)) }
                         .boxed()
                 })?;
@@ -593,20 +594,30 @@ impl World<'_> {
         }
     }
 
-    /// The states, which must be equal; times to live but for a moment.
+    /// The states of both stores must be equal; times to live may differ slightly.
     fn compare(&mut self) -> Result<(), TestCaseError> {
         let server = dump(self.raw);
         let memory = self.memory.snapshot();
-        let bare = |snapshot: &Snapshot| {
+        let without_ttl = |snapshot: &Snapshot| {
             snapshot
                 .iter()
                 .map(|(name, key)| (name.clone(), (key.content.clone(), key.ttl_ms.is_some())))
                 .collect::<BTreeMap<_, _>>()
         };
-        prop_assert_eq!(bare(&server), bare(&memory), "the server's state, then the model's");
+        prop_assert_eq!(
+            without_ttl(&server),
+            without_ttl(&memory),
+            "the server's state, then the model's"
+        );
         for (name, key) in &server {
             let (a, b) = (key.ttl_ms.unwrap_or(0), memory[name].ttl_ms.unwrap_or(0));
-            prop_assert!((a - b).abs() < 20_000, "{} lives {} ms, in the model {} ms", name, a, b);
+            prop_assert!(
+                (a - b).abs() < 20_000,
+                "{} has a time to live of {} ms, in the model {} ms",
+                name,
+                a,
+                b
+            );
         }
         Ok(())
     }
@@ -645,7 +656,7 @@ fn dump(raw: &mut redis::Connection) -> Snapshot {
 }
 
 #[test]
-fn both_stores_are_one() {
+fn both_stores_agree() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = RedisStore::new(&server.url(), Duration::from_secs(20)).unwrap();

@@ -1,4 +1,4 @@
-//! What goes wrong between a store and its server, and what is said of it.
+//! Faults between a store and its server, and the errors that report them.
 
 use std::error::Error as _;
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ use crate::wire::keys::Keys;
 
 const DEADLINE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
-/// What a call may take beyond its deadline on a busy machine.
+/// How long a call may take beyond its deadline on a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
 
 fn keys() -> Keys {
@@ -94,16 +94,16 @@ fn a_password_is_never_shown() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable() {
+async fn a_server_that_does_not_exist_is_unavailable() {
     let store = RedisStore::new(&format!("redis://127.0.0.1:{}", free_port()), DEADLINE).unwrap();
     for _ in 0..3 {
         assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::NotExecuted);
     }
     let error = acquire(&store).await.unwrap_err();
     assert!(error.to_string().contains("refused"), "{error}");
-    let beneath = error.get_ref().unwrap().source().unwrap().to_string();
-    assert!(beneath.contains("refused"), "{beneath}");
-    assert!(error.source().is_none(), "its text is part of the error's already");
+    let source = error.get_ref().unwrap().source().unwrap().to_string();
+    assert!(source.contains("refused"), "{source}");
+    assert!(error.source().is_none(), "its text is part of the error's text already");
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_frozen_server_times_out_and_recovers() {
     for result in join_all((0..50).map(|_| acquire(&store))).await {
         assert_failure(result, ErrorKind::Timeout, Execution::Unknown);
     }
-    // That connection is given up: the handshake of a new one is what hangs now.
+    // That connection has been given up: now the handshake of a new one hangs.
     assert_failure(acquire(&store).await, ErrorKind::Timeout, Execution::NotExecuted);
     server.signal("-CONT");
 
@@ -141,16 +141,15 @@ async fn a_slow_answer_does_not_cost_the_connection() {
     let store = connected(&server).await.with_deadline(LONG);
     granted(&store).await;
     server.signal("-STOP");
-    let hasty = store.with_deadline(Duration::from_millis(100));
-    let (slow, quick) = tokio::join!(
+    let with_short_deadline = store.with_deadline(Duration::from_millis(100));
+    let ((), hasty) = tokio::join!(
         async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             server.signal("-CONT");
         },
-        hasty.acquire(&keys(), call()),
+        with_short_deadline.acquire(&keys(), call()),
     );
-    let () = slow;
-    assert_failure(quick, ErrorKind::Timeout, Execution::Unknown);
+    assert_failure(hasty, ErrorKind::Timeout, Execution::Unknown);
     granted(&store).await;
 }
 
@@ -188,7 +187,7 @@ async fn a_server_that_dies_during_a_call_leaves_it_unknown() {
 }
 
 #[tokio::test]
-async fn scripts_are_sent_again_where_they_were_forgotten() {
+async fn scripts_are_sent_again_if_the_server_has_forgotten_them() {
     let Some(server) = Server::start(&[]) else { return };
     let store = RedisStore::new(&server.url(), DEADLINE).unwrap();
     granted(&store).await;
@@ -211,7 +210,7 @@ fn peek() -> crate::store::PeekCall {
 async fn all_calls_share_one_connection() {
     let Some(server) = Server::start(&[]) else { return };
     let store = RedisStore::new(&server.url(), LONG).unwrap();
-    // A caller that goes away while the connection is made takes nothing with it.
+    // A caller that is dropped while the connection is opened does not end the attempt.
     assert!(store.acquire(&keys(), call()).now_or_never().is_none());
     for result in join_all((0..2000).map(|_| store.exists(&keys()))).await {
         result.unwrap();
@@ -233,7 +232,7 @@ fn a_runtime_that_ends_takes_only_its_connection() {
 }
 
 #[tokio::test]
-async fn credentials_are_told_from_other_errors() {
+async fn errors_about_credentials_are_distinguished_from_others() {
     let Some(server) = Server::start(&["--requirepass", "right"]) else { return };
     let at = |user: &str| {
         RedisStore::new(&format!("redis://{user}127.0.0.1:{}", server.port), DEADLINE).unwrap()
@@ -262,7 +261,7 @@ async fn credentials_are_told_from_other_errors() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_is_unavailable() {
+async fn a_server_that_refuses_writes_is_unavailable() {
     let Some(server) = Server::start(&[]) else { return };
     let store = connected(&server).await;
     granted(&store).await;
@@ -281,8 +280,8 @@ async fn a_server_that_takes_no_writes_is_unavailable() {
     assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::NotExecuted);
 }
 
-/// The error that a server's error line stands for.
-fn said(line: &str) -> (ErrorKind, Execution) {
+/// The kind and execution of a server's error line.
+fn read_error_line(line: &str) -> (ErrorKind, Execution) {
     let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
     let failure = reply::accepted(value).unwrap_err();
     assert!(failure.get_ref().is_some());
@@ -290,7 +289,7 @@ fn said(line: &str) -> (ErrorKind, Execution) {
 }
 
 #[test]
-fn errors_of_6_2_and_7_are_read() {
+fn error_lines_of_redis_6_2_and_7_are_read() {
     use ErrorKind::{Auth, Unavailable, WrongType};
     use Execution::{Executed, NotExecuted, Unknown};
     for (line, kind, execution) in [
@@ -349,11 +348,11 @@ fn errors_of_6_2_and_7_are_read() {
         ),
         ("ERR max number of clients reached", Unavailable, NotExecuted),
     ] {
-        assert_eq!(said(line), (kind, execution), "{line}");
+        assert_eq!(read_error_line(line), (kind, execution), "{line}");
     }
-    let (kind, execution) = said("MOVED 3999 127.0.0.1:6381");
+    let (kind, execution) = read_error_line("MOVED 3999 127.0.0.1:6381");
     assert!(kind == ErrorKind::Server && execution == NotExecuted, "{kind:?}");
-    let (kind, execution) = said(
+    let (kind, execution) = read_error_line(
         "ERR user_script:3: attempt to compare number with nil script: \
         9f1a, on @user_script:3.",
     );

@@ -1,4 +1,4 @@
-//! Tests of the store against a server of their own.
+//! Tests of the store, each against a server that it starts.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -9,20 +9,21 @@ mod differential;
 mod faults;
 mod once;
 
-/// The binary to start: `redis-server` on the path, or what this variable names.
+/// The variable that names the binary to start; by default `redis-server` on the path.
 const BINARY: &str = "REDIS_SERVER";
 
-/// A server with an empty keyspace, that ends with the test.
+/// A server with an empty keyspace, which ends with the test.
 struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts one; `None`, and a line that says so, where there is no binary to start.
-    fn start(more: &[&str]) -> Option<Server> {
+    /// Starts a server with these further arguments. If none can be started, prints that the test
+    /// is skipped, and returns `None`.
+    fn start(arguments: &[&str]) -> Option<Server> {
         let port = free_port();
-        match Server::start_at(port, more) {
+        match Server::start_at(port, arguments) {
             Ok(server) => Some(server),
             Err(error) => {
                 println!("skipped: no redis-server can be started ({error})");
@@ -31,12 +32,12 @@ impl Server {
         }
     }
 
-    fn start_at(port: u16, more: &[&str]) -> std::io::Result<Server> {
+    fn start_at(port: u16, arguments: &[&str]) -> std::io::Result<Server> {
         let binary = std::env::var(BINARY).unwrap_or_else(|_| "redis-server".to_owned());
         let child = Command::new(binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
-            .args(more)
+            .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
@@ -53,12 +54,12 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// A connection of the test's own.
+    /// A connection that the store does not use.
     fn raw(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// Stops it for a while, or lets it go on.
+    /// Sends a signal to the process: `-STOP`, `-CONT` or `-KILL`.
     fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());

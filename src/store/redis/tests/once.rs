@@ -1,4 +1,4 @@
-//! One acquire: what it costs the server, by whose clock, and that it grants once.
+//! One acquire: what it costs the server, whose clock dates it, and that it grants once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Client {
     keys: Keys,
 }
 
-/// A limiter of 100 permits an interval of 60 s, after a first grant.
+/// A limiter of 100 permits per 60 s, after a first grant.
 async fn client() -> Option<Client> {
     let server = Server::start(&[])?;
     let store = RedisStore::new(&server.url(), Duration::from_secs(5)).unwrap();
@@ -68,7 +68,7 @@ impl Client {
         cmd.query(&mut self.raw).unwrap()
     }
 
-    /// The commands that the server has carried out, scripts' own included.
+    /// The commands that the server has carried out, including those of scripts.
     fn commands(&mut self) -> BTreeMap<String, u64> {
         let info: String = redis::cmd("INFO").arg("commandstats").query(&mut self.raw).unwrap();
         let own = ["info", "config|resetstat", "config"];
@@ -79,7 +79,7 @@ impl Client {
             .collect()
     }
 
-    fn reset(&mut self) {
+    fn reset_commands(&mut self) {
         redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut self.raw).unwrap();
     }
 }
@@ -87,7 +87,7 @@ impl Client {
 #[tokio::test]
 async fn a_single_grant_is_one_call_of_six_commands() {
     let Some(mut client) = client().await else { return };
-    client.reset();
+    client.reset_commands();
     let reply = client.acquire(call(T0 + 1, 1, 1)).await;
     let names = ["decrby", "evalsha", "get", "hmget", "pttl", "zadd", "zrange"];
     let expected = names.map(|name| (name.to_owned(), 1)).into();
@@ -116,7 +116,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
 }
 
 #[tokio::test]
-async fn the_same_attempt_twice_on_its_way_grants_once() {
+async fn an_attempt_that_arrives_twice_grants_once() {
     let Some(mut client) = client().await else { return };
     let batch = vec![RequestGroup { permits: 2, patience_ms: 5, count: 3 }];
     for (id, groups) in [(1, call(0, 0, 1).groups), (2, call(0, 0, 4).groups), (3, batch)] {
@@ -128,9 +128,9 @@ async fn the_same_attempt_twice_on_its_way_grants_once() {
     }
 }
 
-/// Its entry is not the one that this attempt would write.
+/// After a refund the entry is not the one that the attempt would write.
 #[tokio::test]
-async fn the_same_batch_twice_finds_what_is_left_of_its_grant() {
+async fn a_batch_that_arrives_twice_finds_its_grant_after_a_refund() {
     let Some(mut client) = client().await else { return };
     let batch = |id, count| {
         let groups = vec![RequestGroup { permits: 2, patience_ms: 0, count }];
@@ -145,7 +145,7 @@ async fn the_same_batch_twice_finds_what_is_left_of_its_grant() {
     assert_eq!((outcomes[0].count, outcomes[0].outcome), (2, Outcome::Granted));
     assert_eq!((client.value(), client.log()), before);
 
-    // One request for several is no other case.
+    // The same for one request of several permits.
     let reply = client.acquire(call(T0 + 10, 9, 4)).await;
     let refund =
         RefundCall { id: EntryId([9; 16]), entry_date: reply.entry_date, granted: 4, returned: 1 };
@@ -154,7 +154,7 @@ async fn the_same_batch_twice_finds_what_is_left_of_its_grant() {
     client.acquire(call(T0 + 10, 9, 4)).await;
     assert_eq!((client.value(), client.log()), before);
 
-    // A part of them was refused.
+    // The same if some of the requests were refused.
     let first = client.acquire(batch(2, 60)).await.outcomes;
     assert_eq!((first[0].count, first[0].outcome), (46, Outcome::Granted));
     let before = (client.value(), client.log());
@@ -181,7 +181,7 @@ async fn a_refund_that_is_repeated_is_idempotent() {
 async fn the_servers_clock_dates_a_grant() {
     let Some(mut client) = client().await else { return };
     let before = client.store.server_time().await.unwrap();
-    // Far enough from the first grant's date that it has expired: the log is empty then.
+    // By the server's clock the first grant has expired, so the log is empty.
     let first =
         AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(before), ..call(0, 1, 3) };
     let reply = client.acquire(first.clone()).await;
@@ -198,7 +198,7 @@ async fn the_servers_clock_dates_a_grant() {
     let again = client.acquire(retry).await;
     assert_eq!((again.outcomes[0].outcome, again.left), (Outcome::Granted, 96));
     assert!(client.log().contains(&(pack(EntryId([1; 16]), 3), again.entry_date)));
-    // And the first attempt, arriving a second time, grants nothing.
+    // The first attempt, arriving a second time, grants nothing.
     let late = AcquireCall { earlier: Earlier::FirstSince(before - 1), ..first };
     assert_eq!(client.outcome(late).await, Outcome::Granted);
     assert_eq!(client.value(), 96);
@@ -239,13 +239,13 @@ async fn a_batch_is_one_entry() {
 }
 
 #[test]
-fn runs_are_packed_in_fifteen_bytes() {
+fn a_request_group_is_packed_into_fifteen_bytes() {
     let group = RequestGroup { permits: 0x0403_0201, patience_ms: 0x0006_0504_0302_0100, count: 7 };
     let packed = pack_groups(&[group]);
     assert_eq!(packed, [1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0]);
-    let endless = RequestGroup { permits: 1, patience_ms: u64::MAX, count: (1 << 32) + 1 };
-    let packed = pack_groups(&[endless]);
-    assert_eq!(packed.len(), 30, "a count of more than 32 bits is two runs");
+    let unbounded = RequestGroup { permits: 1, patience_ms: u64::MAX, count: (1 << 32) + 1 };
+    let packed = pack_groups(&[unbounded]);
+    assert_eq!(packed.len(), 30, "a count of more than 32 bits takes two groups");
     assert_eq!(packed[4..11], [0, 0, 0, 0, 0, 0, 0x20]);
     assert_eq!(packed[11..15], u32::MAX.to_le_bytes());
     assert_eq!(packed[26..30], 2u32.to_le_bytes());

@@ -8,7 +8,7 @@ use super::Rounds;
 use crate::fleet::Contestant::{BusyRust, Empty, Redisson, Rust};
 use crate::fleet::{Fleet, Work};
 use crate::options::Options;
-use crate::table::{Goal, Line, Unit, ratios};
+use crate::table::{Goal, Line, Unit, count, ratios};
 
 pub(super) async fn one_task(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let work = Work { tasks: 1, limiters: 1, exhausted: false };
@@ -65,7 +65,7 @@ pub(super) async fn round_trip(fleet: &Fleet, options: &Options) -> Vec<Line> {
             let [ours, empty] = [&ours, &empty]
                 .map(|samples| samples.iter().map(|s| number(&s.load)).collect::<Vec<_>>());
             lines.push(
-                Line::new(format!("1 ms of round trip, {tasks} tasks, {name}"))
+                Line::new(format!("1 ms of round trip, {}, {name}", count(tasks, "task")))
                     .ours(&ours, Unit::Micros)
                     .beside("empty script", &empty, Unit::Micros)
                     .goal(

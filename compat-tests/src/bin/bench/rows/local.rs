@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use crate::fleet::Contestant::{Redisson, Rust};
 use crate::fleet::{Fleet, Work, expect};
 use crate::options::Options;
-use crate::table::{Goal, Line, Unit, ratios};
+use crate::table::{Goal, Line, Unit, count, ratios};
 
 pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let mut lines = Vec::new();
     for tasks in options.tasks(&[1, 8]) {
-        let work = format!("leased, {tasks} tasks, permits per second");
+        let crowd = count(tasks, "task");
+        let work = format!("leased, {crowd}, permits per second");
         let (mut ours, mut governor, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let lease = json!({"lease": {"permits": 1_000_000, "holdMs": 1000}});
@@ -27,7 +28,7 @@ pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
             foreign.push(before.until(&fleet.probe(None).await).foreign);
             let last = ours.iter().zip(&governor).next_back();
             if let Some((ours, governor)) = last {
-                eprintln!("  {tasks} tasks: {ours:.0}/s, governor {governor:.0}/s");
+                eprintln!("  {crowd}: {ours:.0}/s, governor {governor:.0}/s");
             }
         }
         lines.push(

@@ -1,10 +1,12 @@
 //! Closed loops of calls that do not wait: how many are decided per second, and what each costs.
 
 use super::Rounds;
-use crate::fleet::Contestant::{Bucket4j, BusyRust, Redisson, Rust};
+use crate::fleet::Contestant::{
+    Bucket4j, BusyRust, FourWorkers, OneWorker, Redisson, Rust, TwoWorkers,
+};
 use crate::fleet::{Fleet, Sample, Work};
 use crate::options::Options;
-use crate::table::{Goal, Line, Unit, ratios};
+use crate::table::{Goal, Line, Unit, count, ratios};
 
 pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -26,7 +28,8 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
                 .beside("bucket4j", &bucket4j, Unit::PerSecond)
                 .foreign(rounds.foreign())
         };
-        let work = format!("one limiter, {tasks} tasks, permits per second");
+        let crowd = count(tasks, "task");
+        let work = format!("one limiter, {crowd}, permits per second");
         let times = match tasks {
             0..64 => 2.5,
             64..256 => 15.0,
@@ -40,7 +43,7 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
         };
         lines.push(compared(work.clone(), &ours));
         if !busy.is_empty() {
-            let work = format!("one limiter, {tasks} tasks, busy polling, permits per second");
+            let work = format!("one limiter, {crowd}, busy polling, permits per second");
             lines.push(compared(work, &busy));
         }
         if !bucket4j.is_empty() {
@@ -53,6 +56,44 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
         }
         if tasks == 1000 {
             lines.extend(cost(&rounds));
+        }
+    }
+    lines
+}
+
+/// More worker threads in the client's runtime, each beside a single one in the same round.
+pub(super) async fn workers(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for tasks in options.tasks(&[64, 256, 1000, 4096]) {
+        let work = Work { tasks, limiters: 1, exhausted: false };
+        let rounds = Rounds::run(fleet, options, &[OneWorker, TwoWorkers, FourWorkers], work).await;
+        let one = rounds.of(OneWorker, Sample::per_second);
+        for (contestant, workers, least) in
+            [(OneWorker, 1, None), (TwoWorkers, 2, Some(0.95)), (FourWorkers, 4, Some(0.6))]
+        {
+            if !fleet.has(contestant) {
+                continue;
+            }
+            let ours = rounds.of(contestant, Sample::per_second);
+            let line = Line::new(format!(
+                "one limiter, {}, {}, permits per second",
+                count(tasks, "task"),
+                count(workers, "worker thread"),
+            ))
+            .ours(&ours, Unit::PerSecond)
+            .foreign(rounds.foreign());
+            if contestant == OneWorker {
+                lines.push(line);
+                continue;
+            }
+            let line = line.beside("1 worker thread", &one, Unit::PerSecond);
+            let ratios = ratios(&ours, &one);
+            lines.push(match least {
+                Some(least) if matches!(tasks, 64 | 1000) => {
+                    line.goal(&format!("{least} of one worker"), &ratios, Goal::AtLeast(least))
+                }
+                _ => line.ratio(&ratios),
+            });
         }
     }
     lines
@@ -90,7 +131,16 @@ pub(super) async fn exhausted(fleet: &Fleet, options: &Options) -> Vec<Line> {
 pub(super) async fn many_limiters(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let work = Work { tasks: 1000, limiters: 1000, exhausted: false };
     let rounds = Rounds::run(fleet, options, &[Rust, Redisson], work).await;
-    vec![compared(&rounds, "1000 limiters, one task each, permits per second", 3.0)]
+    let [ours, redisson] =
+        [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::script_us_per_call));
+    vec![
+        compared(&rounds, "1000 limiters, one task each, permits per second", 2.4),
+        Line::new("1000 limiters, one task each, server time per call")
+            .ours(&ours, Unit::Micros)
+            .redisson(&redisson, Unit::Micros)
+            .goal("not above Redisson", &ratios(&ours, &redisson), Goal::AtMost(1.0))
+            .foreign(rounds.foreign()),
+    ]
 }
 
 fn compared(rounds: &Rounds, work: &str, times: f64) -> Line {

@@ -1,14 +1,15 @@
-//! The lower bound: closed loops of an empty script, one call at a time each, over one connection
-//! like the crate's own.
+//! The lower bound of the benchmarks: closed loops of an empty script, one call at a time each, over
+//! one connection like the crate's own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use compat_tests::peer::Load;
 use futures::future::join_all;
 use hdrhistogram::Histogram;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+
+use crate::peer::Load;
 
 /// As in the crate: room for the requests of thousands of tasks at once.
 const PIPELINE: usize = 8192;
@@ -16,14 +17,15 @@ const PIPELINE: usize = 8192;
 const SCRIPT: &str = "return 0";
 
 /// A connection to a server that has the script loaded.
-pub(crate) struct Empty {
+#[derive(Clone, Debug)]
+pub struct Empty {
     connection: MultiplexedConnection,
     digest: String,
 }
 
 impl Empty {
     /// Connects, with `TCP_NODELAY`.
-    pub(crate) async fn connect(url: &str) -> redis::RedisResult<Empty> {
+    pub async fn connect(url: &str) -> redis::RedisResult<Empty> {
         let info = url.into_connection_info()?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let config = AsyncConnectionConfig::new()
@@ -39,8 +41,11 @@ impl Empty {
     }
 
     /// The same as a peer's `load`, with the script instead of a limiter: every call is granted.
-    pub(crate) async fn load(&self, tasks: u64, ms: u64) -> Load {
-        let latencies = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).expect("valid bounds");
+    /// The loops are tasks of the current runtime, which need not be the one that drives the
+    /// connection, that is the one in which it was made.
+    pub async fn load(&self, tasks: u64, ms: u64) -> Load {
+        let latencies = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3);
+        let latencies = latencies.expect("valid bounds");
         let latencies = Arc::new(Mutex::new(latencies));
         let begun = Instant::now();
         let end = begun + Duration::from_millis(ms);
@@ -59,7 +64,7 @@ impl Empty {
                     }
                     let now = Instant::now();
                     let mut latencies = latencies.lock().expect("the histogram");
-                    latencies.saturating_record((now - from).as_micros() as u64);
+                    latencies.saturating_record((now - from).as_nanos() as u64);
                     from = now;
                 }
                 (granted, errors)
@@ -78,9 +83,9 @@ impl Empty {
             denied: 0,
             errors,
             elapsed_ms,
-            p50_us: latencies.value_at_quantile(0.5) as f64,
-            p99_us: latencies.value_at_quantile(0.99) as f64,
-            max_us: latencies.max() as f64,
+            p50_us: latencies.value_at_quantile(0.5) as f64 / 1e3,
+            p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
+            max_us: latencies.max() as f64 / 1e3,
         }
     }
 }

@@ -1,0 +1,268 @@
+//! How a client is made: its settings, and the store that it is a client of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use crate::clock::Clock;
+use crate::engine::Core;
+use crate::engine::opt_ins::busy_poll::{self, BusyPoll};
+use crate::error::{Error, Operation};
+use crate::in_process::InProcessStore;
+use crate::limiter::checked_deadline;
+use crate::limiters::Limiters;
+use crate::queue::ATTEMPTS;
+use crate::store::Store;
+use crate::store::redis::RedisStore;
+
+/// The default deadline of an operation: that of Redisson.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+impl Client {
+    /// Starts to build a client with settings of its own.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Connects to a server, with a random id, no prefix, the system's clock and a deadline of
+    /// three seconds: see [`ClientBuilder::connect`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Client::builder().connect(url).await
+    }
+}
+
+/// Builds a [`Client`].
+#[derive(Clone, Debug, Default)]
+pub struct ClientBuilder {
+    id: Option<String>,
+    key_prefix: String,
+    clock: Clock,
+    deadline: Option<Duration>,
+    busy_poll: Duration,
+}
+
+impl ClientBuilder {
+    /// The client's id: a UUID, random by default. With the same id after a restart, a process
+    /// keeps its budget of the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
+    /// the same id must not run at the same time.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The prefix of every limiter's name on the server: Redisson's name mapper. Java clients of
+    /// the same limiters need the same prefix.
+    #[must_use]
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = prefix.into();
+        self
+    }
+
+    /// The clock that dates this client's grants: the system's by default.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long an operation may take, on the way to the server and back: three seconds by default.
+    /// It must be more than zero, and more than 30 years count as 30 years. The time that an
+    /// acquire waits for permits does not count.
+    ///
+    /// One attempt of an operation that may be repeated takes at most a third of the deadline, so
+    /// that a lost answer leaves time to ask again. An operation that must not be carried out
+    /// twice, such as `release` or `set_rate`, is attempted again only if it was certainly not
+    /// carried out; each attempt may use all the time that is left.
+    ///
+    /// If the server is certainly away (no connection can be made, and a second attempt at once
+    /// after the first fails as well), operations fail at once instead of using up their deadline.
+    /// Only acquires that wait go on trying: [`try_acquire`](crate::RateLimiter::try_acquire) and
+    /// [`acquire`](crate::RateLimiter::acquire) say how long.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Polls for the answer of an acquire for up to `longest`, so that the thread need not be woken
+    /// for it. `longest` must be at most 1 ms, which is checked when the client is built or
+    /// connects; 0, the default, turns it off.
+    ///
+    /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
+    /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread
+    /// per call, for one call of a client at a time. After an answer that took longer, the next 15
+    /// calls are not polled for, so that a server farther away costs a sixteenth of that. Measure
+    /// it on the machines in question before you use it: 100 µs is a good value if a round trip
+    /// takes less.
+    ///
+    /// It gains most on a runtime with one thread, `current_thread` or one worker. With more
+    /// threads, the one on which answers arrive may be asleep and has to be woken; a future that is
+    /// awaited in `#[tokio::main]` itself keeps only the main thread awake.
+    ///
+    /// Other tasks run meanwhile as usual. A lone caller polls its own call: its task is polled
+    /// again and again, with everything else that it awaits.
+    #[must_use]
+    pub fn busy_poll(mut self, longest: Duration) -> Self {
+        self.busy_poll = longest;
+        self
+    }
+
+    /// Connects to the server at this address: `redis://[[user]:password@]host[:port][/database]`,
+    /// or `rediss://` with the feature `tls`. One attempt is made, which may take the whole
+    /// deadline.
+    ///
+    /// The connection belongs to the runtime that calls this; other runtimes connect at their first
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::InvalidArgument`] for an invalid address, an id that is not a UUID, a
+    ///   deadline of zero, or a busy poll of more than 1 ms; nothing is sent.
+    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
+    ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time.
+    ///
+    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
+    /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
+    /// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let client = self.connect_lazy(url)?;
+        client.0.core.connect(client.0.deadline).await.map_err(connect_error)?;
+        Ok(client)
+    }
+
+    /// Like [`connect`](Self::connect), but connects at the first call, so that a service can start
+    /// before its server does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as
+    /// [`connect`](Self::connect).
+    pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
+        let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
+        self.build(Arc::new(store))
+    }
+
+    /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
+    /// ask again.
+    fn attempt(&self) -> Duration {
+        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS as u32)
+    }
+
+    /// A client of an in-process store, for which no server is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not a
+    /// UUID, a deadline of zero, or a busy poll of more than 1 ms.
+    pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
+        self.build(Arc::new(store.0.clone()))
+    }
+
+    pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+        self.check()?;
+        let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
+        let id = self.id.unwrap_or_else(random_uuid);
+        let busy_poll = BusyPoll::new(self.busy_poll);
+        let core = Core::new(store, self.clock, deadline / (ATTEMPTS as u32), busy_poll);
+        Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
+    }
+
+    /// An error if a setting is out of its range, before anything is sent.
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |detail| Err(Error::invalid(Operation::Connect, detail));
+        if let Some(deadline) = self.deadline {
+            checked_deadline(deadline, Operation::Connect)?;
+        }
+        if self.busy_poll > busy_poll::LONGEST {
+            return invalid(format!("a busy poll of {:?}: must be at most 1 ms", self.busy_poll));
+        }
+        match &self.id {
+            Some(id) if !is_uuid(id) => invalid(format!(
+                "the client id {id:?}: must be a UUID, 32 hexadecimal digits in groups of 8-4-4-4-12"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn connect_error(failure: Error) -> Error {
+    failure.of(Operation::Connect, None)
+}
+
+fn is_uuid(id: &str) -> bool {
+    id.len() == 36
+        && id.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// A random (version 4) UUID, as Java writes it.
+fn random_uuid() -> String {
+    let random = rand::random::<u128>() & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{random:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LimiterOptions;
+
+    #[test]
+    fn a_random_uuid_has_version_4() {
+        for _ in 0..100 {
+            let id = random_uuid();
+            assert!(is_uuid(&id), "{id}");
+            assert_eq!(&id[14..15], "4");
+            assert!(matches!(&id[19..20], "8" | "9" | "a" | "b"), "{id}");
+        }
+        assert!(!is_uuid("not-a-uuid"));
+        assert!(!is_uuid(&"a".repeat(36)));
+    }
+
+    #[test]
+    fn debug_shows_what_was_set_and_no_secret() {
+        let id = "0b1f4f0e-8c7e-4d6a-9d53-3a1f6f1f7c11";
+        let builder = Client::builder().id(id).key_prefix("shop:").clock(Clock::server());
+        let builder = builder.deadline(Duration::from_millis(250));
+        let shown = format!("{builder:?}");
+        for part in [id, "shop:", "Clock::server", "250ms"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let client = builder.connect_lazy("redis://user:secret@host:1234/0").unwrap();
+        let options = LimiterOptions::new().denial_memory(Duration::from_millis(70));
+        let options = options.lease(500, Duration::from_millis(100));
+        let limiter = client.limiter_with("api", options).unwrap();
+        let limiter = limiter.with_rate(crate::Rate::per_minute(77));
+        let (client, limiter) = (format!("{client:?}"), format!("{limiter:?}"));
+        for part in [id, "shop:", "Clock::server", "250ms", "host:1234"] {
+            assert!(client.contains(part), "{part}: {client}");
+        }
+        for part in ["api", id, "250ms", "77", "70ms", "500", "100ms"] {
+            assert!(limiter.contains(part), "{part}: {limiter}");
+        }
+        for shown in [client, limiter] {
+            assert!(!shown.contains("secret") && !shown.contains("user"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_busy_poll_longer_than_a_millisecond_is_refused() {
+        let client =
+            |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
+        assert!(client(busy_poll::LONGEST).is_ok());
+        let error = client(Duration::from_micros(1001)).unwrap_err();
+        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms: must be at most 1 ms");
+    }
+}

@@ -1,0 +1,241 @@
+//! Taking permits: with a timeout, without waiting, or for as long as it takes.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::RateLimiter;
+use crate::decision::{DecidedBy, Decision, Denial, Grant};
+use crate::engine::acquire::Acquire;
+use crate::engine::answer::Verdict;
+use crate::engine::micros;
+use crate::engine::opt_ins::LocalAnswer;
+use crate::engine::opt_ins::pool::Taken;
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::queue::{MaxWait, Request, Time};
+use crate::store::Outcome;
+use crate::wire::entry::MAX_ENTRY_PERMITS;
+
+impl RateLimiter {
+    /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
+    /// timeout)`.
+    ///
+    /// A wait that cannot succeed in time is denied at once, with the time that it would take. With
+    /// a timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
+    ///
+    /// If the server is away, the call is attempted again until the timeout, and fails at most one
+    /// attempt, a third of the deadline, after it. If the server does not answer and the timeout is
+    /// zero, it fails after the deadline.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=2^32−1; nothing is sent.
+    /// - [`ErrorKind::ExceedsRate`] if it is more than the rate.
+    /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
+    /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if
+    ///   the limiter's keys cannot be read.
+    /// - Those [of the server](RateLimiter#errors-of-the-server).
+    ///
+    /// A call whose answer is lost is repeated under the same id, and counts once. So is one whose
+    /// answer comes late, before its permits are used.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. It then takes nothing, or gives back in the
+    /// background what it was granted.
+    ///
+    /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
+    /// answer, it starts anew there, at the end of that runtime's queue.
+    pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
+        let max_wait = if timeout.is_zero() {
+            MaxWait::None
+        } else {
+            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
+        };
+        self.pay_budget().await;
+        match self.answer_locally(permits, max_wait) {
+            Some(answer) => Ok(answer),
+            None => self.decide(permits, max_wait).await,
+        }
+    }
+
+    /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
+    ///
+    /// It never waits for permits. While a waiting request that does not fit is ahead of it in its
+    /// queue, it is denied even if permits are left, as it would overtake that request.
+    ///
+    /// If the server is certainly away it fails at once: after a second attempt that cannot connect
+    /// either. If an attempt may have been carried out, it is attempted again, under the same id,
+    /// until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        self.pay_budget().await;
+        // Written out here: if the answer is passed through more futures, it takes a third more
+        // time.
+        if let Some(taken) = self.engine().take_leased(permits) {
+            return Ok(Decision::Granted(self.leased(taken, permits)));
+        }
+        if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
+            return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
+        }
+        self.decide(permits, MaxWait::None).await
+    }
+
+    /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
+    ///
+    /// It is never denied. If the server is away, it fails after the deadline without an answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
+        loop {
+            self.pay_budget().await;
+            let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
+                Some(answer) => answer,
+                None => self.decide(permits, MaxWait::Unbounded).await?,
+            };
+            // A request that waits without end is denied only by an attempt that its own retry has
+            // overtaken: it is made again.
+            if let Decision::Granted(grant) = answer {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Spends some of the task's budget if this call may be answered locally. It does so before the
+    /// answer: a grant could be lost if the future were dropped while others run.
+    #[inline]
+    async fn pay_budget(&self) {
+        if self.engine().answers_locally() && is_budget_due() {
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    #[inline]
+    fn leased(&self, taken: Taken, permits: u64) -> Grant {
+        Grant::leased(self.engine().clone(), taken, permits, self.deadline)
+    }
+
+    /// The answer without a call, if there is one.
+    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+        Some(match self.engine().answer_locally(permits, max_wait)? {
+            LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
+            LocalAnswer::Denied(wait, rate) => {
+                Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
+            }
+        })
+    }
+
+    /// Asks the store, through the queue.
+    async fn decide(&self, permits: u64, max_wait: MaxWait) -> Result<Decision, Error> {
+        let request = self.request(permits, max_wait)?;
+        if self.engine().core.is_in_process {
+            tokio::task::consume_budget().await;
+        }
+        let began = self.engine().leases().then(|| self.engine().core.now());
+        let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
+        if let Some(began) = began
+            && let Verdict::Call(answer, Outcome::Refused(_)) = &verdict
+        {
+            let left = answer.decided().map_or(0, |decided| decided.left);
+            // On the heap: few calls need it, but it would make the future of every call larger.
+            if let Some(second) = Box::pin(self.ask_without_leases(request, began, left)).await {
+                verdict = second;
+            }
+        }
+        if let Verdict::Queue(_) = verdict {
+            // No round trip slows down a caller that is answered here: without this, one that asks
+            // in a loop would keep other tasks from running.
+            tokio::task::consume_budget().await;
+        }
+        self.decision(verdict, permits)
+    }
+
+    fn request(&self, permits: u64, max_wait: MaxWait) -> Result<Request, Error> {
+        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
+            return Err(self.invalid(
+                Operation::Acquire,
+                format!("{permits} permits requested at once: must be 1 to 2^32-1"),
+            ));
+        }
+        Ok(Request { permits, max_wait, deadline: micros(self.deadline), create: None })
+    }
+
+    #[inline]
+    fn decision(&self, verdict: Verdict, permits: u64) -> Result<Decision, Error> {
+        match verdict {
+            Verdict::Call(answer, Outcome::Granted) => {
+                Ok(Decision::Granted(Grant::new(answer, permits, self.deadline)))
+            }
+            Verdict::Call(answer, Outcome::ExceedsRate) => {
+                let rate = answer.decided().map_or(0, |decided| decided.rate.permits());
+                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+                Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
+            }
+            Verdict::Call(answer, Outcome::Refused(wait) | Outcome::Waiting(wait)) => {
+                let rate = answer.decided().map(|decided| decided.rate);
+                Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Server)))
+            }
+            Verdict::Call(_, Outcome::Undecided) => {
+                unreachable!("an undecided request is still in the queue")
+            }
+            Verdict::Queue(refused) => {
+                let (wait, rate) = *refused;
+                if let Some(rate) = rate.filter(|rate| permits > rate.permits()) {
+                    let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
+                    let error = Error::new(kind, Execution::NotExecuted);
+                    return Err(self.error(Operation::Acquire, error));
+                }
+                Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
+            }
+            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),
+        }
+    }
+
+    /// If a refused request would fit with the permits that this client has leased itself: returns
+    /// those, and asks a second time. Both calls together take no longer than one may, besides the
+    /// wait for permits.
+    async fn ask_without_leases(
+        &self,
+        request: Request,
+        began: Time,
+        left: u64,
+    ) -> Option<Verdict> {
+        let due = match request.max_wait {
+            MaxWait::Until(end) => end.max(began),
+            MaxWait::None | MaxWait::Unbounded => began,
+        }
+        .saturating_add(request.deadline);
+        if !self.engine().return_leases_and_wait(request.permits, left, due).await {
+            return None;
+        }
+        let rest = due.saturating_sub(self.engine().core.now());
+        let request = Request { deadline: rest.min(request.deadline), ..request };
+        Some(Acquire::new(self.engine(), request, self.rate.as_ref()).await)
+    }
+}
+
+/// Whether a call that may be answered locally must spend a unit of its task's cooperative budget.
+/// Without that, a task that asks in a loop would keep others from running, as no round trip slows
+/// it down.
+///
+/// A unit is meant for an operation of about a microsecond. Local answers take a fraction of that,
+/// so every eighth on a thread pays for eight: a task still yields after some tens of microseconds,
+/// but not eight times as often as other tasks.
+fn is_budget_due() -> bool {
+    thread_local!(static ANSWERS: Cell<u32> = const { Cell::new(0) });
+    let answers = ANSWERS.get().wrapping_add(1);
+    ANSWERS.set(answers);
+    answers.is_multiple_of(8)
+}

@@ -1,0 +1,130 @@
+//! Permits that come back by number, and permits that are only looked at.
+
+use super::RateLimiter;
+use crate::decision::Peek;
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::rate::MAX_EXACT;
+use crate::store::{PeekCall, PeekReply, ReleaseCall, Wait};
+
+impl RateLimiter {
+    /// Gives back up to `permits` that were granted less than an interval ago, to any client, and
+    /// returns how many there were. They are taken out of the log, oldest grant first. Redisson's
+    /// `release`; `release(0)` sends nothing and returns 0.
+    ///
+    /// If there is no limiter yet and this handle carries its rate, the result is 0.
+    ///
+    /// Prefer [`Grant::refund`], which gives back the permits of one grant: permits released after
+    /// their interval has passed, or twice, can exceed the rate by the same number.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if `permits` is more than 2^53; otherwise as
+    /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted
+    /// again: the error then has [`Execution::Unknown`].
+    ///
+    /// [`Grant::refund`]: crate::Grant::refund
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn release(&self, permits: u64) -> Result<u64, Error> {
+        if permits > MAX_EXACT {
+            return Err(self.invalid(
+                Operation::Release,
+                format!("a release of {permits} permits: must be 0 to 2^53"),
+            ));
+        }
+        if permits == 0 {
+            return Ok(0);
+        }
+        let call = ReleaseCall {
+            now: self.engine().core.clock.read().now,
+            permits,
+            seen: self.engine().seen(),
+        };
+        // Even if this future is dropped, the call may be carried out: waiting calls check again
+        // in either case.
+        let _may_come_back = self.engine().permits_may_come_back();
+        let answer =
+            self.call(Operation::Release, move |store, keys| store.release(keys, call)).await;
+        let Some(reply) = self.unless_absent(Operation::Release, answer).await? else {
+            return Ok(0);
+        };
+        Ok(reply.taken)
+    }
+
+    /// The permits that are available now, from 0 to the rate. Changes nothing. Redisson's
+    /// `availablePermits`. Permits that this client has leased are not available.
+    ///
+    /// If there is no limiter yet and this handle carries its rate, this is the whole rate.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn available_permits(&self) -> Result<u64, Error> {
+        self.peek_for(Operation::AvailablePermits, 1).await.map(|peek| peek.available)
+    }
+
+    /// What an acquire of `permits` would find now: the permits available, the rate, the wait.
+    /// Changes nothing. Requests that wait in this client's queue are not taken into account.
+    ///
+    /// If there is no limiter yet and this handle carries its rate, the answer is that of the
+    /// limiter that the next acquire would create.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
+        let peek = self.peek_for(Operation::Peek, permits).await?;
+        let rate = peek.rate.permits();
+        if permits > rate {
+            let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+            return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
+        }
+        Ok(peek)
+    }
+
+    async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
+        let call = PeekCall {
+            now: self.engine().core.clock.read().now,
+            // More than the highest rate is enough, and is exact in the store's arithmetic.
+            permits: permits.min(MAX_EXACT + 1),
+            seen: self.engine().seen(),
+        };
+        let answer = self.call(operation, move |store, keys| store.peek(keys, call)).await;
+        Ok(match (self.unless_absent(operation, answer).await?, self.rate) {
+            (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
+            (None, Some(rate)) => {
+                let wait = Wait { ms: 0, at_least: false };
+                Peek { available: rate.permits(), rate, wait }
+            }
+            (None, None) => {
+                unreachable!("only a handle that carries a rate can find no limiter")
+            }
+        })
+    }
+
+    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which
+    /// its next acquire creates it. Such a limiter has all its permits.
+    async fn unless_absent<T>(
+        &self,
+        operation: Operation,
+        answer: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match answer {
+            Err(error)
+                if error.kind() == ErrorKind::NotInitialized
+                    && self.rate.is_some()
+                    // A hash that lacks some of its fields exists, and no acquire would create it.
+                    && !self.hash_exists(operation).await? =>
+            {
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
+    async fn hash_exists(&self, operation: Operation) -> Result<bool, Error> {
+        self.call(operation, |store, keys| store.exists(keys)).await
+    }
+}

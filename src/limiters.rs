@@ -1,0 +1,206 @@
+//! The limiters of one client, by name, and what is remembered of those without a handle.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::engine::{self, Core, Engine, Remembered};
+use crate::error::{Error, Operation};
+use crate::wire::keys::Keys;
+
+/// Limiters without a handle are dropped once the client has this many.
+const MANY_LIMITERS: usize = 1024;
+
+/// What all handles of one client share.
+pub(crate) struct Limiters {
+    pub(crate) client_id: Box<str>,
+    pub(crate) key_prefix: Box<str>,
+    pub(crate) deadline: Duration,
+    pub(crate) core: Arc<Core>,
+    table: Mutex<Table>,
+}
+
+/// What all handles of one name share, until the last one is dropped.
+pub(crate) struct Handle {
+    pub(crate) limiters: Arc<Limiters>,
+    pub(crate) engine: Arc<Engine>,
+}
+
+struct Table {
+    by_name: HashMap<Arc<str>, Named>,
+    /// Limiters without a handle are dropped when the table reaches this size.
+    limit: usize,
+    /// What is remembered of dropped limiters that were used less than an interval ago.
+    remembered: HashMap<Arc<str>, Remembered>,
+    remembered_limit: usize,
+    is_closed: bool,
+}
+
+struct Named {
+    engine: Arc<Engine>,
+    handle: Weak<Handle>,
+}
+
+impl Limiters {
+    pub(crate) fn new(
+        client_id: String,
+        key_prefix: String,
+        deadline: Duration,
+        core: Core,
+    ) -> Arc<Self> {
+        Arc::new(Limiters {
+            client_id: client_id.into(),
+            key_prefix: key_prefix.into(),
+            deadline,
+            core: Arc::new(core),
+            table: Mutex::new(Table::new()),
+        })
+    }
+
+    /// The handle of this name, the same one for all that use the name at the same time.
+    pub(crate) fn handle(self: &Arc<Self>, name: &str) -> Result<Arc<Handle>, Error> {
+        check_name(name, Operation::Limiter)?;
+        let (handle, replaced) = {
+            let mut table = self.table();
+            if table.is_closed {
+                return Err(engine::closed().of(Operation::Limiter, Some(name.into())));
+            }
+            table.handle(self, name)?
+        };
+        // After the lock is released: ending leases gives permits back.
+        if let Some(engine) = replaced {
+            engine.end_leases();
+        }
+        Ok(handle)
+    }
+
+    /// The keys of the limiter of this name, which must not be empty.
+    pub(crate) fn keys(&self, name: &str, operation: Operation) -> Result<Keys, Error> {
+        check_name(name, operation)?;
+        Ok(Keys::new(&format!("{}{name}", self.key_prefix), &self.client_id))
+    }
+
+    pub(crate) fn recheck_waiters(&self) {
+        let engines = self.table().engines();
+        for engine in engines {
+            engine.clock_was_set();
+            engine.permits_came_back();
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.table().is_closed
+    }
+
+    pub(crate) async fn close(&self) {
+        let engines = {
+            let mut table = self.table();
+            // In one critical section with the list of engines: otherwise a limiter could be added
+            // in between and stay open.
+            table.is_closed = true;
+            table.engines()
+        };
+        for engine in engines {
+            engine.close();
+        }
+        self.core.close(self.deadline).await;
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Limiters {
+    fn drop(&mut self) {
+        // Tasks of a parked runtime may keep the core alive, and its thread with it.
+        self.core.end_own_thread();
+    }
+}
+
+impl Table {
+    fn new() -> Self {
+        Table {
+            by_name: HashMap::new(),
+            limit: MANY_LIMITERS,
+            remembered: HashMap::new(),
+            remembered_limit: MANY_LIMITERS,
+            is_closed: false,
+        }
+    }
+
+    fn engines(&self) -> Vec<Arc<Engine>> {
+        self.by_name.values().map(|named| named.engine.clone()).collect()
+    }
+
+    /// The handle of this name, and the engine that it replaces, if any.
+    fn handle(
+        &mut self,
+        limiters: &Arc<Limiters>,
+        name: &str,
+    ) -> Result<(Arc<Handle>, Option<Arc<Engine>>), Error> {
+        let core = &limiters.core;
+        let known = self.by_name.get(name);
+        if let Some(handle) = known.and_then(|named| named.handle.upgrade()) {
+            return Ok((handle, None));
+        }
+        let known = known.map(|named| named.engine.clone());
+        // Options end with the last handle, so an engine that has some is replaced. What it knows
+        // of the limiter stays.
+        let (engine, replaced) = match known {
+            Some(engine) if !engine.answers_locally() => (engine, None),
+            known => {
+                if known.is_none() {
+                    self.make_room(core);
+                }
+                let keys = limiters.keys(name, Operation::Limiter)?;
+                let remembered = match &known {
+                    Some(engine) => Some(engine.remember()),
+                    None => self.remembered.remove(name),
+                };
+                let engine = Engine::new(name.into(), keys, core.clone());
+                (Arc::new(engine.with_remembered(remembered)), known)
+            }
+        };
+        let handle = Arc::new(Handle { limiters: limiters.clone(), engine: engine.clone() });
+        let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
+        self.by_name.insert(engine.name.clone(), named);
+        Ok((handle, replaced))
+    }
+
+    /// Drops limiters without a handle: a service that names a limiter for each of its users must
+    /// not keep them all. Of those used less than an interval ago, what the next call needs to know
+    /// is remembered: otherwise each call would have to sum the log, or permits that went missing
+    /// would never come back.
+    fn make_room(&mut self, core: &Core) {
+        if self.by_name.len() < self.limit {
+            return;
+        }
+        let now = core.epoch_ms();
+        let remembered = &mut self.remembered;
+        self.by_name.retain(|name, Named { engine, handle }| {
+            let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
+            if in_use || engine.holds_lease() {
+                return true;
+            }
+            let known = engine.remember();
+            if known.is_recent(now) {
+                remembered.insert(name.clone(), known);
+            }
+            false
+        });
+        self.limit = (self.by_name.len() * 2).max(MANY_LIMITERS);
+        if self.remembered.len() >= self.remembered_limit {
+            self.remembered.retain(|_, known| known.is_recent(now));
+            self.remembered_limit = (self.remembered.len() * 2).max(MANY_LIMITERS);
+        }
+    }
+}
+
+fn check_name(name: &str, operation: Operation) -> Result<(), Error> {
+    if name.is_empty() {
+        let detail = "an empty name: must have at least one character";
+        return Err(Error::invalid(operation, detail));
+    }
+    Ok(())
+}
