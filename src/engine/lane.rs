@@ -167,7 +167,7 @@ impl Engine {
     /// The lane of the current runtime, or of the client's own thread, and which of them it is.
     #[inline]
     pub(super) fn lane(self: &Arc<Self>) -> Result<(&Arc<Lane>, RuntimeId), Error> {
-        if let Some(runtime) = rt::current_id()
+        if let Some(runtime) = rt::arrival_id()
             && let Some(lane) = self.lanes.find(runtime)
         {
             return Ok((lane, runtime));
