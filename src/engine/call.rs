@@ -42,6 +42,9 @@ pub(super) struct Plan {
     pub(super) create: Option<Rate>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
+    /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
+    /// each of them time to ask again.
+    pub(super) attempt: Duration,
     pub(super) seen: Option<SeenRate>,
     /// The date of the last audit, and the rate then in force.
     pub(super) audit: Option<(i64, Rate)>,
@@ -159,7 +162,7 @@ impl Flight {
         }
         // No permits have been requested yet.
         let execution = Execution::NotExecuted;
-        let time = core.attempt_store().server_time();
+        let time = core.store_for(self.plan.attempt).server_time();
         let time = self.in_time(time, execution).await;
         let time = time.map_err(|error| error.with_execution(execution))?;
         core.saw_server_time(time);
@@ -319,7 +322,7 @@ impl Flight {
         if let Now::At(at) = now {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
-        let answer = core.attempt_store().acquire(&engine.keys, call);
+        let answer = core.store_for(self.plan.attempt).acquire(&engine.keys, call);
         let answer = self.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let under_way = self.under_way.take();

@@ -17,7 +17,7 @@ use super::retry::FIRST_PAUSE;
 use super::runtimes::Runtime;
 use super::{Engine, closed};
 use crate::error::Error;
-use crate::queue::{Arrival, Call, Queue, Request, Settled, Step, Ticket, Turn};
+use crate::queue::{ATTEMPTS, Arrival, Call, Queue, Request, Settled, Step, Ticket, Turn};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{self, CachePadded, Mutex, MutexGuard, RuntimeId, lock};
@@ -181,7 +181,7 @@ impl Engine {
             let runtime = self.core.runtime()?;
             let lane = self.claim_lane(&runtime);
             // Only now, as otherwise a runtime that ends between the two would leave its lane open.
-            if runtime.serves(self) {
+            if runtime.register(self) {
                 return Ok((lane, runtime.id));
             }
             self.end_lane(runtime.id);
@@ -316,6 +316,7 @@ impl LaneState {
             lease,
             create: call.create.map(|index| self.create_rates[usize::from(index)]),
             due: call.due,
+            attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS),
             seen: knowledge.seen,
             audit: knowledge.audited.zip(knowledge.rate),
             generation: knowledge.generation,

@@ -58,7 +58,6 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     /// How long one attempt of a call may take.
     pub(crate) attempt: Duration,
-    attempt_store: Box<dyn Store>,
     /// Calls do not wait for anything, so that they let no other task run.
     pub(crate) is_in_process: bool,
     pub(crate) clock: Clock,
@@ -94,7 +93,6 @@ impl Core {
         busy_poll: BusyPoll,
     ) -> Self {
         Core {
-            attempt_store: store.within(attempt),
             is_in_process: store.is_in_process(),
             store,
             attempt,
@@ -199,9 +197,10 @@ impl Core {
         self.leave_runtimes();
     }
 
-    /// The store, for one attempt of an acquire.
-    fn attempt_store(&self) -> &dyn Store {
-        &*self.attempt_store
+    /// The store, for one attempt that may take this long; no longer than the client's deadline
+    /// allows.
+    fn store_for(&self, attempt: Duration) -> Box<dyn Store> {
+        self.store.within(attempt.min(self.attempt))
     }
 }
 

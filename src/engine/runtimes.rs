@@ -58,8 +58,8 @@ impl Runtime {
         rt::spawn_on(&self.handle, task);
     }
 
-    /// Has the limiter's lane ended with the runtime; false if it has ended already.
-    pub(super) fn serves(&self, engine: &Arc<Engine>) -> bool {
+    /// Registers the limiter, so that its lane ends with the runtime; false if that has ended.
+    pub(super) fn register(&self, engine: &Arc<Engine>) -> bool {
         let mut limiters = lock(&self.limiters);
         let Some(limiters) = limiters.as_mut() else { return false };
         // Limiters that no longer exist are dropped before the list grows: a service may name one

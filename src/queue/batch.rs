@@ -21,6 +21,7 @@ impl<W, A> Queue<W, A> {
         let mut include_next = true;
         let mut create = None;
         let mut due = Time::MAX;
+        let mut shortest_deadline = Time::MAX;
         for waiter in &self.pending {
             if taken == MAX_REQUESTS || !include_next {
                 break;
@@ -57,6 +58,7 @@ impl<W, A> Queue<W, A> {
         for waiter in waiters.iter_mut().filter(|waiter| !waiter.cancelled) {
             waiter.begin_deadline(now);
             due = due.min(waiter.due);
+            shortest_deadline = shortest_deadline.min(waiter.request.deadline);
         }
         // Those that found no room are not new any more: the answer that they share is this
         // batch's. Cancelled ones among them need no position now.
@@ -68,7 +70,7 @@ impl<W, A> Queue<W, A> {
             return None;
         }
         self.in_flight = Some(InFlight { waiters, not_new, left_out, spans });
-        Some(Call { groups, create, due })
+        Some(Call { groups, create, due, shortest_deadline })
     }
 
     /// The shared answers of the first `new` new requests, which begin at `first` in the batch.

@@ -81,6 +81,8 @@ pub(crate) struct Call {
     pub(crate) create: Option<u16>,
     /// The first of the callers' deadlines.
     pub(crate) due: Time,
+    /// The shortest of their deadlines, as a duration.
+    pub(crate) shortest_deadline: Time,
 }
 
 /// What to do next, and who is refused before it.

@@ -43,7 +43,7 @@ impl<W, A> Queue<W, A> {
             left_out: Vec::new(),
             spans: Vec::new(),
         });
-        Call { groups: Vec::new(), create: None, due: Time::MAX }
+        Call { groups: Vec::new(), create: None, due: Time::MAX, shortest_deadline: Time::MAX }
     }
 
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
