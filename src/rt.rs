@@ -5,7 +5,6 @@
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
-    use std::cell::Cell;
     use std::hash::{Hash, Hasher};
     use std::num::NonZeroU64;
     use std::pin::pin;
@@ -13,7 +12,6 @@ mod real {
     pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
     pub(crate) use tokio::runtime::Handle;
-    use tokio::runtime::RuntimeFlavor;
     use tokio::time::Instant;
 
     use super::RuntimeId;
@@ -27,52 +25,6 @@ mod real {
     #[inline]
     pub(crate) fn current_id() -> Option<RuntimeId> {
         Handle::try_current().ok().map(|handle| id(&handle))
-    }
-
-    thread_local!(static HOME: Cell<Home> = const { Cell::new(Home::Unknown) });
-
-    /// The runtime that this thread works for.
-    #[derive(Clone, Copy)]
-    enum Home {
-        Unknown,
-        /// It is no worker of a multi-threaded runtime, and may serve another one at any time.
-        None,
-        Worker(RuntimeId),
-    }
-
-    /// The runtime to which a request belongs that arrives here: as [`current_id`], but without
-    /// its cost on worker threads. A look at the current runtime counts a reference to it up and
-    /// down, which all workers would write for every permit.
-    ///
-    /// A worker thread, or one for blocking work, belongs to its runtime for life. If it drives
-    /// another one in between, requests made there may join those of its own runtime, which is alive
-    /// and has other threads to serve them.
-    #[inline]
-    pub(crate) fn arrival_id() -> Option<RuntimeId> {
-        match HOME.get() {
-            Home::Worker(runtime) if tokio::task::try_id().is_some() => Some(runtime),
-            Home::Unknown => {
-                HOME.set(home());
-                current_id()
-            }
-            Home::Worker(_) | Home::None => current_id(),
-        }
-    }
-
-    #[cold]
-    fn home() -> Home {
-        // Threads of the runtime's own have its default name; with another one they pay the cost.
-        let is_worker = matches!(
-            std::thread::current().name(),
-            Some("tokio-rt-worker" | "tokio-runtime-worker")
-        );
-        match current() {
-            None => Home::Unknown,
-            Some(handle) if is_worker && handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
-                Home::Worker(id(&handle))
-            }
-            Some(_) => Home::None,
-        }
     }
 
     pub(crate) fn id(handle: &Handle) -> RuntimeId {
@@ -159,10 +111,6 @@ mod model {
 
     pub(crate) fn current_id() -> Option<RuntimeId> {
         Some(NonZeroU64::MIN)
-    }
-
-    pub(crate) fn arrival_id() -> Option<RuntimeId> {
-        current_id()
     }
 
     pub(crate) fn id(_: &Handle) -> RuntimeId {

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use super::Engine;
 use super::refund::Refunds;
 use crate::error::Error;
-use crate::queue::Ticket;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, Wait};
 use crate::wire::entry::EntryId;
@@ -18,9 +17,6 @@ pub(crate) struct BatchAnswer {
     answered: OnceLock<Answered>,
     /// Some of its requests have an outcome elsewhere: each has to look there first.
     has_out_of_band: AtomicBool,
-    /// The ticket of its first request, once requests that have gathered by thread have joined the
-    /// queue; see [`super::intake`].
-    first_ticket: OnceLock<Ticket>,
 }
 
 #[derive(Debug)]
@@ -107,15 +103,6 @@ impl BatchAnswer {
 
     pub(super) fn is_answered(&self) -> bool {
         self.answered.get().is_some()
-    }
-
-    /// The requests that share it have joined the queue, with tickets from this one on.
-    pub(super) fn joined(&self, first_ticket: Ticket) {
-        let _ = self.first_ticket.set(first_ticket);
-    }
-
-    pub(super) fn first_ticket(&self) -> Option<Ticket> {
-        self.first_ticket.get().copied()
     }
 
     pub(super) fn mark_out_of_band(&self) {
