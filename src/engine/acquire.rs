@@ -100,7 +100,7 @@ impl<'a> Acquire<'a> {
                 unreachable!("a queue of one has a call to send")
             };
             let call = Box::pin(call::run(engine.clone(), lane.clone(), plan));
-            // Before the lock is free: whoever comes next may have to take it over.
+            // Before the lock is free: otherwise the next caller could find no call to hand to a driver.
             *lock(&lane.direct) = DirectCall::Idle(Direct { ticket, call, waker: None });
         } else if state.has_driver {
             let sleeps = state.driver_sleeps;

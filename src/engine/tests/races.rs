@@ -58,7 +58,7 @@ async fn a_call_that_begins_as_another_one_ends_is_carried_out() {
     let mut drained = Box::pin(engine.core.tasks.drained(&[]));
     let waker = Waker::from(second.clone());
     assert!(drained.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    // The end of its call wakes whoever waits for the end of everything under way.
+    // The end of its call wakes those that wait for the end of everything under way.
     assert!(first.await);
     let attempts = || world.store.ledger().attempts.load(Ordering::SeqCst);
     assert_eq!(attempts(), 2, "the second call has begun");
