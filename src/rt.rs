@@ -9,7 +9,7 @@ mod real {
     use std::num::NonZeroU64;
     use std::pin::pin;
     use std::sync::PoisonError;
-    pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+    pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, atomic};
 
     pub(crate) use tokio::runtime::Handle;
     use tokio::time::Instant;
@@ -99,6 +99,31 @@ mod model {
     thread_local! {
         static ORIGIN: Instant = Instant::now();
         static TICKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// As the standard library's, but the model lets other threads run before each look.
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        value: std::sync::OnceLock<T>,
+        looks: atomic::AtomicU64,
+    }
+
+    impl<T> Default for OnceLock<T> {
+        fn default() -> Self {
+            OnceLock { value: std::sync::OnceLock::new(), looks: atomic::AtomicU64::new(0) }
+        }
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.looks.fetch_add(1, atomic::Ordering::Relaxed);
+            self.value.get()
+        }
+
+        pub(crate) fn set(&self, value: T) -> Result<(), T> {
+            self.looks.fetch_add(1, atomic::Ordering::Relaxed);
+            self.value.set(value)
+        }
     }
 
     /// The model has one runtime.

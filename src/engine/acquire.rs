@@ -150,7 +150,7 @@ impl Place<'_> {
         &self,
         engine: &Arc<Engine>,
         cx: &mut Context<'_>,
-        has_just_arrived: bool,
+        has_left_waker: bool,
     ) -> Option<Told> {
         if let told @ Some(_) = self.look_at_answer() {
             return told;
@@ -165,8 +165,7 @@ impl Place<'_> {
             if let told @ Some(_) = self.look_at_answer() {
                 return told;
             }
-        } else if has_just_arrived {
-            // It left its waker with its place.
+        } else if has_left_waker {
             return None;
         }
         // Neither is to be dropped under the lock.
@@ -247,7 +246,11 @@ impl Future for Acquire<'_> {
                 return Poll::Ready(verdict);
             }
             let Stage::Queued(place) = &this.stage else { panic!("polled after it was ready") };
-            let Some(told) = place.look(this.engine, cx, is_new) else { return Poll::Pending };
+            // One that polls its own call has left none, even if a driver has taken that call over
+            // and finished it since: nobody would wake it.
+            let has_left_waker = is_new && !place.polls_call;
+            let told = place.look(this.engine, cx, has_left_waker);
+            let Some(told) = told else { return Poll::Pending };
             if let Told::BeginAnew = told {
                 this.leave();
                 this.stage = Stage::New;

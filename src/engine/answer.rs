@@ -1,12 +1,13 @@
 //! What one call decides: written once, shared by its callers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Engine;
 use super::refund::Refunds;
 use crate::error::Error;
 use crate::rate::Rate;
+use crate::rt::OnceLock;
+use crate::rt::atomic::{AtomicBool, Ordering};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 use crate::wire::entry::EntryId;
 

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::rt;
+use crate::rt::atomic::Ordering;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, RequestGroup, SeenRate};
 use crate::wire::entry::EntryId;
 

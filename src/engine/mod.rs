@@ -6,7 +6,6 @@
 //! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::queue::{ATTEMPTS, Time};
 use crate::rate::Rate;
+use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::{Reply, SeenRate, Store};
 use crate::wire::keys::Keys;

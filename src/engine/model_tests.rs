@@ -30,9 +30,29 @@ const SCHEDULES: usize = 2000;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store that answers late, loses some answers, and keeps a ledger.
+/// A store that loses some answers, and keeps a ledger.
 #[derive(Clone)]
-struct ModelStore(Arc<Mutex<ModelLedger>>);
+struct ModelStore {
+    ledger: Arc<Mutex<ModelLedger>>,
+    answers: Answers,
+}
+
+/// When a store answers.
+#[derive(Clone, Copy)]
+enum Answers {
+    /// In the first poll, as the in-process store does.
+    AtOnce,
+    /// Later, as a server does.
+    Later,
+}
+
+impl Answers {
+    async fn pass(self) {
+        if let Answers::Later = self {
+            rt::yield_now().await;
+        }
+    }
+}
 
 struct ModelLedger {
     rate: u64,
@@ -133,8 +153,8 @@ impl ModelLedger {
 }
 
 impl ModelStore {
-    fn new(rate: u64, lose_every: usize) -> Self {
-        ModelStore(Arc::new(Mutex::new(ModelLedger {
+    fn new(rate: u64, lose_every: usize, answers: Answers) -> Self {
+        let ledger = ModelLedger {
             rate,
             interval: 8,
             left: rate,
@@ -147,7 +167,8 @@ impl ModelStore {
             attempts: 0,
             refunds: 0,
             ticks: 0,
-        })))
+        };
+        ModelStore { ledger: Arc::new(Mutex::new(ledger)), answers }
     }
 }
 
@@ -157,21 +178,21 @@ fn not_called<T>() -> Reply<T> {
 
 impl Store for ModelStore {
     fn acquire(&self, _: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let ledger = self.0.clone();
+        let ModelStore { ledger, answers } = self.clone();
         Box::pin(async move {
             {
                 let mut ledger = ledger.lock().unwrap();
                 ledger.in_flight += 1;
                 assert_eq!(ledger.in_flight, 1, "two calls in flight");
             }
-            rt::yield_now().await;
+            answers.pass().await;
             let (reply, lost) = {
                 let mut ledger = ledger.lock().unwrap();
                 ledger.attempts += 1;
                 let lost = ledger.lose_every > 0 && ledger.attempts % ledger.lose_every == 0;
                 (ledger.decide(&call), lost)
             };
-            rt::yield_now().await;
+            answers.pass().await;
             ledger.lock().unwrap().in_flight -= 1;
             if lost {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
@@ -181,11 +202,11 @@ impl Store for ModelStore {
     }
 
     fn refund(&self, _: &Keys, call: RefundCall) -> Reply<RefundReply> {
-        let ledger = self.0.clone();
+        let ModelStore { ledger, answers } = self.clone();
         Box::pin(async move {
-            rt::yield_now().await;
+            answers.pass().await;
             let (reply, lost) = ledger.lock().unwrap().refund(&call);
-            rt::yield_now().await;
+            answers.pass().await;
             if lost {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
@@ -359,36 +380,48 @@ fn check(rate: u64, lose_every: usize, habits: &'static [Habit]) {
 }
 
 fn check_with(rate: u64, lose_every: usize, options: LimiterOptions, habits: &'static [Habit]) {
-    shuttle::check_random(
-        move || {
-            let store = ModelStore::new(rate, lose_every);
-            let clock = Clock::manual(0).0;
-            let core =
-                Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND, BusyPoll::default()));
-            let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
-            engine.set_options(&options).unwrap();
-            engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
-            let callers: Vec<_> = habits
-                .iter()
-                .map(|habit| shuttle::future::spawn(run_caller(engine.clone(), *habit)))
-                .collect();
-            let closed = engine.clone();
-            let kept: u64 = shuttle::future::block_on(async move {
-                let mut kept = 0;
-                for caller in callers {
-                    kept += caller.await.unwrap();
-                }
-                core.tasks.drained(&[]).await;
-                closed.close();
-                core.tasks.drained(&[]).await;
-                kept
-            });
-            assert!(engine.is_idle());
-            let ledger = store.0.lock().unwrap();
-            assert_eq!(ledger.granted, kept + ledger.refunded(), "granted = kept + given back");
-        },
-        SCHEDULES,
-    );
+    for answers in [Answers::AtOnce, Answers::Later] {
+        check_store(move || ModelStore::new(rate, lose_every, answers), options, habits);
+    }
+}
+
+fn check_store(
+    new_store: impl Fn() -> ModelStore + Copy + Send + Sync + 'static,
+    options: LimiterOptions,
+    habits: &'static [Habit],
+) {
+    let run = move || run_callers(new_store(), options, habits);
+    shuttle::check_random(run, SCHEDULES);
+    // Preempts a task at a few points only, and then lets the others run on for long: the random
+    // one hardly ever stops a task between two steps until everything else is done.
+    shuttle::check_pct(run, SCHEDULES, 3);
+}
+
+fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Habit]) {
+    let rate = store.ledger.lock().unwrap().rate;
+    let clock = Clock::manual(0).0;
+    let core = Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND, BusyPoll::default()));
+    let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
+    engine.set_options(&options).unwrap();
+    engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
+    let callers: Vec<_> = habits
+        .iter()
+        .map(|habit| shuttle::future::spawn(run_caller(engine.clone(), *habit)))
+        .collect();
+    let closed = engine.clone();
+    let kept: u64 = shuttle::future::block_on(async move {
+        let mut kept = 0;
+        for caller in callers {
+            kept += caller.await.unwrap();
+        }
+        core.tasks.drained(&[]).await;
+        closed.close();
+        core.tasks.drained(&[]).await;
+        kept
+    });
+    assert!(engine.is_idle());
+    let ledger = store.ledger.lock().unwrap();
+    assert_eq!(ledger.granted, kept + ledger.refunded(), "granted = kept + given back");
 }
 
 #[test]

@@ -32,7 +32,6 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const SLACK: Duration = Duration::from_millis(500);
 
 #[test]
-#[ignore = "known fault: now and then a request is left without a driver; run with --include-ignored"]
 fn runtimes_come_and_go_in_process() {
     come_and_go("runtimes come and go in process", Store::in_process);
 }
