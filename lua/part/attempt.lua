@@ -6,13 +6,21 @@
 -- Sets   what is declared here
 local audit = ARGV[3] == '' -- a client's first call is one
 local hold = 0
-local earlier, dates = 'n', {} -- the words of ARGV[7] behind those two
+-- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), the
+-- permits that have been left by everybody for long enough, and after how many ms more will have
+-- been. nil: requests take whatever is free.
+local terms
+local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three
 if (ARGV[7] or '') ~= '' then
   for word in string.gmatch(ARGV[7], '%S+') do
     dates[#dates + 1] = word
   end
   audit = table.remove(dates, 1) == '1' or audit
   hold = tonumber(table.remove(dates, 1))
+  local presumed, unclaimed, after = string.match(table.remove(dates, 1), '^(%d),(%d+),(%d+)$')
+  if presumed then
+    terms = {tonumber(presumed), tonumber(unclaimed), tonumber(after)}
+  end
   earlier = table.remove(dates, 1)
 end
 local id, tail = string.sub(ARGV[2], 2, 15), struct.unpack('<I2', ARGV[2], 16)

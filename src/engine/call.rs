@@ -20,7 +20,9 @@ use crate::queue::Time;
 use crate::rate::Rate;
 use crate::rt;
 use crate::rt::atomic::Ordering;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, RequestGroup, SeenRate};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, Outcome, Reply, RequestGroup, SeenRate, ShareTerms,
+};
 use crate::wire::entry::EntryId;
 
 /// A call without an answer after this time is slow: the deadlines of requests behind it begin.
@@ -40,6 +42,7 @@ pub(super) struct Plan {
     pub(super) groups: Vec<RequestGroup>,
     pub(super) lease: Option<LeaseRequest>,
     pub(super) create: Option<Rate>,
+    pub(super) share: Option<ShareTerms>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
     /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
@@ -118,7 +121,7 @@ pub(super) struct Flight {
 impl Flight {
     fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
         Flight {
-            id: EntryId(rand::random()),
+            id: EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
             due: plan.due,
             unconfirmed: Vec::new(),
             under_way: None,
@@ -317,6 +320,7 @@ impl Flight {
             create: self.plan.create,
             hold_ms: self.plan.hold_ms(),
             earlier: earlier.clone(),
+            share: self.plan.share,
             groups: self.plan.groups.clone(),
         };
         if let Now::At(at) = now {

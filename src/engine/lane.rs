@@ -231,12 +231,13 @@ impl LaneState {
         match step {
             Step::Call(call) => {
                 let mut knowledge = engine.knowledge();
-                // Once somebody has waited, nothing may be taken ahead of the queue.
-                let lease = match self.queue.is_waiter_in_flight() {
+                // Once somebody has waited, nothing may be taken ahead of the queue, nor of other clients'
+                // waiters.
+                let lease = match self.queue.is_waiter_in_flight() || self.queue.is_exhausted() {
                     true => None,
                     false => engine.lease_request(&mut knowledge),
                 };
-                Next::Call(self.plan(&knowledge, call, lease))
+                Next::Call(self.plan(engine, &knowledge, call, lease))
             }
             Step::SleepUntil(time) => Next::SleepUntil(time),
             Step::InFlight => Next::InFlight,
@@ -245,7 +246,7 @@ impl LaneState {
                 match engine.lease_request(&mut knowledge) {
                     Some(lease) => {
                         let call = self.queue.call_without_callers();
-                        Next::Call(self.plan(&knowledge, call, Some(lease)))
+                        Next::Call(self.plan(engine, &knowledge, call, Some(lease)))
                     }
                     None => Next::Idle,
                 }
@@ -254,7 +255,13 @@ impl LaneState {
         }
     }
 
-    fn plan(&mut self, knowledge: &Knowledge, call: Call, lease: Option<LeaseRequest>) -> Plan {
+    fn plan(
+        &mut self,
+        engine: &Engine,
+        knowledge: &Knowledge,
+        call: Call,
+        lease: Option<LeaseRequest>,
+    ) -> Plan {
         self.open_answer = None;
         let mut groups = call.groups;
         groups.extend(lease.iter().map(|lease| lease.group()));
@@ -262,6 +269,7 @@ impl LaneState {
             groups,
             lease,
             create: call.create.map(|index| self.create_rates[usize::from(index)]),
+            share: call.share.filter(|_| !engine.opt_ins.is_greedy()),
             due: call.due,
             attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS),
             seen: knowledge.seen,

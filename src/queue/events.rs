@@ -1,7 +1,7 @@
 //! What goes into the queue, and what comes out.
 
 use super::{Ticket, Time};
-use crate::store::{OutcomeGroup, RequestGroup, Wait};
+use crate::store::{OutcomeGroup, RequestGroup, ShareTerms, Wait};
 
 /// How long a request may wait for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +79,8 @@ pub(crate) struct Call {
     /// What its first request creates if there is no limiter. Asked one by one, those before the
     /// first that creates would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<u16>,
+    /// If the limiter is exhausted, those that can wait keep to their client's share.
+    pub(crate) share: Option<ShareTerms>,
     /// The first of the callers' deadlines.
     pub(crate) due: Time,
     /// The shortest of their deadlines, as a duration.

@@ -15,6 +15,7 @@ mod batch;
 mod events;
 mod head_block;
 mod in_flight;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use self::batch::MAX_GROUPS;
 pub(crate) use self::events::*;
 use self::head_block::{Feasibility, HeadBlock, wait_until};
 use self::in_flight::InFlight;
+use self::share::Sharing;
 
 /// Microseconds since an origin that the caller of the queue chooses.
 pub(crate) type Time = u64;
@@ -58,6 +60,7 @@ pub(crate) struct Queue<W, A> {
     /// Ask although the head is blocked.
     ask_now: bool,
     earliest_end: Time,
+    sharing: Sharing,
     /// The call in flight is slow: deadlines of new requests begin at once, see [`Waiter::due`].
     call_is_slow: bool,
     /// An empty buffer, kept for the next batch.
@@ -108,6 +111,7 @@ impl<W, A> Default for Queue<W, A> {
             feasibility_known: false,
             ask_now: false,
             earliest_end: Time::MAX,
+            sharing: Sharing::default(),
             call_is_slow: false,
             spare: Vec::new(),
         }
@@ -118,6 +122,11 @@ impl<W, A> Queue<W, A> {
     /// Whether no request is pending and no call is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.pending.is_empty()
+    }
+
+    /// Whether requests have to wait, or had to shortly before.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.sharing.is_exhausted()
     }
 
     /// How many pending requests no batch has been taken past.

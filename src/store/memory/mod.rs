@@ -3,8 +3,8 @@
 //! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and
 //! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
 //! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
-//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`decide`] goes
-//! through the requests, [`attempt`] finds a call's own entries, and [`acquire`] puts it all together.
+//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`] who
+//! holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, and [`acquire`] puts it all together.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +35,7 @@ mod rates;
 mod refund;
 mod release;
 mod settle;
+mod share;
 mod trim;
 mod wait;
 

@@ -97,6 +97,7 @@ impl Client {
             create: None,
             hold_ms: 0,
             earlier: Earlier::None,
+            share: None,
             groups: groups.to_vec(),
         }
     }

@@ -410,6 +410,7 @@ impl World<'_> {
                     create,
                     hold_ms: hold,
                     earlier: Earlier::None,
+                    share: None,
                     groups,
                 };
                 self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;

@@ -45,6 +45,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         create: None,
         hold_ms: 0,
         earlier: Earlier::None,
+        share: None,
         groups: vec![RequestGroup { permits, patience_ms: 0, count: 1 }],
     }
 }
