@@ -14,7 +14,7 @@
 --          (4),
 --          each little-endian; '' for a single request that does not wait
 --        7 '' or words: audit (0 or 1); hold in ms; '-' or what the share of its client depends on
---          (see part/attempt.lua), three numbers with commas between; then one of
+--          (see part/attempt.lua), four numbers with commas between; then one of
 --          n   a first attempt
 --          f s a first attempt after server time s
 --          d t … attempted before, dated t …

@@ -7,8 +7,8 @@
 local audit = ARGV[3] == '' -- a client's first call is one
 local hold = 0
 -- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), the
--- permits that have been left by everybody for long enough, and after how many ms more will have
--- been. nil: requests take whatever is free.
+-- permits that have been left by everybody for long enough, after how many ms more will have been,
+-- and a count of rounds. nil: requests take whatever is free.
 local terms
 local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three
 if (ARGV[7] or '') ~= '' then
@@ -17,9 +17,12 @@ if (ARGV[7] or '') ~= '' then
   end
   audit = table.remove(dates, 1) == '1' or audit
   hold = tonumber(table.remove(dates, 1))
-  local presumed, unclaimed, after = string.match(table.remove(dates, 1), '^(%d),(%d+),(%d+)$')
-  if presumed then
-    terms = {tonumber(presumed), tonumber(unclaimed), tonumber(after)}
+  local word = table.remove(dates, 1)
+  if word ~= '-' then
+    terms = {}
+    for number in string.gmatch(word, '%d+') do
+      terms[#terms + 1] = tonumber(number)
+    end
   end
   earlier = table.remove(dates, 1)
 end

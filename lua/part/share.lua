@@ -53,9 +53,12 @@ local function read_holders(free)
     others = others + w
   end
   local parties = weight + others + math.max(redisson, terms[1])
-  -- Divided first: the product could be too large.
+  -- Divided first: the product could be too large. What is no whole number is rounded up as often as
+  -- it should be, in other rounds than those of other clients.
   local rest = math.fmod(rate, parties)
-  share_size = (rate - rest) / parties * weight + math.ceil(rest * weight / parties)
+  local turn = (terms[4] % 1000 * 618 + byte(own) * 4) % 1000
+  share_size = (rate - rest) / parties * weight +
+    math.floor((rest * weight * 1000 + turn * parties) / (parties * 1000))
   local share_left = math.max(0, share_size - held)
   hold_ms = terms[3]
   if own_first then
@@ -71,7 +74,7 @@ end
 -- How many of `n` requests for `p` permits are within the share, and takes them out of it.
 local function take_share(p, n)
   -- One for more than the whole share would never be within it.
-  local within = p > share_size and held == 0 and 1 or math.floor(allowed / p)
+  local within = p > share_size and held < share_size and 1 or math.floor(allowed / p)
   n = math.min(n, within)
   allowed, held = math.max(0, allowed - n * p), held + n * p
   return n

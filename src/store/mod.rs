@@ -160,6 +160,8 @@ pub(crate) struct ShareTerms {
     pub(crate) unclaimed: u64,
     /// After how long those that are free now will have been, in ms.
     pub(crate) unclaimed_after_ms: u64,
+    /// Counts up: a share that is no whole number is rounded up in some rounds and down in others.
+    pub(crate) round: u64,
 }
 
 /// Who holds permits, as a call found it that keeps to its client's share.

@@ -26,8 +26,8 @@ impl Share {
     /// How many requests for this many permits are within the share, and takes them out of it.
     pub(super) fn take(&mut self, permits: i64, count: u64) -> u64 {
         // One for more than the whole share would never be within it.
-        let is_first = permits > self.size && self.held == 0;
-        let within = if is_first { 1 } else { (self.allowed / permits) as u64 };
+        let is_larger = permits > self.size && self.held < self.size;
+        let within = if is_larger { 1 } else { (self.allowed / permits) as u64 };
         let count = within.min(count);
         let taken = permits.saturating_mul(count as i64);
         self.allowed = (self.allowed - taken).max(0);
@@ -71,9 +71,11 @@ pub(super) fn read_holders(
     let others: i64 = others.into_values().map(i64::from).sum();
     let weight = i64::from(weight);
     let parties = weight + others + i64::from(redisson || terms.presumes_redisson);
-    // Divided first: the product could be too large.
+    // Divided first: the product could be too large. What is no whole number is rounded up as often
+    // as it should be, in other rounds than those of other clients.
     let (whole, rest) = (config.rate / parties, config.rate % parties);
-    let size = whole * weight + (rest * weight + parties - 1) / parties;
+    let turn = (terms.round % 1000 * 618 + u64::from(own.0[0]) * 4) % 1000;
+    let size = whole * weight + (rest * weight * 1000 + turn as i64 * parties) / (parties * 1000);
     let share_left = (size - held).max(0);
     let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX).min(free);
     let until_own =

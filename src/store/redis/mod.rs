@@ -342,7 +342,7 @@ fn special(call: &AcquireCall) -> String {
     let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
         let presumed = u8::from(terms.presumes_redisson);
         let after = terms.unclaimed_after_ms.min(MAX_EXACT);
-        format!("{presumed},{},{after}", terms.unclaimed.min(MAX_EXACT))
+        format!("{presumed},{},{after},{}", terms.unclaimed.min(MAX_EXACT), terms.round % 1000)
     });
     format!("{} {} {share} {earlier}", u8::from(call.audit), call.hold_ms)
 }

@@ -26,6 +26,7 @@ mod lifetime;
 mod program;
 mod rates;
 mod redisson;
+mod share;
 
 const T0: i64 = 1_700_000_000_000;
 /// The interval of all limiters in these tests, in ms.

@@ -18,9 +18,9 @@ use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
 use crate::store::{
     AcquireCall, Earlier, ExpireCondition, Lifetime, Outcome, PeekCall, RefundCall, ReleaseCall,
-    Reply, RequestGroup, SeenRate, SetRate, StateRule, Store,
+    Reply, RequestGroup, SeenRate, SetRate, ShareTerms, StateRule, Store,
 };
-use crate::wire::entry::{EntryId, pack};
+use crate::wire::entry::{ClientTag, EntryId, pack};
 use crate::wire::keys::Keys;
 
 const T0: i64 = 1_700_000_000_000;
@@ -38,6 +38,9 @@ enum Op {
         audit: bool,
         create: Option<Rate>,
         hold: u64,
+        /// The client in the id, with its weight; `None`: an id as Redisson's.
+        tag: Option<(u8, u8)>,
+        share: Option<ShareTerms>,
     },
     /// Another attempt of this client's last acquire, whose answer was lost.
     Retry {
@@ -167,10 +170,31 @@ fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
     prop_oneof![4 => prop::collection::vec(group.clone(), 1), 2 => prop::collection::vec(group, 1..8)]
 }
 
+fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {
+    prop::option::weighted(0.7, (0u8..3, prop_oneof![3 => Just(1u8), 1 => 2u8..=255]))
+}
+
+fn share() -> impl Strategy<Value = Option<ShareTerms>> {
+    let terms =
+        (any::<bool>(), prop_oneof![Just(0u64), 1u64..20, Just(u64::MAX)], 0u64..130, 0u64..2000);
+    prop::option::weighted(
+        0.5,
+        terms.prop_map(|(presumes_redisson, unclaimed, unclaimed_after_ms, round)| ShareTerms {
+            presumes_redisson,
+            unclaimed,
+            unclaimed_after_ms,
+            round,
+        }),
+    )
+}
+
 fn member() -> impl Strategy<Value = Vec<u8>> {
     let id = any::<[u8; 16]>();
     prop_oneof![
         6 => (id, 0u32..12).prop_map(|(id, permits)| pack(EntryId(id), permits)),
+        3 => (0u8..3, any::<u8>(), 0u32..12).prop_map(|(client, weight, permits)| {
+            pack(EntryId::random(ClientTag([client, 1, 2, 3]), weight), permits)
+        }),
         2 => (any::<[u8; 8]>(), 0u32..5).prop_map(|(id, permits)| {
             let mut member = vec![8];
             member.extend(id);
@@ -233,25 +257,29 @@ fn op() -> impl Strategy<Value = Op> {
     let pass = prop_oneof![6 => 0i64..400, 3 => 400i64..2500, 1 => -500i64..0, 1 => Just(1000i64)];
     let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
     let create = prop::option::weighted(0.2, rate());
-    let acquire = (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold).prop_map(
-        |(who, groups, seen, audit, create, hold)| Op::Acquire {
-            who,
-            groups,
-            seen,
-            audit,
-            create,
-            hold,
-        },
-    );
+    let acquire =
+        (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold, tag(), share())
+            .prop_map(|(who, groups, seen, audit, create, hold, tag, share)| Op::Acquire {
+                who,
+                groups,
+                seen,
+                audit,
+                create,
+                hold,
+                tag,
+                share,
+            });
     // Calls that the fast path of the script decides.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
-    let simple = (who(), few).prop_map(|(who, (permits, count))| Op::Acquire {
+    let simple = (who(), few, tag()).prop_map(|(who, (permits, count), tag)| Op::Acquire {
         who,
         groups: vec![RequestGroup { permits, patience_ms: 0, count }],
         seen: Seen::Known,
         audit: false,
         create: None,
         hold: 0,
+        tag,
+        share: None,
     });
     let lifetime = prop_oneof![
         3 => prop::sample::select(vec![100_000u64, 1_000_000, 315_360_000_000]).prop_map(Lifetime::In),
@@ -397,11 +425,16 @@ impl World<'_> {
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
             Op::Advance(ms) => self.now += ms,
-            Op::Acquire { who, groups, seen, audit, create, hold } => {
+            Op::Acquire { who, groups, seen, audit, create, hold, tag, share } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
-                id[..4].copy_from_slice(&self.ids.to_be_bytes());
-                id[15] = if self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
+                id[8..12].copy_from_slice(&self.ids.to_be_bytes());
+                if let Some((client, weight)) = tag {
+                    let tagged = EntryId::random(ClientTag([client, 1, 2, 3]), weight);
+                    id[..8].copy_from_slice(&tagged.0[..8]);
+                }
+                // Those of this crate's clients have no bit there.
+                id[15] = if tag.is_some() || self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
                 let call = AcquireCall {
                     now: Now::At(self.now),
                     id: EntryId(id),
@@ -410,7 +443,7 @@ impl World<'_> {
                     create,
                     hold_ms: hold,
                     earlier: Earlier::None,
-                    share: None,
+                    share,
                     groups,
                 };
                 self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
