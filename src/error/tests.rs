@@ -132,7 +132,7 @@ fn an_error_is_one_pointer() {
 }
 
 #[test]
-fn a_clone_gets_an_operation_of_its_own() {
+fn clones_of_an_error_name_their_own_operations() {
     let shared = Error::new(ErrorKind::Timeout, Execution::Unknown);
     let one = shared.clone().of(Operation::Acquire, api());
     let other = shared.of(Operation::Peek, None);
