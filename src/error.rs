@@ -51,7 +51,8 @@ pub enum ErrorKind {
         /// The rate in force, in permits per interval.
         rate: u64,
     },
-    /// An argument is out of its range, or an option does not fit the limiter.
+    /// An argument is out of range, an option differs from the one in force, or the operation does
+    /// not exist in the limiter's mode.
     InvalidArgument,
     /// The log has an entry that counts and that this crate cannot read: in the format of a Redisson
     /// older than 3.17.0, or in an unknown one. Nothing was written. Calls succeed again once such

@@ -89,7 +89,7 @@ async fn left(limiter: &RateLimiter) -> u64 {
     limiter.available_permits().await.unwrap()
 }
 
-/// It has a rate of 4, whatever the handle carries, and nobody has used it.
+/// Its rate is 4, not the one that the handle carries, and no permits have been used.
 async fn limiter_of_four(limiter: &RateLimiter) {
     assert_eq!(left(limiter).await, 4);
     assert_eq!(limiter.peek(1).await.unwrap().rate(), rate(4));
@@ -429,7 +429,7 @@ async fn a_limiter_yet_to_be_created_has_all_its_permits(world: World) {
     assert_eq!(carrying.release(3).await.unwrap(), 0);
     assert!(!plain.exists().await.unwrap(), "none of them has created it");
     assert_eq!(plain.available_permits().await.unwrap_err().kind(), ErrorKind::NotInitialized);
-    // With a limiter there they answer what is there, not what the handle carries.
+    // If the limiter exists, they answer for it, not for the rate that the handle carries.
     plain.try_set_rate(rate(4)).await.unwrap();
     limiter_of_four(&carrying).await;
 }
