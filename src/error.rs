@@ -64,7 +64,7 @@ pub enum ErrorKind {
     ///
     /// Also the error of `config` and `ensure_rate` if the hash has only some of rate, interval and
     /// mode, and of `try_set_rate` if it has the mode but not the others: they can neither report
-    /// the rate nor create the limiter. All other operations report such a hash as
+    /// the rate nor create the limiter. Other operations that need the rate report such a hash as
     /// [`NotInitialized`](Self::NotInitialized).
     CorruptState,
     /// The server refused the credentials, or they do not permit the command.

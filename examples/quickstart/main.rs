@@ -75,8 +75,8 @@ async fn run() -> Result<bool, Error> {
     println!("One limiter, {PERMITS} permits a second, and two services that want more than that:");
     println!("  shop (s) asks for 1 permit at a time and does not wait;");
     println!("  mail (m) asks for 3 at a time and waits up to 400 ms.");
-    println!("Each letter is a permit granted in the last second, each dot one that is free. The time");
-    println!("in brackets is how long the last denial said to wait.\n");
+    println!("Each letter is a permit granted in the last second, each dot one that is free. The");
+    println!("time in brackets is how long the last denial said to wait.\n");
 
     let calls = Calls::default();
     let start = Instant::now();
