@@ -362,7 +362,7 @@ impl Inner {
             ErrorKind::WrongType => {
                 Some("choose another name or key prefix, or delete that key".to_owned())
             }
-            ErrorKind::CorruptState => Some("call `set_rate` to write the rate anew".to_owned()),
+            ErrorKind::CorruptState => Some("call `set_rate` to write the rate again".to_owned()),
             _ => None,
         }
     }

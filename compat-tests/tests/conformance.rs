@@ -469,7 +469,7 @@ async fn ensuring_a_rate_creates_it_or_changes_it_or_leaves_it(world: World) {
     assert_eq!(other.ensure_rate(slower).await.unwrap(), Ensured::Changed { from: kept });
     assert_eq!(limiter.config().await.unwrap(), Some(slower));
     assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
-    // Budgets of another mode start anew.
+    // Budgets of another mode start over.
     let own = Rate::per_client(3, SECOND * 2).unwrap();
     assert_eq!(other.ensure_rate(own).await.unwrap(), Ensured::Changed { from: slower });
     assert_eq!((left(&limiter).await, left(&other).await), (3, 3));

@@ -46,7 +46,7 @@ impl RateLimiter {
     /// background what it was granted.
     ///
     /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
-    /// answer, it starts anew there, at the end of that runtime's queue.
+    /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let max_wait = if timeout.is_zero() {
             MaxWait::None
