@@ -85,7 +85,13 @@ async fn ask(limiter: Limiter, demand: Demand, ms: u64, seed: u64) -> u64 {
 }
 
 /// Measures a shape and returns what it missed.
-async fn measure(world: &World, nth: usize, shape: &Shape, seconds: u64) -> Option<String> {
+async fn measure(
+    world: &World,
+    nth: usize,
+    shape: &Shape,
+    seconds: u64,
+    slack: f64,
+) -> Option<String> {
     let peer = async |kind, nth| -> Arc<Peer> { world.peer(kind, nth).await };
     let rust = join_all((0..shape.rust).map(|nth| peer(Kind::Rust, nth))).await;
     let java = join_all((0..shape.java).map(|nth| peer(Kind::Java, nth))).await;
@@ -118,7 +124,7 @@ async fn measure(world: &World, nth: usize, shape: &Shape, seconds: u64) -> Opti
         shape.rust, shape.java, shape.rate, shape.demand
     );
     println!("{what}");
-    let is_fair = least >= shape.each && together >= shape.java_together && used >= 0.9;
+    let is_fair = least >= shape.each - slack && together >= shape.java_together && used >= 0.9;
     (!is_fair).then_some(what)
 }
 
@@ -131,13 +137,15 @@ fn everybody_gets_a_share_of_an_exhausted_limiter() {
     run_alone(async {
         let world = World::start().await;
         let shapes = SHAPES.iter().chain(LONG_SHAPES.iter().filter(|_| is_long));
-        let seconds = if is_long { 30 } else { 7 };
+        // A short run shows what the first second brought to one of them.
+        let (seconds, slack) = if is_long { (30, 0.0) } else { (7, 0.05) };
         let mut unfair = Vec::new();
         // Those of the same fleet at once: the limiters are different ones.
         let mut all: Vec<_> = shapes.enumerate().collect();
         all.sort_by_key(|(_, shape)| (shape.java, shape.rust));
         for fleet in all.chunk_by(|(_, a), (_, b)| (a.java, a.rust) == (b.java, b.rust)) {
-            let measured = fleet.iter().map(|(nth, shape)| measure(&world, *nth, shape, seconds));
+            let measured =
+                fleet.iter().map(|(nth, shape)| measure(&world, *nth, shape, seconds, slack));
             unfair.extend(join_all(measured).await.into_iter().flatten());
         }
         assert!(unfair.is_empty(), "not fair: {unfair:#?}");

@@ -343,6 +343,68 @@ fn per_second(permits: u64) -> Rate {
     Rate::per_second(permits)
 }
 
+/// The least share of any client over some seeds, and the least use of the rate.
+fn least(fleet: &str, rate: u64, demand: Demand) -> (f64, f64) {
+    let runs = simulate(fleet, per_second(rate), demand, 20, 3);
+    let shares = runs.iter().flat_map(|run| &run.shares).copied();
+    let used = runs.iter().map(|run| run.used).fold(f64::MAX, f64::min);
+    (shares.fold(f64::MAX, f64::min), used)
+}
+
+#[test]
+fn a_fleet_of_two_shares_an_exhausted_limiter() {
+    for fleet in ["sj", "ss"] {
+        for (rate, demand) in
+            [(10, Demand::Tasks(8)), (100, Demand::Tasks(8)), (100, Demand::Arrivals(80.0))]
+        {
+            let (share, used) = least(fleet, rate, demand);
+            assert!(share >= 0.9 && used >= 0.95, "{fleet} {rate} {demand:?}: {share} {used}");
+        }
+    }
+}
+
+/// What the rule is for: without it, or with permits that are free for all at once, Redisson starves.
+#[test]
+fn redisson_starves_beside_a_greedy_client() {
+    let (share, _) = least("ej", 100, Demand::Tasks(8));
+    assert!(share < 0.05, "{share}");
+}
+
+#[test]
+fn all_redisson_clients_together_are_one_party_and_weights_count() {
+    for (fleet, first) in [("sjjj", 0.5), ("ssjj", 1.0 / 3.0), ("3s", 0.75), ("3j", 0.75)] {
+        for run in simulate(fleet, per_second(100), Demand::Tasks(8), 20, 3) {
+            let share = run.shares[0] / fleet.len() as f64;
+            assert!((share / first - 1.0).abs() < 0.1, "{fleet}: {share}");
+            assert!(run.used >= 0.95, "{fleet}: {}", run.used);
+        }
+    }
+}
+
+/// Alone, a client finds out that nobody is there, and loses next to nothing by that.
+#[test]
+fn a_client_that_is_alone_uses_all_of_the_rate_with_as_few_calls() {
+    for (rate, demand) in
+        [(10, Demand::Tasks(8)), (100, Demand::Tasks(8)), (100, Demand::Arrivals(160.0))]
+    {
+        let run = |fleet| simulate(fleet, per_second(rate), demand, 30, 1).remove(0);
+        let (shared, greedy) = (run("s"), run("e"));
+        assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
+        let calls = (shared.calls_per_grant, greedy.calls_per_grant);
+        assert!(calls.0 <= calls.1 * 1.05 + 0.05, "{rate} {demand:?}: {calls:?}");
+    }
+}
+
+/// Below the rate nobody waits, and no call is held back.
+#[test]
+fn a_limiter_that_is_not_exhausted_is_used_as_ever() {
+    for fleet in ["sj", "ss", "s"] {
+        let arrivals = Demand::Arrivals(50.0 / fleet.len() as f64);
+        let calls = simulate(fleet, per_second(100), arrivals, 30, 1).remove(0).calls_per_grant;
+        assert!((0.99..1.01).contains(&calls), "{fleet}: {calls}");
+    }
+}
+
 /// The fleets and demands of the table in `docs/semantics.md`; `FLEETS` names others.
 #[test]
 #[ignore = "the tool: prints a table"]
