@@ -1,7 +1,12 @@
 //! What goes into the queue, and what comes out.
 
-use super::{Ticket, Time};
 use crate::store::{OutcomeGroup, RequestGroup, Wait};
+
+/// Microseconds since an origin that the caller of the queue chooses.
+pub(crate) type Time = u64;
+
+/// A request's number, in order of arrival.
+pub(crate) type Ticket = u64;
 
 /// How long a request may wait for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
