@@ -2,13 +2,9 @@
 //!
 //! `lua/acquire.lua` is its twin.
 
-use std::sync::Arc;
-
-use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::Mode;
 use crate::store::memory::attempt::{find_own, give_back};
-use crate::store::memory::config::{self, Config};
+use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
 use crate::store::memory::heal::{find_deficit, heal, parts};
 use crate::store::memory::keyspace::Keyspace;
@@ -21,47 +17,6 @@ use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup};
 use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
-/// The largest value that counts as one: above it Lua's numbers are not exact.
-const MAX_VALUE: u64 = crate::rate::MAX_EXACT;
-
-/// The value and the log that the mode in force uses.
-pub(super) struct Pair<'a> {
-    pub(super) value: &'a Arc<str>,
-    pub(super) log: &'a Arc<str>,
-}
-
-impl<'a> Pair<'a> {
-    pub(super) fn of(keys: &'a Keys, mode: Mode) -> Self {
-        match mode {
-            Mode::Overall => Pair { value: &keys.value, log: &keys.permits },
-            Mode::PerClient => Pair { value: &keys.client_value, log: &keys.client_permits },
-        }
-    }
-}
-
-/// A call's time: the client's, or the store's own.
-pub(super) fn time(now: Now, space: &Keyspace) -> i64 {
-    match now {
-        Now::At(t) => t,
-        Now::Server => space.now(),
-    }
-}
-
-/// The value; what is no integer counts as missing. Also checks that value and log have the
-/// types they should have, so that nothing is found out after the first write.
-pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
-    space.log(pair.log)?;
-    Ok(space.text(pair.value)?.and_then(integer))
-}
-
-/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
-fn integer(text: &str) -> Option<i64> {
-    let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_VALUE)?;
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };
-    canonical.then_some(number)
-}
-
 pub(super) fn acquire(
     space: &mut Keyspace,
     keys: &Keys,
@@ -70,7 +25,7 @@ pub(super) fn acquire(
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
-    let call = Attempt::new(call, &config, time(call.now, space));
+    let call = Attempt::new(call, &config, space.time(call.now));
 
     // The log is decided on and written first: that is all that can still fail.
     let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
@@ -93,22 +48,6 @@ pub(super) fn acquire(
         left: decided.left,
         outcomes: decided.outcomes,
     })
-}
-
-/// Redisson's `trySetRate`, for a hash without a type. Whether it wrote.
-pub(super) fn create(
-    space: &mut Keyspace,
-    keys: &Keys,
-    rate: &crate::rate::Rate,
-) -> Result<bool, Error> {
-    if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(config::TYPE)) {
-        return Ok(false);
-    }
-    config::fill(space.hash_mut(&keys.hash)?, rate);
-    if rate.keep_alive_ms() > 0 {
-        space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
-    }
-    Ok(true)
 }
 
 /// A call with its time.
