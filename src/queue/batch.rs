@@ -40,11 +40,11 @@ impl<W, A> Queue<W, A> {
             };
             let full = groups.len() == MAX_GROUPS;
             match groups.last_mut() {
-                Some(group) if group.permits == permits && group.patience_ms == max_wait_ms => {
+                Some(group) if group.permits == permits && group.max_wait_ms == max_wait_ms => {
                     group.count += 1;
                 }
                 _ if full => break,
-                _ => groups.push(RequestGroup { permits, patience_ms: max_wait_ms, count: 1 }),
+                _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
             }
             if requests == 0 {
                 create = waiter.request.create;

@@ -155,7 +155,7 @@ pub(crate) struct RequestGroup {
     /// 1..=2^32-1 each.
     pub(crate) permits: u64,
     /// How long each can wait, in ms; 0: it does not.
-    pub(crate) patience_ms: u64,
+    pub(crate) max_wait_ms: u64,
     pub(crate) count: u64,
 }
 

@@ -239,7 +239,7 @@ mod tests {
     fn the_fewest_permits_refused_are_found_in_an_answer() {
         let groups = [(5, 2), (1, 1), (2, 3)].map(|(permits, count)| RequestGroup {
             permits,
-            patience_ms: 0,
+            max_wait_ms: 0,
             count,
         });
         let short = Wait { ms: 3, at_least: false };

@@ -76,7 +76,7 @@ pub(crate) struct LeaseRequest {
 impl LeaseRequest {
     /// Requests of one permit each, so that whatever is left is leased.
     pub(crate) fn group(&self) -> RequestGroup {
-        RequestGroup { permits: 1, patience_ms: 0, count: self.permits }
+        RequestGroup { permits: 1, max_wait_ms: 0, count: self.permits }
     }
 }
 

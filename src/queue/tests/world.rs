@@ -59,7 +59,7 @@ impl Server {
                 } else {
                     let need = before + group.permits - self.left;
                     let wait = Wait { ms: self.wait(need, now_ms), at_least: false };
-                    if wait.ms > group.patience_ms {
+                    if wait.ms > group.max_wait_ms {
                         Outcome::Refused(wait)
                     } else {
                         before += group.permits;

@@ -291,7 +291,7 @@ fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
         .iter()
         .fold(0u64, |sum, group| sum.saturating_add(group.permits.saturating_mul(group.count)));
     let single = match call.groups.as_slice() {
-        [RequestGroup { count: 1, permits, patience_ms }] => Some((*permits, *patience_ms)),
+        [RequestGroup { count: 1, permits, max_wait_ms }] => Some((*permits, *max_wait_ms)),
         _ => None,
     };
 
@@ -350,7 +350,7 @@ fn pack_groups(groups: &[RequestGroup]) -> Vec<u8> {
         while left > 0 {
             let count = left.min(u64::from(u32::MAX));
             packed.extend_from_slice(&group.permits.to_le_bytes()[..4]);
-            packed.extend_from_slice(&group.patience_ms.min(MAX_EXACT).to_le_bytes()[..7]);
+            packed.extend_from_slice(&group.max_wait_ms.min(MAX_EXACT).to_le_bytes()[..7]);
             packed.extend_from_slice(&count.to_le_bytes()[..4]);
             left -= count;
         }

@@ -156,14 +156,11 @@ fn seen() -> impl Strategy<Value = Seen> {
 }
 
 fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
-    let patience = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
+    let max_wait_ms = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
     let permits = prop_oneof![4 => Just(1u64), 4 => 1u64..12, 1 => 20u64..200, 1 => Just(u64::from(u32::MAX))];
     let count = prop_oneof![6 => Just(1u64), 3 => 1u64..8, 1 => 10u64..200];
-    let group = (permits, patience, count).prop_map(|(permits, patience_ms, count)| RequestGroup {
-        permits,
-        patience_ms,
-        count,
-    });
+    let group = (permits, max_wait_ms, count)
+        .prop_map(|(permits, max_wait_ms, count)| RequestGroup { permits, max_wait_ms, count });
     prop_oneof![4 => prop::collection::vec(group.clone(), 1), 2 => prop::collection::vec(group, 1..8)]
 }
 
@@ -247,7 +244,7 @@ fn op() -> impl Strategy<Value = Op> {
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
     let simple = (who(), few).prop_map(|(who, (permits, count))| Op::Acquire {
         who,
-        groups: vec![RequestGroup { permits, patience_ms: 0, count }],
+        groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
         seen: Seen::Known,
         audit: false,
         create: None,
