@@ -3,10 +3,11 @@
 //! `lua/acquire.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::memory::attempt::{find_own, give_back};
+use crate::store::memory::attempt::find_own;
 use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
-use crate::store::memory::heal::{find_deficit, heal, parts};
+use crate::store::memory::grant::{give_back, parts};
+use crate::store::memory::heal::{find_deficit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};

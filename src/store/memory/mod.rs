@@ -4,7 +4,8 @@
 //! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
 //! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
 //! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`decide`] goes
-//! through the requests, [`attempt`] finds a call's own entries, and [`acquire`] puts it all together.
+//! through the requests, [`attempt`] finds a call's own entries, [`grant`] takes permits out of them,
+//! and [`acquire`] puts it all together.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ mod attempt;
 mod config;
 mod decide;
 mod expire;
+mod grant;
 mod heal;
 mod keyspace;
 mod lifetime;

@@ -4,8 +4,8 @@
 
 use crate::error::Error;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::attempt::give_back;
 use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::grant::give_back;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::log::Log;
