@@ -48,7 +48,7 @@ local function answer_as_before(permits)
   end
 end
 
--- Decides the requests out of `budget`, and answers what is left of it; nil if a foreign entry is
+-- Decides the requests out of `budget`, and returns what is left of it; nil if a foreign entry is
 -- live. `others` is free too, but not for these requests: only their waits count it. `is_settled`: no
 -- expired entry is in the log any more; otherwise what does not fit is left undecided. `make_view`,
 -- if given, is called before the first wait.

@@ -59,7 +59,7 @@ struct Open {
     in_background: bool,
 }
 
-/// A call, held by all who requested it: it goes on while one of them does. It answers how many
+/// A call, held by all who requested it: it goes on while one of them does. It returns how many
 /// permits it freed.
 type Sending = BoxFuture<'static, Result<u64, Error>>;
 pub(super) type RefundInFlight = Shared<Sending>;
@@ -74,7 +74,7 @@ struct RefundTicket {
 }
 
 impl Engine {
-    /// Gives permits of an entry back; answers how many were credited.
+    /// Gives permits of an entry back; returns how many were credited.
     pub(crate) async fn refund(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// Gives permits of an entry back in the background; answers what to await if it matters when.
+    /// Gives permits of an entry back in the background; returns what to await if it matters when.
     pub(super) fn begin_to_give_back(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -173,7 +173,7 @@ impl Engine {
         RefundTicket { call, before, has_task }
     }
 
-    /// Makes the open call; answers how many permits it freed.
+    /// Makes the open call; returns how many permits it freed.
     async fn send_refund(&self, runtime: RuntimeId, entry: &Entry) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds.0);

@@ -93,7 +93,7 @@ impl<W, A> Queue<W, A> {
         self.pending[index].waker.replace(waker)
     }
 
-    /// Gives the caller of a request in flight its first waker; answers one that is not wanted:
+    /// Gives the caller of a request in flight its first waker; returns one that is not wanted:
     /// the caller has a newer one, or has its outcome.
     pub(crate) fn set_first_waker(&mut self, ticket: Ticket, waker: W) -> Option<W> {
         match self.waiter_in_flight(ticket) {

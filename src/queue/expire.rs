@@ -12,7 +12,7 @@ impl<W, A> Queue<W, A> {
         }
     }
 
-    /// Times out requests in flight whose deadline has passed. Answers which, and when the next
+    /// Times out requests in flight whose deadline has passed. Returns which, and when the next
     /// deadline passes; `None` if nobody wants the answer any more.
     pub(crate) fn expire_in_flight(
         &mut self,
@@ -42,7 +42,7 @@ impl<W, A> Queue<W, A> {
             .collect()
     }
 
-    /// Times out requests behind the call in flight whose deadline has passed; answers which.
+    /// Times out requests behind the call in flight whose deadline has passed; returns which.
     pub(crate) fn expire_behind(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
         let mut expired = Vec::new();
         let first_new = self.first_new();

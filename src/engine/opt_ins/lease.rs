@@ -80,7 +80,7 @@ impl LeaseRequest {
     }
 }
 
-/// Takes the outcomes of the last `requests` requests, and answers how many of them were granted.
+/// Takes the outcomes of the last `requests` requests, and returns how many of them were granted.
 pub(super) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
     let mut left = requests;
     let mut granted = 0;
@@ -241,7 +241,7 @@ impl Leases {
         }
     }
 
-    /// Ends what has come to its end, or has not been used for half its hold. Answers when to look
+    /// Ends what has come to its end, or has not been used for half its hold. Returns when to look
     /// again; `None`: nothing is out.
     pub(super) fn look(
         &mut self,

@@ -210,7 +210,7 @@ impl World {
         self.run_queue();
     }
 
-    /// Lets the queue do what it wants to do now; answers when it wants to be called again.
+    /// Lets the queue do what it wants to do now; returns when it wants to be called again.
     pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);

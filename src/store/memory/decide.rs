@@ -96,7 +96,7 @@ struct RequestQueue<'a, I> {
 }
 
 impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
-    /// Grants as many requests as fit, and answers how many.
+    /// Grants as many requests as fit, and returns how many.
     fn grant(&mut self, permits: i64, count: u64) -> u64 {
         let fit = count.min((self.budget.free / permits).max(0) as u64);
         self.budget.free -= permits * fit as i64;
