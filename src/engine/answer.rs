@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::refund::Refunds;
+use super::refund::Entry;
 use crate::error::Error;
 use crate::rate::Rate;
 use crate::rt::OnceLock;
 use crate::rt::atomic::{AtomicBool, Ordering};
 use crate::store::{Outcome, OutcomeGroup, Wait};
-use crate::wire::entry::EntryId;
 
 /// The answer that new requests of one batch share: each has a position in it.
 #[derive(Debug, Default)]
@@ -47,21 +46,6 @@ pub(crate) struct Decided {
     /// The permits left after the call.
     pub(crate) left: u64,
     pub(crate) outcomes: Vec<OutcomeGroup>,
-}
-
-/// The log entry of a call, as its grants remember it.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) id: EntryId,
-    pub(crate) date: i64,
-    pub(crate) granted: u64,
-    pub(crate) refunds: Refunds,
-}
-
-impl Entry {
-    pub(crate) fn new(id: EntryId, date: i64, granted: u64) -> Arc<Self> {
-        Arc::new(Entry { id, date, granted, refunds: Refunds::default() })
-    }
 }
 
 /// What became of one request, as its caller learns it.

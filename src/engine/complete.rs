@@ -3,11 +3,12 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::answer::{CallResult, Decided, Entry};
+use super::answer::{CallResult, Decided};
 use super::call::{Answered, Flight};
 use super::driver;
 use super::lane::OutOfBand;
 use super::opt_ins::lease::Leftover;
+use super::refund::Entry;
 use crate::error::{Error, ErrorKind, Execution};
 
 /// What is done once the lane's lock is free.

@@ -12,7 +12,6 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, WeakShared, select};
 use tokio::time::Instant;
 
-use super::answer::Entry;
 use super::retry::{Repeat, UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Engine, instant_after};
@@ -24,10 +23,22 @@ use crate::wire::entry::EntryId;
 /// How long a refund that nobody waits for is attempted.
 const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The refunds of one entry.
-#[derive(Debug, Default)]
-pub(crate) struct Refunds(Mutex<RefundState>);
+/// The log entry of a call, as its grants remember it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: EntryId,
+    pub(crate) date: i64,
+    pub(crate) granted: u64,
+    refunds: Mutex<RefundState>,
+}
 
+impl Entry {
+    pub(crate) fn new(id: EntryId, date: i64, granted: u64) -> Arc<Self> {
+        Arc::new(Entry { id, date, granted, refunds: Mutex::default() })
+    }
+}
+
+/// The refunds of one entry.
 #[derive(Debug, Default)]
 struct RefundState {
     /// What calls have given back that were carried out, or may have been.
@@ -145,7 +156,7 @@ impl Engine {
         deadline: Instant,
         in_background: bool,
     ) -> RefundTicket {
-        let mut guard = lock(&entry.refunds.0);
+        let mut guard = lock(&entry.refunds);
         let calls = guard.by_runtime.entry(runtime).or_default();
         let last = calls.last.as_ref().and_then(WeakShared::upgrade);
         let joined = last.clone().filter(|_| calls.open.is_some());
@@ -176,7 +187,7 @@ impl Engine {
     /// Makes the open call; returns how many permits it freed.
     async fn send_refund(&self, runtime: RuntimeId, entry: &Entry) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
-            let mut state = lock(&entry.refunds.0);
+            let mut state = lock(&entry.refunds);
             let calls = state.by_runtime.get_mut(&runtime);
             let Some(open) = calls.and_then(|calls| calls.open.take()) else { return Ok(0) };
             let unsure = state.unsure;
@@ -200,7 +211,7 @@ impl Engine {
         let may_come_back = self.permits_may_come_back();
         let answer = retry(&mut attempts).await;
         let was_lost = attempts.is_unknown;
-        let mut state = lock(&entry.refunds.0);
+        let mut state = lock(&entry.refunds);
         match answer {
             Ok(reply) => {
                 state.unsure = state.unsure.saturating_sub(unsure + requested);

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
 use crate::engine::Core;
-use crate::engine::answer::Entry;
+use crate::engine::refund::Entry;
 use crate::options::Lease as Terms;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
