@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::answer::{BatchAnswer, CallResult, Verdict};
-use super::call::Plan;
 use super::direct::DirectCall;
 use super::knowledge::Knowledge;
 use super::opt_ins::lease::LeaseRequest;
+use super::plan::Plan;
 use super::retry::FIRST_PAUSE;
 use super::runtimes::Runtime;
 use super::{Engine, closed};

@@ -24,6 +24,7 @@ use crate::wire::keys::Keys;
 pub(crate) mod acquire;
 pub(crate) mod answer;
 mod call;
+mod callers;
 mod complete;
 mod direct;
 mod driver;
@@ -33,6 +34,7 @@ mod latency;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 pub(crate) mod opt_ins;
+mod plan;
 mod refund;
 mod reset;
 mod retry;
