@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
-use crate::store::redis::{RedisStore, pack_groups};
+use crate::store::redis::RedisStore;
+use crate::store::redis::arguments::pack_groups;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RefundCall, RequestGroup, SeenRate,
     Store,
