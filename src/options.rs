@@ -34,18 +34,18 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until a limiter is made with them"]
 pub struct LimiterOptions {
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<LeaseTerms>,
     pub(crate) denial_memory: Option<Duration>,
 }
 
 /// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseTerms {
     pub(crate) permits: u32,
     pub(crate) hold: Duration,
 }
 
-impl fmt::Display for Lease {
+impl fmt::Display for LeaseTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} permits for {:?}", self.permits, self.hold)
     }
@@ -97,7 +97,7 @@ impl LimiterOptions {
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks both.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
-        self.lease = Some(Lease { permits, hold });
+        self.lease = Some(LeaseTerms { permits, hold });
         self
     }
 

@@ -14,13 +14,13 @@ use crate::store::{Outcome, OutcomeGroup, Wait};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct BatchAnswer {
-    answered: OnceLock<Answered>,
+    result: OnceLock<BatchResult>,
     /// Some of its requests have an outcome elsewhere: each has to look there first.
     has_out_of_band: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Answered {
+struct BatchResult {
     result: CallResult,
     /// Position 0 in the call's outcomes.
     first: usize,
@@ -76,18 +76,18 @@ impl BatchAnswer {
 
     pub(super) fn set(&self, result: CallResult, first: usize, count: usize) {
         // There is one writer: the call that took the batch out of the queue.
-        let _ = self.answered.set(Answered { result, first, count });
+        let _ = self.result.set(BatchResult { result, first, count });
     }
 
     pub(crate) fn decided(&self) -> Option<&Decided> {
-        match &self.answered.get()?.result {
+        match &self.result.get()?.result {
             CallResult::Decided(decided) => Some(decided),
             CallResult::Failed(_) | CallResult::Abandoned => None,
         }
     }
 
     pub(super) fn is_answered(&self) -> bool {
-        self.answered.get().is_some()
+        self.result.get().is_some()
     }
 
     pub(super) fn mark_out_of_band(&self) {
@@ -105,7 +105,7 @@ impl BatchAnswer {
 
     /// The outcome at this position; `None` if this answer does not settle it.
     pub(super) fn settled(&self, position: usize) -> Option<Settled> {
-        let Answered { result, first, count } = self.answered.get()?;
+        let BatchResult { result, first, count } = self.result.get()?;
         if position >= *count {
             return None;
         }

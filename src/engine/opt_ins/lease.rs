@@ -20,7 +20,7 @@ use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
 use crate::engine::Core;
 use crate::engine::refund::Entry;
-use crate::options::Lease as Terms;
+use crate::options::LeaseTerms;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
@@ -36,7 +36,7 @@ const CHECK_CLOCK_EVERY: Nanos = 1_000_000;
 /// The leases of one limiter in one client: its terms, and what takes need no lock for.
 #[derive(Debug)]
 pub(crate) struct Leasing {
-    pub(super) terms: Terms,
+    pub(super) terms: LeaseTerms,
     pub(crate) pool: Pool,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 }
 
 impl Leasing {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(terms: LeaseTerms) -> Self {
         Leasing { terms, pool: Pool::new(terms.permits.div_ceil(2)) }
     }
 

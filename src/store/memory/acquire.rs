@@ -60,7 +60,7 @@ struct Attempt<'a> {
     cutoff: i64,
 }
 
-struct Decided {
+struct AttemptResult {
     /// The value to write, lifetime after it; `None`: nothing is written.
     value: Option<Value>,
     left: i64,
@@ -79,7 +79,7 @@ impl<'a> Attempt<'a> {
         Attempt { call, config, t, date, cutoff: expiry_cutoff(t, config) }
     }
 
-    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Error> {
+    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<AttemptResult, Error> {
         if self.call.earlier.is_first()
             && let own = find_own(log, self.call, self.date)
             && let Some(date) = own.first().map(|part| part.score)
@@ -89,7 +89,7 @@ impl<'a> Attempt<'a> {
             let permits = own.iter().map(|part| part.permits).sum();
             let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
-            return Ok(Decided { overtaken: Some(date), ..unwritten });
+            return Ok(AttemptResult { overtaken: Some(date), ..unwritten });
         }
         let Some(demand) = self.demand() else {
             let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
@@ -125,9 +125,14 @@ impl<'a> Attempt<'a> {
         self.call.audit || self.call.seen.is_none()
     }
 
-    fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeGroup>) -> Decided {
+    fn unwritten(
+        &self,
+        log: &Log,
+        value: Option<i64>,
+        outcomes: Vec<OutcomeGroup>,
+    ) -> AttemptResult {
         let left = value.unwrap_or(self.config.rate - log.sum());
-        Decided { value: None, left, outcomes, overtaken: None }
+        AttemptResult { value: None, left, outcomes, overtaken: None }
     }
 
     /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
@@ -164,7 +169,7 @@ impl<'a> Attempt<'a> {
         mut value: Value,
         is_settled: bool,
         is_repeat: bool,
-    ) -> Result<Decided, Error> {
+    ) -> Result<AttemptResult, Error> {
         let own = if is_repeat { self.moved(log) } else { Vec::new() };
         let (free, beyond) = if is_repeat {
             (own.iter().map(|part| part.permits).sum(), value.v)
@@ -189,7 +194,7 @@ impl<'a> Attempt<'a> {
             }
             value.v = budget.free;
         }
-        Ok(Decided { value: Some(value), left: value.v, outcomes, overtaken: None })
+        Ok(AttemptResult { value: Some(value), left: value.v, outcomes, overtaken: None })
     }
 
     /// This call's own entries, once they are in the present.
