@@ -101,17 +101,17 @@ impl LimiterOptions {
         self
     }
 
-    /// Caches denials until their retry-after elapses: meanwhile, calls that do not wait and
+    /// Remembers denials until their retry-after elapses: meanwhile, calls that do not wait and
     /// request as many permits or more are denied without asking the server
     /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
     ///
-    /// A denial is cached for at most `longest`: for that long this client may not notice that
+    /// A denial is remembered for at most `longest`: for that long this client may not notice that
     /// another process has given permits back or raised the rate. What this client does itself (a
-    /// refund, a release, a new rate, a delete) clears the cache at once, as does
+    /// refund, a release, a new rate, a delete) ends it at once, as does
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never
-    /// answered from the cache, and a denial behind a waiting call is not cached.
+    /// answered from a remembered denial, and a denial behind a waiting call is not remembered.
     ///
-    /// The cache never grants anything, so no limit is exceeded.
+    /// A remembered denial never grants anything, so no limit is exceeded.
     ///
     /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with)
     /// checks it.

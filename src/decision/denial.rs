@@ -14,7 +14,7 @@ pub enum DecidedBy {
     Server,
     /// This client's own queue: a waiting request that does not fit is ahead of this one.
     Queue,
-    /// This client's cache of denials: see
+    /// A denial that this client remembers: see
     /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
     Memory,
     /// This client, from permits that it has leased: see
