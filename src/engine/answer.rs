@@ -51,7 +51,7 @@ pub(crate) struct Decided {
 /// What became of one request, as its caller learns it.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Settled by a call: its answer.
+    /// RequestResult by a call: its answer.
     Call(Arc<BatchAnswer>, Outcome),
     /// Refused without a call, as a waiting request is before it.
     Queue(Box<(Wait, Option<Rate>)>),
@@ -59,7 +59,7 @@ pub(crate) enum Verdict {
 }
 
 /// The outcome of one request in a [`BatchAnswer`].
-pub(super) enum Settled {
+pub(super) enum RequestResult {
     Outcome(Outcome),
     Failed(Error),
     /// See [`CallResult::Abandoned`].
@@ -95,7 +95,7 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position, unless some requests have theirs elsewhere.
-    pub(super) fn settled_here(&self, position: usize) -> Option<Settled> {
+    pub(super) fn settled_here(&self, position: usize) -> Option<RequestResult> {
         // Read the answer first. A request that gets its outcome elsewhere is marked so before the
         // answer is written: if we looked for the mark first, both could be written between the two
         // reads, and we would take an answer that belongs to somebody else.
@@ -104,15 +104,17 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position; `None` if this answer does not settle it.
-    pub(super) fn settled(&self, position: usize) -> Option<Settled> {
+    pub(super) fn settled(&self, position: usize) -> Option<RequestResult> {
         let BatchResult { result, first, count } = self.result.get()?;
         if position >= *count {
             return None;
         }
         match result {
-            CallResult::Decided(decided) => decided.outcome(first + position).map(Settled::Outcome),
-            CallResult::Failed(failure) => Some(Settled::Failed(failure.clone())),
-            CallResult::Abandoned => Some(Settled::Abandoned),
+            CallResult::Decided(decided) => {
+                decided.outcome(first + position).map(RequestResult::Outcome)
+            }
+            CallResult::Failed(failure) => Some(RequestResult::Failed(failure.clone())),
+            CallResult::Abandoned => Some(RequestResult::Abandoned),
         }
     }
 }

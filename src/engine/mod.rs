@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::queue::{ATTEMPTS, Time};
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
@@ -155,7 +155,7 @@ impl Core {
     ) -> Result<T, Error> {
         let (repeat, limit) = match operation.is_idempotent() {
             // A lost answer leaves time to ask again.
-            true => (Repeat::Idempotent, deadline / ATTEMPTS as u32),
+            true => (Repeat::Idempotent, deadline / ATTEMPTS_PER_DEADLINE as u32),
             false => (Repeat::NotExecuted, deadline),
         };
         let store = self.store.clone();

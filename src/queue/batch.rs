@@ -111,7 +111,7 @@ impl<W, A> Queue<W, A> {
     }
 
     /// Whether the call in flight asks for a request that has waited already.
-    pub(crate) fn is_waiter_in_flight(&self) -> bool {
+    pub(crate) fn has_waited_in_flight(&self) -> bool {
         // They are at the front.
         let first = self.in_flight.as_ref().and_then(|call| call.waiters.first());
         first.is_some_and(|waiter| waiter.has_server_answer)
