@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, WeakShared, select};
 use tokio::time::Instant;
 
-use super::retry::{Repeat, UntilDeadline, retry};
+use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::error::{Error, ErrorKind, Execution};
@@ -202,7 +202,7 @@ impl Engine {
         let mut attempts = UntilDeadline {
             deadline,
             limit: self.core.attempt,
-            repeat: Repeat::Idempotent,
+            is_idempotent: true,
             fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
             is_certain: false,

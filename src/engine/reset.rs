@@ -18,11 +18,9 @@ pub(crate) struct Reset {
 }
 
 enum ResetOutcome {
-    /// It may be carried out yet: what this client has seen may be gone.
-    Unknown,
+    /// There is another limiter, or none, or may be yet: what this client has seen may be gone.
+    MayBeReplaced,
     Unchanged,
-    /// There is another limiter, or none.
-    Replaced,
     /// There is a limiter of this rate, over whatever value and log there were.
     Created(Rate),
     /// The limiter has this rate, and its value and log fit it.
@@ -37,14 +35,16 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
             self.forget_denials(knowledge);
         });
-        Reset { engine: self.clone(), outcome: ResetOutcome::Unknown }
+        Reset { engine: self.clone(), outcome: ResetOutcome::MayBeReplaced }
     }
 }
 
 impl Reset {
     /// It was carried out, or not: `false`.
     pub(crate) fn end(mut self, replaced: bool) {
-        self.outcome = if replaced { ResetOutcome::Replaced } else { ResetOutcome::Unchanged };
+        if !replaced {
+            self.outcome = ResetOutcome::Unchanged;
+        }
     }
 
     /// It has created a limiter, over whatever value and log there were.
@@ -66,7 +66,7 @@ impl Drop for Reset {
             knowledge.resets_under_way -= 1;
             knowledge.resets += 1;
             match self.outcome {
-                ResetOutcome::Unknown | ResetOutcome::Replaced => knowledge.seen = None,
+                ResetOutcome::MayBeReplaced => knowledge.seen = None,
                 ResetOutcome::Unchanged => {}
                 ResetOutcome::Created(rate) => {
                     knowledge.seen = None;
