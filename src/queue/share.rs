@@ -5,7 +5,7 @@
 //! nothing, for ever. So while requests have to wait, a client takes at once only its share, and the
 //! rest once it has been left by everybody for longer than a tick.
 
-use super::Time;
+use super::events::Time;
 use crate::store::{Holders, ShareTerms};
 
 /// Permits that nobody has taken for so long are anybody's: a tick, the 3 ms, and slack, as a

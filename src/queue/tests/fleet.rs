@@ -246,7 +246,7 @@ impl Fleet {
         for byte in &mut id {
             *byte = (self.uniform() * 256.0) as u8;
         }
-        let group = RequestGroup { permits: self.permits, patience_ms: 0, count: 1 };
+        let group = RequestGroup { permits: self.permits, max_wait_ms: 0, count: 1 };
         let reply = self.decide(self.call(EntryId(id), None, vec![group]));
         self.clients[client].calls += 1;
         match reply.outcomes[0].outcome {

@@ -75,14 +75,14 @@ pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
             continue;
         }
         if !undecided && (queue.queued == 0 || queue.holds_back()) {
-            count -= queue.grant(permits, group.patience_ms, count);
+            count -= queue.grant(permits, group.max_wait_ms, count);
             undecided = count > 0 && !is_settled;
             count -= queue.hold_back(permits, count);
         }
         if undecided {
             queue.answer(count, Outcome::Undecided);
         } else if count > 0 {
-            queue.refuse_or_queue(permits, group.patience_ms, count)?;
+            queue.refuse_or_queue(permits, group.max_wait_ms, count)?;
         }
     }
     Ok(queue.outcomes)
@@ -111,11 +111,11 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
         count.min(((self.budget.free - self.queued) / permits).max(0) as u64)
     }
 
-    /// Grants as many requests as fit, and answers how many.
-    fn grant(&mut self, permits: i64, patience: u64, count: u64) -> u64 {
+    /// Grants as many requests as fit, and returns how many.
+    fn grant(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> u64 {
         let mut fit = self.fit(permits, count);
         if let Some(share) = &mut self.budget.share
-            && patience >= share.hold_ms
+            && max_wait_ms >= share.hold_ms
         {
             fit = if self.queued > 0 { 0 } else { share.take(permits, fit) };
         }
@@ -125,7 +125,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
         fit
     }
 
-    /// Has requests wait that fit and exceed the share; answers how many.
+    /// Has requests wait that fit and exceed the share; returns how many.
     fn hold_back(&mut self, permits: i64, count: u64) -> u64 {
         let Some(share) = &self.budget.share else { return 0 };
         let wait = Wait { ms: share.hold_ms, at_least: true };
@@ -136,7 +136,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
     }
 
     /// Answers requests that do not fit, or come after one that waits.
-    fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Error> {
+    fn refuse_or_queue(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> Result<(), Error> {
         let mut left = count;
         while left > 0 {
             let exact = self.waiting < EXACT_WAITS;
@@ -144,7 +144,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
                 Some(last) if !exact => Wait { at_least: true, ..last },
                 _ => self.wait(permits)?,
             };
-            if patience < wait.ms {
+            if max_wait_ms < wait.ms {
                 // It blocks nobody, so that the wait of the next one like it is the same.
                 self.answer(left, Outcome::Refused(wait));
                 return Ok(());

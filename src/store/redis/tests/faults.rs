@@ -35,7 +35,7 @@ fn call() -> AcquireCall {
         hold_ms: 0,
         earlier: Earlier::None,
         share: None,
-        groups: vec![RequestGroup { permits: 1, patience_ms: 0, count: 1 }],
+        groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: 1 }],
     }
 }
 
