@@ -1,5 +1,7 @@
 //! The codec and the queue for this project's own benchmarks: not part of the API.
 
+pub mod sizing;
+
 use std::task::Waker;
 
 use crate::queue::{Arrival, MaxWait, Queue, Request, Step};

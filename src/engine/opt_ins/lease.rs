@@ -81,7 +81,7 @@ impl LeaseRequest {
 }
 
 /// Takes the outcomes of the last `requests` requests, and returns how many of them were granted.
-pub(super) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
+pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
     let mut left = requests;
     let mut granted = 0;
     while let Some(group) = outcomes.last_mut().filter(|_| left > 0) {

@@ -1,0 +1,123 @@
+//! What a fleet of clients asks of one server: the crate's own queues over the in-process store, in
+//! virtual time, and a server of one core that takes the measured time for each call.
+//!
+//! Left out: retries and timeouts (a server that cannot keep up is slow here, and never fails),
+//! clocks that differ, the clients' own processor time, and the start: the first call of each client is
+//! an audit.
+
+mod client;
+mod demand;
+mod lease;
+mod server;
+mod world;
+
+pub use self::server::{Costs, ONE_WAY_US};
+
+/// A fleet, and what it asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// How many clients, each of which is a process.
+    pub clients: usize,
+    /// Requests a second and client on average, of one permit each, at random times.
+    pub demand: f64,
+    /// A tenth of the clients makes nine tenths of the requests.
+    pub uneven: bool,
+    /// How many limiters; the clients are divided among them.
+    pub limiters: usize,
+    /// The permits a second of each limiter.
+    pub rate: u64,
+    /// How long a request waits for permits.
+    pub max_wait_ms: u64,
+    /// Permits taken ahead.
+    pub lease: Option<Lease>,
+    /// Clients remember denials.
+    pub denial_memory: bool,
+    /// Who sums the log, and how often.
+    pub audits: Audits,
+    /// Requests that wait keep to no share, as with `LimiterOptions::greedy`.
+    pub greedy: bool,
+    /// What calls cost the server.
+    pub costs: Costs,
+    /// The virtual time that is measured, after two seconds that are not.
+    pub seconds: u64,
+    /// Two runs with the same seed are equal, but for the ids of entries.
+    pub seed: u64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario {
+            clients: 1,
+            demand: 100.0,
+            uneven: false,
+            limiters: 1,
+            rate: 125,
+            max_wait_ms: 0,
+            lease: None,
+            denial_memory: false,
+            audits: Audits::PerClient,
+            greedy: false,
+            costs: Costs::default(),
+            seconds: 5,
+            seed: 1,
+        }
+    }
+}
+
+/// The terms of a fleet's leases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lease {
+    /// So many permits at a time, as `LimiterOptions::lease` does it.
+    Fixed {
+        /// At most so many.
+        permits: u64,
+        /// For so long.
+        hold_ms: u64,
+    },
+    /// As many as were asked for during the last hold; half of that after a lease that was refused
+    /// in part. A model only: the crate has no such leases.
+    Following {
+        /// For so long.
+        hold_ms: u64,
+    },
+}
+
+/// Which calls sum the whole log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Audits {
+    /// One of each client's in an interval, as in the crate.
+    PerClient,
+    /// One of the fleet's in an interval: a client makes its own with a probability of its calls in
+    /// an interval ÷ the rate. A model only.
+    PerFleet,
+    /// None.
+    Never,
+}
+
+/// What came of it. Rates are per second of virtual time.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The requests that were answered.
+    pub requests: f64,
+    /// Those that were granted.
+    pub granted: f64,
+    /// The calls that the server carried out: acquires and refunds.
+    pub calls: f64,
+    /// The part of the time in which the server's core was busy.
+    pub utilisation: f64,
+    /// The part of its busy time that went into audits.
+    pub audits: f64,
+    /// From request to answer, waiting for permits included, in µs.
+    pub p50_us: u32,
+    /// The same.
+    pub p99_us: u32,
+    /// Grants relative to the rate.
+    pub used: f64,
+    /// What the client at the lowest tenth was granted of its demand, relative to the whole fleet.
+    pub low_share: f64,
+}
+
+/// Runs a scenario.
+pub fn run(scenario: &Scenario) -> Figures {
+    world::World::new(scenario).run()
+}

@@ -1,0 +1,241 @@
+//! One client: a queue as every client has it, and its opt-ins.
+
+use super::demand::Random;
+use super::lease::{Lease, Leases};
+use super::{Audits, Scenario};
+use crate::clock::Now;
+use crate::engine::opt_ins::lease::take_lease_outcomes;
+use crate::queue::{Arrival, Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
+use crate::rate::Rate;
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, SeenRate};
+use crate::wire::entry::{ClientTag, EntryId};
+
+/// The epoch time at which a simulation begins.
+pub(super) const T0: i64 = 1_700_000_000_000;
+
+/// The clock that dates entries.
+pub(super) fn epoch_ms(now: Time) -> i64 {
+    T0 + (now / 1000) as i64
+}
+
+/// A call on its way, and what its sender remembers of it.
+pub(super) struct Sent {
+    pub(super) call: AcquireCall,
+    pub(super) at: Time,
+    leased: u64,
+}
+
+/// What happened to a client makes it do this.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) call: Option<Sent>,
+    pub(super) refunds: Vec<RefundCall>,
+    /// When these requests arrived that are answered now.
+    pub(super) answered: Vec<Time>,
+    pub(super) granted: u64,
+    pub(super) step_at: Option<Time>,
+    pub(super) look_at: Option<Time>,
+}
+
+pub(super) struct Client {
+    tag: ClientTag,
+    pub(super) limiter: usize,
+    pub(super) demand: f64,
+    /// What wakes a caller is the time of its arrival.
+    queue: Queue<Time, ()>,
+    /// The next step that is planned.
+    pub(super) step_at: Time,
+    rate: Rate,
+    seen: Option<SeenRate>,
+    /// Begins with the last time that an audit was due.
+    period: Time,
+    calls: u64,
+    audits: Audits,
+    random: Random,
+    greedy: bool,
+    leases: Option<Leases>,
+    wants_lease: bool,
+    looks: bool,
+    denial_memory: bool,
+    denied_until: Time,
+    pub(super) requests: u64,
+    pub(super) granted: u64,
+}
+
+impl Client {
+    /// A client that has used the limiter for a while.
+    pub(super) fn new(number: usize, limiter: usize, demand: f64, rate: Rate, seed: u64) -> Self {
+        let mut random = Random::new(seed << 20 | number as u64);
+        Client {
+            tag: ClientTag((number as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()),
+            limiter,
+            demand,
+            queue: Queue::default(),
+            step_at: Time::MAX,
+            rate,
+            seen: Some(rate.into()),
+            period: (random.uniform() * 1e6) as Time,
+            calls: 0,
+            audits: Audits::PerClient,
+            random,
+            greedy: false,
+            leases: None,
+            wants_lease: false,
+            looks: false,
+            denial_memory: false,
+            denied_until: 0,
+            requests: 0,
+            granted: 0,
+        }
+    }
+
+    pub(super) fn with_options(mut self, scenario: &Scenario) -> Self {
+        self.leases = scenario.lease.map(Leases::new);
+        self.denial_memory = scenario.denial_memory;
+        self.audits = scenario.audits;
+        self.greedy = scenario.greedy;
+        self
+    }
+
+    /// A request arrives.
+    pub(super) fn arrive(&mut self, now: Time, max_wait: Time) -> Effects {
+        let mut effects = Effects::default();
+        if let Some(leases) = &mut self.leases {
+            leases.count(now);
+            if let Some(is_low) = leases.take(now, &mut effects.refunds) {
+                self.wants_lease |= is_low;
+                effects.answered.push(now);
+                effects.granted = 1;
+                if is_low && self.queue.is_idle() {
+                    self.step(now, &mut effects);
+                }
+                return effects;
+            }
+        }
+        if self.denial_memory && now < self.denied_until {
+            effects.answered.push(now);
+            return effects;
+        }
+        let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
+        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
+        if !self.queue.has_shared_answer() {
+            self.queue.share_answer(());
+        }
+        match self.queue.arrive(|| now, request, &mut Some(now)) {
+            Arrival::Refused(_) => effects.answered.push(now),
+            Arrival::Queued { .. } => self.step(now, &mut effects),
+        }
+        effects
+    }
+
+    /// What the queue does next.
+    pub(super) fn step(&mut self, now: Time, effects: &mut Effects) {
+        let Turn { step, refused } = self.queue.step(now);
+        effects.answered.extend(refused.into_iter().filter_map(|(_, _, arrived)| arrived));
+        match step {
+            Step::Call(call) => self.send(now, call, effects),
+            Step::SleepUntil(time) => {
+                self.step_at = time;
+                effects.step_at = Some(time);
+            }
+            Step::Idle if self.wants_lease && self.lease_request(now).is_some() => {
+                let call = self.queue.call_without_callers();
+                self.send(now, call, effects);
+            }
+            Step::InFlight | Step::Idle => {}
+        }
+    }
+
+    fn lease_request(&self, now: Time) -> Option<crate::store::RequestGroup> {
+        // As `engine::lane`: nothing is taken ahead of those that wait.
+        let leases = self.leases.as_ref().filter(|_| self.seen.is_some())?;
+        let is_open = !self.queue.has_waited_in_flight() && !self.queue.is_exhausted();
+        leases.request(now, self.rate.permits()).filter(|_| is_open)
+    }
+
+    fn send(&mut self, now: Time, call: Call, effects: &mut Effects) {
+        let lease = self.lease_request(now);
+        self.wants_lease = false;
+        let mut groups = call.groups;
+        groups.extend(lease);
+        let audit = self.is_audit(now);
+        let hold = self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, Leases::hold_ms);
+        let call = AcquireCall {
+            now: Now::At(epoch_ms(now)),
+            id: EntryId::random(self.tag, 1),
+            seen: self.seen,
+            audit,
+            create: None,
+            hold_ms: hold,
+            earlier: Earlier::None,
+            share: call.share.filter(|_| !self.greedy),
+            groups,
+        };
+        let leased = lease.map_or(0, |lease| lease.count);
+        effects.call = Some(Sent { call, at: now, leased });
+    }
+
+    fn is_audit(&mut self, now: Time) -> bool {
+        self.calls += 1;
+        let is_due = now >= self.period + (self.rate.interval_ms() * 1000).max(1_000_000);
+        if !is_due {
+            return false;
+        }
+        self.period = now;
+        let calls = std::mem::take(&mut self.calls);
+        match self.audits {
+            Audits::PerClient => true,
+            Audits::PerFleet => self.random.uniform() * (self.rate.permits() as f64) < calls as f64,
+            Audits::Never => false,
+        }
+    }
+
+    /// The answer to a call arrives.
+    pub(super) fn answered(&mut self, now: Time, sent: &Sent, mut reply: AcquireReply) -> Effects {
+        let mut effects = Effects::default();
+        self.seen = reply.seen().or(self.seen);
+        let leased = take_lease_outcomes(&mut reply.outcomes, sent.leased);
+        let mut has_waiters = false;
+        for group in &reply.outcomes {
+            match group.outcome {
+                Outcome::Waiting(_) => has_waiters = true,
+                Outcome::Refused(wait) => self.denied_until = sent.at + wait.ms * 1000,
+                Outcome::Granted => self.denied_until = 0,
+                _ => {}
+            }
+        }
+        let rate = (self.rate.permits(), self.rate.interval_ms() * 1000);
+        let left = reply.left.max(0) as u64;
+        let dated = sent.at / 1000 * 1000;
+        let Settled { wake, granted, .. } =
+            self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
+        effects.answered.extend(wake);
+        effects.granted = granted;
+        if let Some(leases) = self.leases.as_mut().filter(|_| sent.leased > 0) {
+            let lease = Lease {
+                id: sent.call.id,
+                date: reply.entry_date,
+                written: granted + leased,
+                left: leased,
+                end: sent.at + sent.call.hold_ms * 1000,
+            };
+            leases.answered(now, sent.leased, lease, has_waiters, &mut effects.refunds);
+            if !self.looks && leases.holds_any() {
+                self.looks = true;
+                effects.look_at = Some(now);
+            }
+        }
+        self.step(now, &mut effects);
+        effects
+    }
+
+    /// Leases are looked at.
+    pub(super) fn look(&mut self, now: Time) -> Effects {
+        let mut effects = Effects::default();
+        if let Some(leases) = &mut self.leases {
+            effects.look_at = leases.look(now, &mut effects.refunds).map(|at| at.max(now + 1));
+        }
+        self.looks = effects.look_at.is_some();
+        effects
+    }
+}

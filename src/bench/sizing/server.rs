@@ -1,0 +1,167 @@
+//! A server of one core: calls wait for it in the order of their arrival, and take it the measured
+//! time.
+
+use std::collections::VecDeque;
+
+use futures::FutureExt;
+
+use crate::queue::Time;
+use crate::rate::Rate;
+use crate::store::memory::MemoryStore;
+use crate::store::{AcquireCall, AcquireReply, Outcome, RefundCall, Store};
+use crate::wire::keys::Keys;
+
+/// From a client to the server, in µs: half a round trip within a data centre.
+pub const ONE_WAY_US: u64 = 250;
+
+/// A log of no more entries than this is summed by a refusal.
+const SHORT_LOG: usize = crate::store::limits::SHORT_LOG;
+
+/// What calls cost the server, in µs. The defaults are those of `docs/benchmarks.md`, and of
+/// `docs/sizing.md` for what is outside of the script.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// A call that is granted.
+    pub granted: f64,
+    /// A call that is denied, behind a log of five entries.
+    pub denied: f64,
+    /// Each entry that is read: by a denial, an audit, or a share; each expired one.
+    pub entry: f64,
+    /// Each further group of requests.
+    pub group: f64,
+    /// Reading the call from its connection and writing the answer, with up to 50 connections, with
+    /// 1,000, and with 8,000.
+    pub connection: [f64; 3],
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Costs { granted: 9.5, denied: 10.7, entry: 0.2, group: 0.5, connection: [4.3, 11.0, 14.5] }
+    }
+}
+
+impl Costs {
+    fn of_connection(&self, connections: usize) -> f64 {
+        let [few, thousand, many] = self.connection;
+        let at = |(from, low): (f64, f64), (to, high): (f64, f64)| {
+            let part = ((connections as f64 / from).ln() / (to / from).ln()).clamp(0.0, 1.0);
+            low + part * (high - low)
+        };
+        match connections {
+            0..1000 => at((50.0, few), (1000.0, thousand)),
+            _ => at((1000.0, thousand), (8000.0, many)),
+        }
+    }
+}
+
+struct Limiter {
+    keys: Keys,
+    /// When each entry of its log expires, in epoch ms, by the order in which they were written.
+    log: VecDeque<i64>,
+}
+
+pub(super) struct Server {
+    store: MemoryStore,
+    limiters: Vec<Limiter>,
+    rate: Rate,
+    costs: Costs,
+    per_call: f64,
+    /// In nanoseconds, as all below.
+    busy_until: u64,
+    pub(super) busy: u64,
+    pub(super) auditing: u64,
+    pub(super) calls: u64,
+}
+
+impl Server {
+    pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: Costs) -> Self {
+        let store = MemoryStore::new();
+        let limiters = (0..limiters).map(|number| {
+            let keys = Keys::new(&format!("limiter:{number}"), "client");
+            let set = store.try_set_rate(&keys, rate).now_or_never();
+            assert!(matches!(set, Some(Ok(true))), "the in-process store answers at once");
+            Limiter { keys, log: VecDeque::new() }
+        });
+        Server {
+            limiters: limiters.collect(),
+            store,
+            rate,
+            per_call: costs.of_connection(connections),
+            costs,
+            busy_until: 0,
+            busy: 0,
+            auditing: 0,
+            calls: 0,
+        }
+    }
+
+    /// Forgets what was measured.
+    pub(super) fn measure_from_now(&mut self) {
+        (self.busy, self.auditing, self.calls) = (0, 0, 0);
+    }
+
+    /// A call arrives; answers it, and when the answer leaves.
+    pub(super) fn acquire(
+        &mut self,
+        now: Time,
+        limiter: usize,
+        call: AcquireCall,
+        at: i64,
+    ) -> (AcquireReply, Time) {
+        let groups = call.groups.len();
+        let (reads_all, audit) = (call.share.is_some(), call.audit || call.seen.is_none());
+        let Limiter { keys, log } = &mut self.limiters[limiter];
+        let reply = self.store.acquire(keys, call).now_or_never();
+        let Some(Ok(reply)) = reply else { panic!("{reply:?}") };
+        let before = log.len();
+        while log.front().is_some_and(|expires| *expires <= at) {
+            log.pop_front();
+        }
+        let expired = (before - log.len()) as f64;
+        let is_granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
+        let is_denied = reply.outcomes.iter().any(|group| group.outcome != Outcome::Granted);
+        let read = if audit || reads_all {
+            log.len()
+        } else if is_denied {
+            log.len().clamp(5, SHORT_LOG) - 5
+        } else {
+            0
+        };
+        let script = if is_denied { self.costs.denied } else { self.costs.granted };
+        let summed = self.costs.entry * read as f64;
+        let cost = self.per_call
+            + script
+            + summed
+            + self.costs.entry * expired
+            + self.costs.group * (groups.max(1) - 1) as f64;
+        if is_granted {
+            log.push_back(reply.entry_date + self.rate.interval_ms() as i64);
+        }
+        if audit {
+            self.auditing += nanos(summed);
+        }
+        (reply, self.serve(now, cost))
+    }
+
+    pub(super) fn refund(&mut self, now: Time, limiter: usize, call: RefundCall) {
+        let reply = self.store.refund(&self.limiters[limiter].keys, call).now_or_never();
+        assert!(matches!(reply, Some(Ok(_))), "{reply:?}");
+        self.serve(now, self.per_call + self.costs.granted);
+    }
+
+    fn serve(&mut self, now: Time, cost: f64) -> Time {
+        self.calls += 1;
+        self.busy += nanos(cost);
+        self.busy_until = self.busy_until.max(now * 1000) + nanos(cost);
+        self.busy_until.div_ceil(1000)
+    }
+
+    /// The work that is left, in ns.
+    pub(super) fn backlog(&self, now: Time) -> u64 {
+        self.busy_until.saturating_sub(now * 1000)
+    }
+}
+
+fn nanos(us: f64) -> u64 {
+    (us * 1000.0) as u64
+}
