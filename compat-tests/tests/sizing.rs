@@ -22,25 +22,28 @@ fn a_single_client_pays_a_round_trip_for_each_request() {
     assert!((520..640).contains(&figures.p50_us), "{figures:?}");
 }
 
-/// A server of one core does no more than fits into a second, and clients that find it busy merge
-/// their requests: all are answered.
+/// A server of one core, here a slow one, does no more than fits into a second, and clients that find
+/// it busy merge their requests: all are answered.
 #[test]
 fn a_busy_server_makes_clients_share_calls() {
-    let figures = fleet(1000, |scenario| scenario.audits = Audits::Never);
+    let figures = fleet(150, |scenario| {
+        scenario.audits = Audits::Never;
+        scenario.costs.connection = [100.0; 3];
+    });
     assert!((0.98..=1.001).contains(&figures.utilisation), "{figures:?}");
-    assert!(figures.requests > 1.9 * figures.calls, "{figures:?}");
-    assert!(figures.granted > 0.97 * 100_000.0, "{figures:?}");
+    assert!(figures.requests > 1.2 * figures.calls, "{figures:?}");
+    assert!(figures.granted > 0.95 * 15_000.0, "{figures:?}");
 }
 
-/// A thousand clients with leases: few calls, most requests answered at once.
+/// Two hundred clients with leases: few calls, most requests answered at once.
 #[test]
 fn leases_take_the_load_off_the_server() {
     for lease in [Lease::Fixed { permits: 20, hold_ms: 200 }, Lease::Following { hold_ms: 200 }] {
-        let figures = fleet(1000, |scenario| {
+        let figures = fleet(200, |scenario| {
             scenario.lease = Some(lease);
             scenario.audits = Audits::PerFleet;
         });
-        assert!(figures.utilisation < 0.5 && figures.p50_us == 0, "{lease:?}: {figures:?}");
+        assert!(figures.utilisation < 0.1 && figures.p50_us == 0, "{lease:?}: {figures:?}");
         assert!(figures.granted > 0.99 * figures.requests, "{lease:?}: {figures:?}");
     }
 }
@@ -48,7 +51,7 @@ fn leases_take_the_load_off_the_server() {
 /// Audits cost the fleet the square of its size, and soon more than everything else.
 #[test]
 fn audits_of_each_client_grow_with_the_square_of_the_fleet() {
-    let audits = [50, 100].map(|clients| {
+    let audits = [30, 60].map(|clients| {
         let figures = fleet(clients, |scenario| scenario.seconds = 2);
         figures.utilisation * figures.audits
     });

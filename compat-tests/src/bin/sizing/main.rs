@@ -5,6 +5,7 @@
 
 mod fleets;
 mod limiter;
+mod live;
 mod plot;
 
 use std::path::Path;
@@ -63,16 +64,18 @@ fn misused(message: &str) -> ExitCode {
 
 fn produce(largest: usize, write: bool) -> Result<(), Box<dyn std::error::Error>> {
     let sizes: Vec<usize> = SIZES.into_iter().filter(|size| *size <= largest).collect();
-    let memory = current_thread().block_on(async {
+    let (memory, live) = current_thread().block_on(async {
         let server = Server::start().await;
         let table = limiter::table(&server).await?;
-        Ok::<_, Box<dyn std::error::Error>>(format!("{}.\n\n{table}", server.describe().await))
+        let memory = format!("{}.\n\n{table}", server.describe().await);
+        Ok::<_, Box<dyn std::error::Error>>((memory, live::table(&server).await?))
     })?;
     let (ample, exhausted) = (rows(ample(), &sizes), rows(exhausted(), &sizes));
     let goal: Vec<usize> = [1000].into_iter().filter(|size| *size <= largest).collect();
     let leases = rows(leases(), &goal);
     let sections = [
         ("memory", memory),
+        ("live", live),
         ("ample", fleets::table(&ample)),
         ("exhausted", fleets::table(&exhausted)),
         ("leases", fleets::table(&leases)),
