@@ -4,6 +4,7 @@ mod operation;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -60,6 +61,9 @@ pub enum ErrorKind {
     CorruptState,
     /// The server refused the credentials, or they do not permit the command.
     Auth,
+    /// The TLS handshake with the server failed: its certificate is not trusted, has expired or is
+    /// for another host, or it refused the client's.
+    Tls,
     /// The server cannot be reached, or cannot carry out writes at present.
     Unavailable,
     /// No answer came within the operation's deadline.
@@ -206,8 +210,10 @@ impl Error {
 
     /// Names the server, if the error is one of reaching it.
     pub(crate) fn with_server(mut self, server: Option<Arc<str>>) -> Self {
-        let names_server =
-            matches!(self.0.kind, ErrorKind::Auth | ErrorKind::Unavailable | ErrorKind::Timeout);
+        let names_server = matches!(
+            self.0.kind,
+            ErrorKind::Auth | ErrorKind::Tls | ErrorKind::Unavailable | ErrorKind::Timeout
+        );
         if names_server && self.0.server.is_none() && server.is_some() {
             self.inner().server = server;
         }
@@ -237,6 +243,13 @@ impl Error {
     /// One failure can be the error of many callers, each with its own operation.
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
+    }
+}
+
+/// For conversions that cannot fail.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -328,6 +341,7 @@ impl Inner {
             ErrorKind::Auth => {
                 format!("the server{at} refused the credentials or the command{after_colon}")
             }
+            ErrorKind::Tls => format!("TLS with the server{at} failed{after_colon}"),
             ErrorKind::Unavailable => format!("the server{at} is unavailable{after_colon}"),
             ErrorKind::Timeout => {
                 let from = if at.is_empty() { at } else { format!(" from the server{at}") };

@@ -90,6 +90,9 @@ pub use limiter::rates::{Ensured, Usage};
 pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
+#[cfg(feature = "tls")]
+pub use store::redis::Tls;
+pub use store::redis::{Endpoint, Topology};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]

@@ -1,5 +1,7 @@
 //! What comes back: replies as the store's types, errors as [`Error`]s.
 
+use std::io;
+
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
@@ -252,6 +254,11 @@ pub(super) fn accepted(value: Value) -> Result<Value, Error> {
 /// The error of a call that could not be sent, for want of a connection.
 pub(super) fn not_sent(error: RedisError) -> Error {
     error_of(error, false)
+}
+
+/// The error of a call for which no stream to the server could be opened.
+pub(super) fn no_stream(error: io::Error) -> Error {
+    not_sent(error.into())
 }
 
 /// This crate's error for an error of the connection; `sent`: the call had been handed to the connection.

@@ -1,0 +1,114 @@
+//! One open connection: the stream, the login, and whether it still carries anything.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use crate::error::Error;
+use crate::store::redis::access::Credentials;
+use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::store::redis::reply;
+
+/// How many commands can be queued for the socket; further callers wait until there is room.
+const PIPELINE: usize = 8192;
+
+/// An open connection.
+pub(super) struct OpenConnection {
+    pub(super) connection: MultiplexedConnection,
+    closed: Arc<AtomicBool>,
+    /// The replies so far. If a call times out and none has arrived since it was sent, the
+    /// connection may be dead; otherwise only this answer is slow.
+    pub(super) replies: AtomicU64,
+    driver: AbortHandle,
+}
+
+impl OpenConnection {
+    /// Connects and logs in. A host name is resolved anew.
+    pub(super) async fn open(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+    ) -> Result<OpenConnection, Error> {
+        let opened = OpenConnection::connect(endpoint, credentials).await;
+        opened.map_err(|error| error.with_server(Some(endpoint.address.to_string().into())))
+    }
+
+    async fn connect(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+    ) -> Result<OpenConnection, Error> {
+        let login = credentials.login(endpoint);
+        match &endpoint.address {
+            Address::Tcp { host, port, tls } => {
+                let stream =
+                    TcpStream::connect((&**host, *port)).await.map_err(reply::no_stream)?;
+                stream.set_nodelay(true).map_err(reply::no_stream)?;
+                #[cfg(feature = "tls")]
+                if let (true, Some(client)) = (*tls, &credentials.tls) {
+                    return OpenConnection::over(client.handshake(host, stream).await?, &login)
+                        .await;
+                }
+                debug_assert!(!tls, "a TLS address without a TLS client");
+                OpenConnection::over(stream, &login).await
+            }
+            #[cfg(unix)]
+            Address::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await;
+                OpenConnection::over(stream.map_err(reply::no_stream)?, &login).await
+            }
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(reply::no_stream(std::io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        login: &RedisConnectionInfo,
+    ) -> Result<OpenConnection, Error> {
+        let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config())
+            .await
+            .map_err(reply::not_sent)?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let close_on_drop = CloseOnDrop(closed.clone());
+        let driver = tokio::spawn(async move {
+            let _close_on_drop = close_on_drop;
+            driver.await;
+        });
+        let driver = driver.abort_handle();
+        Ok(OpenConnection { connection, closed, replies: AtomicU64::new(0), driver })
+    }
+
+    /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
+    /// carried out.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
+struct CloseOnDrop(Arc<AtomicBool>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Without the dependency's timeouts, which would cut calls short behind a busy server: the store
+/// has deadlines of its own.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(PIPELINE)
+}
