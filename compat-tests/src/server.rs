@@ -13,6 +13,7 @@ use crate::{port, process};
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     password: Option<String>,
+    tls: bool,
     arguments: Vec<String>,
 }
 
@@ -20,6 +21,12 @@ impl Options {
     /// Clients must log in with this password.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
+        self
+    }
+
+    /// A second port speaks TLS: [`Server::tls_port`]. The certificates are further settings.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 
@@ -39,6 +46,7 @@ impl Options {
 pub struct Server {
     options: Options,
     port: u16,
+    tls_port: Option<u16>,
     child: Mutex<Child>,
 }
 
@@ -52,8 +60,9 @@ impl Server {
     pub async fn start_with(options: Options) -> Server {
         for _ in 0..20 {
             let port = port::candidate();
-            let child = spawn(&options, port);
-            let server = Server { options: options.clone(), port, child: Mutex::new(child) };
+            let tls_port = options.tls.then(port::candidate);
+            let child = Mutex::new(spawn(&options, port, tls_port));
+            let server = Server { options: options.clone(), port, tls_port, child };
             if server.answers().await {
                 return server;
             }
@@ -72,6 +81,11 @@ impl Server {
     /// The port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port that speaks TLS.
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("a server started with `Options::tls`")
     }
 
     /// The id of its process.
@@ -139,7 +153,8 @@ impl Server {
     pub async fn restart(&self) {
         self.kill();
         for _ in 0..20 {
-            *self.child.lock().expect("the child's lock") = spawn(&self.options, self.port);
+            *self.child.lock().expect("the child's lock") =
+                spawn(&self.options, self.port, self.tls_port);
             if self.answers().await {
                 return;
             }
@@ -215,7 +230,7 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn spawn(options: &Options, port: u16) -> Child {
+fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
     let binary = std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into());
     let mut command = process::command(&binary);
     command
@@ -228,6 +243,9 @@ fn spawn(options: &Options, port: u16) -> Child {
         .stderr(Stdio::null());
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
+    }
+    if let Some(port) = tls_port {
+        command.args(["--tls-port", &port.to_string()]);
     }
     process::spawn(command).unwrap_or_else(|e| panic!("setpriv {binary}: {e}"))
 }

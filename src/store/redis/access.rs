@@ -60,6 +60,10 @@ impl Credentials {
         if let Some(database) = self.access.database {
             login = login.set_db(database.into());
         }
+        // Otherwise the user would be ignored, and the connection be the default user's.
+        if login.username().is_some() && login.password().is_none() {
+            login = login.set_password("");
+        }
         login
     }
 }

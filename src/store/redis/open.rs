@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::{Address, Endpoint};
 use crate::store::redis::reply;
+#[cfg(feature = "tls")]
+use crate::store::redis::tls;
 
 /// How many commands can be queued for the socket; further callers wait until there is room.
 const PIPELINE: usize = 8192;
@@ -71,7 +73,7 @@ impl OpenConnection {
     ) -> Result<OpenConnection, Error> {
         let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config())
             .await
-            .map_err(reply::not_sent)?;
+            .map_err(|error| login_failed(error, login))?;
         let closed = Arc::new(AtomicBool::new(false));
         let close_on_drop = CloseOnDrop(closed.clone());
         let driver = tokio::spawn(async move {
@@ -102,6 +104,25 @@ impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
+}
+
+/// The error of a connection that was refused at its first commands.
+fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
+    // That a server refuses the client's certificate is read behind the handshake.
+    #[cfg(feature = "tls")]
+    if let Some(detail) = tls::failure(&error) {
+        return tls::failed(detail, error);
+    }
+    let text = error.to_string();
+    if !text.contains("refused to switch database") {
+        return reply::not_sent(error);
+    }
+    let invalid = Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted);
+    match text.contains("Authentication required") || text.contains("permissions") {
+        true => Error::new(ErrorKind::Auth, Execution::NotExecuted),
+        false => invalid.with_detail(format!("database {} cannot be used", login.db())),
+    }
+    .with_source(error)
 }
 
 /// Without the dependency's timeouts, which would cut calls short behind a busy server: the store

@@ -3,6 +3,7 @@
 //! The client's own, rather than that of the `redis` crate, which does not hand out its streams,
 //! loads the platform's certificates at each connect, and depends on a setting of the process.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -136,17 +137,19 @@ impl TlsClient {
         };
         let connector = TlsConnector::from(self.config.clone());
         connector.connect(name, stream).await.map_err(|error| match failure(&error) {
-            Some(detail) => Error::new(ErrorKind::Tls, Execution::NotExecuted)
-                .with_detail(detail)
-                .with_source(error),
+            Some(detail) => failed(detail, error),
             None => reply::no_stream(error),
         })
     }
 }
 
+pub(super) fn failed(detail: &str, error: impl StdError + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Tls, Execution::NotExecuted).with_detail(detail).with_source(error)
+}
+
 /// What is wrong, in a person's words, if it is TLS that failed and not the network.
-fn failure(error: &io::Error) -> Option<&'static str> {
-    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+pub(super) fn failure(error: &(dyn StdError + 'static)) -> Option<&'static str> {
+    let error = io_error(error)?.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match error {
         rustls::Error::InvalidCertificate(error) => match error {
             CertificateError::UnknownIssuer => {
@@ -167,6 +170,14 @@ fn failure(error: &io::Error) -> Option<&'static str> {
         rustls::Error::AlertReceived(_) => "it refused the handshake or the client's certificate",
         _ => "the handshake failed",
     })
+}
+
+/// The I/O error itself, or the one within an error of the `redis` crate, whose source is a pointer
+/// to it.
+fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    type Pointer = Arc<dyn StdError + Send + Sync>;
+    let pointed_to = || error.source()?.downcast_ref::<Pointer>()?.downcast_ref();
+    error.downcast_ref().or_else(pointed_to)
 }
 
 fn roots_of(pem: &[u8]) -> Result<RootCertStore, Error> {

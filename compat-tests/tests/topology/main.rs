@@ -1,0 +1,5 @@
+//! How servers are reached: TLS, Unix sockets and credentials, and the topologies.
+
+mod certificates;
+mod login;
+mod tls;
