@@ -95,7 +95,7 @@ impl Server {
 
     /// The name and the version of the server.
     pub async fn describe(&self) -> String {
-        match self.info("valkey_version").await {
+        match self.info_of("server", "valkey_version").await {
             Some(version) => format!("Valkey {version}"),
             None => format!("Redis {}", self.redis_version().await),
         }
@@ -111,12 +111,12 @@ impl Server {
 
     /// The version of Redis, or the one that a Valkey is compatible with.
     async fn redis_version(&self) -> String {
-        self.info("redis_version").await.expect("every server reports its version")
+        self.info_of("server", "redis_version").await.expect("every server reports its version")
     }
 
     /// A field of its `INFO`.
-    async fn info(&self, field: &str) -> Option<String> {
-        let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
+    pub async fn info_of(&self, section: &str, field: &str) -> Option<String> {
+        let info: String = self.run(redis::cmd("INFO").arg(section).take()).await;
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
         Some(value.to_owned())
     }
@@ -170,6 +170,25 @@ impl Server {
     /// Unfreezes the server.
     pub fn resume(&self) {
         process::signal(&self.child.lock().expect("the child's lock"), "CONT");
+    }
+
+    /// Makes the server a replica of another one, or with `None` a master.
+    pub async fn replicate(&self, master: Option<u16>) {
+        let mut command = redis::cmd("REPLICAOF");
+        match master {
+            Some(port) => command.arg("127.0.0.1").arg(port),
+            None => command.arg("NO").arg("ONE"),
+        };
+        let () = self.run(command).await;
+    }
+
+    /// Waits until a replica has all that its master has.
+    pub async fn in_sync(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.info_of("replication", "master_link_status").await.as_deref() != Some("up") {
+            assert!(Instant::now() < deadline, "port {} does not replicate", self.port);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Deletes every key.
@@ -230,12 +249,19 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
+/// The program that is a server, or a sentinel.
+pub(crate) fn binary() -> String {
+    std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
 fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
-    let binary = std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into());
+    let binary = binary();
     let mut command = process::command(&binary);
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
+        // A replica does not wait five seconds for another one.
+        .args(["--repl-diskless-sync-delay", "0"])
         .args(&options.arguments)
         .current_dir(std::env::temp_dir())
         .stdin(Stdio::null())

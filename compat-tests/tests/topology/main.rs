@@ -2,4 +2,6 @@
 
 mod certificates;
 mod login;
+mod replicated;
+mod sentinel;
 mod tls;

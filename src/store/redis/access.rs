@@ -1,6 +1,8 @@
 //! How this client logs in to the servers, whichever they are.
 
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 
 use redis::RedisConnectionInfo;
 
@@ -24,7 +26,7 @@ pub(super) struct Credentials {
     access: Access,
     /// Only if an address asks for it.
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<TlsClient>,
+    pub(super) tls: Option<Arc<TlsClient>>,
 }
 
 impl Access {
@@ -36,7 +38,7 @@ impl Access {
         let tls = match (uses_tls, &self.tls) {
             (false, None) => None,
             (false, Some(_)) => return Err(Tls::is_unused()),
-            (true, settings) => Some(TlsClient::new(settings.as_ref())?),
+            (true, settings) => Some(Arc::new(TlsClient::new(settings.as_ref())?)),
         };
         Ok(Credentials {
             access: self,
@@ -47,6 +49,16 @@ impl Access {
 }
 
 impl Credentials {
+    /// Those of other servers, which are reached in the same way.
+    pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
+        let access = Access { user, password, ..Access::default() };
+        Credentials {
+            access,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+        }
+    }
+
     /// What a connection to this server logs in with.
     pub(super) fn login(&self, endpoint: &Endpoint) -> RedisConnectionInfo {
         let mut login =

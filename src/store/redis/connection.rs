@@ -35,6 +35,8 @@ pub(super) struct Connections {
 pub(super) struct Connection {
     connector: Arc<Connector>,
     state: Mutex<ConnectionState>,
+    /// When a connection was last left because its server is a replica.
+    left_replica: Mutex<Option<Instant>>,
 }
 
 enum ConnectionState {
@@ -71,6 +73,7 @@ impl Connections {
             Arc::new(Connection {
                 connector: self.connector.clone(),
                 state: Mutex::new(ConnectionState::Closed(None)),
+                left_replica: Mutex::new(None),
             })
         });
         connection.clone()
@@ -103,12 +106,22 @@ impl Connection {
         let mut progress = Progress::default();
         let attempt = self.attempt(cmd, deadline, &mut progress);
         let elapsed = match tokio::time::timeout(deadline, attempt).await {
-            Ok(result) => return result,
+            Ok(result) => {
+                return result.inspect(|value| {
+                    if let Some((open, _)) = &progress.handed_over
+                        && reply::is_of_replica(value)
+                    {
+                        self.leave_replica(open);
+                    }
+                });
+            }
             Err(elapsed) => elapsed,
         };
+        let mut server = None;
         let execution = match progress.handed_over {
             None => Execution::NotExecuted,
             Some((open, before)) => {
+                server = Some(open.server.clone());
                 // No reply since: the connection may be dead, and the next call opens another.
                 if open.replies.load(Ordering::Relaxed) == before {
                     self.forget(&open);
@@ -116,7 +129,7 @@ impl Connection {
                 Execution::Unknown
             }
         };
-        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed))
+        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed).with_server(server))
     }
 
     async fn attempt(
@@ -131,7 +144,7 @@ impl Connection {
         open.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
             self.forget(&open);
-            reply::error_of(error, true)
+            reply::error_of(error, true).with_server(Some(open.server.clone()))
         })
     }
 
@@ -169,7 +182,7 @@ impl Connection {
         let connector = self.connector.clone();
         let this = Arc::downgrade(self);
         let task = async move {
-            let result = match tokio::time::timeout(limit, connector.open()).await {
+            let result = match tokio::time::timeout(limit, connector.open(limit)).await {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
@@ -206,6 +219,16 @@ impl Connection {
         let mut state = self.state();
         if matches!(&*state, ConnectionState::Open(current) if Arc::ptr_eq(current, open)) {
             *state = ConnectionState::Closed(None);
+        }
+    }
+
+    /// Lets the next call look for the master. If what is found is still a replica, every call would
+    /// bring another connection: so not again for a while.
+    fn leave_replica(&self, open: &Arc<OpenConnection>) {
+        let mut left = self.left_replica.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
+            *left = Some(Instant::now());
+            self.forget(open);
         }
     }
 

@@ -1,12 +1,14 @@
 //! Where one server is, and what its URL says about logging in.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::error::{Error, Operation};
+use crate::store::redis::reply;
 
 /// The address of one server, with the credentials and the database that its URL names.
 ///
@@ -37,6 +39,21 @@ pub(super) enum Address {
 }
 
 impl Endpoint {
+    pub(super) fn uses_tls(&self) -> bool {
+        matches!(self.address, Address::Tcp { tls: true, .. })
+    }
+
+    /// All addresses of its name, or `None` for that of a Unix socket.
+    pub(super) async fn resolve(&self) -> Result<Vec<Option<SocketAddr>>, Error> {
+        let Address::Tcp { host, port, .. } = &self.address else { return Ok(vec![None]) };
+        match tokio::net::lookup_host((&**host, *port)).await {
+            Ok(found) => Ok(found.map(Some).collect()),
+            Err(error) => {
+                Err(reply::no_stream(error).with_server(Some(self.address.to_string().into())))
+            }
+        }
+    }
+
     fn parse(url: &str) -> Result<Self, Error> {
         const ALLOWED: &str = "not a valid server address: must be \
             redis://[[user]:password@]host[:port][/db], rediss://… or unix:///path";
@@ -70,9 +87,7 @@ impl Endpoint {
 }
 
 fn invalid(detail: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted)
-        .with_detail(detail)
-        .of(Operation::Connect, None)
+    Error::invalid(Operation::Connect, detail)
 }
 
 impl TryFrom<&str> for Endpoint {

@@ -27,8 +27,11 @@ mod access;
 mod connection;
 mod endpoint;
 mod open;
+mod replicated;
 mod reply;
+mod role;
 mod scripts;
+mod sentinel;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
@@ -37,6 +40,8 @@ mod topology;
 
 pub(crate) use access::Access;
 pub use endpoint::Endpoint;
+pub use replicated::Replicated;
+pub use sentinel::Sentinels;
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use topology::Topology;

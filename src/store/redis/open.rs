@@ -1,5 +1,6 @@
 //! One open connection: the stream, the login, and whether it still carries anything.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,11 +23,15 @@ const PIPELINE: usize = 8192;
 /// An open connection.
 pub(super) struct OpenConnection {
     pub(super) connection: MultiplexedConnection,
+    /// The server's address, as errors name it.
+    pub(super) server: Arc<str>,
     closed: Arc<AtomicBool>,
     /// The replies so far. If a call times out and none has arrived since it was sent, the
     /// connection may be dead; otherwise only this answer is slow.
     pub(super) replies: AtomicU64,
     driver: AbortHandle,
+    /// The task that closes the connection when its server is not the right one any more.
+    watch: Option<AbortHandle>,
 }
 
 impl OpenConnection {
@@ -35,32 +40,50 @@ impl OpenConnection {
         endpoint: &Endpoint,
         credentials: &Credentials,
     ) -> Result<OpenConnection, Error> {
-        let opened = OpenConnection::connect(endpoint, credentials).await;
-        opened.map_err(|error| error.with_server(Some(endpoint.address.to_string().into())))
+        OpenConnection::open_at(endpoint, None, credentials).await
+    }
+
+    /// The same with one of the addresses of the host.
+    pub(super) async fn open_at(
+        endpoint: &Endpoint,
+        address: Option<SocketAddr>,
+        credentials: &Credentials,
+    ) -> Result<OpenConnection, Error> {
+        let server: Arc<str> = match address {
+            Some(address) => address.to_string().into(),
+            None => endpoint.address.to_string().into(),
+        };
+        let opened = OpenConnection::connect(endpoint, address, credentials, server.clone()).await;
+        opened.map_err(|error| error.with_server(Some(server)))
     }
 
     async fn connect(
         endpoint: &Endpoint,
+        address: Option<SocketAddr>,
         credentials: &Credentials,
+        server: Arc<str>,
     ) -> Result<OpenConnection, Error> {
         let login = credentials.login(endpoint);
         match &endpoint.address {
             Address::Tcp { host, port, tls } => {
-                let stream =
-                    TcpStream::connect((&**host, *port)).await.map_err(reply::no_stream)?;
+                let stream = match address {
+                    Some(address) => TcpStream::connect(address).await,
+                    None => TcpStream::connect((&**host, *port)).await,
+                };
+                let stream = stream.map_err(reply::no_stream)?;
                 stream.set_nodelay(true).map_err(reply::no_stream)?;
                 #[cfg(feature = "tls")]
                 if let (true, Some(client)) = (*tls, &credentials.tls) {
-                    return OpenConnection::over(client.handshake(host, stream).await?, &login)
-                        .await;
+                    let stream = client.handshake(host, stream).await?;
+                    return OpenConnection::over(stream, &login, server).await;
                 }
                 debug_assert!(!tls, "a TLS address without a TLS client");
-                OpenConnection::over(stream, &login).await
+                OpenConnection::over(stream, &login, server).await
             }
             #[cfg(unix)]
             Address::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await;
-                OpenConnection::over(stream.map_err(reply::no_stream)?, &login).await
+                OpenConnection::over(stream.map_err(reply::no_stream)?, &login, server).await
             }
             #[cfg(not(unix))]
             Address::Unix(_) => Err(reply::no_stream(std::io::ErrorKind::Unsupported.into())),
@@ -70,6 +93,7 @@ impl OpenConnection {
     async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         login: &RedisConnectionInfo,
+        server: Arc<str>,
     ) -> Result<OpenConnection, Error> {
         let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config())
             .await
@@ -81,7 +105,19 @@ impl OpenConnection {
             driver.await;
         });
         let driver = driver.abort_handle();
-        Ok(OpenConnection { connection, closed, replies: AtomicU64::new(0), driver })
+        let replies = AtomicU64::new(0);
+        Ok(OpenConnection { connection, server, closed, replies, driver, watch: None })
+    }
+
+    /// Closes the connection when this ends: what is in flight fails then, instead of awaiting a
+    /// server whose answer is worth nothing any more.
+    pub(super) fn close_after(&mut self, end: impl Future<Output = ()> + Send + 'static) {
+        let driver = self.driver.clone();
+        let watch = tokio::spawn(async move {
+            end.await;
+            driver.abort();
+        });
+        self.watch = Some(watch.abort_handle());
     }
 
     /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
@@ -94,6 +130,9 @@ impl OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.driver.abort();
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
     }
 }
 

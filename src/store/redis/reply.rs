@@ -237,6 +237,12 @@ pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+/// Whether the server refused a write as it is a replica.
+pub(super) fn is_of_replica(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error.code(), error.details().unwrap_or_default(), "READONLY")
+}
+
 /// The answer to a PING: of a client that has logged in, or need not. One that is not permitted to
 /// send a PING has logged in.
 pub(super) fn authenticated(value: Value) -> Result<(), Error> {
@@ -277,6 +283,13 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     Error::new(kind, execution).with_source(error)
 }
 
+/// Whether an error has this code. One from inside a script has it within its text before 7.0.
+fn says(code: &str, text: &str, name: &str) -> bool {
+    code == name
+        || text.contains("@user_script")
+            && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
+}
+
 /// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
 /// within the text of a general error before. A server refuses a script's first write for each of
 /// the reasons below; after it, only memory and rights could still run out.
@@ -284,10 +297,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
     let in_script = text.contains("@user_script");
-    let says = |name: &str| {
-        code == name
-            || in_script && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
-    };
+    let says = |name: &str| says(code, text, name);
     let refused = if in_script { Execution::Unknown } else { Execution::NotExecuted };
     let unavailable = [
         "LOADING",

@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::store::redis::access::{Access, Credentials};
-use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
+use crate::store::redis::replicated::Replicated;
+use crate::store::redis::sentinel::Sentinels;
 
 /// Which servers hold the limiters: what [`ClientBuilder::connect`] takes. A URL is one server.
 ///
@@ -16,6 +19,10 @@ use crate::store::redis::open::OpenConnection;
 pub enum Topology {
     /// One server. Its name is resolved anew by each attempt to connect.
     Single(Endpoint),
+    /// A master and its replicas, without sentinels.
+    Replicated(Replicated),
+    /// A master that sentinels name.
+    Sentinel(Sentinels),
 }
 
 impl Topology {
@@ -23,6 +30,8 @@ impl Topology {
     fn endpoints(&self) -> &[Endpoint] {
         match self {
             Topology::Single(endpoint) => std::slice::from_ref(endpoint),
+            Topology::Replicated(replicated) => &replicated.endpoints,
+            Topology::Sentinel(sentinels) => &sentinels.endpoints,
         }
     }
 }
@@ -32,6 +41,8 @@ impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Topology::Single(endpoint) => endpoint.address.fmt(f),
+            Topology::Replicated(replicated) => replicated.fmt(f),
+            Topology::Sentinel(sentinels) => sentinels.fmt(f),
         }
     }
 }
@@ -39,6 +50,18 @@ impl fmt::Display for Topology {
 impl From<Endpoint> for Topology {
     fn from(endpoint: Endpoint) -> Self {
         Topology::Single(endpoint)
+    }
+}
+
+impl From<Replicated> for Topology {
+    fn from(replicated: Replicated) -> Self {
+        Topology::Replicated(replicated)
+    }
+}
+
+impl From<Sentinels> for Topology {
+    fn from(sentinels: Sentinels) -> Self {
+        Topology::Sentinel(sentinels)
     }
 }
 
@@ -61,15 +84,14 @@ impl TryFrom<&String> for Topology {
 /// Opens connections to the server that takes calls.
 pub(super) struct Connector {
     topology: Topology,
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
     address: Arc<str>,
 }
 
 impl Connector {
     pub(super) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
-        let uses_tls =
-            |endpoint: &Endpoint| matches!(endpoint.address, Address::Tcp { tls, .. } if tls);
-        let credentials = access.check(topology.endpoints().iter().any(uses_tls))?;
+        let credentials = access.check(topology.endpoints().iter().any(Endpoint::uses_tls))?;
+        let credentials = Arc::new(credentials);
         let address = topology.to_string().into();
         Ok(Connector { topology, credentials, address })
     }
@@ -79,10 +101,12 @@ impl Connector {
         self.address.clone()
     }
 
-    /// A connection to the server that takes calls now. The caller sets the time limit.
-    pub(super) async fn open(&self) -> Result<OpenConnection, Error> {
+    /// A connection to the server that takes calls now. The caller ends this after `limit`.
+    pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
         match &self.topology {
             Topology::Single(endpoint) => OpenConnection::open(endpoint, &self.credentials).await,
+            Topology::Replicated(replicated) => replicated.open(&self.credentials).await,
+            Topology::Sentinel(sentinels) => sentinels.open(&self.credentials, limit).await,
         }
     }
 }

@@ -1,0 +1,160 @@
+//! Sentinels: finding the master, logging in to both, and following a failover.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use compat_tests::proxy::{Fault, Proxy};
+use compat_tests::sentinels::{MASTER, Passwords, Sentinels as Deployment};
+use compat_tests::server::Server;
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, Sentinels};
+
+fn sentinels(urls: &[String]) -> Sentinels {
+    Sentinels::new(MASTER, urls.iter().map(String::as_str)).unwrap()
+}
+
+/// The permits in a limiter's log, and its entries.
+async fn log(server: &Server, name: &str) -> (u64, usize) {
+    let mut command = redis::cmd("ZRANGE");
+    let key = format!("{{{name}}}:permits");
+    let entries: Vec<Vec<u8>> = server.run(command.arg(key).arg(0).arg(-1).take()).await;
+    let permits = |entry: &Vec<u8>| {
+        let (_, last) = entry.split_at(entry.len() - 4);
+        u64::from(u32::from_le_bytes(last.try_into().unwrap()))
+    };
+    (entries.iter().map(permits).sum(), entries.len())
+}
+
+#[tokio::test]
+async fn any_of_several_sentinels_names_the_master_and_both_are_logged_in_to() {
+    let passwords = Passwords { servers: Some("of-servers"), sentinels: Some("of-sentinels") };
+    let mut deployment = Deployment::start(passwords).await;
+    let urls = deployment.urls();
+    let both = || sentinels(&urls).password("of-sentinels");
+
+    let error = Client::builder().password("of-servers").connect(sentinels(&urls)).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth, "{error:?}");
+    assert!(error.to_string().contains("a sentinel"), "{error}");
+    let error = Client::builder().password("of-sentinels").connect(both()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth, "{error:?}");
+    let master = format!("the server at 127.0.0.1:{} refused", deployment.servers[0].port());
+    assert!(error.to_string().contains(&master), "{error}");
+    let other = Sentinels::new("other", urls.iter().map(String::as_str)).unwrap();
+    let error = Client::connect(other.password("of-sentinels")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("no sentinel knows a master of the name \"other\""));
+
+    // One sentinel hangs, one has ended, one is left.
+    deployment.sentinels[0].pause();
+    deployment.sentinels[1].kill();
+    let begun = Instant::now();
+    let client = Client::builder().password("of-servers").connect(both()).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_minute(10));
+    assert!(limiter.try_acquire_now(3).await.unwrap().is_granted());
+    assert_eq!(log(&deployment.servers[0], "api").await, (3, 1));
+    for shown in [format!("{client:?}"), format!("{:?}", both())] {
+        assert!(!shown.contains("of-se"), "{shown}");
+    }
+
+    // With no sentinel left, the open connection serves.
+    deployment.sentinels[2].kill();
+    assert!(limiter.try_acquire_now(3).await.unwrap().is_granted());
+    deployment.servers[0].kill();
+    let error = Client::builder().password("of-servers").connect(both()).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    assert_eq!(error.execution(), Execution::NotExecuted);
+}
+
+#[tokio::test]
+async fn a_failover_under_load_is_followed_and_nothing_counts_twice() {
+    let deployment = Deployment::start(Passwords::default()).await;
+    let client = Client::connect(sentinels(&deployment.urls())).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(1 << 30));
+    let granted = Arc::new(AtomicU64::new(0));
+    let workers: Vec<_> = (0..16)
+        .map(|_| {
+            let (limiter, granted) = (limiter.clone(), granted.clone());
+            tokio::spawn(async move {
+                loop {
+                    limiter.acquire(1).await.unwrap();
+                    granted.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    deployment.servers[0].kill();
+    let killed = Instant::now();
+    let before = granted.load(Ordering::Relaxed);
+    deployment.name(deployment.servers[1].port()).await;
+    let named = killed.elapsed();
+    while granted.load(Ordering::Relaxed) < before + 1000 {
+        assert!(killed.elapsed() < Duration::from_secs(20), "no grants after the failover");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    println!("failover named after {named:?}, 1,000 grants after {:?}", killed.elapsed());
+    for worker in &workers {
+        assert!(!worker.is_finished(), "a call failed");
+        worker.abort();
+    }
+    for worker in workers {
+        let _ = worker.await;
+    }
+    // Calls that were aborted give back what they were granted.
+    client.close().await;
+    let granted = granted.load(Ordering::Relaxed);
+    let (counted, _) = log(&deployment.servers[1], "api").await;
+    println!("{granted} granted, {counted} in the log of the new master");
+    // Less, if the old master did not hand on its last writes; never more.
+    assert!(counted <= granted, "{counted} in the log, {granted} granted");
+    assert!(counted + 200 > granted, "{counted} in the log, {granted} granted");
+}
+
+#[tokio::test]
+async fn a_call_that_the_old_master_has_carried_out_counts_once() {
+    let servers = [Server::start().await, Server::start().await];
+    let proxy = Proxy::start(&servers[0]).await;
+    servers[1].replicate(Some(proxy.port())).await;
+    servers[1].in_sync().await;
+    let deployment = Deployment::watch(servers, Some(proxy.port()), Passwords::default()).await;
+    let [old, new] = &deployment.servers;
+    let client = Client::builder().deadline(Duration::from_secs(30));
+    let client = client.connect(sentinels(&deployment.urls())).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(100));
+    limiter.acquire(1).await.unwrap();
+
+    // Carried out and handed on; no answer comes, and the master dies.
+    let mut trap = proxy.trap("{api}:value", Fault::Silence);
+    let call = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.acquire(7).await }
+    });
+    trap.sprung().await;
+    while log(new, "api").await != (8, 2) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    old.kill();
+    proxy.cut();
+    assert_eq!(call.await.unwrap().unwrap().left(), 92);
+    assert_eq!(log(new, "api").await, (8, 2));
+}
+
+#[tokio::test]
+async fn a_demoted_master_is_left_even_if_it_answers() {
+    let deployment = Deployment::start(Passwords::default()).await;
+    let [old, new] = &deployment.servers;
+    let client = Client::connect(sentinels(&deployment.urls())).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(100));
+    limiter.acquire(1).await.unwrap();
+    // No call is made while the sentinels choose the other server.
+    old.pause();
+    deployment.name(new.port()).await;
+    tokio::time::sleep(Duration::from_millis(2300)).await;
+    // It still takes itself for the master.
+    old.resume();
+    limiter.acquire(5).await.unwrap();
+    assert_eq!(log(new, "api").await.0, 6);
+}
