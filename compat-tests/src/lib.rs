@@ -34,7 +34,7 @@ pub mod ledger;
 pub mod monitor;
 pub mod oracle;
 pub mod peer;
-mod port;
+pub mod port;
 mod process;
 pub mod proxy;
 mod resp;

@@ -62,7 +62,7 @@ impl Sentinels {
         passwords: Passwords,
     ) -> Sentinels {
         let master = master.unwrap_or(servers[0].port());
-        let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(master, passwords)).collect();
+        let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(master, passwords, "")).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         for sentinel in &sentinels {
             while !sentinel.knows_all().await {
@@ -91,14 +91,15 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    fn start(master: u16, passwords: Passwords) -> Sentinel {
+    /// Starts one for the master at this port, with these lines of settings besides.
+    pub fn start(master: u16, passwords: Passwords, settings: &str) -> Sentinel {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let nth = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sentinel-{}-{nth}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for a sentinel");
         let port = port::candidate();
         let mut config = format!(
-            "bind 127.0.0.1\nport {port}\ndir {}\n\
+            "{settings}bind 127.0.0.1\nport {port}\ndir {}\n\
              sentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
              sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n\
              sentinel failover-timeout {MASTER} 4000\n",
@@ -122,6 +123,11 @@ impl Sentinel {
     /// Its address, without the password.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Freezes it: connections stay open and nothing answers.

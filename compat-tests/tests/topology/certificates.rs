@@ -1,6 +1,6 @@
 //! A certificate authority for a test, and what it signs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -48,9 +48,13 @@ impl Authority {
 
     /// Writes a file that a server reads.
     pub fn file(&self, name: &str, text: &str) -> String {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text).unwrap();
-        path_text(&path)
+        std::fs::write(self.folder.join(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// The path of such a file.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().expect("a path in UTF-8").to_owned()
     }
 }
 
@@ -58,8 +62,4 @@ impl Drop for Authority {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-fn path_text(path: &Path) -> String {
-    path.to_str().expect("a path in UTF-8").to_owned()
 }

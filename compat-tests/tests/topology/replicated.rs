@@ -155,3 +155,77 @@ async fn a_replica_that_is_asked_all_the_time_is_not_connected_to_all_the_time()
     let opened = connections().await - before;
     assert!(calls > 50 && opened <= 8, "{calls} calls, {opened} connections");
 }
+
+/// Set in the child process of the test below: the port of the servers.
+const MOVED: &str = "TOPOLOGY_MOVED_NAME";
+
+/// One name, first of one server and then of another. The test runs itself again as a process with
+/// files of its own, where it can say what a name stands for.
+#[test]
+fn a_name_that_moves_is_resolved_anew() {
+    let port: Option<u16> = std::env::var(MOVED).ok().and_then(|port| port.parse().ok());
+    if let Some(port) = port {
+        return resolve_anew(port);
+    }
+    let name = "replicated::a_name_that_moves_is_resolved_anew";
+    let hosts = std::env::temp_dir().join(format!("hosts-{}", std::process::id()));
+    std::fs::write(&hosts, "").unwrap();
+    let script = format!(
+        "mount --bind {} /etc/hosts && exec \"$0\" --exact {name} --nocapture",
+        hosts.display()
+    );
+    // In a process namespace of its own, so that its servers end with it.
+    let shell = |script: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--map-root-user",
+            "sh",
+            "-c",
+            script,
+        ]);
+        command.arg(std::env::current_exe().unwrap());
+        command.env(MOVED, compat_tests::port::candidate().to_string());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if shell("exit 0") {
+        assert!(shell(&script), "the test in the other process failed");
+    } else {
+        println!("skipped: no process may have files of its own here");
+    }
+    let _ = std::fs::remove_file(hosts);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn resolve_anew(port: u16) {
+    let point_to = |address: &str| {
+        std::fs::write("/etc/hosts", format!("{address} primary.example\n")).unwrap();
+    };
+    let start = async |address: &str| {
+        let mut server = std::process::Command::new("redis-server");
+        server.args(["--bind", address, "--port", &port.to_string(), "--save", ""]);
+        let server = server.stdout(std::process::Stdio::null()).spawn().unwrap();
+        while TcpStream::connect((address, port)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        server
+    };
+    let (mut first, mut second) = (start("127.0.0.1").await, start("127.0.0.2").await);
+    let url = format!("redis://primary.example:{port}");
+    point_to("127.0.0.1");
+    let single = Client::connect(&url).await.unwrap();
+    let replicated = Client::connect(Replicated::new([url.as_str()]).unwrap()).await.unwrap();
+    for client in [&single, &replicated] {
+        limiter(client).acquire(10).await.unwrap();
+    }
+    point_to("127.0.0.2");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let left = [limiter(&single).acquire(10).await, limiter(&replicated).acquire(10).await];
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert_eq!(left.map(|grant| grant.unwrap().left()), [90, 80]);
+}

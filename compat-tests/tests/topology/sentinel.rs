@@ -1,16 +1,43 @@
 //! Sentinels: finding the master, logging in to both, and following a failover.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::sentinels::{MASTER, Passwords, Sentinels as Deployment};
 use compat_tests::server::Server;
 use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, Sentinels};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 fn sentinels(urls: &[String]) -> Sentinels {
     Sentinels::new(MASTER, urls.iter().map(String::as_str)).unwrap()
+}
+
+/// What answers as a sentinel, with the port that this says.
+async fn puppet(named: &Arc<AtomicU16>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let named = named.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let named = named.clone();
+            tokio::spawn(async move {
+                let mut asked = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut asked).await {
+                    let text = String::from_utf8_lossy(&asked[..count]);
+                    let port = named.load(Ordering::Relaxed).to_string();
+                    let address = format!("*2\r\n$9\r\n127.0.0.1\r\n$5\r\n{port}\r\n");
+                    let answers = "+OK\r\n".repeat(text.matches("SETINFO").count())
+                        + &address.repeat(text.matches("SENTINEL").count());
+                    stream.write_all(answers.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    url
 }
 
 /// The permits in a limiter's log, and its entries.
@@ -157,4 +184,39 @@ async fn a_demoted_master_is_left_even_if_it_answers() {
     old.resume();
     limiter.acquire(5).await.unwrap();
     assert_eq!(log(new, "api").await.0, 6);
+}
+
+#[tokio::test]
+async fn what_most_sentinels_say_counts_and_a_replica_is_not_used() {
+    let [one, other, replica] =
+        [Server::start().await, Server::start().await, Server::start().await];
+    replica.replicate(Some(one.port())).await;
+    replica.in_sync().await;
+    let named = [&other, &one, &one].map(|server| Arc::new(AtomicU16::new(server.port())));
+    let mut urls = Vec::new();
+    for named in &named {
+        urls.push(puppet(named).await);
+    }
+    // The first one, which was cut off from the others, still names what calls itself a master.
+    let client = Client::connect(sentinels(&urls)).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(100));
+    for _ in 0..3 {
+        limiter.acquire(1).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!((log(&one, "api").await.0, log(&other, "api").await.0), (3, 0));
+
+    named[1].store(other.port(), Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    limiter.acquire(1).await.unwrap();
+    assert_eq!((log(&one, "api").await.0, log(&other, "api").await.0), (3, 1));
+
+    for named in &named {
+        named.store(replica.port(), Ordering::Relaxed);
+    }
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    let error = limiter.try_acquire_now(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.execution(), Execution::NotExecuted);
+    assert!(error.to_string().contains("it is a replica"), "{error}");
 }

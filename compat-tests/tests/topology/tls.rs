@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use compat_tests::port;
+use compat_tests::sentinels::{MASTER, Passwords, Sentinel};
 use compat_tests::server::{Options, Server};
-use redisson_rate_limiter::{Client, Error, ErrorKind, Execution, Rate, Tls};
+use redisson_rate_limiter::{Client, Error, ErrorKind, Execution, Rate, Sentinels, Tls};
 use tokio::io::AsyncWriteExt;
 
 use super::certificates::{Authority, Certificate};
@@ -131,6 +133,42 @@ async fn a_connection_that_has_died_is_replaced() {
     client.ping().await.unwrap();
     server.restart().await;
     client.ping().await.unwrap();
+}
+
+#[tokio::test]
+async fn sentinels_and_their_master_are_reached_over_tls() {
+    let authority = Authority::new();
+    let certificate = authority.sign("redis.example", -1..1);
+    let server = server(&authority, &certificate, Clients::Known).await;
+    let port = port::candidate();
+    let [ca, cert, key] = ["ca.pem", "server.pem", "server.key"].map(|name| authority.path(name));
+    let settings = format!(
+        "tls-port {port}\ntls-ca-cert-file {ca}\ntls-cert-file {cert}\ntls-key-file {key}\n\
+         tls-replication yes\n"
+    );
+    let _sentinel = Sentinel::start(server.tls_port(), Passwords::default(), &settings);
+    let url = format!("rediss://127.0.0.1:{port}");
+    let known = authority.sign("client", -1..1);
+    // Sentinels name servers by IP address, and the certificate has a name.
+    let tls = Tls::new().ca_pem(authority.pem()).server_name("redis.example");
+    let tls = tls.identity_pem(known.pem, known.key);
+    let connect = async |tls: Tls| {
+        let sentinels = Sentinels::new(MASTER, [url.as_str()]).unwrap();
+        let connecting = Client::builder().tls(tls);
+        connecting.connect(sentinels).await
+    };
+    let begun = Instant::now();
+    let client = loop {
+        match connect(tls.clone()).await {
+            Ok(client) => break client,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_minute(10));
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+    let error = connect(Tls::new().ca_pem(authority.pem())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
 }
 
 #[test]

@@ -100,18 +100,18 @@ impl Sentinels {
     ) -> Result<OpenConnection, Error> {
         let mut discovery = Discovery::new(self.clone(), credentials);
         let named = discovery.ask().await?;
-        // Time is left for another server, should one of them hang.
-        let share = limit / (named.len() as u32 + 1);
+        // Should one of them hang, time is left for the others.
+        let share = limit / named.len() as u32;
         let mut failure = None;
         for (address, _) in named {
-            match timeout(share, self.open_master(&address, credentials)).await {
-                Ok(Ok(open)) => return Ok(discovery.watch(open, address)),
-                Ok(Err(error)) => failure = Some(telling(failure, error)),
-                Err(_) => {
-                    let hangs = reply::no_stream(std::io::ErrorKind::TimedOut.into());
-                    let hangs = hangs.with_server(Some(address.to_string().into()));
-                    failure = Some(telling(failure, hangs));
-                }
+            let opened = match timeout(share, self.open_master(&address, credentials)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(reply::no_stream(std::io::ErrorKind::TimedOut.into())
+                    .with_server(Some(address.to_string().into()))),
+            };
+            match opened {
+                Ok(open) => return Ok(discovery.watch(open, address)),
+                Err(error) => failure = Some(telling(failure, error)),
             }
         }
         Err(failure.unwrap_or_else(|| self.unknown()))
