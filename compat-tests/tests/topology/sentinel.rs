@@ -97,7 +97,9 @@ async fn any_of_several_sentinels_names_the_master_and_both_are_logged_in_to() {
 #[tokio::test]
 async fn a_failover_under_load_is_followed_and_nothing_counts_twice() {
     let deployment = Deployment::start(Passwords::default()).await;
-    let client = Client::connect(sentinels(&deployment.urls())).await.unwrap();
+    // Longer than any failover takes.
+    let client = Client::builder().deadline(Duration::from_secs(20));
+    let client = client.connect(sentinels(&deployment.urls())).await.unwrap();
     let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(1 << 30));
     let granted = Arc::new(AtomicU64::new(0));
     let workers: Vec<_> = (0..16)
