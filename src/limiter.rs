@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
-use crate::limiters::{Handle, Limiters};
+use crate::limiters::{LimiterHandle, Limiters};
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
@@ -23,8 +23,8 @@ use crate::wire::keys::Keys;
 /// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles
 /// of one name in one client share a queue in each runtime: concurrent calls go to the server
 /// together, and waiting calls are served in the order of their arrival. A handle has two settings
-/// of its own: the rate with which it creates the limiter ([`with_rate`](Self::with_rate)), and its
-/// deadline ([`with_deadline`](Self::with_deadline)).
+/// that other handles do not share: the rate with which it creates the limiter
+/// ([`with_rate`](Self::with_rate)), and its deadline ([`with_deadline`](Self::with_deadline)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,13 +78,13 @@ use crate::wire::keys::Keys;
 /// [`Execution::Unknown`]: crate::Execution::Unknown
 #[derive(Clone)]
 pub struct RateLimiter {
-    shared: Arc<Handle>,
+    shared: Arc<LimiterHandle>,
     deadline: Duration,
     rate: Option<Rate>,
 }
 
 impl RateLimiter {
-    pub(crate) fn new(shared: Arc<Handle>) -> Self {
+    pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
         let deadline = shared.limiters.deadline;
         RateLimiter { shared, deadline, rate: None }
     }

@@ -34,18 +34,18 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until a limiter is made with them"]
 pub struct LimiterOptions {
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<LeaseTerms>,
     pub(crate) denial_memory: Option<Duration>,
 }
 
 /// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseTerms {
     pub(crate) permits: u32,
     pub(crate) hold: Duration,
 }
 
-impl fmt::Display for Lease {
+impl fmt::Display for LeaseTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} permits for {:?}", self.permits, self.hold)
     }
@@ -66,8 +66,8 @@ impl LimiterOptions {
     ///
     /// - after half of `hold` without a use, and at the end of `hold`;
     /// - when a call of this client has to wait for permits, as later calls must not overtake it;
-    /// - when this client sees another rate, or itself sets the rate or a time to live, or deletes
-    ///   or renames the limiter;
+    /// - when this client notices that the rate has changed, or itself sets the rate or a time to
+    ///   live, or deletes or renames the limiter;
     /// - when the last handle of the limiter is dropped and a new one is made, and with
     ///   [`Client::close`](crate::Client::close).
     ///
@@ -80,10 +80,10 @@ impl LimiterOptions {
     /// limiter's time to live ends, the permits leased at that time can still be used, for one hold
     /// at most.
     ///
-    /// **It costs utilization.** Permits granted by a call that also leases come back after an
-    /// interval and `hold`, not after an interval. Under constant load a limiter therefore grants,
-    /// at worst, interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the
-    /// interval, half with a hold as long as the interval. Permits leased by this client are not
+    /// **It costs utilization.** Permits granted by a call that also leases are available again after
+    /// an interval plus `hold`, not after an interval. Under constant load a limiter therefore
+    /// grants, at worst, interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of
+    /// the interval, half with a hold as long as the interval. Permits leased by this client are not
     /// available to others.
     ///
     /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they
@@ -97,21 +97,21 @@ impl LimiterOptions {
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks both.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
-        self.lease = Some(Lease { permits, hold });
+        self.lease = Some(LeaseTerms { permits, hold });
         self
     }
 
-    /// Caches denials until their retry-after elapses: meanwhile, calls that do not wait and
+    /// Remembers denials until their retry-after elapses: meanwhile, calls that do not wait and
     /// request as many permits or more are denied without asking the server
     /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
     ///
-    /// A denial is cached for at most `longest`: for that long this client may not notice that
+    /// A denial is remembered for at most `longest`: for that long this client may not notice that
     /// another process has given permits back or raised the rate. What this client does itself (a
-    /// refund, a release, a new rate, a delete) clears the cache at once, as does
+    /// refund, a release, a new rate, a delete) ends it at once, as does
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never
-    /// answered from the cache, and a denial behind a waiting call is not cached.
+    /// answered from a remembered denial, and a denial behind a waiting call is not remembered.
     ///
-    /// The cache never grants anything, so no limit is exceeded.
+    /// A remembered denial never grants anything, so no limit is exceeded.
     ///
     /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with)
     /// checks it.

@@ -113,7 +113,7 @@ impl Sentinel {
         }
         let file = folder.join("sentinel.conf");
         std::fs::write(&file, config).expect("the sentinel's settings");
-        let mut command = process::command(&binary());
+        let mut command = process::command(&binary(settings.contains("tls-port")));
         command.arg(&file).arg("--sentinel").stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = process::spawn(command).expect("a sentinel starts");

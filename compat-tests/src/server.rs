@@ -237,6 +237,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        let _ = std::fs::remove_file(std::env::temp_dir().join(replication_file(self.port)));
     }
 }
 
@@ -249,19 +250,28 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The program that is a server, or a sentinel.
-pub(crate) fn binary() -> String {
-    std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into())
+/// The program that is a server, or a sentinel. Not every build of the matrix has TLS: where that
+/// is needed, it is the one in the search path.
+pub(crate) fn binary(tls: bool) -> String {
+    let named = std::env::var("COMPAT_SERVER").ok().filter(|_| !tls);
+    named.unwrap_or_else(|| "redis-server".into())
+}
+
+fn replication_file(port: u16) -> String {
+    format!("server-{}-{port}.rdb", std::process::id())
 }
 
 fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
-    let binary = binary();
+    let binary = binary(options.tls);
+    let file = replication_file(port);
+    let _ = std::fs::remove_file(std::env::temp_dir().join(&file));
     let mut command = process::command(&binary);
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
-        // A replica does not wait five seconds for another one.
-        .args(["--repl-diskless-sync-delay", "0"])
+        // A replica does not wait five seconds for another one, and keeps what it is sent in a file
+        // of its own: any server would read one of the usual name when it starts.
+        .args(["--repl-diskless-sync-delay", "0", "--dbfilename", &file])
         .args(&options.arguments)
         .current_dir(std::env::temp_dir())
         .stdin(Stdio::null())

@@ -11,7 +11,7 @@ use crate::error::{Error, Operation};
 use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
-use crate::queue::ATTEMPTS;
+use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::store::Store;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
@@ -21,13 +21,15 @@ use crate::store::redis::{Access, RedisStore, Topology};
 const DEADLINE: Duration = Duration::from_secs(3);
 
 impl Client {
-    /// Starts to build a client with settings of its own.
+    /// Builds a client with other settings than those of [`connect`](Self::connect), or on an
+    /// in-process store.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Connects to a server by its URL, or to another topology, with a random id, no prefix, the system's clock and a deadline of
-    /// three seconds: see [`ClientBuilder::connect`].
+    /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the
+    /// system's clock and a deadline of three seconds: see [`ClientBuilder::connect`]. A service that
+    /// may start before its server uses [`ClientBuilder::connect_lazy`].
     ///
     /// # Errors
     ///
@@ -52,8 +54,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The client's id: a UUID, random by default. With the same id after a restart, a process
-    /// keeps its budget of the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
+    /// The client's id: a UUID, random by default. A process that has the same id after a restart
+    /// keeps its budget in the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
     /// the same id must not run at the same time.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -101,10 +103,10 @@ impl ClientBuilder {
     ///
     /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
     /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread
-    /// per call, for one call of a client at a time. After an answer that took longer, the next 15
-    /// calls are not polled for, so that a server farther away costs a sixteenth of that. Measure
-    /// it on the machines in question before you use it: 100 µs is a good value if a round trip
-    /// takes less.
+    /// per call, for one call of a client at a time. After an answer that took longer, the client
+    /// does not poll for the next 15 calls, so that with a distant server it costs a sixteenth of
+    /// that. Measure it on the machines in question before you use it: 100 µs is a good value if a
+    /// round trip takes less.
     ///
     /// It gains most on a runtime with one thread, `current_thread` or one worker. With more
     /// threads, the one on which answers arrive may be asleep and has to be woken; a future that is
@@ -199,7 +201,7 @@ impl ClientBuilder {
     /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
     /// ask again.
     fn attempt(&self) -> Duration {
-        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS as u32)
+        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS_PER_DEADLINE as u32)
     }
 
     /// A client of an in-process store, for which no server is needed.
@@ -217,7 +219,8 @@ impl ClientBuilder {
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
         let busy_poll = BusyPoll::new(self.busy_poll);
-        let core = Core::new(store, self.clock, deadline / (ATTEMPTS as u32), busy_poll);
+        let core =
+            Core::new(store, self.clock, deadline / (ATTEMPTS_PER_DEADLINE as u32), busy_poll);
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }
 
