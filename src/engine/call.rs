@@ -420,10 +420,12 @@ fn expire_waiters_behind(engine: &Engine, lane: &Lane) {
     let now = engine.core.now();
     let wake = {
         let mut state = lane.lock();
+        let mut wake = lane.take_in(&mut state, engine);
         state.queue.call_is_slow(now);
         let expired = state.queue.expire_behind(now);
         let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
-        state.tell(expired, || OutOfBand::Failed(late.clone()))
+        wake.extend(state.tell(expired, || OutOfBand::Failed(late.clone())));
+        wake
     };
     wake.into_iter().for_each(Waker::wake);
 }

@@ -28,11 +28,6 @@ impl<W, A> Queue<W, A> {
         first.is_some_and(|waiter| waiter.has_server_answer)
     }
 
-    /// The answers that requests in flight share.
-    pub(crate) fn answers_in_flight(&self) -> impl Iterator<Item = &A> {
-        self.in_flight.iter().flat_map(|call| call.spans.iter().map(|span| &span.answer))
-    }
-
     /// A call without callers is sent, while the queue is idle. It is answered as any other, with
     /// no outcomes.
     pub(crate) fn call_without_callers(&mut self) -> Call {

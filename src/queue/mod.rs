@@ -130,9 +130,37 @@ impl<W, A> Queue<W, A> {
         self.shared.push_back((answer, 0));
     }
 
+    /// The ticket of the next request.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        self.next_ticket
+    }
+
+    /// A request that was refused when it arrived with others: it keeps its position in the answer
+    /// that it shares with them.
+    pub(crate) fn keep_position(&mut self, request: Request) {
+        self.push(request, None, NOT_BEGUN);
+        if let Some(waiter) = self.pending.back_mut() {
+            waiter.cancelled = true;
+        }
+    }
+
+    /// All that share an answer have arrived.
+    pub(crate) fn all_have_arrived(&mut self) {
+        self.drop_cancelled_tail();
+        self.unblock_if_empty();
+        self.check();
+    }
+
     /// Whether new requests have an answer to share.
     pub(crate) fn has_shared_answer(&self) -> bool {
         !self.shared.is_empty()
+    }
+
+    /// All answers that requests share, in flight or not.
+    pub(crate) fn shared_answers(&self) -> impl Iterator<Item = &A> {
+        let in_flight = self.in_flight.iter().flat_map(|call| &call.spans);
+        let pending = self.shared.iter().map(|(answer, _)| answer);
+        in_flight.map(|span| &span.answer).chain(pending)
     }
 
     /// A request arrives; it shares the answer set last by [`share_answer`](Self::share_answer).
