@@ -13,8 +13,8 @@ use crate::options::LimiterOptions;
 
 /// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
 ///
-/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client has a budget of its own,
-/// found by the client's id. A client is cheap to clone, and clones are the same client.
+/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client has its own budget, identified
+/// by the client's id. A client is cheap to clone, and clones are the same client.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -29,8 +29,8 @@ use crate::options::LimiterOptions;
 ///
 /// A client may be a static that many tokio runtimes use, multi-threaded and current-thread ones
 /// alike. For each runtime it has separate queues, timers and, with a server, a separate
-/// connection: one runtime that is parked or ends holds up no other. Merging and order hold within
-/// a runtime.
+/// connection, so that a runtime that is parked or ends does not affect the others. Merging and order
+/// are within a runtime.
 ///
 /// Callers outside of any tokio runtime, such as those of another executor, are served by a thread
 /// that the client starts when it is first needed, and ends when it is closed or dropped.
@@ -72,8 +72,8 @@ impl Client {
     /// The limiter of this name, with options. Nothing is sent.
     ///
     /// Options belong to the name: they apply to all its handles in this client, including those
-    /// that [`limiter`] makes. An option that the name does not have yet is added; one that it has
-    /// already must be the same. Options end with the last handle of the name.
+    /// that [`limiter`] makes. An option that the name does not have yet is added; one that it
+    /// already has must have the same value. Options end with the last handle of the name.
     ///
     /// # Errors
     ///
@@ -90,16 +90,15 @@ impl Client {
 
     /// Makes one round trip to the server, for health checks. An in-process store answers at once.
     ///
-    /// It fails as soon as the server is certainly away: if a connection was lost, a new one is
-    /// attempted, and if that fails, so does the call. A server that does not answer is asked again
-    /// until the client's deadline.
+    /// It fails as soon as the server is certainly away: if the connection was lost and a new one
+    /// cannot be made. A server that does not answer is asked again until the client's deadline.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
     ///   does not answer within the client's deadline.
-    /// - [`ErrorKind::Auth`] if it refuses the credentials, [`ErrorKind::Server`] if it answers
-    ///   anything else.
+    /// - [`ErrorKind::Auth`] if it refuses the credentials, [`ErrorKind::Server`] if it answers with
+    ///   any other error.
     /// - [`ErrorKind::Closed`] if the client is closed.
     ///
     /// # Cancel safety
@@ -121,25 +120,24 @@ impl Client {
         answer.map_err(|error| error.of(Operation::Ping, None).with_server(core.store.address()))
     }
 
-    /// Makes all waiting calls check again at once, and clears cached denials: after a
-    /// [manual clock](crate::Clock::manual) was set, or if permits are known to have come back
-    /// elsewhere.
+    /// Makes all waiting calls check again at once, and clears cached denials. Call it after setting
+    /// a [manual clock](crate::Clock::manual), or if you know that permits have come back elsewhere.
     pub fn recheck_waiters(&self) {
         self.0.recheck_waiters();
     }
 
-    /// Closes this client. Pending calls fail with [`ErrorKind::Closed`], and so do later ones; a
-    /// call in flight ends with its current attempt. Permits that are being given back, unused
-    /// leased ones included, are awaited. All of this takes the client's deadline at most.
+    /// Closes this client. Pending calls fail with [`ErrorKind::Closed`], and so do later ones; calls
+    /// in flight finish their current attempt. Permits that are being given back, including those of
+    /// unused leases, are waited for. All of this takes no longer than the client's deadline.
     ///
-    /// A client that is dropped without being closed loses only permits that were not given back:
-    /// they expire an interval after they were granted, those of a lease an interval after the end
-    /// of its hold. A grant can still be refunded after its client was closed.
+    /// If a client is dropped without being closed, permits that are being given back may be lost
+    /// for a while: they expire an interval after they were granted, those of a lease an interval
+    /// after the end of its hold. A grant can still be refunded after its client was closed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped after its first poll, the client is closed, and what is under way
-    /// is not awaited.
+    /// If the future is dropped after its first poll, the client is closed, but what is under way is
+    /// not waited for.
     ///
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn close(&self) {

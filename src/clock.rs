@@ -81,7 +81,7 @@ impl Clock {
     }
 }
 
-/// What a clock shows.
+/// The time that a clock shows.
 pub(crate) struct Reading {
     pub(crate) now: Now,
     /// The microseconds since that millisecond began; 0 if they are not known.
@@ -136,7 +136,7 @@ impl ManualClock {
         shown(self.0.load(Ordering::SeqCst))
     }
 
-    /// Lets the clock follow the system's, until it is set again.
+    /// Makes the clock follow the system's clock, until it is set again.
     pub fn follow_system(&self) {
         self.0.store(FOLLOW_SYSTEM, Ordering::SeqCst);
     }

@@ -142,8 +142,8 @@ impl Grant {
         self.permits - self.returned
     }
 
-    /// The permits that were still available after the call that granted it, which may have granted
-    /// permits to other callers as well. For a leased grant, those that remained in the lease.
+    /// The permits that were still available after the call that granted these; that call may have
+    /// granted permits to other callers as well. For a leased grant, those that remained in the lease.
     pub fn left(&self) -> u64 {
         match &self.entry {
             GrantEntry::Call(answer) => decided(answer).left,
@@ -151,7 +151,8 @@ impl Grant {
         }
     }
 
-    /// The rate that was in force; for a leased grant, the one that this client last saw.
+    /// The rate in force when the permits were granted; for a leased grant, the one that this client
+    /// last saw.
     pub fn rate(&self) -> Rate {
         match &self.entry {
             GrantEntry::Call(answer) => decided(answer).rate,
@@ -172,21 +173,20 @@ impl Grant {
     /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
     /// fewer if the grant has expired in the meantime, or if its limiter was reset.
     ///
-    /// These permits can be taken again at once, by any client. Only this grant's own log entry is
+    /// These permits can be taken again at once, by any client. Only the log entry of this grant is
     /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the
-    /// lease if it is still in use; of leases that were used up, this client remembers the last
-    /// 256. A refund of zero permits does nothing. A grant can be refunded after its client was
-    /// closed.
+    /// lease if it is still in use; this client remembers the last 256 leases that were used up. A
+    /// refund of zero permits does nothing. A grant can be refunded after its client was closed.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `permits` is more than
     /// [`permits`](Grant::permits).
     ///
-    /// Otherwise those of the server. If [`Error::execution`] is not
-    /// [`Execution::Unknown`], the grant is as it was, and the refund
-    /// can be tried again. If the outcome is unknown, the permits count as given back, and are
-    /// available again an interval after they were granted at the latest.
+    /// Otherwise those [of the server](crate::RateLimiter#errors-of-the-server). Unless
+    /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be
+    /// tried again. If the outcome is unknown, the permits count as given back, and are available
+    /// again an interval after they were granted at the latest.
     ///
     /// # Cancel safety
     ///
@@ -262,9 +262,9 @@ impl Denial {
         Denial { wait, rate, decided_by }
     }
 
-    /// The time, from the denial on, after which the call can succeed if nobody else takes permits
-    /// until then, in whole milliseconds. It is exact unless [`is_at_least`](Denial::is_at_least);
-    /// the call can succeed sooner only if permits are given back or the rate is raised.
+    /// How long after the denial the same call can succeed, if no other caller takes permits until
+    /// then, in whole milliseconds. It is exact unless [`is_at_least`](Denial::is_at_least); the call
+    /// can succeed sooner only if permits are given back or the rate is raised.
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
     }

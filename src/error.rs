@@ -13,14 +13,14 @@ pub use operation::Operation;
 /// Whether a call that failed was carried out on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Execution {
-    /// It was, and the error is its answer. A refusal such as [`ErrorKind::NotInitialized`] has
-    /// written nothing.
+    /// It was, and the error is its answer. A call that is refused, for example with
+    /// [`ErrorKind::NotInitialized`], has written nothing.
     Executed,
     /// It was not: nothing was sent, or the server refused it before it ran.
     NotExecuted,
-    /// It was sent and no answer came: it may have been carried out, or may be yet. Permits that an
-    /// acquire may have taken this way are given back in the background, for ten seconds at most;
-    /// what cannot be given back by then is free again within an interval.
+    /// It was sent, and no answer came: it may have been carried out, or may still be. Permits that
+    /// an acquire may have taken are given back in the background, which is attempted for ten
+    /// seconds; if that fails, they are available again an interval after they were granted.
     Unknown,
 }
 
@@ -39,7 +39,9 @@ impl fmt::Display for Execution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no limiter of this name, or it lacks its rate, its interval or its mode.
+    /// There is no limiter of this name, or its hash lacks the rate, the interval or the mode, so
+    /// that nothing can be decided. [`CorruptState`](Self::CorruptState) is the error of a hash
+    /// with wrong contents.
     NotInitialized,
     /// More permits were requested at once than the rate grants in an interval: waiting cannot
     /// help.
@@ -49,14 +51,21 @@ pub enum ErrorKind {
         /// The rate in force, in permits per interval.
         rate: u64,
     },
-    /// An argument is out of its range, or an option does not fit the limiter.
+    /// An argument is out of range, an option differs from the one in force, or the operation does
+    /// not exist in the limiter's mode.
     InvalidArgument,
-    /// The log holds live entries in the format of a Redisson older than 3.17.0, or of something
-    /// else. Nothing was written. The error ends by itself when those entries expire.
+    /// The log has an entry that counts and that this crate cannot read: in the format of a Redisson
+    /// older than 3.17.0, or in an unknown one. Nothing was written. Calls succeed again once such
+    /// entries have expired.
     ForeignEntry,
     /// One of the limiter's keys holds a value of another type.
     WrongType,
-    /// The limiter's hash cannot be read: a field is missing, is not a number, or is out of range.
+    /// A field of the limiter's hash is not a number, or is out of range.
+    ///
+    /// Also the error of `config` and `ensure_rate` if the hash has only some of rate, interval and
+    /// mode, and of `try_set_rate` if it has the mode but not the others: they can neither report
+    /// the rate nor create the limiter. Other operations that need the rate report such a hash as
+    /// [`NotInitialized`](Self::NotInitialized).
     CorruptState,
     /// The server refused the credentials, or they do not permit the command.
     Auth,
@@ -66,7 +75,8 @@ pub enum ErrorKind {
     Timeout,
     /// The client was closed before the call, or while it waited.
     Closed,
-    /// The server, or a proxy in front of it, answered something else.
+    /// The server, or a proxy in front of it, answered with any other error, or with something that
+    /// is not an answer to the call.
     Server,
 }
 
@@ -75,8 +85,8 @@ pub enum ErrorKind {
 /// A denial is not an error: it is a [`Denial`](crate::Denial), which says after how long a call
 /// can succeed. An error means that no decision could be made.
 ///
-/// What a program needs is in [`kind`](Error::kind), [`execution`](Error::execution) and
-/// [`is_transient`](Error::is_transient). What a person needs is in the text: the operation, the
+/// Programs read [`kind`](Error::kind), [`execution`](Error::execution) and
+/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the
 /// limiter, the server's address (never its credentials), the cause, and what to do.
 ///
 /// ```
@@ -100,14 +110,14 @@ pub enum ErrorKind {
 /// # The cause
 ///
 /// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
-/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is what lies beneath
-/// it and is not part of the text yet, so that a report which prints the whole chain does not
-/// repeat itself.
+/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error
+/// beneath it whose text is not included yet, so that a report of the whole chain does not repeat
+/// itself.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
 
-/// A pointer away, as results with errors are handed from function to function in the hot path.
+/// Behind a pointer, as results with errors are passed from function to function in the hot path.
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -133,8 +143,8 @@ impl Error {
         self.0.operation.unwrap_or(Operation::Limiter)
     }
 
-    /// The name of the limiter (without the client's prefix), if the operation was one of a
-    /// limiter.
+    /// The name of the limiter, without the client's prefix; `None` if the operation was not one of
+    /// a limiter.
     pub fn limiter(&self) -> Option<&str> {
         self.0.limiter.as_deref()
     }
@@ -144,13 +154,14 @@ impl Error {
         self.0.execution
     }
 
-    /// Whether trying again is useful and safe: useful, as the server was away or slow
+    /// Whether it is useful and safe to make the call again: useful, as the server was away or slow
     /// ([`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]); safe, as the call was not carried out,
     /// or carrying it out twice does no harm.
     ///
-    /// With an [unknown](Execution::Unknown) outcome this is true of the operations that only read,
-    /// of `ensure_rate`, and of an acquire: what the first call may have taken is given back, or expires, so that the
-    /// limit holds. It is false of those that write otherwise, such as `release` and `set_rate`.
+    /// If the outcome is [unknown](Execution::Unknown), this is true of operations that only read,
+    /// of `ensure_rate`, and of an acquire: what the first call may have taken is given back, or
+    /// expires, so that the limit holds. It is false of all others, such as `release` and
+    /// `set_rate`.
     pub fn is_transient(&self) -> bool {
         let is_harmless = || {
             self.0.operation.is_some_and(|operation| {
@@ -166,7 +177,7 @@ impl Error {
         self.0.cause.as_deref()
     }
 
-    /// What a store or the engine answers; [`of`](Error::of) completes it.
+    /// An error as a store or the engine reports it; [`of`](Error::of) completes it.
     pub(crate) fn new(kind: ErrorKind, execution: Execution) -> Self {
         Error(Arc::new(Inner {
             kind,
@@ -214,7 +225,7 @@ impl Error {
         self
     }
 
-    /// Says what failed: done once, where the operation and the limiter are known.
+    /// Names the operation and the limiter: called once, by the code that knows them.
     pub(crate) fn of(mut self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
         let inner = self.inner();
         inner.operation = Some(operation);
@@ -288,10 +299,10 @@ impl fmt::Debug for Error {
 }
 
 impl Inner {
-    /// The fault, what was asked, what is allowed, the cause, what to do.
+    /// The fault, what was requested, what is allowed, the cause, what to do.
     fn message(&self) -> String {
         let mut text = self.fault();
-        // That of a timeout is the deadline, which the text names.
+        // The cause of a timeout is the deadline, which the text names already.
         if let Some(cause) = self.cause.as_ref().filter(|_| self.kind != ErrorKind::Timeout) {
             let cause = cause.to_string();
             if !text.contains(&cause) {
@@ -351,7 +362,7 @@ impl Inner {
             ErrorKind::WrongType => {
                 Some("choose another name or key prefix, or delete that key".to_owned())
             }
-            ErrorKind::CorruptState => Some("call `set_rate` to write the rate anew".to_owned()),
+            ErrorKind::CorruptState => Some("call `set_rate` to write the rate again".to_owned()),
             _ => None,
         }
     }

@@ -16,8 +16,9 @@ impl InProcessStore {
         InProcessStore(MemoryStore::new())
     }
 
-    /// An empty store with this clock: times to live run on it, and clients with [`Clock::server`]
-    /// date their grants by it. If `clock` is [`Clock::server`], it is the system's.
+    /// An empty store with its own clock: times to live run on it, and clients with
+    /// [`Clock::server`] date their grants by it. [`Clock::server`] itself stands for the system's
+    /// clock here.
     pub fn with_clock(clock: Clock) -> Self {
         InProcessStore(MemoryStore::with_clock(clock))
     }

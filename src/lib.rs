@@ -40,7 +40,7 @@
 //! creates the limiter. Otherwise [`try_set_rate`](RateLimiter::try_set_rate) sets the rate of a
 //! new limiter, [`update_rate`](RateLimiter::update_rate) that of an existing one, and
 //! [`set_rate`](RateLimiter::set_rate) that of either. [`ensure_rate`](RateLimiter::ensure_rate)
-//! writes only if the rate is another one: the call to make when a service starts.
+//! writes only if the rate is different: the call to make when a service starts.
 //!
 //! # Waiting, dropping, failing
 //!
@@ -51,8 +51,8 @@
 //! Every future can be dropped at any time; an acquire then takes nothing, or gives back in the
 //! background what it was granted. A call whose answer is lost is repeated under the same id, and
 //! counts once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and
-//! whether trying again is safe and useful ([`Error::is_transient`]); how soon a call fails if the
-//! server is away is at [`RateLimiter`](RateLimiter#if-the-server-is-away).
+//! whether trying again is safe and useful ([`Error::is_transient`]).
+//! [`RateLimiter`](RateLimiter#if-the-server-is-away) says how soon calls fail if the server is away.
 //!
 //! # Features
 //!

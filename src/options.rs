@@ -66,8 +66,8 @@ impl LimiterOptions {
     ///
     /// - after half of `hold` without a use, and at the end of `hold`;
     /// - when a call of this client has to wait for permits, as later calls must not overtake it;
-    /// - when this client sees another rate, or itself sets the rate or a time to live, or deletes
-    ///   or renames the limiter;
+    /// - when this client notices that the rate has changed, or itself sets the rate or a time to
+    ///   live, or deletes or renames the limiter;
     /// - when the last handle of the limiter is dropped and a new one is made, and with
     ///   [`Client::close`](crate::Client::close).
     ///
@@ -80,10 +80,10 @@ impl LimiterOptions {
     /// limiter's time to live ends, the permits leased at that time can still be used, for one hold
     /// at most.
     ///
-    /// **It costs utilization.** Permits granted by a call that also leases come back after an
-    /// interval and `hold`, not after an interval. Under constant load a limiter therefore grants,
-    /// at worst, interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the
-    /// interval, half with a hold as long as the interval. Permits leased by this client are not
+    /// **It costs utilization.** Permits granted by a call that also leases are available again after
+    /// an interval plus `hold`, not after an interval. Under constant load a limiter therefore
+    /// grants, at worst, interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of
+    /// the interval, half with a hold as long as the interval. Permits leased by this client are not
     /// available to others.
     ///
     /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they

@@ -10,21 +10,21 @@ use crate::error::{Error, Operation};
 /// milliseconds: above 2^53 the servers' Lua numbers are no longer exact.
 pub(crate) const MAX_EXACT: u64 = 1 << 53;
 
-/// For whom a rate counts: Redisson's `RateType`.
+/// Who shares a limiter's permits: Redisson's `RateType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// One budget for all clients together. Redisson's `OVERALL`.
     Overall,
-    /// A budget of its own for each client: for each [`Client`](crate::Client) here and each
+    /// A separate budget for each client: for each [`Client`](crate::Client) here and each
     /// `RedissonClient` in Java. Redisson's `PER_CLIENT`.
     PerClient,
 }
 
-/// The configuration of a limiter: the permits per interval, for whom they count, and a keep-alive.
+/// The configuration of a limiter: the permits per interval, who shares them, and a keep-alive.
 ///
 /// A `Rate` is valid once it is built: 1 to 2^53 permits, an interval of whole milliseconds from
-/// 1 ms to 2^53 ms, and a keep-alive that is no shorter than the interval. (One that Java has
-/// written may have a shorter keep-alive.)
+/// 1 ms to 2^53 ms, and a keep-alive that is no shorter than the interval. (A rate that was set in
+/// Java may have a shorter keep-alive.)
 ///
 /// A rate can be written in code, as a constant, or read from text such as `100/s` (see its
 /// [`FromStr`](#impl-FromStr-for-Rate)), which is also how it is displayed. With the feature `serde`
@@ -91,8 +91,8 @@ impl Rate {
         Rate::new(Mode::PerClient, permits, interval)
     }
 
-    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]; usable in a
-    /// constant, where bad values do not compile.
+    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]; usable in
+    /// constants, in which invalid values do not compile.
     ///
     /// ```
     /// # use redisson_rate_limiter::Rate;
@@ -171,8 +171,8 @@ impl Rate {
         Ok(Rate { keep_alive_ms, ..self })
     }
 
-    /// What the server holds. Nothing is checked: the store has done it, and it takes rates that
-    /// Java wrote and that [`Rate::new`] would refuse (a keep-alive shorter than the interval).
+    /// The rate that the server has. Nothing is checked here: the store has done so, and it accepts
+    /// rates from Java that [`Rate::new`] would refuse (a keep-alive shorter than the interval).
     pub(crate) fn from_wire(
         mode: Mode,
         permits: u64,
@@ -182,7 +182,7 @@ impl Rate {
         Rate { mode, permits, interval_ms, keep_alive_ms }
     }
 
-    /// For whom the rate counts.
+    /// Who shares the permits.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -197,7 +197,7 @@ impl Rate {
         Duration::from_millis(self.interval_ms)
     }
 
-    /// How long a limiter outlives its last call; `None` if it does so for ever.
+    /// How long the server keeps an unused limiter; `None` if it never removes it.
     pub fn keep_alive(&self) -> Option<Duration> {
         (self.keep_alive_ms > 0).then(|| Duration::from_millis(self.keep_alive_ms))
     }

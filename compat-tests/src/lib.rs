@@ -1,4 +1,4 @@
-//! Support for the tests that run this crate beside a real Redisson.
+//! Support for the tests that run this crate together with a real Redisson.
 //!
 //! A scenario is written once against the peer protocol and run with any mix
 //! of Rust and Java peers on one server:

@@ -89,7 +89,7 @@ async fn left(limiter: &RateLimiter) -> u64 {
     limiter.available_permits().await.unwrap()
 }
 
-/// It has a rate of 4, whatever the handle carries, and nobody has used it.
+/// Its rate is 4, not the one that the handle carries, and no permits have been used.
 async fn limiter_of_four(limiter: &RateLimiter) {
     assert_eq!(left(limiter).await, 4);
     assert_eq!(limiter.peek(1).await.unwrap().rate(), rate(4));
@@ -329,7 +329,7 @@ async fn a_mode_that_changes_there_and_back_is_noticed(world: World) {
     let _denied = denied(&client, 1).await;
 }
 
-async fn a_client_that_starts_again_believes_no_value(world: World) {
+async fn a_restarted_client_does_not_trust_the_value(world: World) {
     let id = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
     let minute = 60 * SECOND;
     for (name, used, lowered) in [("few", 100, 100), ("more", 600, 500)] {
@@ -349,7 +349,7 @@ async fn a_client_that_starts_again_believes_no_value(world: World) {
     }
 }
 
-async fn a_limiter_that_is_set_up_again_does_not_believe_the_old_value(world: World) {
+async fn a_limiter_that_is_set_up_again_does_not_trust_the_old_value(world: World) {
     let minute = 60 * SECOND;
     let client = world.client().await.limiter("api").unwrap();
     client.try_set_rate(Rate::per_client(1000, minute).unwrap()).await.unwrap();
@@ -370,7 +370,7 @@ async fn an_error_about_the_rate_creates_nothing(world: World) {
     assert!(limiter.exists().await.unwrap());
 }
 
-async fn each_client_has_a_budget_of_its_own(world: World) {
+async fn each_client_has_its_own_budget(world: World) {
     let id = "11111111-2222-4333-8444-555555555555";
     let one = world.client_by(Client::builder().id(id)).await.limiter("api").unwrap();
     let again = world.client_by(Client::builder().id(id)).await.limiter("api").unwrap();
@@ -429,12 +429,12 @@ async fn a_limiter_yet_to_be_created_has_all_its_permits(world: World) {
     assert_eq!(carrying.release(3).await.unwrap(), 0);
     assert!(!plain.exists().await.unwrap(), "none of them has created it");
     assert_eq!(plain.available_permits().await.unwrap_err().kind(), ErrorKind::NotInitialized);
-    // With a limiter there they answer what is there, not what the handle carries.
+    // If the limiter exists, they answer for it, not for the rate that the handle carries.
     plain.try_set_rate(rate(4)).await.unwrap();
     limiter_of_four(&carrying).await;
 }
 
-async fn a_hash_that_lacks_its_rate_is_not_taken_for_an_untouched_limiter(world: World) {
+async fn a_hash_that_lacks_its_rate_is_not_mistaken_for_a_missing_limiter(world: World) {
     let carrying = world.client().await.limiter("api").unwrap().with_rate(rate(10));
     world.put_hash("api", "type", "0").await;
     for error in [
@@ -469,7 +469,7 @@ async fn ensuring_a_rate_creates_it_or_changes_it_or_leaves_it(world: World) {
     assert_eq!(other.ensure_rate(slower).await.unwrap(), Ensured::Changed { from: kept });
     assert_eq!(limiter.config().await.unwrap(), Some(slower));
     assert_eq!(limiter.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
-    // Budgets of another mode start anew.
+    // Budgets of another mode start over.
     let own = Rate::per_client(3, SECOND * 2).unwrap();
     assert_eq!(other.ensure_rate(own).await.unwrap(), Ensured::Changed { from: slower });
     assert_eq!((left(&limiter).await, left(&other).await), (3, 3));
@@ -507,7 +507,7 @@ async fn a_ping_is_answered_until_the_client_is_closed(world: World) {
     assert_eq!(error.to_string(), "ping: the client is closed");
 }
 
-async fn the_longest_times_and_the_largest_numbers_are_taken(world: World) {
+async fn the_longest_times_and_the_largest_numbers_are_accepted(world: World) {
     let client = world.client_by(Client::builder().deadline(Duration::MAX)).await;
     client.ping().await.unwrap();
     let options = LimiterOptions::new().denial_memory(Duration::MAX);
@@ -687,7 +687,7 @@ async fn a_waiter_fails_when_its_limiter_is_deleted(world: World) {
     assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
 }
 
-async fn names_are_taken_as_they_are(world: World) {
+async fn names_are_used_unchanged(world: World) {
     let client = world.client().await;
     let prefixed = world.client_by(Client::builder().key_prefix("team:")).await;
     for name in ["a b", "{a}b", "a{b}c", "ключ", "a:b", "🦀", "{", "}", "a}b"] {

@@ -229,7 +229,7 @@ fn a_call_that_waits_ends_within_an_attempt_of_its_timeout_while_the_server_is_f
 
 on_both_stores! {
 
-fn no_deadline_and_no_timeout_is_too_long(store: &Store) {
+fn very_long_deadlines_and_timeouts_are_accepted(store: &Store) {
     let interval = ms(300);
     store.set_rate("api", Rate::overall(2, interval).unwrap());
     let client = store.client_by(Client::builder().deadline(Duration::MAX));

@@ -8,7 +8,7 @@ use compat_tests::server::{Options, Server};
 use redisson_rate_limiter::{Client, Ensured, ErrorKind, Execution, Rate};
 
 #[tokio::test]
-async fn a_ping_tells_a_server_that_is_there_from_one_that_is_not() {
+async fn a_ping_succeeds_only_if_the_server_is_there() {
     let server = Server::start().await;
     let deadline = Duration::from_millis(600);
     let client = Client::builder().deadline(deadline).connect(&server.url()).await.unwrap();

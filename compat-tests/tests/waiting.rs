@@ -89,7 +89,7 @@ fn many_waits_that_are_too_short_are_denied_at_once(store: &Store) {
     }
 }
 
-/// The same behind as many waits that are long enough, before the first answer is known.
+/// The same behind a thousand waits that are long enough, before the first answer is known.
 fn waits_that_are_too_short_are_denied_at_once_behind_many_waiters(store: &Store) {
     let limiter = used_up(store, 1_000);
     let runtime = current_thread();

@@ -3,10 +3,10 @@
 //!     cargo run --example axum_429
 //!     for i in 1 2 3 4 5 6 7; do curl -i -H 'x-api-key: me' 127.0.0.1:3000; done
 //!
-//! Every API key has a limiter of its own, which needs no set-up: the handle carries the rate, the
-//! first request creates the limiter, and it is removed after a minute without requests. With
+//! Every API key has its own limiter, which needs no set-up: the handle carries the rate, the first
+//! request creates the limiter, and the server removes it after a minute without requests. With
 //! `REDIS_URL` set, all instances of this service, and Java services too, share the limiters;
-//! without it they live in this process. `PORT` sets the port.
+//! without it they are in this process. `PORT` sets the port.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ async fn limit(State(limits): State<Limits>, request: Request, next: Next) -> Re
             headers.insert("retry-after", denial.retry_after_secs().into());
             (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests.\n").into_response()
         }
-        // Redis is unreachable. Whether requests pass in the meantime is the service's own
-        // decision; this one turns them away.
+        // Redis cannot be reached, for example. It is up to the service whether requests pass in the
+        // meantime; this one turns them away.
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }

@@ -3,9 +3,9 @@
 //!     cargo run --example quickstart
 //!     REDIS_URL=redis://127.0.0.1:6379 cargo run --example quickstart
 //!
-//! Without `REDIS_URL` the limiter lives in this process and no server is needed. With it, each
-//! service is a client of that server. The exit code is not zero if more was granted than the rate
-//! allows.
+//! Without `REDIS_URL` the limiter is in this process, and no server is needed. With it, each
+//! service is a client of that server. The exit code is not zero if more permits were granted than
+//! the rate allows.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
@@ -73,10 +73,10 @@ async fn run() -> Result<bool, Error> {
     let mail = clients[1].limiter(&name)?.with_rate(rate);
 
     println!("One limiter, {PERMITS} permits a second, and two services that want more than that:");
-    println!("  shop (s) asks for 1 at a time and does not wait;");
+    println!("  shop (s) asks for 1 permit at a time and does not wait;");
     println!("  mail (m) asks for 3 at a time and waits up to 400 ms.");
-    println!("A letter is a permit granted in the last second, a dot one that is still free. The");
-    println!("time in brackets is the wait that the latest denial gave.\n");
+    println!("Each letter is a permit granted in the last second, each dot one that is free. The");
+    println!("time in brackets is how long the last denial said to wait.\n");
 
     let calls = Calls::default();
     let start = Instant::now();
@@ -181,8 +181,8 @@ fn sum_up(calls: &[Call], elapsed: Duration) -> bool {
     }
     let most = PERMITS + (PERMITS as f64 * elapsed.div_duration_f64(INTERVAL)) as u64;
     let busiest = busiest(calls);
-    println!("  together they got {total} permits, and the rate allows {most} in this time;");
-    println!("  in the busiest second they got {busiest}, and the rate allows {PERMITS}.");
+    println!("  together they got {total} permits; the rate allows {most} in this time;");
+    println!("  in the busiest second they got {busiest}; the rate allows {PERMITS}.");
     let held = total <= most && busiest <= PERMITS;
     println!("{}", if held { "The limit held." } else { "THE LIMIT DID NOT HOLD." });
     held

@@ -5,9 +5,9 @@
 //!
 //! The Java service is the peer of the compatibility tests: a process with a real
 //! `org.redisson:redisson` 4.7.0 that reads calls as JSON lines. The first run builds it, which
-//! takes a JDK and Maven (`compat-tests/run --only install` installs them). Without `REDIS_URL` the
-//! example starts a `redis-server` on a free port and ends it again. The exit code is not zero if
-//! more was granted than the rate allows.
+//! needs a JDK and Maven (`compat-tests/run --only install` installs them). Without `REDIS_URL` the
+//! example starts a `redis-server` on a free port and stops it at the end. The exit code is not zero
+//! if more permits were granted than the rate allows.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Lines, Write};

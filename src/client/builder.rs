@@ -19,13 +19,15 @@ use crate::store::redis::RedisStore;
 const DEADLINE: Duration = Duration::from_secs(3);
 
 impl Client {
-    /// Starts to build a client with settings of its own.
+    /// Builds a client with other settings than those of [`connect`](Self::connect), or on an
+    /// in-process store.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
     /// Connects to a server, with a random id, no prefix, the system's clock and a deadline of
-    /// three seconds: see [`ClientBuilder::connect`].
+    /// three seconds: see [`ClientBuilder::connect`]. A service that may start before its server
+    /// uses [`ClientBuilder::connect_lazy`].
     ///
     /// # Errors
     ///
@@ -46,8 +48,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The client's id: a UUID, random by default. With the same id after a restart, a process
-    /// keeps its budget of the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
+    /// The client's id: a UUID, random by default. A process that has the same id after a restart
+    /// keeps its budget in the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
     /// the same id must not run at the same time.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -95,10 +97,10 @@ impl ClientBuilder {
     ///
     /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
     /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread
-    /// per call, for one call of a client at a time. After an answer that took longer, the next 15
-    /// calls are not polled for, so that a server farther away costs a sixteenth of that. Measure
-    /// it on the machines in question before you use it: 100 µs is a good value if a round trip
-    /// takes less.
+    /// per call, for one call of a client at a time. After an answer that took longer, the client
+    /// does not poll for the next 15 calls, so that with a distant server it costs a sixteenth of
+    /// that. Measure it on the machines in question before you use it: 100 µs is a good value if a
+    /// round trip takes less.
     ///
     /// It gains most on a runtime with one thread, `current_thread` or one worker. With more
     /// threads, the one on which answers arrive may be asleep and has to be woken; a future that is

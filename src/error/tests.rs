@@ -52,7 +52,7 @@ fn the_text_says_what_failed_and_what_to_do() {
         (
             executed(ErrorKind::CorruptState).with_detail("rate is \"many\""),
             "acquire of limiter \"api\": the limiter's hash cannot be read (rate is \"many\"): \
-             call `set_rate` to write the rate anew",
+             call `set_rate` to write the rate again",
         ),
         (
             Error::new(ErrorKind::Timeout, Execution::Unknown)
@@ -132,7 +132,7 @@ fn an_error_is_one_pointer() {
 }
 
 #[test]
-fn a_clone_gets_an_operation_of_its_own() {
+fn clones_of_an_error_name_their_own_operations() {
     let shared = Error::new(ErrorKind::Timeout, Execution::Unknown);
     let one = shared.clone().of(Operation::Acquire, api());
     let other = shared.of(Operation::Peek, None);

@@ -19,8 +19,9 @@ impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
     /// timeout)`.
     ///
-    /// A wait that cannot succeed in time is denied at once, with the time that it would take. With
-    /// a timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
+    /// If the permits cannot be available in time, it is denied at once, with the time that the wait
+    /// would take. With a timeout of zero it does not wait, like
+    /// [`try_acquire_now`](Self::try_acquire_now).
     ///
     /// If the server is away, the call is attempted again until the timeout, and fails at most one
     /// attempt, a third of the deadline, after it. If the server does not answer and the timeout is
@@ -35,8 +36,9 @@ impl RateLimiter {
     ///   the limiter's keys cannot be read.
     /// - Those [of the server](RateLimiter#errors-of-the-server).
     ///
-    /// A call whose answer is lost is repeated under the same id, and counts once. So is one whose
-    /// answer comes late, before its permits are used.
+    /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes
+    /// much later than usual, the call is repeated in the same way, so that its permits count from
+    /// the time at which they are used.
     ///
     /// # Cancel safety
     ///
@@ -44,7 +46,7 @@ impl RateLimiter {
     /// background what it was granted.
     ///
     /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
-    /// answer, it starts anew there, at the end of that runtime's queue.
+    /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let max_wait = if timeout.is_zero() {
             MaxWait::None
@@ -60,8 +62,8 @@ impl RateLimiter {
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
     ///
-    /// It never waits for permits. While a waiting request that does not fit is ahead of it in its
-    /// queue, it is denied even if permits are left, as it would overtake that request.
+    /// It never waits for permits. If a waiting request that does not fit is ahead of it in its queue,
+    /// it is denied even if permits are left, as it would overtake that request.
     ///
     /// If the server is certainly away it fails at once: after a second attempt that cannot connect
     /// either. If an attempt may have been carried out, it is attempted again, under the same id,

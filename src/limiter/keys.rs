@@ -92,8 +92,8 @@ impl RateLimiter {
     ///
     /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) the keys of other clients are out of
     /// reach. There the limiter gets a time to live of ten years instead, which every client
-    /// applies to its own keys, and which [`remaining_time_to_live`](Self::remaining_time_to_live)
-    /// reports as endless.
+    /// applies to its own keys at its next call, and which
+    /// [`remaining_time_to_live`](Self::remaining_time_to_live) reports as endless.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl RateLimiter {
         self.call(Operation::ClearExpire, |store, keys| store.clear_expire(keys)).await
     }
 
-    /// How long the limiter lives if it is not used. Redisson's `remainTimeToLive`.
+    /// How long the limiter still exists if it is not used. Redisson's `remainTimeToLive`.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl RateLimiter {
     }
 }
 
-/// How long a limiter lives if it is not used.
+/// How long a limiter still exists if it is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingTime {
     /// There is no limiter.

@@ -1,4 +1,4 @@
-//! Permits that come back by number, and permits that are only looked at.
+//! Releasing a number of permits, and looking at those that are available.
 
 use super::RateLimiter;
 use crate::decision::Peek;
@@ -7,9 +7,9 @@ use crate::rate::MAX_EXACT;
 use crate::store::{PeekCall, PeekReply, ReleaseCall, Wait};
 
 impl RateLimiter {
-    /// Gives back up to `permits` that were granted less than an interval ago, to any client, and
-    /// returns how many there were. They are taken out of the log, oldest grant first. Redisson's
-    /// `release`; `release(0)` sends nothing and returns 0.
+    /// Gives back up to `permits` permits that were granted, to any client, less than an interval
+    /// ago, and returns how many it gave back. They are taken out of the log, oldest grant first.
+    /// Redisson's `release`; `release(0)` sends nothing and returns 0.
     ///
     /// If there is no limiter yet and this handle carries its rate, the result is 0.
     ///
@@ -68,8 +68,8 @@ impl RateLimiter {
     /// What an acquire of `permits` would find now: the permits available, the rate, the wait.
     /// Changes nothing. Requests that wait in this client's queue are not taken into account.
     ///
-    /// If there is no limiter yet and this handle carries its rate, the answer is that of the
-    /// limiter that the next acquire would create.
+    /// If there is no limiter yet and this handle carries its rate, the answer is for the limiter
+    /// that the next acquire would create.
     ///
     /// # Errors
     ///

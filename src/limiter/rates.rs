@@ -59,9 +59,9 @@ impl RateLimiter {
         self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
     }
 
-    /// Sets the rate as [`set_rate`](Self::set_rate) does, and either keeps the usage of the last
-    /// interval, so that only the rest of the new rate is available, or resets it. A change of mode
-    /// resets it in either case. Redisson's `setRate(RateLimiterArgs)`.
+    /// Sets the rate, like [`set_rate`](Self::set_rate), and either resets the usage or keeps that of
+    /// the last interval, so that only the rest of the new rate is available. A change of mode resets
+    /// it in any case. Redisson's `setRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
@@ -91,8 +91,8 @@ impl RateLimiter {
         self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
     }
 
-    /// Makes this the limiter's rate: sets it if there is no limiter or its rate is another one,
-    /// and keeps the usage. Returns what it found.
+    /// Makes this the limiter's rate: sets it if there is no limiter or its rate is different, and
+    /// keeps the usage. Returns what it found.
     ///
     /// Every instance of a service can call it when it starts; if the rate is right already, it
     /// only reads. To roll out a new rate, deploy the new value: the first instance to start with
@@ -120,7 +120,7 @@ impl RateLimiter {
     ///
     /// A change of mode resets the usage, as with [`update_rate`](Self::update_rate). Instances
     /// that call it at the same moment may each report the same change, and one whose answer was
-    /// lost on the way may report [`Ensured::Unchanged`] of a limiter that it has created itself.
+    /// lost may report [`Ensured::Unchanged`] for a limiter that it has created itself.
     ///
     /// # Errors
     ///

@@ -69,8 +69,7 @@ impl FromStr for Rate {
     /// then `/` or `per`, then the interval, a whole number (1 if left out) of `ms`, `s`, `m`, `h`
     /// or `d`.
     ///
-    /// ` per client` behind it chooses [`Mode::PerClient`], and `, keep-alive 1h` sets a
-    /// keep-alive.
+    /// After that, ` per client` selects [`Mode::PerClient`], and `, keep-alive 1h` sets a keep-alive.
     ///
     /// # Errors
     ///
@@ -120,7 +119,7 @@ fn unit_of(ms: u64) -> (u64, &'static str) {
     found.map_or((ms, "ms"), |(name, unit)| (ms / unit, *name))
 }
 
-/// The time that a text such as `10s` says.
+/// The time in a text such as `10s`.
 fn time_of(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, name) = text.split_at(digits);

@@ -12,7 +12,7 @@ const INTERVAL: i64 = 300;
 const RATE: i64 = 50;
 
 #[test]
-fn a_new_rate_holds_from_then_on() {
+fn a_new_rate_applies_from_then_on() {
     each_pair_alone(async |case| {
         for rate in [20, 80] {
             let traffic = under_traffic(case, async || {
@@ -58,7 +58,7 @@ fn a_lowered_rate_that_keeps_the_usage_holds_once_the_old_permits_have_expired()
 }
 
 #[test]
-fn a_new_interval_holds_from_then_on() {
+fn a_new_interval_applies_from_then_on() {
     each_pair_alone(async |case| {
         let traffic = under_traffic(case, async || {
             case.other.set_rate(Rate::overall(RATE, 150)).await.unwrap();

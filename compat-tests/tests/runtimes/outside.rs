@@ -164,7 +164,7 @@ fn a_server_is_connected_to_outside_of_any_runtime() {
 
 /// With the in-process store and the runtime's clock, waiting takes no real time.
 #[test]
-fn waits_end_in_virtual_time_where_time_is_paused() {
+fn waits_end_in_virtual_time_if_time_is_paused() {
     watchdog::watch("paused time", watchdog::LIMIT, || {
         let runtime =
             Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

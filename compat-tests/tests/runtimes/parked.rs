@@ -134,7 +134,7 @@ fn two_threads_that_take_turns_do_not_stall(store: &Store) {
     assert!(longest < SOON, "{longest:?}");
 }
 
-/// A waiting future may be polled from any runtime; it starts anew in the one that polls it now.
+/// A waiting future may be polled from any runtime; it starts over in the one that polls it now.
 fn a_wait_continues_in_another_runtime(store: &Store) {
     for is_parked in [true, false] {
         store.set_rate("api", every(ms(400), 1));

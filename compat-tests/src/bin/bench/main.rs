@@ -1,4 +1,5 @@
-//! The benchmarks: this crate beside a real Redisson, bucket4j and an empty script, on one server.
+//! The benchmarks: this crate compared with a real Redisson, bucket4j and an empty script, on one
+//! server.
 //!
 //! Each piece of work runs in rounds in which the contestants take turns, so that other activity on
 //! the machine affects all of them; the table shows medians, and medians of the rounds' ratios.

@@ -35,7 +35,7 @@ pub(crate) struct Line {
     work: String,
     ours: String,
     redisson: String,
-    beside: String,
+    reference: String,
     ratio: String,
     goal: String,
     reached: Option<bool>,
@@ -57,7 +57,7 @@ impl Line {
             work: work.into(),
             ours: "–".to_owned(),
             redisson: "–".to_owned(),
-            beside: "–".to_owned(),
+            reference: "–".to_owned(),
             ratio: "–".to_owned(),
             goal: "–".to_owned(),
             reached: None,
@@ -76,9 +76,9 @@ impl Line {
     }
 
     /// The figure of another contestant, with its name.
-    pub(crate) fn beside(mut self, name: &str, series: &[f64], unit: Unit) -> Self {
+    pub(crate) fn reference(mut self, name: &str, series: &[f64], unit: Unit) -> Self {
         if !series.is_empty() {
-            self.beside = format!("{name}: {}", shown(series, unit));
+            self.reference = format!("{name}: {}", shown(series, unit));
         }
         self
     }
@@ -182,7 +182,7 @@ impl Display for Table {
         writeln!(f)?;
         writeln!(
             f,
-            "| work | this crate | Redisson {} | beside | ratio | goal | reached | others |",
+            "| work | this crate | Redisson {} | reference | ratio | goal | reached | others |",
             self.redisson
         )?;
         writeln!(f, "|---|---|---|---|---|---|---|---|")?;
@@ -197,7 +197,7 @@ impl Display for Table {
             writeln!(
                 f,
                 "| {} | {} | {} | {} | {} | {} | {reached} | {others} |",
-                line.work, line.ours, line.redisson, line.beside, line.ratio, line.goal
+                line.work, line.ours, line.redisson, line.reference, line.ratio, line.goal
             )?;
         }
         Ok(())

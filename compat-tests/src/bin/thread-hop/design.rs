@@ -1,4 +1,4 @@
-//! The two designs, and the runtime of a client that has a thread of its own.
+//! The two designs, and the runtime of a client that has a dedicated thread.
 
 use std::thread::{self, JoinHandle};
 

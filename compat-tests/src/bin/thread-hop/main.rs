@@ -1,4 +1,4 @@
-//! Whose thread should make a client's calls: that of its callers, or one of the client's own?
+//! Which thread should make a client's calls: that of its callers, or a dedicated one?
 //!
 //! Measures what it costs callers if the connection, or the task that wakes them, belongs to a runtime
 //! on another thread. In each round both designs take turns at the same work, so that other activity on
@@ -21,7 +21,7 @@ use wakeups::Callers;
 
 const USAGE: &str = "\
 Compares calls whose connection is driven by the callers' own runtime with calls whose connection is
-driven by another thread, and wakeups of many tasks likewise. Starts a server of its own. Takes about a
+driven by another thread, and the same for wakeups of many tasks. Starts its own server. Takes about a
 minute.
 
 usage: thread-hop [OPTION...]
@@ -138,7 +138,7 @@ impl<'a> Comparison<'a> {
 
 fn table(comparisons: &[Comparison<'_>]) -> String {
     let mut table = String::from(
-        "| | the callers' runtime | a thread of its own | ratio |\n\
+        "| | the callers' runtime | a dedicated thread | ratio |\n\
          |---|---|---|---|\n",
     );
     for Comparison { work, callers, own_thread, .. } in comparisons {

@@ -105,7 +105,7 @@ impl Board {
         Poll::Ready(())
     }
 
-    /// Lets nobody wait any more, and takes those that still do.
+    /// Ends all waits, now and later, and hands out the wakers of those that have begun.
     fn stop(&self, wakers: &mut Vec<Waker>) {
         let mut state = self.state();
         state.stopped = true;

@@ -1,4 +1,4 @@
-//! The latency of one call, beside an empty script on the same route to the same server.
+//! The latency of one call, compared with an empty script on the same route to the same server.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) async fn one_task(fleet: &Fleet, options: &Options) -> Vec<Line> {
         Line::new(work)
             .ours(ours, Unit::Micros)
             .redisson(&redisson, Unit::Micros)
-            .beside("empty script", &empty, Unit::Micros)
+            .reference("empty script", &empty, Unit::Micros)
             .foreign(rounds.foreign())
     };
     let not_above = |work, ours| {
@@ -67,7 +67,7 @@ pub(super) async fn round_trip(fleet: &Fleet, options: &Options) -> Vec<Line> {
             lines.push(
                 Line::new(format!("1 ms of round trip, {}, {name}", count(tasks, "task")))
                     .ours(&ours, Unit::Micros)
-                    .beside("empty script", &empty, Unit::Micros)
+                    .reference("empty script", &empty, Unit::Micros)
                     .goal(
                         &format!("{bound} of the empty script"),
                         &ratios(&ours, &empty),

@@ -34,7 +34,7 @@ pub(super) async fn leases(fleet: &Fleet, options: &Options) -> Vec<Line> {
         lines.push(
             Line::new(work)
                 .ours(&ours, Unit::PerSecond)
-                .beside("governor", &governor, Unit::PerSecond)
+                .reference("governor", &governor, Unit::PerSecond)
                 .goal("0.7 of governor", &ratios(&ours, &governor), Goal::AtLeast(0.7))
                 .foreign(foreign),
         );

@@ -25,7 +25,7 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
             Line::new(work)
                 .ours(ours, Unit::PerSecond)
                 .redisson(&redisson, Unit::PerSecond)
-                .beside("bucket4j", &bucket4j, Unit::PerSecond)
+                .reference("bucket4j", &bucket4j, Unit::PerSecond)
                 .foreign(rounds.foreign())
         };
         let crowd = count(tasks, "task");
@@ -61,7 +61,7 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
     lines
 }
 
-/// More worker threads in the client's runtime, each beside a single one in the same round.
+/// More worker threads in the client's runtime, each compared with a single one in the same round.
 pub(super) async fn workers(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let mut lines = Vec::new();
     for tasks in options.tasks(&[64, 256, 1000, 4096]) {
@@ -86,7 +86,7 @@ pub(super) async fn workers(fleet: &Fleet, options: &Options) -> Vec<Line> {
                 lines.push(line);
                 continue;
             }
-            let line = line.beside("1 worker thread", &one, Unit::PerSecond);
+            let line = line.reference("1 worker thread", &one, Unit::PerSecond);
             let ratios = ratios(&ours, &one);
             lines.push(match least {
                 Some(least) if matches!(tasks, 64 | 1000) => {
