@@ -80,7 +80,9 @@ impl Intake {
         self.shards().filter_map(|shard| {
             let mut shard = lock(shard);
             let answer = shard.answer.take()?;
-            Some(Gathered { answer, arrivals: std::mem::take(&mut shard.arrivals) })
+            // As many are likely to come again.
+            let room = Vec::with_capacity(shard.arrivals.len());
+            Some(Gathered { answer, arrivals: std::mem::replace(&mut shard.arrivals, room) })
         })
     }
 

@@ -249,7 +249,7 @@ impl LaneState {
     }
 
     /// Requests that have gathered in a shard join the queue.
-    fn join_gathered(&mut self, engine: &Engine, gathered: Gathered, wake: &mut Vec<Waker>) {
+    pub(super) fn join_gathered(&mut self, engine: &Engine, gathered: Gathered, wake: &mut Vec<Waker>) {
         let Gathered { answer, arrivals } = gathered;
         // Those that arrive at the lane itself from now on share another answer.
         self.open_answer = None;
