@@ -1,4 +1,5 @@
 -- Gives permits of one grant back, exactly: its entry is lowered to what should be left of it.
+-- Twin: src/store/memory/refund.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the first 17 bytes of the grant's entry
@@ -16,38 +17,20 @@ if problem then
 end
 local value = integer(call('GET', value_key))
 
--- The parts of the entry, the last one first.
-local id, tail = string.sub(ARGV[1], 2, 15), struct.unpack('<I2', ARGV[1], 16)
+read_id(ARGV[1])
 local parts, left = {}, 0
 local dated = call('ZRANGEBYSCORE', log_key, ARGV[2], ARGV[2])
 for i = 1, #dated do
-  local member = dated[i]
-  if #member == 21 and string.byte(member, 1) == 16 and string.sub(member, 2, 15) == id then
-    local part = bit.bxor(struct.unpack('<I2', member, 16), tail)
-    if part < 32768 then
-      parts[#parts + 1] = {part, member, permits_of(member)}
-      left = left + permits_of(member)
-    end
+  if part_number(dated[i]) then
+    parts[#parts + 1] = dated[i]
+    left = left + permits_of(dated[i])
   end
 end
 if not parts[1] then
   return {0, 0, 0}
 end
-table.sort(parts, function(a, b) return a[1] > b[1] end)
 local credit = left - math.min(left, math.max(0, tonumber(ARGV[3]) - tonumber(ARGV[4])))
-
-local rest = credit
-for i = 1, #parts do
-  local member, p = parts[i][2], parts[i][3]
-  local take = math.min(p, rest)
-  if take > 0 then
-    rest = rest - take
-    call('ZREM', log_key, member)
-    if take < p then
-      call('ZADD', log_key, ARGV[2], with_permits(member, p - take))
-    end
-  end
-end
+give_back(parts, credit, ARGV[2])
 
 if value and credit > 0 then
   local raised

@@ -120,7 +120,7 @@ impl Client {
         answer.map_err(|error| error.of(Operation::Ping, None).with_server(core.store.address()))
     }
 
-    /// Makes all waiting calls check again at once, and clears cached denials. Call it after setting
+    /// Makes all waiting calls check again at once, and clears remembered denials. Call it after setting
     /// a [manual clock](crate::Clock::manual), or if you know that permits have come back elsewhere.
     pub fn recheck_waiters(&self) {
         self.0.recheck_waiters();

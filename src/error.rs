@@ -1,5 +1,6 @@
 //! What can go wrong, and whether the call was carried out.
 
+mod message;
 mod operation;
 #[cfg(test)]
 mod tests;
@@ -265,105 +266,8 @@ impl StdError for Inner {
     }
 }
 
-impl fmt::Display for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.operation, &self.limiter) {
-            (Some(Operation::Limiter), Some(limiter)) => write!(f, "limiter {limiter:?}: ")?,
-            (Some(operation), Some(limiter)) => write!(f, "{operation} of limiter {limiter:?}: ")?,
-            (Some(operation), None) => write!(f, "{operation}: ")?,
-            (None, _) => {}
-        }
-        f.write_str(&self.message())
-    }
-}
-
-/// As the error that it belongs to.
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Error");
-        debug.field("kind", &self.kind);
-        if let Some(operation) = self.operation {
-            debug.field("operation", &operation);
-        }
-        if let Some(limiter) = &self.limiter {
-            debug.field("limiter", limiter);
-        }
-        debug.field("execution", &self.execution).field("message", &self.message()).finish()
-    }
-}
-
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl Inner {
-    /// The fault, what was requested, what is allowed, the cause, what to do.
-    fn message(&self) -> String {
-        let mut text = self.fault();
-        // The cause of a timeout is the deadline, which the text names already.
-        if let Some(cause) = self.cause.as_ref().filter(|_| self.kind != ErrorKind::Timeout) {
-            let cause = cause.to_string();
-            if !text.contains(&cause) {
-                text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
-            }
-        }
-        if self.execution == Execution::Unknown
-            && self.operation.is_some_and(|operation| !operation.is_idempotent())
-        {
-            text.push_str("; the call may have been carried out");
-        }
-        match self.advice() {
-            Some(advice) => format!("{text}: {advice}"),
-            None => text,
-        }
-    }
-
-    fn fault(&self) -> String {
-        let detail = self.detail.as_deref();
-        let in_brackets = detail.map_or(String::new(), |detail| format!(" ({detail})"));
-        let after_colon = detail.map_or(String::new(), |detail| format!(": {detail}"));
-        let at = self.server.as_ref().map_or(String::new(), |server| format!(" at {server}"));
-        match self.kind {
-            ErrorKind::NotInitialized => format!("not initialized{in_brackets}"),
-            ErrorKind::ExceedsRate { requested, rate } => {
-                format!(
-                    "{requested} permits requested at once, but the rate is {rate} per interval"
-                )
-            }
-            ErrorKind::WrongType => {
-                format!("one of the limiter's keys holds a value of another type{after_colon}")
-            }
-            ErrorKind::CorruptState => format!("the limiter's hash cannot be read{in_brackets}"),
-            ErrorKind::Auth => {
-                format!("the server{at} refused the credentials or the command{after_colon}")
-            }
-            ErrorKind::Unavailable => format!("the server{at} is unavailable{after_colon}"),
-            ErrorKind::Timeout => {
-                let from = if at.is_empty() { at } else { format!(" from the server{at}") };
-                format!("no answer{from} within the deadline{after_colon}")
-            }
-            ErrorKind::Closed => format!("the client is closed{after_colon}"),
-            ErrorKind::InvalidArgument | ErrorKind::ForeignEntry | ErrorKind::Server => {
-                detail.unwrap_or_default().to_owned()
-            }
-        }
-    }
-
-    fn advice(&self) -> Option<String> {
-        match self.kind {
-            ErrorKind::NotInitialized if self.operation != Some(Operation::Rename) => {
-                Some("call `try_set_rate`, or give the handle a rate with `with_rate`".to_owned())
-            }
-            ErrorKind::ExceedsRate { rate, .. } => {
-                Some(format!("request at most {rate}, or raise the rate"))
-            }
-            ErrorKind::WrongType => {
-                Some("choose another name or key prefix, or delete that key".to_owned())
-            }
-            ErrorKind::CorruptState => Some("call `set_rate` to write the rate again".to_owned()),
-            _ => None,
-        }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
-use crate::limiters::{Handle, Limiters};
+use crate::limiters::{LimiterHandle, Limiters};
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
@@ -78,13 +78,13 @@ use crate::wire::keys::Keys;
 /// [`Execution::Unknown`]: crate::Execution::Unknown
 #[derive(Clone)]
 pub struct RateLimiter {
-    shared: Arc<Handle>,
+    shared: Arc<LimiterHandle>,
     deadline: Duration,
     rate: Option<Rate>,
 }
 
 impl RateLimiter {
-    pub(crate) fn new(shared: Arc<Handle>) -> Self {
+    pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
         let deadline = shared.limiters.deadline;
         RateLimiter { shared, deadline, rate: None }
     }

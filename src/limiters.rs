@@ -21,7 +21,7 @@ pub(crate) struct Limiters {
 }
 
 /// What all handles of one name share, until the last one is dropped.
-pub(crate) struct Handle {
+pub(crate) struct LimiterHandle {
     pub(crate) limiters: Arc<Limiters>,
     pub(crate) engine: Arc<Engine>,
 }
@@ -38,7 +38,7 @@ struct Table {
 
 struct Named {
     engine: Arc<Engine>,
-    handle: Weak<Handle>,
+    handle: Weak<LimiterHandle>,
 }
 
 impl Limiters {
@@ -58,7 +58,7 @@ impl Limiters {
     }
 
     /// The handle of this name, the same one for all that use the name at the same time.
-    pub(crate) fn handle(self: &Arc<Self>, name: &str) -> Result<Arc<Handle>, Error> {
+    pub(crate) fn handle(self: &Arc<Self>, name: &str) -> Result<Arc<LimiterHandle>, Error> {
         check_name(name, Operation::Limiter)?;
         let (handle, replaced) = {
             let mut table = self.table();
@@ -138,7 +138,7 @@ impl Table {
         &mut self,
         limiters: &Arc<Limiters>,
         name: &str,
-    ) -> Result<(Arc<Handle>, Option<Arc<Engine>>), Error> {
+    ) -> Result<(Arc<LimiterHandle>, Option<Arc<Engine>>), Error> {
         let core = &limiters.core;
         let known = self.by_name.get(name);
         if let Some(handle) = known.and_then(|named| named.handle.upgrade()) {
@@ -162,7 +162,7 @@ impl Table {
                 (Arc::new(engine.with_remembered(remembered)), known)
             }
         };
-        let handle = Arc::new(Handle { limiters: limiters.clone(), engine: engine.clone() });
+        let handle = Arc::new(LimiterHandle { limiters: limiters.clone(), engine: engine.clone() });
         let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
         self.by_name.insert(engine.name.clone(), named);
         Ok((handle, replaced))

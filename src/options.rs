@@ -34,18 +34,18 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until a limiter is made with them"]
 pub struct LimiterOptions {
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<LeaseTerms>,
     pub(crate) denial_memory: Option<Duration>,
 }
 
 /// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseTerms {
     pub(crate) permits: u32,
     pub(crate) hold: Duration,
 }
 
-impl fmt::Display for Lease {
+impl fmt::Display for LeaseTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} permits for {:?}", self.permits, self.hold)
     }
@@ -97,21 +97,21 @@ impl LimiterOptions {
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks both.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
-        self.lease = Some(Lease { permits, hold });
+        self.lease = Some(LeaseTerms { permits, hold });
         self
     }
 
-    /// Caches denials until their retry-after elapses: meanwhile, calls that do not wait and
+    /// Remembers denials until their retry-after elapses: meanwhile, calls that do not wait and
     /// request as many permits or more are denied without asking the server
     /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
     ///
-    /// A denial is cached for at most `longest`: for that long this client may not notice that
+    /// A denial is remembered for at most `longest`: for that long this client may not notice that
     /// another process has given permits back or raised the rate. What this client does itself (a
-    /// refund, a release, a new rate, a delete) clears the cache at once, as does
+    /// refund, a release, a new rate, a delete) ends it at once, as does
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never
-    /// answered from the cache, and a denial behind a waiting call is not cached.
+    /// answered from a remembered denial, and a denial behind a waiting call is not remembered.
     ///
-    /// The cache never grants anything, so no limit is exceeded.
+    /// A remembered denial never grants anything, so no limit is exceeded.
     ///
     /// `longest` must be more than zero; [`Client::limiter_with`](crate::Client::limiter_with)
     /// checks it.

@@ -48,7 +48,8 @@ pub struct CallError {
     pub message: String,
 }
 
-/// The kinds of error in the peer protocol.
+/// The kinds of error in the peer protocol, which peers in Java answer with as well: the crate's own
+/// [`ErrorKind`](redisson_rate_limiter::ErrorKind) has others, and may get more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[allow(missing_docs)]
 pub enum ErrorKind {

@@ -320,7 +320,7 @@ async fn soak(client: ClientBuilder) {
         tokio::spawn(async move {
             while Instant::now() < end {
                 let permits = random.random_range(1..=8);
-                let patience = Duration::from_micros(random.random_range(0..400));
+                let max_wait = Duration::from_micros(random.random_range(0..400));
                 let waits = random.random_bool(0.5);
                 let call = async {
                     if waits {
@@ -329,7 +329,7 @@ async fn soak(client: ClientBuilder) {
                         limiter.try_acquire_now(permits).await
                     }
                 };
-                let Ok(answer) = tokio::time::timeout(patience, call).await else { continue };
+                let Ok(answer) = tokio::time::timeout(max_wait, call).await else { continue };
                 if let Some(mut grant) = answer.unwrap().granted() {
                     let back = random.random_range(0..=permits);
                     let credited = grant.refund(back).await.unwrap();

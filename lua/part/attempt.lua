@@ -1,8 +1,8 @@
 -- Which attempt of a call this is, and what is in the log under the call's id. Twin:
 -- src/store/memory/attempt.rs.
 --
--- Reads  ARGV; call, int, permits_of, with_permits; total_text; log_key (part/config.lua);
---        MAX_ENTRY_PERMITS
+-- Reads  ARGV; call, int; total_text; log_key (part/config.lua); read_id, part_number
+--        (part/grant.lua)
 -- Sets   what is declared here
 local audit = ARGV[3] == '' -- a client's first call is one
 local hold = 0
@@ -15,26 +15,7 @@ if (ARGV[7] or '') ~= '' then
   hold = tonumber(table.remove(dates, 1))
   earlier = table.remove(dates, 1)
 end
-local id, tail = string.sub(ARGV[2], 2, 15), struct.unpack('<I2', ARGV[2], 16)
-
--- Which part of the call's grant a member is; nil if it is none.
-local function part_number(member)
-  if #member == 21 and string.byte(member, 1) == 16 and string.sub(member, 2, 15) == id then
-    local part = bit.bxor(struct.unpack('<I2', member, 16), tail)
-    return part < 32768 and part or nil
-  end
-end
-
--- Entries that hold `total` permits: parts of a grant, or debts if `mask` is 32768.
-local function entries_of(total, mask)
-  local list, k = {}, 0
-  while total > 0 do
-    local part = math.min(total, MAX_ENTRY_PERMITS)
-    list[k + 1] = struct.pack('<Bc0I2I4', 16, id, bit.bxor(tail, mask + k), part)
-    total, k = total - part, k + 1
-  end
-  return list
-end
+read_id(ARGV[2])
 
 -- The entries of this call's id and their scores: an earlier attempt wrote them, or a later one that
 -- came first. `date` is that of this attempt.
@@ -72,20 +53,4 @@ local function find_own(date)
     end
   end
   return own, scores
-end
-
--- Takes permits out of the parts of a grant of this date, the last part first.
-local function give_back(parts, permits, date)
-  table.sort(parts, function(a, b) return part_number(a) > part_number(b) end)
-  for i = 1, #parts do
-    local p = permits_of(parts[i])
-    local taken = math.min(p, permits)
-    if taken > 0 then
-      permits = permits - taken
-      call('ZREM', log_key, parts[i])
-      if taken < p then
-        call('ZADD', log_key, date, with_permits(parts[i], p - taken))
-      end
-    end
-  end
 end

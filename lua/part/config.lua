@@ -4,7 +4,7 @@
 -- Sets   rate, interval, keep_alive: numbers; per_client: 0 or 1; value_key, log_key
 local rate, interval, keep_alive, per_client, value_key, log_key
 
--- Reads them from `fields`. Answers the error reply if that cannot be done:
+-- Reads them from `fields`. Returns the error reply if that cannot be done:
 -- {-1, missing fields: 1 rate + 2 interval + 4 type} not initialized
 -- {-2, field: 1 rate, 2 interval, 3 type, 4 keep-alive; its text} not readable
 local function read_config()

@@ -3,19 +3,19 @@
 -- Reads  ARGV, total_text; per_client, rate, interval, keep_alive (part/config.lua); now;
 --        EXACT_WAITS; wait_for, view (part/wait.lua)
 -- Sets   granted (part/wait.lua), and what is declared here
-local group_permits, group_wait, group_count = {}, {}, {} -- groups of alike requests; waits in ms
+local group_permits, group_max_wait, group_count = {}, {}, {} -- groups of alike requests; the longest waits in ms
 local requests = 0
 local demand = 0 -- the permits that the requests within the rate ask for together
 local reply, reply_size
 
 local function read_requests()
-  local packed, at, p, max_wait, n = ARGV[6] or '', 1, total_text - 0, 0, 1
+  local packed, at, p, max_wait_ms, n = ARGV[6] or '', 1, total_text - 0, 0, 1
   repeat
     if packed ~= '' then
-      p, max_wait, n, at = struct.unpack('<I4I7I4', packed, at)
+      p, max_wait_ms, n, at = struct.unpack('<I4I7I4', packed, at)
     end
     local k = #group_count + 1
-    group_permits[k], group_wait[k], group_count[k] = p, max_wait, n
+    group_permits[k], group_max_wait[k], group_count[k] = p, max_wait_ms, n
     requests = requests + n
     if p <= rate then
       demand = demand + p * n
@@ -48,7 +48,7 @@ local function answer_as_before(permits)
   end
 end
 
--- Decides the requests out of `budget`, and answers what is left of it; nil if a foreign entry is
+-- Decides the requests out of `budget`, and returns what is left of it; nil if a foreign entry is
 -- live. `others` is free too, but not for these requests: only their waits count it. `is_settled`: no
 -- expired entry is in the log any more; otherwise what does not fit is left undecided. `make_view`,
 -- if given, is called before the first wait.
@@ -57,7 +57,7 @@ local function decide(budget, others, is_settled, make_view)
   local last -- the wait of the last of those
   local known_ms, known_more = {}, {} -- waits by the permits that are lacking
   for i = 1, #group_count do
-    local p, max_wait, n = group_permits[i], group_wait[i], group_count[i]
+    local p, max_wait_ms, n = group_permits[i], group_max_wait[i], group_count[i]
     if not undecided and p > rate then
       answer(n, 5, 0)
       n = 0
@@ -90,7 +90,7 @@ local function decide(budget, others, is_settled, make_view)
         end
         ms, more = known_ms[lacking], known_more[lacking]
       end
-      if max_wait < ms then
+      if max_wait_ms < ms then
         -- It blocks nobody, so that the wait of the next one like it is the same.
         answer(n, more and 2 or 1, ms)
         n = 0

@@ -27,7 +27,7 @@ local function read_log()
 end
 
 -- Sums the oldest expired entries into `credit`, at least one step of them, then until `enough`
--- permits are together, or `limit` entries, or there are no more. Answers whether these are all.
+-- permits are together, or `limit` entries, or there are no more. Returns whether these are all.
 -- A foreign one counts for nothing.
 local function read_expired(enough, limit)
   if now < interval or count == below or first > now - interval then
@@ -91,13 +91,13 @@ local function looked_at(p)
   return p
 end
 
--- Answers false if the oldest entry after the drop is a live foreign one.
+-- Returns false if the oldest entry after the drop is a live foreign one.
 local function look_at_oldest()
   read_entries(1)
   return not permits[1] or looked_at(permits[1]) ~= nil
 end
 
--- Sums the log after the drop into `log_total`. Answers false if a foreign entry is live.
+-- Sums the log after the drop into `log_total`. Returns false if a foreign entry is live.
 local function sum_log()
   if log_total then
     return true

@@ -14,7 +14,7 @@ local function is_another(seen)
   return seen ~= '' and (tonumber(seen_type) ~= per_client or tonumber(seen_rate) ~= rate)
 end
 
--- Fits the value to the rate and the log, by the first rule that applies. Answers true if the value
+-- Fits the value to the rate and the log, by the first rule that applies. Returns true if the value
 -- has been computed from the log or from an empty one, false if it is only what it was and what has
 -- expired, nil if a foreign entry is live.
 local function settle(seen)

@@ -5,7 +5,7 @@
 local trimmed = 0 -- the entries that are taken out whole
 local lowered -- the permits left in the one after them, nil if it is as it was
 
--- Takes up to `wanted` permits out of what is kept in `members` and `permits`, and answers how
+-- Takes up to `wanted` permits out of what is kept in `members` and `permits`, and returns how
 -- many there were; nil if a foreign entry is live.
 local function trim(wanted)
   local taken = 0

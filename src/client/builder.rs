@@ -11,7 +11,7 @@ use crate::error::{Error, Operation};
 use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
-use crate::queue::ATTEMPTS;
+use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 
@@ -157,7 +157,7 @@ impl ClientBuilder {
     /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
     /// ask again.
     fn attempt(&self) -> Duration {
-        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS as u32)
+        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS_PER_DEADLINE as u32)
     }
 
     /// A client of an in-process store, for which no server is needed.
@@ -175,7 +175,8 @@ impl ClientBuilder {
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
         let busy_poll = BusyPoll::new(self.busy_poll);
-        let core = Core::new(store, self.clock, deadline / (ATTEMPTS as u32), busy_poll);
+        let core =
+            Core::new(store, self.clock, deadline / (ATTEMPTS_PER_DEADLINE as u32), busy_poll);
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::answer::{BatchAnswer, Settled, Verdict};
+use super::answer::{BatchAnswer, RequestResult, Verdict};
 use super::direct::{self, Direct, DirectCall};
 use super::lane::{Lane, LaneState, Next, OutOfBand, refused};
 use super::{Engine, call, closed, driver};
@@ -218,11 +218,11 @@ impl Place<'_> {
     fn look_with_lock(&self, state: &mut LaneState, engine: &Engine) -> Option<Told> {
         match self.ticket().and_then(|ticket| state.out_of_band.remove(&ticket)) {
             Some(OutOfBand::Settled(answer, position)) => Some(match answer.settled(position)? {
-                Settled::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
+                RequestResult::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
                 other => Told::here(other),
             }),
             Some(OutOfBand::Refused(wait)) => Some(Told::Elsewhere(refused(wait, engine))),
-            Some(OutOfBand::Failed(failure)) => Some(Told::here(Settled::Failed(failure))),
+            Some(OutOfBand::Failed(failure)) => Some(Told::here(RequestResult::Failed(failure))),
             Some(OutOfBand::LaneEnded) => Some(Told::BeginAnew),
             None => self.answer.settled(self.position).map(Told::here),
         }
@@ -239,11 +239,11 @@ enum Told {
 }
 
 impl Told {
-    fn here(settled: Settled) -> Self {
-        match settled {
-            Settled::Outcome(outcome) => Told::Here(outcome),
-            Settled::Failed(failure) => Told::Elsewhere(Verdict::Failed(failure)),
-            Settled::Abandoned => Told::BeginAnew,
+    fn here(result: RequestResult) -> Self {
+        match result {
+            RequestResult::Outcome(outcome) => Told::Here(outcome),
+            RequestResult::Failed(failure) => Told::Elsewhere(Verdict::Failed(failure)),
+            RequestResult::Abandoned => Told::BeginAnew,
         }
     }
 

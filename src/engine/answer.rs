@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::refund::Refunds;
+use super::refund::Entry;
 use crate::error::Error;
 use crate::queue::Ticket;
 use crate::rate::Rate;
 use crate::rt::OnceLock;
 use crate::rt::atomic::{AtomicBool, Ordering};
 use crate::store::{Outcome, OutcomeGroup, Wait};
-use crate::wire::entry::EntryId;
 
 /// The answer that new requests of one batch share: each has a position in it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct BatchAnswer {
-    answered: OnceLock<Answered>,
+    result: OnceLock<BatchResult>,
     /// Some of its requests have an outcome elsewhere: each has to look there first.
     has_out_of_band: AtomicBool,
     /// The ticket of its first request, once requests that have gathered by thread have joined the
@@ -25,7 +24,7 @@ pub(crate) struct BatchAnswer {
 }
 
 #[derive(Debug)]
-struct Answered {
+struct BatchResult {
     result: CallResult,
     /// Position 0 in the call's outcomes.
     first: usize,
@@ -53,25 +52,10 @@ pub(crate) struct Decided {
     pub(crate) outcomes: Vec<OutcomeGroup>,
 }
 
-/// The log entry of a call, as its grants remember it.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) id: EntryId,
-    pub(crate) date: i64,
-    pub(crate) granted: u64,
-    pub(crate) refunds: Refunds,
-}
-
-impl Entry {
-    pub(crate) fn new(id: EntryId, date: i64, granted: u64) -> Arc<Self> {
-        Arc::new(Entry { id, date, granted, refunds: Refunds::default() })
-    }
-}
-
 /// What became of one request, as its caller learns it.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Settled by a call: its answer.
+    /// RequestResult by a call: its answer.
     Call(Arc<BatchAnswer>, Outcome),
     /// Refused without a call, as a waiting request is before it.
     Queue(Box<(Wait, Option<Rate>)>),
@@ -79,7 +63,7 @@ pub(crate) enum Verdict {
 }
 
 /// The outcome of one request in a [`BatchAnswer`].
-pub(super) enum Settled {
+pub(super) enum RequestResult {
     Outcome(Outcome),
     Failed(Error),
     /// See [`CallResult::Abandoned`].
@@ -96,18 +80,18 @@ impl BatchAnswer {
 
     pub(super) fn set(&self, result: CallResult, first: usize, count: usize) {
         // There is one writer: the call that took the batch out of the queue.
-        let _ = self.answered.set(Answered { result, first, count });
+        let _ = self.result.set(BatchResult { result, first, count });
     }
 
     pub(crate) fn decided(&self) -> Option<&Decided> {
-        match &self.answered.get()?.result {
+        match &self.result.get()?.result {
             CallResult::Decided(decided) => Some(decided),
             CallResult::Failed(_) | CallResult::Abandoned => None,
         }
     }
 
     pub(super) fn is_answered(&self) -> bool {
-        self.answered.get().is_some()
+        self.result.get().is_some()
     }
 
     /// The requests that share it have joined the queue, with tickets from this one on.
@@ -124,7 +108,7 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position, unless some requests have theirs elsewhere.
-    pub(super) fn settled_here(&self, position: usize) -> Option<Settled> {
+    pub(super) fn settled_here(&self, position: usize) -> Option<RequestResult> {
         // Read the answer first. A request that gets its outcome elsewhere is marked so before the
         // answer is written: if we looked for the mark first, both could be written between the two
         // reads, and we would take an answer that belongs to somebody else.
@@ -133,15 +117,17 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position; `None` if this answer does not settle it.
-    pub(super) fn settled(&self, position: usize) -> Option<Settled> {
-        let Answered { result, first, count } = self.answered.get()?;
+    pub(super) fn settled(&self, position: usize) -> Option<RequestResult> {
+        let BatchResult { result, first, count } = self.result.get()?;
         if position >= *count {
             return None;
         }
         match result {
-            CallResult::Decided(decided) => decided.outcome(first + position).map(Settled::Outcome),
-            CallResult::Failed(failure) => Some(Settled::Failed(failure.clone())),
-            CallResult::Abandoned => Some(Settled::Abandoned),
+            CallResult::Decided(decided) => {
+                decided.outcome(first + position).map(RequestResult::Outcome)
+            }
+            CallResult::Failed(failure) => Some(RequestResult::Failed(failure.clone())),
+            CallResult::Abandoned => Some(RequestResult::Abandoned),
         }
     }
 }

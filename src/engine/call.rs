@@ -1,71 +1,25 @@
 //! One call of a lane: attempted until it is answered, or until nobody wants the answer.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use futures::FutureExt;
-
-use super::lane::{Lane, OutOfBand};
-use super::opt_ins::lease::LeaseRequest;
+use super::callers::Callers;
+use super::lane::Lane;
 use super::opt_ins::pool::Nanos;
+use super::plan::{Answered, Plan};
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
 use super::tasks::{TaskGuard, Tasks};
-use super::{Core, Engine, closed, micros};
+use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::queue::Time;
-use crate::rate::Rate;
 use crate::rt;
 use crate::rt::atomic::Ordering;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, Reply, RequestGroup, SeenRate};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome};
 use crate::wire::entry::EntryId;
-
-/// A call without an answer after this time is slow: the deadlines of requests behind it begin.
-/// Until then no newcomer has to read the clock.
-const SLOW: Duration = Duration::from_millis(5);
-
-/// From then on requests behind it are timed out this often, until it is answered.
-const EXPIRE_EVERY: Duration = Duration::from_millis(20);
 
 /// The longest back-off that a call goes on with: a server that comes back is to be found before
 /// callers that wait for a short time have to give up.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
-
-/// A call that has left the queue.
-pub(super) struct Plan {
-    /// The callers' requests, and behind them those of a lease.
-    pub(super) groups: Vec<RequestGroup>,
-    pub(super) lease: Option<LeaseRequest>,
-    pub(super) create: Option<Rate>,
-    /// The first of the callers' deadlines.
-    pub(super) due: Time,
-    /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
-    /// each of them time to ask again.
-    pub(super) attempt: Duration,
-    pub(super) seen: Option<SeenRate>,
-    /// The date of the last audit, and the rate then in force.
-    pub(super) audit: Option<(i64, Rate)>,
-    /// See [`Knowledge`](super::knowledge::Knowledge).
-    pub(super) generation: u64,
-    pub(super) resets: u64,
-    /// The pause after the first attempt: if earlier calls have failed, this one goes on with their
-    /// back-off. Otherwise each caller would bring attempts of its own upon a server that is away.
-    pub(super) first_pause: Duration,
-}
-
-impl Plan {
-    /// How far ahead the call's grants are dated, in ms.
-    pub(super) fn hold_ms(&self) -> u64 {
-        self.lease.as_ref().map_or(0, |lease| lease.hold_ms)
-    }
-
-    fn has_callers(&self) -> bool {
-        self.due < Time::MAX
-    }
-}
 
 /// Carries a call out, and settles its requests.
 pub(super) fn run(
@@ -82,27 +36,14 @@ pub(super) fn run(
     }
 }
 
-/// An answer, and what its caller knows of it.
-pub(super) struct Answered {
-    pub(super) reply: AcquireReply,
-    /// When the millisecond of the answer's date began.
-    pub(super) dated: Time,
-    /// The end of a lease's hold.
-    pub(super) hold_end: Nanos,
-    pub(super) audited: bool,
-}
-
 /// A call in flight. Dropped before its end, with its runtime, it is abandoned: otherwise callers
 /// would wait for an answer that nobody awaits.
 pub(super) struct Flight {
-    pub(super) engine: Arc<Engine>,
-    pub(super) lane: Arc<Lane>,
+    pub(super) callers: Callers,
     pub(super) plan: Plan,
     pub(super) id: EntryId,
-    /// The first deadline of those who want the answer.
-    due: Time,
     /// The dates under which earlier attempts may have been granted something.
-    pub(super) unconfirmed: Vec<i64>,
+    unconfirmed: Vec<i64>,
     /// The same of the attempt under way.
     under_way: Option<i64>,
     /// With the server's clock: the time seen before the first attempt that may have been granted
@@ -119,15 +60,13 @@ impl Flight {
     fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
         Flight {
             id: EntryId(rand::random()),
-            due: plan.due,
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
             was_left_unanswered: false,
             has_ended: false,
             _busy: Tasks::begin(&engine.core),
-            engine,
-            lane,
+            callers: Callers::new(engine, lane, plan.due),
             plan,
         }
     }
@@ -142,11 +81,9 @@ impl Flight {
     }
 
     fn give_back_unconfirmed(&mut self) {
-        let permits =
-            self.plan.groups.iter().map(|group| group.permits.saturating_mul(group.count)).sum();
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
-        self.engine.give_back_unconfirmed(self.id, &dates, permits);
+        self.callers.engine.give_back_unconfirmed(self.id, &dates, self.plan.permits());
     }
 
     fn is_first_attempt(&self) -> bool {
@@ -155,7 +92,7 @@ impl Flight {
 
     /// The last time seen of the server's clock; the server is asked if there is none.
     async fn server_time(&mut self) -> Result<i64, Error> {
-        let core = self.engine.core.clone();
+        let core = self.callers.engine.core.clone();
         let seen = core.server_time.load(Ordering::Relaxed);
         if seen > 0 {
             return Ok(seen);
@@ -163,66 +100,10 @@ impl Flight {
         // No permits have been requested yet.
         let execution = Execution::NotExecuted;
         let time = core.store_for(self.plan.attempt).server_time();
-        let time = self.in_time(time, execution).await;
+        let time = self.callers.in_time(time, execution).await;
         let time = time.map_err(|error| error.with_execution(execution))?;
         core.saw_server_time(time);
         Ok(time)
-    }
-
-    /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
-    /// get a timeout at once, with this `execution`.
-    async fn in_time<T>(&mut self, mut answer: Reply<T>, execution: Execution) -> Result<T, Error> {
-        let core = self.engine.core.clone();
-        let mut look_at = core.now().saturating_add(micros(SLOW));
-        if self.plan.has_callers() {
-            match core.busy_poll.answer(answer, core.until(self.due)).await {
-                Ok(answer) => return answer,
-                Err(pending) => answer = pending,
-            }
-        }
-        loop {
-            if let Some(answer) = answer_until(&mut answer, &core, look_at.min(self.due)).await {
-                return answer;
-            }
-            let now = core.now();
-            if now >= look_at {
-                expire_waiters_behind(&self.engine, &self.lane);
-                look_at = now.saturating_add(micros(EXPIRE_EVERY));
-            }
-            if now < self.due {
-                continue;
-            }
-            self.expire(&Error::new(ErrorKind::Timeout, execution))?;
-        }
-    }
-
-    /// Gives `error` to callers in flight whose deadline has passed; fails if nobody is left.
-    fn expire(&mut self, error: &Error) -> Result<(), Error> {
-        let wake = {
-            let mut state = self.lane.lock();
-            let (expired, next) = state.queue.expire_in_flight(self.engine.core.now());
-            let wake = state.tell(expired, || OutOfBand::Failed(error.clone()));
-            if let Some(next) = next {
-                self.due = next;
-            } else {
-                drop(state);
-                wake.into_iter().for_each(Waker::wake);
-                return Err(error.clone());
-            }
-            wake
-        };
-        wake.into_iter().for_each(Waker::wake);
-        Ok(())
-    }
-
-    /// Gives `error` to callers in flight that do not wait for permits.
-    fn fail_those_that_do_not_wait(&self, error: &Error) {
-        let wake = {
-            let mut state = self.lane.lock();
-            let failed = state.queue.fail_those_that_do_not_wait(self.engine.core.now());
-            state.tell(failed, || OutOfBand::Failed(error.clone()))
-        };
-        wake.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -239,7 +120,7 @@ impl Attempts for Flight {
                 return Ok(answered);
             }
             // It came late: it is confirmed by another attempt, at once.
-            self.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?;
+            self.callers.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?;
         }
     }
 
@@ -254,26 +135,26 @@ impl Attempts for Flight {
         // The second failure to reach the server: it is away, and a caller that does not wait has
         // its answer. One failure may be a connection that was lost while nobody used it.
         let is_certain = is_certain(&error) && pause > FIRST_PAUSE;
-        self.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
+        self.callers.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
-        let core = self.engine.core.clone();
+        let core = self.callers.engine.core.clone();
         let end = core.now().saturating_add(micros(pause));
         loop {
-            if self.engine.is_closed() {
+            if self.callers.engine.is_closed() {
                 self.was_left_unanswered = error.kind() == ErrorKind::Timeout;
                 return Err(closed().with_execution(error.execution()));
             }
-            expire_waiters_behind(&self.engine, &self.lane);
+            self.callers.expire_behind();
             if is_certain {
-                self.fail_those_that_do_not_wait(&error);
+                self.callers.fail_those_that_do_not_wait(&error);
             }
-            if self.plan.has_callers() {
-                self.expire(&error)?;
+            if self.callers.has_any {
+                self.callers.expire(&error)?;
             }
             if core.now() >= end {
                 return Ok(());
             }
-            rt::sleep(core.until(end.min(self.due)).min(EXPIRE_EVERY)).await;
+            rt::sleep(self.callers.next_look(end)).await;
         }
     }
 }
@@ -281,7 +162,7 @@ impl Attempts for Flight {
 impl Flight {
     /// One attempt. `None`: it was answered so late that its grants must be confirmed first.
     async fn attempt_once(&mut self) -> Result<Option<Answered>, Error> {
-        let engine = self.engine.clone();
+        let engine = self.callers.engine.clone();
         let core = &engine.core;
         let hold_ms = i64::try_from(self.plan.hold_ms()).unwrap_or(i64::MAX);
         // Before the clock is read: the hold must not end after the date that is sent.
@@ -306,7 +187,7 @@ impl Flight {
                 (Now::Server, earlier)
             }
         };
-        let audit = audit_is_due(self.plan.audit, now, core.server_time.load(Ordering::Relaxed));
+        let audit = self.plan.is_audit_due(now, core.server_time.load(Ordering::Relaxed));
         let sent = core.now();
         let call = AcquireCall {
             now,
@@ -323,7 +204,7 @@ impl Flight {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
         let answer = core.store_for(self.plan.attempt).acquire(&engine.keys, call);
-        let answer = self.in_time(answer, Execution::Unknown).await;
+        let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let under_way = self.under_way.take();
         let error = match answer {
@@ -344,7 +225,7 @@ impl Flight {
                 };
                 let is_late = core.latency.is_late(took, reply.rate.interval_ms());
                 core.latency.record(core.now(), took);
-                if is_late && self.plan.has_callers() && grants(&reply) {
+                if is_late && self.callers.has_any && grants(&reply) {
                     self.remember(under_way, &earlier);
                     return Ok(None);
                 }
@@ -379,53 +260,6 @@ impl Drop for Flight {
     }
 }
 
-/// Awaits an answer until then. The timer is made only if the answer is not there: in process it is.
-async fn answer_until<T>(
-    answer: &mut Reply<T>,
-    core: &Core,
-    then: Time,
-) -> Option<Result<T, Error>> {
-    let mut timer = pin!(None);
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.poll_unpin(cx) {
-            return Poll::Ready(Some(answer));
-        }
-        if timer.is_none() {
-            timer.set(Some(rt::sleep_until(core.instant_of(then))));
-        }
-        match timer.as_mut().as_pin_mut() {
-            Some(timer) => timer.poll(cx).map(|()| None),
-            None => Poll::Pending,
-        }
-    })
-    .await
-}
-
 fn grants(reply: &AcquireReply) -> bool {
     reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted)
-}
-
-/// An audit is asked for once an interval at most, and once a second at most.
-fn audit_is_due(last: Option<(i64, Rate)>, now: Now, server_time: i64) -> bool {
-    let Some((last, rate)) = last else { return false };
-    let now = match now {
-        Now::At(at) => at,
-        Now::Server => server_time,
-    };
-    now.abs_diff(last) >= rate.interval_ms().max(1000)
-}
-
-/// The call in flight is slow: times out requests behind it whose deadline has passed.
-fn expire_waiters_behind(engine: &Engine, lane: &Lane) {
-    let now = engine.core.now();
-    let wake = {
-        let mut state = lane.lock();
-        let mut wake = lane.take_in(&mut state, engine);
-        state.queue.call_is_slow(now);
-        let expired = state.queue.expire_behind(now);
-        let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
-        wake.extend(state.tell(expired, || OutOfBand::Failed(late.clone())));
-        wake
-    };
-    wake.into_iter().for_each(Waker::wake);
 }

@@ -3,11 +3,13 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::answer::{CallResult, Decided, Entry};
-use super::call::{Answered, Flight};
+use super::answer::{CallResult, Decided};
+use super::call::Flight;
 use super::driver;
 use super::lane::OutOfBand;
 use super::opt_ins::lease::Leftover;
+use super::plan::Answered;
+use super::refund::Entry;
 use crate::error::{Error, ErrorKind, Execution};
 
 /// What is done once the lane's lock is free.
@@ -29,15 +31,15 @@ impl Flight {
     /// The runtime is ending: callers elsewhere begin anew.
     pub(super) fn abandon(&self) {
         self.settle(|afterwards| {
-            self.engine.knowledge().seen = None;
-            let mut state = self.lane.lock();
+            self.callers.engine.knowledge().seen = None;
+            let mut state = self.callers.lane.lock();
             let settled = state.queue.failed();
             afterwards.wake = state.settle(settled, &CallResult::Abandoned);
         });
     }
 
     fn settle(&self, write: impl FnOnce(&mut Afterwards)) {
-        let (engine, lane) = (&self.engine, &self.lane);
+        let (engine, lane) = (&self.callers.engine, &self.callers.lane);
         let mut afterwards = Afterwards::default();
         write(&mut afterwards);
         let (driver_sleeps, needs_driver) = {
@@ -63,9 +65,9 @@ impl Flight {
     }
 
     fn decided(&self, mut answered: Answered, afterwards: &mut Afterwards) {
-        let engine = &self.engine;
+        let engine = &self.callers.engine;
         let now = engine.core.now();
-        let mut state = self.lane.lock();
+        let mut state = self.callers.lane.lock();
         state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
         let is_other_rate = knowledge.learn(&answered.reply, answered.audited);
@@ -102,9 +104,9 @@ impl Flight {
 
     fn failed(&self, error: Error, afterwards: &mut Afterwards) {
         if error.execution() == Execution::Unknown {
-            self.engine.knowledge().seen = None;
+            self.callers.engine.knowledge().seen = None;
         }
-        let mut state = self.lane.lock();
+        let mut state = self.callers.lane.lock();
         let settled = match error.kind() {
             ErrorKind::NotInitialized => state.queue.uninitialized(),
             _ => state.queue.failed(),

@@ -33,7 +33,7 @@ pub(super) struct Direct {
     pub(super) waker: Option<Waker>,
 }
 
-/// Polls the call in flight, if it is this caller's own; answers whether it still is, and wakes the
+/// Polls the call in flight, if it is this caller's own; returns whether it still is, and wakes the
 /// caller when it goes on.
 pub(super) fn poll(
     engine: &Arc<Engine>,
@@ -73,7 +73,7 @@ struct Polling<'a> {
 }
 
 impl Polling<'_> {
-    /// Answers whether the caller keeps its call.
+    /// Returns whether the caller keeps its call.
     fn end(&mut self) -> bool {
         self.has_ended = true;
         let call = self.call.take();

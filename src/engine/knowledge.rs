@@ -27,7 +27,7 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
-    /// Takes over what an answer says; answers whether the rate is another one than before.
+    /// Takes over what a reply says; returns whether the rate is another one than before.
     pub(crate) fn learn(&mut self, reply: &AcquireReply, audited: bool) -> bool {
         if let Some(seen) = reply.seen() {
             self.seen = Some(seen);

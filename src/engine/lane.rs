@@ -8,16 +8,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::answer::{BatchAnswer, CallResult, Verdict};
-use super::call::Plan;
 use super::direct::DirectCall;
 use super::intake::{Arrived, Gathered, Intake};
 use super::knowledge::Knowledge;
 use super::opt_ins::lease::LeaseRequest;
+use super::plan::Plan;
 use super::retry::FIRST_PAUSE;
 use super::runtimes::Runtime;
 use super::{Engine, closed};
 use crate::error::Error;
-use crate::queue::{ATTEMPTS, Arrival, Call, Queue, Request, Settled, Step, Ticket, Turn};
+use crate::queue::{
+    ATTEMPTS_PER_DEADLINE, Arrival, Call, Queue, Request, Settled, Step, Ticket, Turn,
+};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{self, CachePadded, Mutex, MutexGuard, RuntimeId, lock};
@@ -249,7 +251,12 @@ impl LaneState {
     }
 
     /// Requests that have gathered in a shard join the queue.
-    pub(super) fn join_gathered(&mut self, engine: &Engine, gathered: Gathered, wake: &mut Vec<Waker>) {
+    pub(super) fn join_gathered(
+        &mut self,
+        engine: &Engine,
+        gathered: Gathered,
+        wake: &mut Vec<Waker>,
+    ) {
         let Gathered { answer, arrivals } = gathered;
         // Those that arrive at the lane itself from now on share another answer.
         self.open_answer = None;
@@ -286,7 +293,7 @@ impl LaneState {
             Step::Call(call) => {
                 let mut knowledge = engine.knowledge();
                 // Once somebody has waited, nothing may be taken ahead of the queue.
-                let lease = match self.queue.is_waiter_in_flight() {
+                let lease = match self.queue.has_waited_in_flight() {
                     true => None,
                     false => engine.lease_request(&mut knowledge),
                 };
@@ -317,7 +324,7 @@ impl LaneState {
             lease,
             create: call.create.map(|index| self.create_rates[usize::from(index)]),
             due: call.due,
-            attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS),
+            attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS_PER_DEADLINE),
             seen: knowledge.seen,
             audit: knowledge.audited.zip(knowledge.rate),
             generation: knowledge.generation,
@@ -341,7 +348,7 @@ impl LaneState {
         index as u16
     }
 
-    /// Writes down what a call settled, and answers the callers to wake.
+    /// Writes down what a call settled, and returns the callers to wake.
     pub(super) fn settle(
         &mut self,
         settled: Settled<Waker, Arc<BatchAnswer>>,
@@ -359,7 +366,7 @@ impl LaneState {
         settled.wake
     }
 
-    /// Gives all pending requests an outcome of their own, and answers the callers to wake.
+    /// Gives all pending requests an outcome of their own, and returns the callers to wake.
     pub(super) fn tell_pending(&mut self, outcome: impl Fn() -> OutOfBand) -> Vec<Waker> {
         let pending = self.queue.drain();
         let wake = self.tell(pending, outcome);
@@ -367,7 +374,7 @@ impl LaneState {
         wake
     }
 
-    /// Gives these requests an outcome of their own, and answers the callers to wake.
+    /// Gives these requests an outcome of their own, and returns the callers to wake.
     pub(super) fn tell(
         &mut self,
         requests: Vec<(Ticket, Option<Waker>)>,

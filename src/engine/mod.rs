@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::queue::{ATTEMPTS, Time};
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
@@ -24,6 +24,7 @@ use crate::wire::keys::Keys;
 pub(crate) mod acquire;
 pub(crate) mod answer;
 mod call;
+mod callers;
 mod complete;
 mod direct;
 mod driver;
@@ -34,6 +35,7 @@ mod latency;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 pub(crate) mod opt_ins;
+mod plan;
 mod refund;
 mod reset;
 mod retry;
@@ -49,7 +51,7 @@ use latency::Latency;
 use opt_ins::OptIns;
 use opt_ins::busy_poll::BusyPoll;
 use opt_ins::pool::Nanos;
-use retry::{Repeat, UntilDeadline, retry};
+use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use tasks::Tasks;
 
@@ -152,17 +154,18 @@ impl Core {
         deadline: Duration,
         call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (repeat, limit) = match operation.is_idempotent() {
+        let is_idempotent = operation.is_idempotent();
+        let limit = match is_idempotent {
             // A lost answer leaves time to ask again.
-            true => (Repeat::Idempotent, deadline / ATTEMPTS as u32),
-            false => (Repeat::NotExecuted, deadline),
+            true => deadline / ATTEMPTS_PER_DEADLINE as u32,
+            false => deadline,
         };
         let store = self.store.clone();
         let attempts = async move {
             let mut attempts = UntilDeadline {
                 deadline: instant_after(deadline),
                 limit,
-                repeat,
+                is_idempotent,
                 fails_fast: || true,
                 is_unknown: false,
                 is_certain: false,

@@ -111,7 +111,7 @@ impl ModelLedger {
                 } else if !blocked && granted + group.permits <= budget {
                     granted += group.permits;
                     Outcome::Granted
-                } else if group.patience_ms < wait.ms {
+                } else if group.max_wait_ms < wait.ms {
                     Outcome::Refused(wait)
                 } else {
                     blocked = true;

@@ -12,8 +12,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, WeakShared, select};
 use tokio::time::Instant;
 
-use super::answer::Entry;
-use super::retry::{Repeat, UntilDeadline, retry};
+use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Engine, instant_after};
 use crate::error::{Error, ErrorKind, Execution};
@@ -24,10 +23,22 @@ use crate::wire::entry::EntryId;
 /// How long a refund that nobody waits for is attempted.
 const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The refunds of one entry.
-#[derive(Debug, Default)]
-pub(crate) struct Refunds(Mutex<RefundState>);
+/// The log entry of a call, as its grants remember it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: EntryId,
+    pub(crate) date: i64,
+    pub(crate) granted: u64,
+    refunds: Mutex<RefundState>,
+}
 
+impl Entry {
+    pub(crate) fn new(id: EntryId, date: i64, granted: u64) -> Arc<Self> {
+        Arc::new(Entry { id, date, granted, refunds: Mutex::default() })
+    }
+}
+
+/// The refunds of one entry.
 #[derive(Debug, Default)]
 struct RefundState {
     /// What calls have given back that were carried out, or may have been.
@@ -59,7 +70,7 @@ struct Open {
     in_background: bool,
 }
 
-/// A call, held by all who requested it: it goes on while one of them does. It answers how many
+/// A call, held by all who requested it: it goes on while one of them does. It returns how many
 /// permits it freed.
 type Sending = BoxFuture<'static, Result<u64, Error>>;
 pub(super) type RefundInFlight = Shared<Sending>;
@@ -74,7 +85,7 @@ struct RefundTicket {
 }
 
 impl Engine {
-    /// Gives permits of an entry back; answers how many were credited.
+    /// Gives permits of an entry back; returns how many were credited.
     pub(crate) async fn refund(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -116,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Gives permits of an entry back in the background; answers what to await if it matters when.
+    /// Gives permits of an entry back in the background; returns what to await if it matters when.
     pub(super) fn begin_to_give_back(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -145,7 +156,7 @@ impl Engine {
         deadline: Instant,
         in_background: bool,
     ) -> RefundTicket {
-        let mut guard = lock(&entry.refunds.0);
+        let mut guard = lock(&entry.refunds);
         let calls = guard.by_runtime.entry(runtime).or_default();
         let last = calls.last.as_ref().and_then(WeakShared::upgrade);
         let joined = last.clone().filter(|_| calls.open.is_some());
@@ -173,10 +184,10 @@ impl Engine {
         RefundTicket { call, before, has_task }
     }
 
-    /// Makes the open call; answers how many permits it freed.
+    /// Makes the open call; returns how many permits it freed.
     async fn send_refund(&self, runtime: RuntimeId, entry: &Entry) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
-            let mut state = lock(&entry.refunds.0);
+            let mut state = lock(&entry.refunds);
             let calls = state.by_runtime.get_mut(&runtime);
             let Some(open) = calls.and_then(|calls| calls.open.take()) else { return Ok(0) };
             let unsure = state.unsure;
@@ -191,7 +202,7 @@ impl Engine {
         let mut attempts = UntilDeadline {
             deadline,
             limit: self.core.attempt,
-            repeat: Repeat::Idempotent,
+            is_idempotent: true,
             fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
             is_certain: false,
@@ -200,7 +211,7 @@ impl Engine {
         let may_come_back = self.permits_may_come_back();
         let answer = retry(&mut attempts).await;
         let was_lost = attempts.is_unknown;
-        let mut state = lock(&entry.refunds.0);
+        let mut state = lock(&entry.refunds);
         match answer {
             Ok(reply) => {
                 state.unsure = state.unsure.saturating_sub(unsure + requested);

@@ -14,15 +14,13 @@ use crate::rate::Rate;
 /// A call that replaces a limiter, from before it is sent until it is answered or dropped.
 pub(crate) struct Reset {
     engine: Arc<Engine>,
-    outcome: Outcome,
+    outcome: ResetOutcome,
 }
 
-enum Outcome {
-    /// It may be carried out yet: what this client has seen may be gone.
-    Unknown,
+enum ResetOutcome {
+    /// There is another limiter, or none, or may be yet: what this client has seen may be gone.
+    MayBeReplaced,
     Unchanged,
-    /// There is another limiter, or none.
-    Replaced,
     /// There is a limiter of this rate, over whatever value and log there were.
     Created(Rate),
     /// The limiter has this rate, and its value and log fit it.
@@ -37,24 +35,26 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
             self.forget_denials(knowledge);
         });
-        Reset { engine: self.clone(), outcome: Outcome::Unknown }
+        Reset { engine: self.clone(), outcome: ResetOutcome::MayBeReplaced }
     }
 }
 
 impl Reset {
     /// It was carried out, or not: `false`.
     pub(crate) fn end(mut self, replaced: bool) {
-        self.outcome = if replaced { Outcome::Replaced } else { Outcome::Unchanged };
+        if !replaced {
+            self.outcome = ResetOutcome::Unchanged;
+        }
     }
 
     /// It has created a limiter, over whatever value and log there were.
     pub(crate) fn end_created(mut self, rate: Rate) {
-        self.outcome = Outcome::Created(rate);
+        self.outcome = ResetOutcome::Created(rate);
     }
 
     /// It was carried out, and the limiter has this rate.
     pub(crate) fn end_with_rate(mut self, rate: Rate) {
-        self.outcome = Outcome::HasRate(rate);
+        self.outcome = ResetOutcome::HasRate(rate);
     }
 }
 
@@ -66,13 +66,13 @@ impl Drop for Reset {
             knowledge.resets_under_way -= 1;
             knowledge.resets += 1;
             match self.outcome {
-                Outcome::Unknown | Outcome::Replaced => knowledge.seen = None,
-                Outcome::Unchanged => {}
-                Outcome::Created(rate) => {
+                ResetOutcome::MayBeReplaced => knowledge.seen = None,
+                ResetOutcome::Unchanged => {}
+                ResetOutcome::Created(rate) => {
                     knowledge.seen = None;
                     knowledge.rate = Some(rate);
                 }
-                Outcome::HasRate(rate) => {
+                ResetOutcome::HasRate(rate) => {
                     knowledge.seen = Some(rate.into());
                     knowledge.rate = Some(rate);
                 }

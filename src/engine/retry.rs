@@ -58,21 +58,14 @@ pub(crate) fn is_certain(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable && error.execution() == Execution::NotExecuted
 }
 
-/// What may be attempted again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    /// Anything: carried out twice it is as good as once.
-    Idempotent,
-    /// Only what has certainly not been carried out.
-    NotExecuted,
-}
-
 /// Attempts until a deadline.
 pub(crate) struct UntilDeadline<F, G> {
     pub(crate) deadline: Instant,
     /// How long one attempt may take.
     pub(crate) limit: Duration,
-    pub(crate) repeat: Repeat,
+    /// Carried out twice it is as good as once. Otherwise it is attempted again only if it has certainly
+    /// not been carried out.
+    pub(crate) is_idempotent: bool,
     /// Whether attempts end as soon as the server is certain to be out of reach.
     pub(crate) fails_fast: G,
     /// Some attempt may have been carried out without an answer.
@@ -111,10 +104,7 @@ where
     }
 
     async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {
-        let may_repeat = match self.repeat {
-            Repeat::Idempotent => true,
-            Repeat::NotExecuted => error.execution() == Execution::NotExecuted,
-        };
+        let may_repeat = self.is_idempotent || error.execution() == Execution::NotExecuted;
         let gives_up = (self.fails_fast)() && self.is_certain && pause > FIRST_PAUSE;
         if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
             return Err(error);

@@ -1,9 +1,9 @@
-//! Who goes into the next call, in groups of equal requests.
+//! Who goes into the next call, in groups of equal requests; and who is in the one in flight.
 
-use super::in_flight::InFlight;
-use super::{Call, MaxWait, Queue, Span, Time, Waiter};
+use super::events::{Call, MaxWait, Span, Time};
+use super::state::{InFlight, Queue, Waiter};
 use crate::rate::MAX_EXACT;
-use crate::store::{Outcome, OutcomeGroup, RequestGroup};
+use crate::store::RequestGroup;
 
 /// The most requests in one call.
 pub(super) const MAX_REQUESTS: usize = 8192;
@@ -40,11 +40,11 @@ impl<W, A> Queue<W, A> {
             };
             let full = groups.len() == MAX_GROUPS;
             match groups.last_mut() {
-                Some(group) if group.permits == permits && group.patience_ms == max_wait_ms => {
+                Some(group) if group.permits == permits && group.max_wait_ms == max_wait_ms => {
                     group.count += 1;
                 }
                 _ if full => break,
-                _ => groups.push(RequestGroup { permits, patience_ms: max_wait_ms, count: 1 }),
+                _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
             }
             if requests == 0 {
                 create = waiter.request.create;
@@ -96,29 +96,24 @@ impl<W, A> Queue<W, A> {
         spare.extend(self.pending.drain(..count));
         spare
     }
-}
 
-/// Makes room in the outcomes for requests that were left out of the call. Their own outcome is
-/// never read.
-pub(super) fn align(outcomes: &mut Vec<OutcomeGroup>, left_out: &[usize]) {
-    let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
-    let mut from = 0;
-    let mut index = 0;
-    for &position in left_out {
-        while index < outcomes.len() && from + outcomes[index].count as usize <= position {
-            from += outcomes[index].count as usize;
-            index += 1;
-        }
-        let before = (position - from) as u64;
-        if before > 0 {
-            let rest = OutcomeGroup { count: outcomes[index].count - before, ..outcomes[index] };
-            outcomes[index].count = before;
-            outcomes.insert(index + 1, rest);
-            from += before as usize;
-            index += 1;
-        }
-        outcomes.insert(index, gap);
-        from += 1;
-        index += 1;
+    /// A call without callers is sent, while the queue is idle. It is answered as any other, with
+    /// no outcomes.
+    pub(crate) fn call_without_callers(&mut self) -> Call {
+        debug_assert!(self.is_idle());
+        self.in_flight = Some(InFlight {
+            waiters: Vec::new(),
+            not_new: 0,
+            left_out: Vec::new(),
+            spans: Vec::new(),
+        });
+        Call { groups: Vec::new(), create: None, due: Time::MAX, shortest_deadline: Time::MAX }
+    }
+
+    /// Whether the call in flight asks for a request that has waited already.
+    pub(crate) fn has_waited_in_flight(&self) -> bool {
+        // They are at the front.
+        let first = self.in_flight.as_ref().and_then(|call| call.waiters.first());
+        first.is_some_and(|waiter| waiter.has_server_answer)
     }
 }

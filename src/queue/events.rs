@@ -1,7 +1,12 @@
 //! What goes into the queue, and what comes out.
 
-use super::{Ticket, Time};
 use crate::store::{OutcomeGroup, RequestGroup, Wait};
+
+/// Microseconds since an origin that the caller of the queue chooses.
+pub(crate) type Time = u64;
+
+/// A request's number, in order of arrival.
+pub(crate) type Ticket = u64;
 
 /// How long a request may wait for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,15 +45,17 @@ impl Request {
     /// times out an attempt later: its timeout says how long its caller has.
     pub(super) fn due(&self, now: Time) -> Time {
         match self.max_wait {
-            MaxWait::Until(end) => end.max(now).saturating_add(self.deadline / ATTEMPTS),
+            MaxWait::Until(end) => {
+                end.max(now).saturating_add(self.deadline / ATTEMPTS_PER_DEADLINE)
+            }
             MaxWait::None | MaxWait::Unbounded => now.saturating_add(self.deadline),
         }
     }
 }
 
-/// A call is attempted again after this part of its deadline, so that a lost answer leaves time to
-/// ask again.
-pub(crate) const ATTEMPTS: u64 = 3;
+/// How many attempts fit into a deadline: each takes a part of it at most, so that a lost answer leaves
+/// time to ask again.
+pub(crate) const ATTEMPTS_PER_DEADLINE: u64 = 3;
 
 /// What became of an arrival.
 #[derive(Debug, PartialEq, Eq)]

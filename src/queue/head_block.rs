@@ -1,7 +1,6 @@
 //! A head that does not fit yet, and what that means for those behind it.
 
-use super::batch::MAX_GROUPS;
-use super::{MaxWait, Queue, Request, Ticket, Time};
+use super::events::{MaxWait, Request, Time};
 use crate::store::Wait;
 
 /// The head of the queue is known not to fit yet.
@@ -51,64 +50,6 @@ impl HeadBlock {
         } else {
             Feasibility::InTime
         }
-    }
-}
-
-impl<W, A> Queue<W, A> {
-    /// Takes out those that cannot be served in time behind a blocked head.
-    pub(super) fn refuse_too_late(&mut self, now: Time) -> Vec<(Ticket, Wait, Option<W>)> {
-        let mut refused = Vec::new();
-        let Some(block) = &self.head_block else { return refused };
-        let nothing_to_decide = self.feasibility_known && now < self.earliest_end;
-        if self.ask_now || now >= block.ask_at || nothing_to_decide {
-            return refused;
-        }
-        self.feasibility_known = true;
-        self.earliest_end = Time::MAX;
-        let first_new = self.first_new();
-        let is_reachable = self.pending.len() <= MAX_GROUPS;
-        for (index, waiter) in self.pending.iter_mut().enumerate() {
-            let too_late = match waiter.request.max_wait {
-                _ if waiter.cancelled => false,
-                _ if !waiter.has_server_answer => match block.feasibility(waiter.request) {
-                    Feasibility::TooLate => true,
-                    Feasibility::Unknown if is_reachable => {
-                        self.ask_now = true;
-                        false
-                    }
-                    // Kept any longer it would have the queue look again and again.
-                    Feasibility::Unknown => !waiter.request.max_wait.lasts_beyond(now),
-                    Feasibility::InTime => false,
-                },
-                // The server said that it can be served in time.
-                MaxWait::None => true,
-                MaxWait::Until(end) => end <= now && end < block.head_at,
-                MaxWait::Unbounded => false,
-            };
-            if too_late {
-                let wait = wait_until(waiter.free_at.max(block.head_at), now);
-                refused.push((waiter.ticket, wait, waiter.cancel()));
-                self.ask_now |= index == 0;
-            } else if let MaxWait::Until(end) = waiter.request.max_wait {
-                self.earliest_end = self.earliest_end.min(end);
-            }
-        }
-        if !refused.is_empty() {
-            self.remove_cancelled_before(first_new);
-            self.drop_cancelled_tail();
-            self.unblock_if_empty();
-        }
-        refused
-    }
-
-    /// Removes cancelled requests that are not new; new ones keep their position for those behind
-    /// them.
-    pub(super) fn remove_cancelled_before(&mut self, first_new: usize) {
-        let mut index = 0;
-        self.pending.retain(|waiter| {
-            index += 1;
-            index > first_new || !waiter.cancelled
-        });
     }
 }
 

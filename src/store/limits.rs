@@ -25,7 +25,9 @@ pub(crate) const ENDLESS_TTL_MS: i64 = 157_680_000_000;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+    use std::path::Path;
 
     use super::*;
     use crate::rate::MAX_EXACT;
@@ -58,5 +60,40 @@ mod tests {
             ("MAX_EXACT", MAX_EXACT as i64),
         ];
         assert_eq!(lua_constants(), rust.into_iter().collect());
+    }
+
+    /// A script or part that says which file is its twin is named there, and the other way round.
+    #[test]
+    fn twins_name_each_other() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = |path: &str| fs::read_to_string(root.join(path)).expect(path);
+        let files = |folder: &str, suffix: &str| -> Vec<String> {
+            let entries = fs::read_dir(root.join(folder)).expect(folder);
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names
+                .filter(|name| name.ends_with(suffix))
+                .map(|name| format!("{folder}/{name}"))
+                .collect()
+        };
+        let mut by_lua = BTreeSet::new();
+        for lua in files("lua", ".lua").into_iter().chain(files("lua/part", ".lua")) {
+            let header = text(&lua).replace("\n-- ", " ");
+            if let Some((_, twin)) = header.split_once("Twin: ") {
+                let end = twin.find(".rs").expect("a twin is a file of Rust") + 3;
+                by_lua.insert((twin[..end].to_owned(), lua));
+            }
+        }
+        let mut by_rust = BTreeSet::new();
+        for rust in files("src/store/memory", ".rs") {
+            let header: String =
+                text(&rust).lines().take_while(|line| line.starts_with("//!")).collect();
+            if header.contains("its twin") {
+                let quoted = header.split('`').filter(|quoted| quoted.ends_with(".lua"));
+                by_rust.extend(quoted.map(|lua| (rust.clone(), lua.to_owned())));
+            }
+        }
+        by_lua.retain(|(rust, _)| rust.starts_with("src/store/memory/"));
+        assert!(by_lua.len() > 15, "{by_lua:?}");
+        assert_eq!(by_lua, by_rust);
     }
 }

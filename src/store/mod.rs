@@ -22,7 +22,7 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 mod refusal;
 
-/// What a store answers. The future owns all that it needs, so that it can outlive its caller.
+/// What a store returns. The future owns all that it needs, so that it can outlive its caller.
 pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
 
 /// A place where limiters live.
@@ -33,16 +33,16 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Gives permits of one grant back, exactly.
     fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply>;
 
-    /// Takes permits out of the log, oldest grant first, and answers how many there were.
+    /// Takes permits out of the log, oldest grant first, and returns how many there were.
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply>;
 
     /// What an acquire would see. Writes nothing.
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply>;
 
-    /// Sets the rate if there is no limiter yet; answers whether it did.
+    /// Sets the rate if there is no limiter yet; returns whether it did.
     fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool>;
 
-    /// Sets the rate; answers whether it did (only [`SetRate::only_existing`] can say no).
+    /// Sets the rate; returns whether it did (only [`SetRate::only_existing`] can say no).
     fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool>;
 
     /// The rate; `None` if there is no limiter.
@@ -155,7 +155,7 @@ pub(crate) struct RequestGroup {
     /// 1..=2^32-1 each.
     pub(crate) permits: u64,
     /// How long each can wait, in ms; 0: it does not.
-    pub(crate) patience_ms: u64,
+    pub(crate) max_wait_ms: u64,
     pub(crate) count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Cached denials: calls that would certainly be denied again need not ask the server.
+//! Remembered denials: calls that would certainly be denied again need not ask the server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 /// after it: a reader that sees either finds no denial, as it may have read fields of two denials.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    /// A denial is cached for at most this long.
+    /// A denial is remembered for at most this long.
     longest: Duration,
     version: AtomicU64,
     /// The denial is used before this time; 0 for no denial.
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_cached_no_longer_than_the_bound() {
+    fn it_is_remembered_no_longer_than_the_bound() {
         let denials = Denials::new(Duration::from_millis(50));
         denials.answered(0, 0, refusal(1, 100), false, rate());
         assert_eq!(wait(&denials, 1, 50 * MS - 1), Some((51, false)));
@@ -239,7 +239,7 @@ mod tests {
     fn the_fewest_permits_refused_are_found_in_an_answer() {
         let groups = [(5, 2), (1, 1), (2, 3)].map(|(permits, count)| RequestGroup {
             permits,
-            patience_ms: 0,
+            max_wait_ms: 0,
             count,
         });
         let short = Wait { ms: 3, at_least: false };

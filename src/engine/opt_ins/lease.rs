@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 use super::pool::{LeaseNumber, Nanos, Pool};
 use crate::clock::Now;
 use crate::engine::Core;
-use crate::engine::answer::Entry;
-use crate::options::Lease as Terms;
+use crate::engine::refund::Entry;
+use crate::options::LeaseTerms;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
@@ -36,7 +36,7 @@ const CHECK_CLOCK_EVERY: Nanos = 1_000_000;
 /// The leases of one limiter in one client: its terms, and what takes need no lock for.
 #[derive(Debug)]
 pub(crate) struct Leasing {
-    pub(super) terms: Terms,
+    pub(super) terms: LeaseTerms,
     pub(crate) pool: Pool,
 }
 
@@ -76,11 +76,11 @@ pub(crate) struct LeaseRequest {
 impl LeaseRequest {
     /// Requests of one permit each, so that whatever is left is leased.
     pub(crate) fn group(&self) -> RequestGroup {
-        RequestGroup { permits: 1, patience_ms: 0, count: self.permits }
+        RequestGroup { permits: 1, max_wait_ms: 0, count: self.permits }
     }
 }
 
-/// Takes the outcomes of the last `requests` requests, and answers how many of them were granted.
+/// Takes the outcomes of the last `requests` requests, and returns how many of them were granted.
 pub(super) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
     let mut left = requests;
     let mut granted = 0;
@@ -99,7 +99,7 @@ pub(super) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 }
 
 impl Leasing {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(terms: LeaseTerms) -> Self {
         Leasing { terms, pool: Pool::new(terms.permits.div_ceil(2)) }
     }
 
@@ -241,7 +241,7 @@ impl Leases {
         }
     }
 
-    /// Ends what has come to its end, or has not been used for half its hold. Answers when to look
+    /// Ends what has come to its end, or has not been used for half its hold. Returns when to look
     /// again; `None`: nothing is out.
     pub(super) fn look(
         &mut self,

@@ -18,7 +18,7 @@ impl Engine {
         }
     }
 
-    /// Ends leases that are at their end; answers when to do so again, `None` if there are none.
+    /// Ends leases that are at their end; returns when to do so again, `None` if there are none.
     fn maintain_leases(self: &Arc<Self>) -> Option<Nanos> {
         let leasing = self.opt_ins.leasing.get()?;
         self.with_leftovers(|knowledge, left| {

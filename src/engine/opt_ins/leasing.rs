@@ -8,10 +8,10 @@ use futures::future::{Either, join_all, select};
 use super::Extra;
 use super::lease::{Lease, Leftover};
 use super::pool::{LeaseNumber, Pool, Taken};
-use crate::engine::answer::Entry;
-use crate::engine::call::Plan;
 use crate::engine::knowledge::Knowledge;
 use crate::engine::opt_ins::pool::Nanos;
+use crate::engine::plan::Plan;
+use crate::engine::refund::Entry;
 use crate::engine::tasks::Tasks;
 use crate::engine::{Engine, direct, driver};
 use crate::error::Error;
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its
-    /// entry. Answers how many came back.
+    /// entry. Returns how many came back.
     pub(crate) async fn refund_leased(
         self: &Arc<Self>,
         lease: LeaseNumber,
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Takes over the lease that a reply brought; answers whether a task is to end it in time.
+    /// Takes over the lease that a reply brought; returns whether a task is to end it in time.
     pub(in crate::engine) fn take_in_lease(
         &self,
         knowledge: &mut Knowledge,
@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Gives leases back for a request that the server has refused, if it would be granted with
-    /// them; answers whether it is worth asking again. `left` is what was left on the server.
+    /// them; returns whether it is worth asking again. `left` is what was left on the server.
     ///
     /// The refunds go on in the background: they are awaited until `due` at most, and not lost if
     /// the future is dropped.

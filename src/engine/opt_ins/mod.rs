@@ -9,8 +9,8 @@
 use std::sync::{Arc, OnceLock};
 
 use super::Engine;
-use super::call::{Answered, Plan};
 use super::knowledge::Knowledge;
+use super::plan::{Answered, Plan};
 use crate::options::LimiterOptions;
 use crate::queue::{MaxWait, Time};
 use crate::rate::Rate;

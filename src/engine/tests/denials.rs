@@ -1,4 +1,4 @@
-//! Cached denials.
+//! Remembered denials.
 
 use super::*;
 
@@ -70,7 +70,7 @@ async fn changes_by_this_client_are_noticed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_overtaken_by_a_refund_is_not_cached() {
+async fn a_denial_overtaken_by_a_refund_is_not_remembered() {
     let world = World::new();
     let (limiter, mut all) = exhausted(&world, 60_000).await;
     let (refused, refunded) = tokio::join!(limiter.try_acquire_now(1), all.refund(1));
@@ -91,7 +91,7 @@ async fn waiting_calls_ask_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_behind_a_waiting_call_is_not_cached() {
+async fn a_denial_behind_a_waiting_call_is_not_remembered() {
     let world = World::new();
     let limiter = world.limiter(memory(60_000)).await;
     let _ninety = grant(&limiter, 90).await;

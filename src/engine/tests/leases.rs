@@ -99,16 +99,16 @@ async fn no_leased_permit_overtakes_a_waiting_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_goes_back_if_a_request_needs_its_permits() {
-    for patience in [0, 100] {
+    for max_wait in [0, 100] {
         let world = World::new();
         let (limiter, _first) = leased(&world).await;
         // 78 are available and 19 leased.
-        let big = limiter.try_acquire(90, ms(patience)).await.unwrap();
+        let big = limiter.try_acquire(90, ms(max_wait)).await.unwrap();
         assert!(big.is_granted());
         client_of(&limiter).close().await;
         assert_eq!(world.store.outstanding(), 93);
         let (limiter, _first) = leased(&World::new()).await;
-        assert!(!limiter.try_acquire(98, ms(patience)).await.unwrap().is_granted());
+        assert!(!limiter.try_acquire(98, ms(max_wait)).await.unwrap().is_granted());
         assert_eq!(
             grant(&limiter, 1).await.decided_by(),
             DecidedBy::Lease,
@@ -119,16 +119,16 @@ async fn a_lease_goes_back_if_a_request_needs_its_permits() {
 
 #[tokio::test(start_paused = true)]
 async fn returning_a_lease_takes_no_longer_than_a_call_may() {
-    for patience in [0, 100] {
+    for max_wait in [0, 100] {
         let world = World::new();
         let (limiter, _first) = leased(&world).await;
         world.store.ledger().refunds_take.store(2000, Ordering::SeqCst);
         let began = tokio::time::Instant::now();
         let hasty = limiter.clone().with_deadline(ms(300)).unwrap();
-        let decision = hasty.try_acquire(90, ms(patience)).await.unwrap();
+        let decision = hasty.try_acquire(90, ms(max_wait)).await.unwrap();
         assert!(!decision.is_granted(), "the permits are not known to have come back");
         let took = began.elapsed();
-        assert!((ms(300)..=ms(patience + 301)).contains(&took), "{took:?} for {patience} ms");
+        assert!((ms(300)..=ms(max_wait + 301)).contains(&took), "{took:?} for {max_wait} ms");
         client_of(&limiter).close().await;
         assert_eq!(world.store.outstanding(), 3);
     }

@@ -1,7 +1,7 @@
 //! Which requests a call carries, and what its answer or failure means for them.
 
 use super::*;
-use crate::queue::batch::align;
+use crate::queue::reply::align;
 use crate::queue::{Arrival, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 

@@ -59,7 +59,7 @@ impl Server {
                 } else {
                     let need = before + group.permits - self.left;
                     let wait = Wait { ms: self.wait(need, now_ms), at_least: false };
-                    if wait.ms > group.patience_ms {
+                    if wait.ms > group.max_wait_ms {
                         Outcome::Refused(wait)
                     } else {
                         before += group.permits;
@@ -210,7 +210,7 @@ impl World {
         self.run_queue();
     }
 
-    /// Lets the queue do what it wants to do now; answers when it wants to be called again.
+    /// Lets the queue do what it wants to do now; returns when it wants to be called again.
     pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);

@@ -2,15 +2,12 @@
 //!
 //! `lua/acquire.lua` is its twin.
 
-use std::sync::Arc;
-
-use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::Mode;
-use crate::store::memory::attempt::{find_own, give_back};
-use crate::store::memory::config::{self, Config};
+use crate::store::memory::attempt::find_own;
+use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
-use crate::store::memory::heal::{find_deficit, heal, parts};
+use crate::store::memory::grant::{give_back, parts};
+use crate::store::memory::heal::{find_deficit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
@@ -21,47 +18,6 @@ use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup};
 use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
-/// The largest value that counts as one: above it Lua's numbers are not exact.
-const MAX_VALUE: u64 = crate::rate::MAX_EXACT;
-
-/// The value and the log that the mode in force uses.
-pub(super) struct Pair<'a> {
-    pub(super) value: &'a Arc<str>,
-    pub(super) log: &'a Arc<str>,
-}
-
-impl<'a> Pair<'a> {
-    pub(super) fn of(keys: &'a Keys, mode: Mode) -> Self {
-        match mode {
-            Mode::Overall => Pair { value: &keys.value, log: &keys.permits },
-            Mode::PerClient => Pair { value: &keys.client_value, log: &keys.client_permits },
-        }
-    }
-}
-
-/// A call's time: the client's, or the store's own.
-pub(super) fn time(now: Now, space: &Keyspace) -> i64 {
-    match now {
-        Now::At(t) => t,
-        Now::Server => space.now(),
-    }
-}
-
-/// The value; what is no integer counts as missing. Also checks that value and log have the
-/// types they should have, so that nothing is found out after the first write.
-pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
-    space.log(pair.log)?;
-    Ok(space.text(pair.value)?.and_then(integer))
-}
-
-/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
-fn integer(text: &str) -> Option<i64> {
-    let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_VALUE)?;
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };
-    canonical.then_some(number)
-}
-
 pub(super) fn acquire(
     space: &mut Keyspace,
     keys: &Keys,
@@ -70,7 +26,7 @@ pub(super) fn acquire(
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
-    let call = Attempt::new(call, &config, time(call.now, space));
+    let call = Attempt::new(call, &config, space.time(call.now));
 
     // The log is decided on and written first: that is all that can still fail.
     let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
@@ -95,22 +51,6 @@ pub(super) fn acquire(
     })
 }
 
-/// Redisson's `trySetRate`, for a hash without a type. Whether it wrote.
-pub(super) fn create(
-    space: &mut Keyspace,
-    keys: &Keys,
-    rate: &crate::rate::Rate,
-) -> Result<bool, Error> {
-    if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(config::TYPE)) {
-        return Ok(false);
-    }
-    config::fill(space.hash_mut(&keys.hash)?, rate);
-    if rate.keep_alive_ms() > 0 {
-        space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
-    }
-    Ok(true)
-}
-
 /// A call with its time.
 struct Attempt<'a> {
     call: &'a AcquireCall,
@@ -120,7 +60,7 @@ struct Attempt<'a> {
     cutoff: i64,
 }
 
-struct Decided {
+struct AttemptResult {
     /// The value to write, lifetime after it; `None`: nothing is written.
     value: Option<Value>,
     left: i64,
@@ -139,7 +79,7 @@ impl<'a> Attempt<'a> {
         Attempt { call, config, t, date, cutoff: expiry_cutoff(t, config) }
     }
 
-    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<Decided, Error> {
+    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<AttemptResult, Error> {
         if self.call.earlier.is_first()
             && let own = find_own(log, self.call, self.date)
             && let Some(date) = own.first().map(|part| part.score)
@@ -149,7 +89,7 @@ impl<'a> Attempt<'a> {
             let permits = own.iter().map(|part| part.permits).sum();
             let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
-            return Ok(Decided { overtaken: Some(date), ..unwritten });
+            return Ok(AttemptResult { overtaken: Some(date), ..unwritten });
         }
         let Some(demand) = self.demand() else {
             let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
@@ -185,9 +125,14 @@ impl<'a> Attempt<'a> {
         self.call.audit || self.call.seen.is_none()
     }
 
-    fn unwritten(&self, log: &Log, value: Option<i64>, outcomes: Vec<OutcomeGroup>) -> Decided {
+    fn unwritten(
+        &self,
+        log: &Log,
+        value: Option<i64>,
+        outcomes: Vec<OutcomeGroup>,
+    ) -> AttemptResult {
         let left = value.unwrap_or(self.config.rate - log.sum());
-        Decided { value: None, left, outcomes, overtaken: None }
+        AttemptResult { value: None, left, outcomes, overtaken: None }
     }
 
     /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
@@ -224,7 +169,7 @@ impl<'a> Attempt<'a> {
         mut value: Value,
         is_settled: bool,
         is_repeat: bool,
-    ) -> Result<Decided, Error> {
+    ) -> Result<AttemptResult, Error> {
         let own = if is_repeat { self.moved(log) } else { Vec::new() };
         let (free, beyond) = if is_repeat {
             (own.iter().map(|part| part.permits).sum(), value.v)
@@ -249,7 +194,7 @@ impl<'a> Attempt<'a> {
             }
             value.v = budget.free;
         }
-        Ok(Decided { value: Some(value), left: value.v, outcomes, overtaken: None })
+        Ok(AttemptResult { value: Some(value), left: value.v, outcomes, overtaken: None })
     }
 
     /// This call's own entries, once they are in the present.

@@ -4,7 +4,6 @@
 
 use crate::store::memory::log::{Log, Part};
 use crate::store::{AcquireCall, Earlier};
-use crate::wire::entry::{EntryId, ID_LEN};
 
 /// The entries of this call's id: an earlier attempt wrote them, or a later one that came first.
 /// `date` is that of this attempt.
@@ -16,17 +15,4 @@ pub(super) fn find_own(log: &Log, call: &AcquireCall, date: i64) -> Vec<Part> {
         Earlier::Dated(dates) => dates.contains(&part.score),
     });
     own
-}
-
-/// Takes permits out of a grant's parts, the last part first.
-pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
-    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..=ID_LEN])));
-    let mut left = permits;
-    for part in parts {
-        let taken = part.permits.min(left);
-        if taken > 0 {
-            log.lower(part.score, &part.member, taken);
-        }
-        left -= taken;
-    }
 }

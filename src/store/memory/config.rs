@@ -1,4 +1,9 @@
-//! The limiter's hash: read and checked, or a clear error; and filled if there is none.
+//! The limiter's hash: read and checked, or a clear error; and filled if there is none. And the
+//! keys that its mode uses.
+//!
+//! `lua/part/config.lua` and `lua/config.lua` are its twins.
+
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
@@ -64,6 +69,33 @@ impl Config {
     }
 }
 
+/// The rate; `None` if there is no hash.
+pub(super) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
+    let Some(fields) = space.hash(&keys.hash)? else { return Ok(None) };
+    match missing(fields) {
+        missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
+        _ => Config::read(space, keys, None).map(|config| Some(config.to_rate())),
+    }
+}
+
+/// What the hash says; OVERALL if it does not say.
+pub(super) fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
+    let kind = space.hash(&keys.hash)?.and_then(|fields| fields.get(TYPE));
+    Ok(kind.is_some_and(|kind| kind == type_text(Mode::PerClient)))
+}
+
+/// Redisson's `trySetRate`, for a hash without a type. Whether it wrote.
+pub(super) fn create(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<bool, Error> {
+    if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(TYPE)) {
+        return Ok(false);
+    }
+    fill(space.hash_mut(&keys.hash)?, rate);
+    if rate.keep_alive_ms() > 0 {
+        space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
+    }
+    Ok(true)
+}
+
 /// Which of rate, interval and type the hash lacks.
 pub(super) fn missing(fields: &Fields) -> [bool; 3] {
     [RATE, INTERVAL, TYPE].map(|name| !fields.contains_key(name))
@@ -100,4 +132,34 @@ fn number(field: Field, text: &str, min: u64) -> Result<i64, Error> {
         Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number as i64),
         _ => Err(refusal::unreadable(field, text)),
     }
+}
+
+/// The value and the log that the mode in force uses.
+pub(super) struct Pair<'a> {
+    pub(super) value: &'a Arc<str>,
+    pub(super) log: &'a Arc<str>,
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn of(keys: &'a Keys, mode: Mode) -> Self {
+        match mode {
+            Mode::Overall => Pair { value: &keys.value, log: &keys.permits },
+            Mode::PerClient => Pair { value: &keys.client_value, log: &keys.client_permits },
+        }
+    }
+}
+
+/// The value; what is no integer counts as missing. Also checks that value and log have the
+/// types they should have, so that nothing is found out after the first write.
+pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
+    space.log(pair.log)?;
+    Ok(space.text(pair.value)?.and_then(integer))
+}
+
+/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
+fn integer(text: &str) -> Option<i64> {
+    let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_EXACT)?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };
+    canonical.then_some(number)
 }

@@ -78,7 +78,7 @@ pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
         if undecided {
             queue.answer(count, Outcome::Undecided);
         } else if count > 0 {
-            queue.refuse_or_queue(permits, group.patience_ms, count)?;
+            queue.refuse_or_queue(permits, group.max_wait_ms, count)?;
         }
     }
     Ok(queue.outcomes)
@@ -96,7 +96,7 @@ struct RequestQueue<'a, I> {
 }
 
 impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
-    /// Grants as many requests as fit, and answers how many.
+    /// Grants as many requests as fit, and returns how many.
     fn grant(&mut self, permits: i64, count: u64) -> u64 {
         let fit = count.min((self.budget.free / permits).max(0) as u64);
         self.budget.free -= permits * fit as i64;
@@ -106,7 +106,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
     }
 
     /// Answers requests that do not fit, or come after one that waits.
-    fn refuse_or_queue(&mut self, permits: i64, patience: u64, count: u64) -> Result<(), Error> {
+    fn refuse_or_queue(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> Result<(), Error> {
         let mut left = count;
         while left > 0 {
             let exact = self.waiting < EXACT_WAITS;
@@ -114,7 +114,7 @@ impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
                 Some(last) if !exact => Wait { at_least: true, ..last },
                 _ => self.wait(permits)?,
             };
-            if patience < wait.ms {
+            if max_wait_ms < wait.ms {
                 // It blocks nobody, so that the wait of the next one like it is the same.
                 self.answer(left, Outcome::Refused(wait));
                 return Ok(());

@@ -5,6 +5,7 @@
 use crate::error::Error;
 use crate::store::limits::MAX_DEBT_PARTS;
 use crate::store::memory::config::Config;
+use crate::store::memory::grant::parts;
 use crate::store::memory::live_log::LiveLog;
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::Value;
@@ -50,14 +51,4 @@ pub(super) fn heal(
 /// The most permits of one debt.
 pub(super) fn most_debt() -> i64 {
     i64::from(MAX_DEBT_PARTS) * MAX_ENTRY_PERMITS as i64
-}
-
-/// Splits permits into what one entry can hold each.
-pub(super) fn parts(permits: i64) -> impl Iterator<Item = u32> {
-    let mut left = permits.max(0);
-    std::iter::from_fn(move || {
-        let part = left.min(MAX_ENTRY_PERMITS as i64);
-        left -= part;
-        (part > 0).then_some(part as u32)
-    })
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::clock::Now;
 use crate::error::Error;
 use crate::store::memory::log::Log;
 use crate::store::refusal::wrong_type;
@@ -56,6 +57,14 @@ impl Keyspace {
     /// The store's time, at which the call runs.
     pub(super) fn now(&self) -> i64 {
         self.now
+    }
+
+    /// A call's time: the client's, or the store's own.
+    pub(super) fn time(&self, now: Now) -> i64 {
+        match now {
+            Now::At(t) => t,
+            Now::Server => self.now,
+        }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Slot> {

@@ -4,7 +4,8 @@
 //! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
 //! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
 //! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`decide`] goes
-//! through the requests, [`attempt`] finds a call's own entries, and [`acquire`] puts it all together.
+//! through the requests, [`attempt`] finds a call's own entries, [`grant`] takes permits out of them,
+//! and [`acquire`] puts it all together.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,18 +26,22 @@ mod acquire;
 mod attempt;
 mod config;
 mod decide;
+mod expire;
+mod grant;
 mod heal;
 mod keyspace;
 mod lifetime;
 mod live_log;
 mod log;
 mod peek;
-mod rates;
 mod refund;
 mod release;
+mod set_rate;
 mod settle;
 mod trim;
+mod try_set_rate;
 mod wait;
+mod whole_limiter;
 
 #[cfg(any(test, feature = "_raw-store"))]
 pub(crate) mod raw;
@@ -110,15 +115,15 @@ impl Store for MemoryStore {
     }
 
     fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool> {
-        ready(rates::try_set_rate(&mut self.enter([keys]), keys, &rate))
+        ready(try_set_rate::try_set_rate(&mut self.enter([keys]), keys, &rate))
     }
 
     fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
-        ready(rates::set_rate(&mut self.enter([keys]), keys, &call))
+        ready(set_rate::set_rate(&mut self.enter([keys]), keys, &call))
     }
 
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
-        ready(rates::config(&self.enter([keys]), keys))
+        ready(config::config(&self.enter([keys]), keys))
     }
 
     fn expire(
@@ -127,15 +132,15 @@ impl Store for MemoryStore {
         lifetime: Lifetime,
         condition: Option<ExpireCondition>,
     ) -> Reply<bool> {
-        ready(Ok(lifetime::expire(&mut self.enter([keys]), keys, lifetime, condition)))
+        ready(Ok(expire::expire(&mut self.enter([keys]), keys, lifetime, condition)))
     }
 
     fn clear_expire(&self, keys: &Keys) -> Reply<bool> {
-        ready(lifetime::clear_expire(&mut self.enter([keys]), keys))
+        ready(expire::clear_expire(&mut self.enter([keys]), keys))
     }
 
     fn time_to_live(&self, keys: &Keys) -> Reply<TimeToLive> {
-        ready(Ok(lifetime::time_to_live(&self.enter([keys]), keys)))
+        ready(Ok(expire::time_to_live(&self.enter([keys]), keys)))
     }
 
     fn exists(&self, keys: &Keys) -> Reply<bool> {
@@ -143,19 +148,19 @@ impl Store for MemoryStore {
     }
 
     fn delete(&self, keys: &Keys) -> Reply<bool> {
-        ready(Ok(lifetime::delete(&mut self.enter([keys]), keys)))
+        ready(Ok(whole_limiter::delete(&mut self.enter([keys]), keys)))
     }
 
     fn rename(&self, from: &Keys, to: &Keys) -> Reply<()> {
-        ready(lifetime::rename(&mut self.enter([from, to]), from, to))
+        ready(whole_limiter::rename(&mut self.enter([from, to]), from, to))
     }
 
     fn touch(&self, keys: &Keys) -> Reply<bool> {
-        ready(Ok(lifetime::touch(&self.enter([keys]), keys)))
+        ready(Ok(whole_limiter::touch(&self.enter([keys]), keys)))
     }
 
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
-        ready(Ok(lifetime::size_in_memory(&self.enter([keys]), keys)))
+        ready(Ok(whole_limiter::size_in_memory(&self.enter([keys]), keys)))
     }
 
     fn server_time(&self) -> Reply<i64> {

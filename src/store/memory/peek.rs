@@ -1,9 +1,10 @@
 //! Peek: an acquire without its writes.
+//!
+//! `lua/peek.lua` is its twin.
 
 use crate::error::Error;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::acquire::{Pair, read_value, time};
-use crate::store::memory::config::Config;
+use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::heal::{find_deficit, most_debt};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
@@ -17,7 +18,7 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
     let config = Config::read(space, keys, None)?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
-    let t = time(call.now, space);
+    let t = space.time(call.now);
     let cutoff = expiry_cutoff(t, &config);
     let none = Log::default();
     let log = space.log(pair.log)?.unwrap_or(&none);

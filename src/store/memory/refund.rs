@@ -1,10 +1,11 @@
 //! Refund: the permits of one grant go back, exactly.
+//!
+//! `lua/refund.lua` is its twin.
 
 use crate::error::Error;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::acquire::{Pair, read_value};
-use crate::store::memory::attempt::give_back;
-use crate::store::memory::config::Config;
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::grant::give_back;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::log::Log;

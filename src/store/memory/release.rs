@@ -1,9 +1,10 @@
 //! Release: whatever is oldest in the log goes back.
+//!
+//! `lua/release.lua` is its twin.
 
 use crate::error::Error;
 use crate::store::limits::SHORT_LOG;
-use crate::store::memory::acquire::{Pair, read_value, time};
-use crate::store::memory::config::Config;
+use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
@@ -20,7 +21,7 @@ pub(super) fn release(
     let config = Config::read(space, keys, None)?;
     let pair = Pair::of(keys, config.mode);
     let value = read_value(space, &pair)?;
-    let cutoff = expiry_cutoff(time(call.now, space), &config);
+    let cutoff = expiry_cutoff(space.time(call.now), &config);
     let permits = i64::try_from(call.permits).unwrap_or(i64::MAX);
     let (new, taken) = space.with_log(pair.log, |log| {
         // All of it: the oldest permits that are taken must be live ones.

@@ -12,23 +12,24 @@ use redis::{Cmd, Value};
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::{MAX_EXACT, Mode, Rate};
+use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::RuntimeId;
 use crate::store::limits::ENDLESS_TTL_MS;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
-    RefundReply, ReleaseCall, ReleaseReply, Reply, RequestGroup, SeenRate, SetRate, StateRule,
-    Store, TimeToLive,
+    AcquireCall, AcquireReply, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
+    RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, StateRule, Store, TimeToLive,
 };
-use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
+use crate::wire::entry;
 use crate::wire::keys::Keys;
 
+mod arguments;
 mod connection;
 mod reply;
 mod scripts;
 #[cfg(test)]
 mod tests;
 
+use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of};
 use connection::Connections;
 use reply::Numbers;
 use scripts::Script;
@@ -244,116 +245,4 @@ fn plain(name: &str, keys: &[&str]) -> Cmd {
         cmd.arg(*key);
     }
     cmd
-}
-
-fn call_of(script: &Script, keys: &Keys, args: usize) -> Cmd {
-    script.call(keys.all().iter().copied(), args)
-}
-
-fn arg_time(cmd: &mut Cmd, now: Now) {
-    match now {
-        Now::At(ms) => cmd.arg(ms),
-        Now::Server => cmd.arg(""),
-    };
-}
-
-/// All of the rate in one argument, so that a script compares it with the hash at once.
-fn arg_seen(cmd: &mut Cmd, seen: Option<SeenRate>) {
-    match seen {
-        Some(seen) => cmd.arg({
-            let rate = seen.rate();
-            let (permits, interval) = (rate.permits(), rate.interval_ms());
-            format!("{} {permits} {interval} {}", mode_text(rate.mode()), rate.keep_alive_ms())
-        }),
-        None => cmd.arg(""),
-    };
-}
-
-fn mode_text(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Overall => "0",
-        Mode::PerClient => "1",
-    }
-}
-
-fn arg_rate(cmd: &mut Cmd, rate: &Rate) {
-    cmd.arg(rate.permits())
-        .arg(rate.interval_ms())
-        .arg(mode_text(rate.mode()))
-        .arg(rate.keep_alive_ms());
-}
-
-/// The call of `acquire.lua`, whose head says what the arguments are. Those that say nothing are
-/// left out at the end: the usual call has four.
-fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
-    let total = call
-        .groups
-        .iter()
-        .fold(0u64, |sum, group| sum.saturating_add(group.permits.saturating_mul(group.count)));
-    let single = match call.groups.as_slice() {
-        [RequestGroup { count: 1, permits, patience_ms }] => Some((*permits, *patience_ms)),
-        _ => None,
-    };
-
-    let bound = match (call.now, &call.earlier) {
-        (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
-        _ => String::new(),
-    };
-    let groups = match single {
-        Some((_, 0)) => Vec::new(),
-        _ => pack_groups(&call.groups),
-    };
-    let special = special(call);
-    let create = call.create.map_or(String::new(), |rate| {
-        let (permits, interval) = (rate.permits(), rate.interval_ms());
-        format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
-    });
-    let optional = [bound.as_bytes(), groups.as_slice(), special.as_bytes(), create.as_bytes()];
-    let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-
-    let mut cmd = call_of(&scripts::ACQUIRE, keys, 4 + given);
-    arg_time(&mut cmd, call.now);
-    if total <= MAX_ENTRY_PERMITS {
-        cmd.arg(entry::pack(call.id, total as u32));
-    } else {
-        cmd.arg(&entry::pack(call.id, 0)[..17]);
-    }
-    arg_seen(&mut cmd, call.seen);
-    cmd.arg(total);
-    for arg in &optional[..given] {
-        cmd.arg(*arg);
-    }
-    cmd
-}
-
-/// What is unusual about a call; empty for a usual one.
-fn special(call: &AcquireCall) -> String {
-    let earlier = match (&call.earlier, call.now) {
-        (Earlier::None, _) | (Earlier::FirstSince(_), Now::Server) => "n".to_owned(),
-        (Earlier::FirstSince(last), Now::At(_)) => format!("f {last}"),
-        (Earlier::Dated(dates), _) => {
-            dates.iter().fold("d".to_owned(), |text, date| format!("{text} {date}"))
-        }
-        (Earlier::Since(last), _) => format!("s {last}"),
-    };
-    if earlier == "n" && !call.audit && call.hold_ms == 0 {
-        return String::new();
-    }
-    format!("{} {} {earlier}", u8::from(call.audit), call.hold_ms)
-}
-
-/// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.
-fn pack_groups(groups: &[RequestGroup]) -> Vec<u8> {
-    let mut packed = Vec::with_capacity(groups.len() * 15);
-    for group in groups {
-        let mut left = group.count;
-        while left > 0 {
-            let count = left.min(u64::from(u32::MAX));
-            packed.extend_from_slice(&group.permits.to_le_bytes()[..4]);
-            packed.extend_from_slice(&group.patience_ms.min(MAX_EXACT).to_le_bytes()[..7]);
-            packed.extend_from_slice(&count.to_le_bytes()[..4]);
-            left -= count;
-        }
-    }
-    packed
 }

@@ -22,13 +22,13 @@ macro_rules! script {
 
 script!(ACQUIRE: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim",
-    "part/heal", "part/wait", "part/attempt", "part/decide", "acquire");
+    "part/heal", "part/wait", "part/grant", "part/attempt", "part/decide", "acquire");
 script!(PEEK: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
     "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
 script!(RELEASE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "release");
 script!(REFUND: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
-    "part/entry", "refund");
+    "part/entry", "part/grant", "refund");
 script!(TRY_SET_RATE: "part/hash", "try_set_rate");
 script!(SET_RATE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "set_rate");

@@ -18,7 +18,7 @@ struct Case {
 
 fn case() -> impl Strategy<Value = Case> {
     let groups = (1..9u64, prop_oneof![Just(0), 1..2500u64], 1..6u64)
-        .prop_map(|(permits, patience, count)| group_of(permits, patience, count));
+        .prop_map(|(permits, max_wait_ms, count)| group_of(permits, max_wait_ms, count));
     (
         prop_oneof![Just(4u64), Just(10), 11..80u64],
         prop::collection::vec((0..1500i64, 1..5u32), 0..14),

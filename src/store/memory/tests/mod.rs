@@ -205,10 +205,10 @@ fn permits_of(member: &[u8]) -> i64 {
     }
 }
 
-fn request(permits: u64, patience_ms: u64) -> RequestGroup {
-    RequestGroup { permits, patience_ms, count: 1 }
+fn request(permits: u64, max_wait_ms: u64) -> RequestGroup {
+    RequestGroup { permits, max_wait_ms, count: 1 }
 }
 
-fn group_of(permits: u64, patience_ms: u64, count: u64) -> RequestGroup {
-    RequestGroup { permits, patience_ms, count }
+fn group_of(permits: u64, max_wait_ms: u64, count: u64) -> RequestGroup {
+    RequestGroup { permits, max_wait_ms, count }
 }

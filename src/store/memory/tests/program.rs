@@ -92,7 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(StateRule::DropNewMode),
     ];
     let one = (prop_oneof![3 => 1..5u64, 1 => 5..12u64], 1..3u64, prop_oneof![Just(0), 1..900u64])
-        .prop_map(|(permits, count, patience)| group_of(permits, patience, count));
+        .prop_map(|(permits, count, max_wait_ms)| group_of(permits, max_wait_ms, count));
     prop_oneof![
         10 => sleep.prop_map(Step::Sleep),
         12 => (by(), prop::collection::vec(one, 1..3)).prop_map(|(by, groups)| Step::Take { by, groups }),

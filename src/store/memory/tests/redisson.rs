@@ -49,7 +49,7 @@ impl Redisson {
         if self.value().is_none() { self.left() } else { 0 }
     }
 
-    /// Drops entries up to this score; answers their permits.
+    /// Drops entries up to this score; returns their permits.
     fn drop_to(&self, from: i64, edge: i64) -> i64 {
         let log = self.pair().1;
         let mut sum = 0;
@@ -118,7 +118,7 @@ impl Redisson {
         v
     }
 
-    /// Answers how far the value rose; the log does not fall with it.
+    /// Returns how far the value rose; the log does not fall with it.
     pub(super) fn release(&self, permits: i64) -> i64 {
         let rate = self.field("rate");
         let old = self.value().unwrap_or(rate);

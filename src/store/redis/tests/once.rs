@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
-use crate::store::redis::{RedisStore, pack_groups};
+use crate::store::redis::RedisStore;
+use crate::store::redis::arguments::pack_groups;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RefundCall, RequestGroup, SeenRate,
     Store,
@@ -45,7 +46,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         create: None,
         hold_ms: 0,
         earlier: Earlier::None,
-        groups: vec![RequestGroup { permits, patience_ms: 0, count: 1 }],
+        groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
     }
 }
 
@@ -118,7 +119,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
 #[tokio::test]
 async fn an_attempt_that_arrives_twice_grants_once() {
     let Some(mut client) = client().await else { return };
-    let batch = vec![RequestGroup { permits: 2, patience_ms: 5, count: 3 }];
+    let batch = vec![RequestGroup { permits: 2, max_wait_ms: 5, count: 3 }];
     for (id, groups) in [(1, call(0, 0, 1).groups), (2, call(0, 0, 4).groups), (3, batch)] {
         let call = AcquireCall { groups, ..call(T0 + 10, id, 1) };
         assert_eq!(client.outcome(call.clone()).await, Outcome::Granted);
@@ -133,7 +134,7 @@ async fn an_attempt_that_arrives_twice_grants_once() {
 async fn a_batch_that_arrives_twice_finds_its_grant_after_a_refund() {
     let Some(mut client) = client().await else { return };
     let batch = |id, count| {
-        let groups = vec![RequestGroup { permits: 2, patience_ms: 0, count }];
+        let groups = vec![RequestGroup { permits: 2, max_wait_ms: 0, count }];
         AcquireCall { groups, ..call(T0 + 10, id, 1) }
     };
     let reply = client.acquire(batch(1, 3)).await;
@@ -212,7 +213,7 @@ async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
     assert!(client.store.try_set_rate(&keys, rate).await.unwrap());
     client.keys = keys;
     let count = 8_100;
-    let groups = vec![RequestGroup { permits: u64::from(u32::MAX), patience_ms: 0, count }];
+    let groups = vec![RequestGroup { permits: u64::from(u32::MAX), max_wait_ms: 0, count }];
     let first = AcquireCall { groups, seen: None, ..call(T0, 1, 1) };
     let left = client.acquire(first.clone()).await.left;
     let earlier = Earlier::Dated(vec![T0]);
@@ -228,8 +229,8 @@ async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
 async fn a_batch_is_one_entry() {
     let Some(mut client) = client().await else { return };
     let groups = vec![
-        RequestGroup { permits: 1, patience_ms: 0, count: 60 },
-        RequestGroup { permits: 2, patience_ms: 10, count: 19 },
+        RequestGroup { permits: 1, max_wait_ms: 0, count: 60 },
+        RequestGroup { permits: 2, max_wait_ms: 10, count: 19 },
     ];
     let reply = client.acquire(AcquireCall { groups, ..call(T0 + 1, 1, 1) }).await;
     assert_eq!(reply.outcomes.iter().map(|group| group.count).sum::<u64>(), 79);
@@ -240,10 +241,10 @@ async fn a_batch_is_one_entry() {
 
 #[test]
 fn a_request_group_is_packed_into_fifteen_bytes() {
-    let group = RequestGroup { permits: 0x0403_0201, patience_ms: 0x0006_0504_0302_0100, count: 7 };
+    let group = RequestGroup { permits: 0x0403_0201, max_wait_ms: 0x0006_0504_0302_0100, count: 7 };
     let packed = pack_groups(&[group]);
     assert_eq!(packed, [1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0]);
-    let unbounded = RequestGroup { permits: 1, patience_ms: u64::MAX, count: (1 << 32) + 1 };
+    let unbounded = RequestGroup { permits: 1, max_wait_ms: u64::MAX, count: (1 << 32) + 1 };
     let packed = pack_groups(&[unbounded]);
     assert_eq!(packed.len(), 30, "a count of more than 32 bits takes two groups");
     assert_eq!(packed[4..11], [0, 0, 0, 0, 0, 0, 0x20]);

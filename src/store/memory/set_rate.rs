@@ -1,36 +1,16 @@
-//! Setting and reading the rate.
+//! Setting the rate, and what becomes of the value and the log.
+//!
+//! `lua/set_rate.lua` is its twin.
 
 use crate::error::Error;
-use crate::rate::{Mode, Rate};
+use crate::rate::Mode;
 use crate::store::limits::FAR_TTL_MS;
-use crate::store::memory::acquire::{Pair, create, read_value, time};
-use crate::store::memory::config::{self, Config, missing};
+use crate::store::memory::config::{self, Pair, read_value};
 use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired};
-use crate::store::refusal;
 use crate::store::{SetRate, StateRule};
 use crate::wire::keys::Keys;
-
-pub(super) fn try_set_rate(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<bool, Error> {
-    if let Some(fields) = space.hash(&keys.hash)?
-        && fields.contains_key(config::TYPE)
-    {
-        return match missing(fields) {
-            [false, false, false] => Ok(false),
-            missing => Err(refusal::incomplete(missing)),
-        };
-    }
-    create(space, keys, rate)
-}
-
-pub(super) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
-    let Some(fields) = space.hash(&keys.hash)? else { return Ok(None) };
-    match missing(fields) {
-        missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
-        _ => Config::read(space, keys, None).map(|config| Some(config.to_rate())),
-    }
-}
 
 pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Result<bool, Error> {
     let old = space.hash(&keys.hash)?;
@@ -49,7 +29,7 @@ pub(super) fn set_rate(space: &mut Keyspace, keys: &Keys, call: &SetRate) -> Res
     let mut kept = None;
     if keep {
         read_value(space, &pair)?;
-        let cutoff = time(call.now, space).saturating_sub(rate.interval_ms() as i64);
+        let cutoff = space.time(call.now).saturating_sub(rate.interval_ms() as i64);
         kept = Some(space.with_log(pair.log, |log| {
             drop_all_expired(log, cutoff);
             Ok(rate.permits() as i64 - LiveLog::of(log, cutoff).sum_log()?)

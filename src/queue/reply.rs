@@ -1,46 +1,15 @@
-//! The call in flight: what becomes of the requests in it.
+//! A call was answered, or failed: what becomes of the requests in it.
 
-use super::batch::align;
+use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
-use super::{Call, MaxWait, NOT_BEGUN, Queue, Settled, Span, Ticket, Time, Waiter};
+use super::state::{InFlight, NOT_BEGUN, Queue, Waiter};
 use crate::store::{Outcome, OutcomeGroup};
 
 /// A blocked queue asks again after this time at the latest: another process may have given permits
 /// back, or raised the rate.
 const ASK_EVERY: Time = 1_000_000;
 
-#[derive(Debug)]
-pub(super) struct InFlight<W, A> {
-    pub(super) waiters: Vec<Waiter<W>>,
-    /// How many at the front have been passed over by an earlier batch, or asked for before.
-    pub(super) not_new: usize,
-    /// Positions that are not in the call, as they were cancelled before it was sent.
-    pub(super) left_out: Vec<usize>,
-    /// The shared answers of the new ones.
-    pub(super) spans: Vec<Span<A>>,
-}
-
 impl<W, A> Queue<W, A> {
-    /// Whether the call in flight asks for a request that has waited already.
-    pub(crate) fn is_waiter_in_flight(&self) -> bool {
-        // They are at the front.
-        let first = self.in_flight.as_ref().and_then(|call| call.waiters.first());
-        first.is_some_and(|waiter| waiter.has_server_answer)
-    }
-
-    /// A call without callers is sent, while the queue is idle. It is answered as any other, with
-    /// no outcomes.
-    pub(crate) fn call_without_callers(&mut self) -> Call {
-        debug_assert!(self.is_idle());
-        self.in_flight = Some(InFlight {
-            waiters: Vec::new(),
-            not_new: 0,
-            left_out: Vec::new(),
-            spans: Vec::new(),
-        });
-        Call { groups: Vec::new(), create: None, due: Time::MAX, shortest_deadline: Time::MAX }
-    }
-
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
     /// answer's date began; waits count from there.
     pub(crate) fn replied(
@@ -167,51 +136,6 @@ impl<W, A> Queue<W, A> {
         settled
     }
 
-    /// Times out requests in flight whose deadline has passed. Answers which, and when the next
-    /// deadline passes; `None` if nobody wants the answer any more.
-    pub(crate) fn expire_in_flight(
-        &mut self,
-        now: Time,
-    ) -> (Vec<(Ticket, Option<W>)>, Option<Time>) {
-        let mut expired = Vec::new();
-        let mut next: Option<Time> = None;
-        for waiter in self.in_flight.iter_mut().flat_map(|call| &mut call.waiters) {
-            if waiter.cancelled {
-                continue;
-            }
-            if waiter.due <= now {
-                expired.push((waiter.ticket, waiter.cancel()));
-            } else {
-                next = Some(next.map_or(waiter.due, |next| next.min(waiter.due)));
-            }
-        }
-        (expired, next)
-    }
-
-    /// Takes the requests out of the call in flight that do not wait, or not any longer.
-    pub(crate) fn fail_those_that_do_not_wait(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
-        let waiters = self.in_flight.iter_mut().flat_map(|call| &mut call.waiters);
-        waiters
-            .filter(|waiter| !waiter.cancelled && !waiter.request.max_wait.lasts_beyond(now))
-            .map(|waiter| (waiter.ticket, waiter.cancel()))
-            .collect()
-    }
-
-    /// Times out requests behind the call in flight whose deadline has passed; answers which.
-    pub(crate) fn expire_behind(&mut self, now: Time) -> Vec<(Ticket, Option<W>)> {
-        let mut expired = Vec::new();
-        let first_new = self.first_new();
-        for waiter in self.pending.iter_mut().filter(|w| !w.cancelled && w.due <= now) {
-            expired.push((waiter.ticket, waiter.cancel()));
-        }
-        if !expired.is_empty() {
-            self.remove_cancelled_before(first_new);
-            self.drop_cancelled_tail();
-        }
-        self.check();
-        expired
-    }
-
     /// Keeps the buffer of a batch, unless it is much larger than was needed.
     fn keep_buffer(&mut self, buffer: Vec<Waiter<W>>, needed: usize) {
         const SMALL: usize = 64;
@@ -234,5 +158,30 @@ impl<W, A> Queue<W, A> {
                 self.earliest_end = self.earliest_end.min(end);
             }
         }
+    }
+}
+
+/// Makes room in the outcomes for requests that were left out of the call. Their own outcome is
+/// never read.
+pub(super) fn align(outcomes: &mut Vec<OutcomeGroup>, left_out: &[usize]) {
+    let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
+    let mut from = 0;
+    let mut index = 0;
+    for &position in left_out {
+        while index < outcomes.len() && from + outcomes[index].count as usize <= position {
+            from += outcomes[index].count as usize;
+            index += 1;
+        }
+        let before = (position - from) as u64;
+        if before > 0 {
+            let rest = OutcomeGroup { count: outcomes[index].count - before, ..outcomes[index] };
+            outcomes[index].count = before;
+            outcomes.insert(index + 1, rest);
+            from += before as usize;
+            index += 1;
+        }
+        outcomes.insert(index, gap);
+        from += 1;
+        index += 1;
     }
 }

@@ -1,0 +1,98 @@
+//! Calls that wait, are dropped, or whose client is closed.
+
+use super::*;
+
+conformance! {
+
+async fn a_ping_is_answered_until_the_client_is_closed(world: World) {
+    let client = world.client().await;
+    client.ping().await.unwrap();
+    client.close().await;
+    let error = client.ping().await.unwrap_err();
+    assert_eq!((error.kind(), error.limiter()), (ErrorKind::Closed, None));
+    assert_eq!(error.to_string(), "ping: the client is closed");
+}
+
+async fn a_waiting_call_is_served_when_its_permits_are_back(world: World) {
+    let limiter = world.limiter().await;
+    let client = limiter.clone();
+    let _spent = granted(&limiter, 10).await;
+    let waiter = tokio::spawn(async move { client.acquire(4).await });
+    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+        != DecidedBy::Queue
+    {
+        tokio::task::yield_now().await;
+    }
+    world.pass(1000);
+    // Noticed within a second of real time, whatever the manual clock says.
+    let grant = tokio::time::timeout(SECOND * 3, waiter).await.unwrap().unwrap().unwrap();
+    assert_eq!((grant.permits(), left(&limiter).await), (4, 6));
+}
+
+async fn a_wait_that_cannot_succeed_is_answered_at_once(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 10).await;
+    let begun = std::time::Instant::now();
+    let denial = limiter.try_acquire(1, ms(999)).await.unwrap().denied().unwrap();
+    assert_eq!(denial.retry_after(), SECOND);
+    assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+}
+
+async fn a_dropped_waiter_takes_nothing(world: World) {
+    let limiter = world.limiter().await;
+    let mut spent = granted(&limiter, 10).await;
+    let waiting = tokio::time::timeout(ms(50), limiter.acquire(4)).await;
+    assert!(waiting.is_err());
+    assert_eq!(spent.refund_all().await.unwrap(), 10);
+    assert_eq!(left(&limiter).await, 10);
+}
+
+async fn refunded_permits_are_given_to_waiters_at_once(world: World) {
+    let limiter = world.limiter().await;
+    let mut spent = granted(&limiter, 10).await;
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(4).await });
+    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+        != DecidedBy::Queue
+    {
+        tokio::task::yield_now().await;
+    }
+    let begun = std::time::Instant::now();
+    spent.refund(5).await.unwrap();
+    let grant = waiter.await.unwrap().unwrap();
+    assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+    assert_eq!((grant.permits(), left(&limiter).await), (4, 1));
+}
+
+async fn a_closed_client_fails_all_calls(world: World) {
+    let client = world.client().await;
+    let limiter = client.limiter("api").unwrap();
+    limiter.try_set_rate(rate(1)).await.unwrap();
+    let _spent = granted(&limiter, 1).await;
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(1).await.map(drop) });
+    tokio::time::sleep(ms(20)).await;
+    client.close().await;
+    for error in [
+        waiter.await.unwrap().unwrap_err(),
+        limiter.try_acquire_now(1).await.map(drop).unwrap_err(),
+        limiter.config().await.map(drop).unwrap_err(),
+        client.limiter("other").map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    }
+    assert!(world.client().await.limiter("api").unwrap().exists().await.unwrap());
+}
+
+async fn a_waiter_fails_when_its_limiter_is_deleted(world: World) {
+    let limiter = world.limiter().await;
+    let _spent = granted(&limiter, 10).await;
+    let waiting = limiter.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(1).await.map(drop) });
+    tokio::time::sleep(ms(20)).await;
+    limiter.delete().await.unwrap();
+    let error = tokio::time::timeout(ms(900), waiter).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
+}
+
+}

@@ -1,0 +1,78 @@
+//! A denial, with its wait; and who decides.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::rate::Rate;
+use crate::store::Wait;
+
+/// Who decided a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecidedBy {
+    /// The store: the server, or the in-process store in its place.
+    Server,
+    /// This client's own queue: a waiting request that does not fit is ahead of this one.
+    Queue,
+    /// A denial that this client remembers: see
+    /// [`LimiterOptions::denial_memory`](crate::LimiterOptions::denial_memory).
+    Memory,
+    /// This client, from permits that it has leased: see
+    /// [`LimiterOptions::lease`](crate::LimiterOptions::lease).
+    Lease,
+}
+
+/// Permits that were not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    wait: Wait,
+    rate: Option<Rate>,
+    decided_by: DecidedBy,
+}
+
+impl Denial {
+    pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
+        Denial { wait, rate, decided_by }
+    }
+
+    /// How long after the denial the same call can succeed, if no other caller takes permits until
+    /// then, in whole milliseconds. It is exact unless [`is_at_least`](Denial::is_at_least); the call
+    /// can succeed sooner only if permits are given back or the rate is raised.
+    pub fn retry_after(&self) -> Duration {
+        Duration::from_millis(self.wait.ms)
+    }
+
+    /// [`retry_after`](Denial::retry_after) in whole seconds, rounded up, as in the HTTP header
+    /// `Retry-After`.
+    pub fn retry_after_secs(&self) -> u64 {
+        self.wait.ms.div_ceil(1000)
+    }
+
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the
+    /// queue is long or many small grants have to expire for this request.
+    pub fn is_at_least(&self) -> bool {
+        self.wait.at_least
+    }
+
+    /// The rate in force, if it is known.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
+    }
+}
+
+impl fmt::Display for Denial {
+    /// `denied: retry after 250ms`, or `retry after at least 250ms`; and the rate, if it is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_least = if self.is_at_least() { "at least " } else { "" };
+        write!(f, "denied: retry after {at_least}{:?}", self.retry_after())?;
+        match self.rate {
+            Some(rate) => write!(f, " (the rate is {rate})"),
+            None => Ok(()),
+        }
+    }
+}

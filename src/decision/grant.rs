@@ -1,0 +1,175 @@
+//! A grant, which can be given back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::denial::DecidedBy;
+use crate::engine::Engine;
+use crate::engine::answer::{BatchAnswer, Decided};
+use crate::engine::opt_ins::pool::{LeaseNumber, Taken};
+use crate::error::{Error, Execution, Operation};
+use crate::rate::Rate;
+
+/// Permits that were taken.
+///
+/// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives
+/// back what was not used.
+pub struct Grant {
+    entry: GrantEntry,
+    permits: u64,
+    returned: u64,
+    deadline: Duration,
+}
+
+/// The log entry that has a grant's permits.
+enum GrantEntry {
+    /// That of this call, which has been answered.
+    Call(Arc<BatchAnswer>),
+    /// That of a lease.
+    Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
+}
+
+impl GrantEntry {
+    fn engine(&self) -> &Arc<Engine> {
+        match self {
+            GrantEntry::Call(answer) => &decided(answer).engine,
+            GrantEntry::Lease { engine, .. } => engine,
+        }
+    }
+}
+
+/// What the call of a grant decided.
+fn decided(answer: &BatchAnswer) -> &Decided {
+    answer.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was answered"))
+}
+
+impl Grant {
+    /// A grant of a call that has been answered.
+    pub(crate) fn new(answer: Arc<BatchAnswer>, permits: u64, deadline: Duration) -> Self {
+        debug_assert!(answer.decided().is_some());
+        Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(answer) }
+    }
+
+    #[inline]
+    pub(crate) fn leased(
+        engine: Arc<Engine>,
+        taken: Taken,
+        permits: u64,
+        deadline: Duration,
+    ) -> Self {
+        let entry = GrantEntry::Lease { engine, lease: taken.lease, left: taken.left };
+        Grant { entry, permits, returned: 0, deadline }
+    }
+
+    /// The permits that were taken and have not been given back.
+    pub fn permits(&self) -> u64 {
+        self.permits - self.returned
+    }
+
+    /// The permits that were still available after the call that granted these; that call may have
+    /// granted permits to other callers as well. For a leased grant, those that remained in the lease.
+    pub fn left(&self) -> u64 {
+        match &self.entry {
+            GrantEntry::Call(answer) => decided(answer).left,
+            GrantEntry::Lease { left, .. } => u64::from(*left),
+        }
+    }
+
+    /// The rate in force when the permits were granted; for a leased grant, the one that this client
+    /// last saw.
+    pub fn rate(&self) -> Rate {
+        match &self.entry {
+            GrantEntry::Call(answer) => decided(answer).rate,
+            GrantEntry::Lease { engine, .. } => engine
+                .rate()
+                .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
+        }
+    }
+
+    /// Who decided.
+    pub fn decided_by(&self) -> DecidedBy {
+        match self.entry {
+            GrantEntry::Call(_) => DecidedBy::Server,
+            GrantEntry::Lease { .. } => DecidedBy::Lease,
+        }
+    }
+
+    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
+    /// fewer if the grant has expired in the meantime, or if its limiter was reset.
+    ///
+    /// These permits can be taken again at once, by any client. Only the log entry of this grant is
+    /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the
+    /// lease if it is still in use; this client remembers the last 256 leases that were used up. A
+    /// refund of zero permits does nothing. A grant can be refunded after its client was closed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `permits` is more than
+    /// [`permits`](Grant::permits).
+    ///
+    /// Otherwise those [of the server](crate::RateLimiter#errors-of-the-server). Unless
+    /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be
+    /// tried again. If the outcome is unknown, the permits count as given back, and are available
+    /// again an interval after they were granted at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the permits count as given back, and the refund may or may not be
+    /// carried out.
+    pub async fn refund(&mut self, permits: u64) -> Result<u64, Error> {
+        if permits > self.permits() {
+            let detail = format!(
+                "a refund of {permits} permits: must be at most {}, the permits it still holds",
+                self.permits()
+            );
+            return Err(self.error(Error::invalid(Operation::Refund, detail)));
+        }
+        if permits == 0 {
+            return Ok(0);
+        }
+        self.returned += permits;
+        let answer = match &self.entry {
+            GrantEntry::Call(answer) => {
+                let Decided { engine, entry, .. } = decided(answer);
+                engine.refund(entry, permits, self.deadline).await
+            }
+            GrantEntry::Lease { engine, lease, .. } => {
+                engine.refund_leased(*lease, permits, self.deadline).await
+            }
+        };
+        answer.map_err(|failure| {
+            if failure.execution() != Execution::Unknown {
+                self.returned -= permits;
+            }
+            self.error(failure)
+        })
+    }
+
+    fn error(&self, failure: Error) -> Error {
+        let engine = self.entry.engine();
+        failure
+            .of(Operation::Refund, Some(engine.name.clone()))
+            .with_server(engine.core.store.address())
+    }
+
+    /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Grant::refund).
+    pub async fn refund_all(&mut self) -> Result<u64, Error> {
+        self.refund(self.permits()).await
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("limiter", &self.entry.engine().name)
+            .field("permits", &self.permits())
+            .field("left", &self.left())
+            .field("decided_by", &self.decided_by())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! The callers of a call in flight, and those behind it: an answer is awaited for as long as one of
+//! them wants it, and each learns of its deadline when it passes.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::lane::{Lane, OutOfBand};
+use super::{Core, Engine, micros};
+use crate::error::{Error, ErrorKind, Execution};
+use crate::queue::Time;
+use crate::rt;
+use crate::store::Reply;
+
+/// A call without an answer after this time is slow: the deadlines of requests behind it begin.
+/// Until then no newcomer has to read the clock.
+const SLOW: Duration = Duration::from_millis(5);
+
+/// From then on requests behind it are timed out this often, until it is answered.
+const EXPIRE_EVERY: Duration = Duration::from_millis(20);
+
+/// Whoever waits for a call: nobody, if it has been made to refill a lease alone.
+pub(super) struct Callers {
+    pub(super) engine: Arc<Engine>,
+    pub(super) lane: Arc<Lane>,
+    /// Whether there has been one.
+    pub(super) has_any: bool,
+    /// The first deadline of those who want the answer.
+    due: Time,
+}
+
+impl Callers {
+    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time) -> Self {
+        Callers { engine, lane, has_any: due < Time::MAX, due }
+    }
+
+    /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
+    /// get a timeout at once, with this `execution`.
+    pub(super) async fn in_time<T>(
+        &mut self,
+        mut answer: Reply<T>,
+        execution: Execution,
+    ) -> Result<T, Error> {
+        let core = self.engine.core.clone();
+        let mut look_at = core.now().saturating_add(micros(SLOW));
+        if self.has_any {
+            match core.busy_poll.answer(answer, core.until(self.due)).await {
+                Ok(answer) => return answer,
+                Err(pending) => answer = pending,
+            }
+        }
+        loop {
+            if let Some(answer) = answer_until(&mut answer, &core, look_at.min(self.due)).await {
+                return answer;
+            }
+            let now = core.now();
+            if now >= look_at {
+                self.expire_behind();
+                look_at = now.saturating_add(micros(EXPIRE_EVERY));
+            }
+            if now < self.due {
+                continue;
+            }
+            self.expire(&Error::new(ErrorKind::Timeout, execution))?;
+        }
+    }
+
+    /// Gives `error` to callers in flight whose deadline has passed; fails if nobody is left.
+    pub(super) fn expire(&mut self, error: &Error) -> Result<(), Error> {
+        let wake = {
+            let mut state = self.lane.lock();
+            let (expired, next) = state.queue.expire_in_flight(self.engine.core.now());
+            let wake = state.tell(expired, || OutOfBand::Failed(error.clone()));
+            if let Some(next) = next {
+                self.due = next;
+            } else {
+                drop(state);
+                wake.into_iter().for_each(Waker::wake);
+                return Err(error.clone());
+            }
+            wake
+        };
+        wake.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// Gives `error` to callers in flight that do not wait for permits.
+    pub(super) fn fail_those_that_do_not_wait(&self, error: &Error) {
+        let wake = {
+            let mut state = self.lane.lock();
+            let failed = state.queue.fail_those_that_do_not_wait(self.engine.core.now());
+            state.tell(failed, || OutOfBand::Failed(error.clone()))
+        };
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// How long a pause that ends at `end` may last before deadlines are looked at.
+    pub(super) fn next_look(&self, end: Time) -> Duration {
+        self.engine.core.until(end.min(self.due)).min(EXPIRE_EVERY)
+    }
+
+    /// The call in flight is slow: times out requests behind it whose deadline has passed.
+    pub(super) fn expire_behind(&self) {
+        let now = self.engine.core.now();
+        let wake = {
+            let mut state = self.lane.lock();
+            let mut wake = self.lane.take_in(&mut state, &self.engine);
+            state.queue.call_is_slow(now);
+            let expired = state.queue.expire_behind(now);
+            let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
+            wake.extend(state.tell(expired, || OutOfBand::Failed(late.clone())));
+            wake
+        };
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Awaits an answer until then. The timer is made only if the answer is not there: in process it is.
+async fn answer_until<T>(
+    answer: &mut Reply<T>,
+    core: &Core,
+    then: Time,
+) -> Option<Result<T, Error>> {
+    let mut timer = pin!(None);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.poll_unpin(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        if timer.is_none() {
+            timer.set(Some(rt::sleep_until(core.instant_of(then))));
+        }
+        match timer.as_mut().as_pin_mut() {
+            Some(timer) => timer.poll(cx).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}

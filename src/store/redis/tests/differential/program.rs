@@ -1,0 +1,188 @@
+//! Programs: what may be asked of a store, and with which numbers.
+
+use proptest::prelude::*;
+
+use super::damage::{Damage, damage};
+use crate::rate::{Mode, Rate};
+use crate::store::{ExpireCondition, Lifetime, RequestGroup, SeenRate, StateRule};
+
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// The time moves on, or back.
+    Advance(i64),
+    Acquire {
+        who: Who,
+        groups: Vec<RequestGroup>,
+        seen: Seen,
+        audit: bool,
+        create: Option<Rate>,
+        hold: u64,
+    },
+    /// Another attempt of this client's last acquire, whose answer was lost.
+    Retry {
+        who: Who,
+        since: bool,
+        seen: Seen,
+        /// The first attempt arrives only after this one.
+        late: bool,
+    },
+    /// The first attempt of this client's last acquire arrives, late.
+    LateFirst {
+        who: Who,
+        since: bool,
+    },
+    Refund {
+        who: Who,
+        grant: usize,
+        share: u64,
+    },
+    Release {
+        who: Who,
+        permits: u64,
+        seen: Seen,
+    },
+    Peek {
+        who: Who,
+        permits: u64,
+        seen: Seen,
+    },
+    TrySetRate {
+        who: Who,
+        rate: Rate,
+    },
+    SetRate {
+        who: Who,
+        rate: Rate,
+        only_existing: bool,
+        state: StateRule,
+    },
+    Config(Who),
+    Expire {
+        who: Who,
+        lifetime: Lifetime,
+        condition: Option<ExpireCondition>,
+    },
+    ClearExpire(Who),
+    TimeToLive(Who),
+    Exists(Who),
+    Delete(Who),
+    Rename(Who),
+    Touch(Who),
+    Damage {
+        who: Who,
+        damage: Damage,
+    },
+}
+
+/// A limiter and a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Who(pub(super) usize, pub(super) usize);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Seen {
+    Known,
+    /// What the client knows, but in the other mode.
+    OtherMode,
+    None,
+    Other(SeenRate),
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    (
+        prop_oneof![9 => Just(0usize), 1 => Just(1usize)],
+        prop_oneof![3 => Just(0usize), 1 => Just(1)],
+    )
+        .prop_map(|(limiter, client)| Who(limiter, client))
+}
+
+pub(super) fn rate() -> impl Strategy<Value = Rate> {
+    let permits =
+        prop_oneof![8 => 1u64..30, 2 => Just(100u64), 1 => Just(1u64 << 40), 1 => Just(1u64 << 53)];
+    let keep_alive = prop_oneof![4 => Just(0u64), 1 => Just(200_000), 1 => Just(2_000_000)];
+    (
+        prop_oneof![3 => Just(Mode::Overall), 1 => Just(Mode::PerClient)],
+        permits,
+        prop_oneof![4 => Just(1000u64), 1 => Just(1), 1 => Just(60_000)],
+        keep_alive,
+    )
+        .prop_map(|(mode, permits, interval, keep)| Rate::from_wire(mode, permits, interval, keep))
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(|rate| Seen::Other(rate.into()))]
+}
+
+fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
+    let max_wait_ms = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
+    let permits = prop_oneof![4 => Just(1u64), 4 => 1u64..12, 1 => 20u64..200, 1 => Just(u64::from(u32::MAX))];
+    let count = prop_oneof![6 => Just(1u64), 3 => 1u64..8, 1 => 10u64..200];
+    let group = (permits, max_wait_ms, count)
+        .prop_map(|(permits, max_wait_ms, count)| RequestGroup { permits, max_wait_ms, count });
+    prop_oneof![4 => prop::collection::vec(group.clone(), 1), 2 => prop::collection::vec(group, 1..8)]
+}
+
+pub(super) fn op() -> impl Strategy<Value = Op> {
+    let pass = prop_oneof![6 => 0i64..400, 3 => 400i64..2500, 1 => -500i64..0, 1 => Just(1000i64)];
+    let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
+    let create = prop::option::weighted(0.2, rate());
+    let acquire = (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold).prop_map(
+        |(who, groups, seen, audit, create, hold)| Op::Acquire {
+            who,
+            groups,
+            seen,
+            audit,
+            create,
+            hold,
+        },
+    );
+    // Calls that the fast path of the script decides.
+    let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
+    let simple = (who(), few).prop_map(|(who, (permits, count))| Op::Acquire {
+        who,
+        groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
+        seen: Seen::Known,
+        audit: false,
+        create: None,
+        hold: 0,
+    });
+    let lifetime = prop_oneof![
+        3 => prop::sample::select(vec![100_000u64, 1_000_000, 315_360_000_000]).prop_map(Lifetime::In),
+        1 => Just(Lifetime::In(0)),
+        1 => Just(Lifetime::At(1000)),
+        1 => Just(Lifetime::At(4_000_000_000_000)),
+    ];
+    let condition = prop::option::of(prop::sample::select(vec![
+        ExpireCondition::IfNotSet,
+        ExpireCondition::IfSet,
+        ExpireCondition::IfGreater,
+        ExpireCondition::IfLess,
+    ]));
+    let state =
+        prop::sample::select(vec![StateRule::DropNewMode, StateRule::Drop, StateRule::Keep]);
+    prop_oneof![
+        20 => pass.prop_map(Op::Advance),
+        30 => acquire,
+        30 => simple,
+        8 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
+            .prop_map(|(who, since, seen, late)| Op::Retry { who, since, seen, late }),
+        3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::LateFirst { who, since }),
+        8 => (who(), any::<usize>(), 0u64..120)
+            .prop_map(|(who, grant, share)| Op::Refund { who, grant, share }),
+        5 => (who(), 1u64..20, seen()).prop_map(|(who, permits, seen)| Op::Release { who, permits, seen }),
+        6 => (who(), 0u64..40, seen()).prop_map(|(who, permits, seen)| Op::Peek { who, permits, seen }),
+        6 => (who(), rate()).prop_map(|(who, rate)| Op::TrySetRate { who, rate }),
+        5 => (who(), rate(), any::<bool>(), state).prop_map(|(who, rate, only_existing, state)| {
+            Op::SetRate { who, rate, only_existing, state }
+        }),
+        1 => who().prop_map(Op::Config),
+        2 => (who(), lifetime, condition)
+            .prop_map(|(who, lifetime, condition)| Op::Expire { who, lifetime, condition }),
+        1 => who().prop_map(Op::ClearExpire),
+        1 => who().prop_map(Op::TimeToLive),
+        1 => who().prop_map(Op::Exists),
+        1 => who().prop_map(Op::Delete),
+        1 => who().prop_map(Op::Rename),
+        1 => who().prop_map(Op::Touch),
+        12 => (who(), damage()).prop_map(|(who, damage)| Op::Damage { who, damage }),
+    ]
+}

@@ -1,0 +1,324 @@
+//! Both stores, and what the clients of a program know.
+
+use std::collections::BTreeMap;
+
+use futures::FutureExt;
+use proptest::prelude::*;
+
+use super::program::{Op, Seen, Who};
+use super::{CLIENTS, LIMITERS, T0};
+use crate::clock::Now;
+use crate::error::Error;
+use crate::rate::{Mode, Rate};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::raw::{Content, Key, Snapshot};
+use crate::store::redis::RedisStore;
+use crate::store::{
+    AcquireCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply, RequestGroup,
+    SeenRate, SetRate, Store,
+};
+use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
+
+/// A client's last acquire, and the dates of its attempts.
+#[derive(Clone, Debug)]
+struct Made {
+    call: AcquireCall,
+    dates: Vec<i64>,
+}
+
+struct Grant {
+    limiter: usize,
+    id: EntryId,
+    date: i64,
+    permits: u64,
+}
+
+pub(super) struct World<'a> {
+    runtime: &'a tokio::runtime::Runtime,
+    server: &'a RedisStore,
+    pub(super) raw: &'a mut redis::Connection,
+    pub(super) memory: MemoryStore,
+    pub(super) now: i64,
+    pub(super) ids: u32,
+    seen: BTreeMap<(usize, usize), SeenRate>,
+    made: BTreeMap<(usize, usize), Made>,
+    grants: Vec<Grant>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(
+        runtime: &'a tokio::runtime::Runtime,
+        server: &'a RedisStore,
+        raw: &'a mut redis::Connection,
+    ) -> Self {
+        World {
+            runtime,
+            server,
+            raw,
+            memory: MemoryStore::new(),
+            now: T0,
+            ids: 0,
+            seen: BTreeMap::new(),
+            made: BTreeMap::new(),
+            grants: Vec::new(),
+        }
+    }
+
+    pub(super) fn keys(&self, Who(limiter, client): Who) -> Keys {
+        Keys::new(LIMITERS[limiter], CLIENTS[client])
+    }
+
+    fn seen(&self, who: Who, seen: Seen) -> Option<SeenRate> {
+        match seen {
+            Seen::Known => self.seen.get(&(who.0, who.1)).copied(),
+            Seen::OtherMode => self.seen.get(&(who.0, who.1)).map(|seen| {
+                let rate = seen.rate();
+                let mode = match rate.mode() {
+                    Mode::Overall => Mode::PerClient,
+                    Mode::PerClient => Mode::Overall,
+                };
+                let (permits, interval) = (rate.permits(), rate.interval_ms());
+                Rate::from_wire(mode, permits, interval, rate.keep_alive_ms()).into()
+            }),
+            Seen::None => None,
+            Seen::Other(rate) => Some(rate),
+        }
+    }
+
+    /// Both stores' answers, which must be equal.
+    fn both<T: std::fmt::Debug + PartialEq>(
+        &mut self,
+        call: impl Fn(&dyn Store) -> Reply<T>,
+    ) -> Result<Option<T>, TestCaseError> {
+        let server = self.runtime.block_on(call(self.server));
+        let memory =
+            call(&self.memory).now_or_never().expect("the in-process store answers at once");
+        let plain =
+            |error: &Error| (error.kind(), error.detail().map(str::to_owned), error.execution());
+        prop_assert_eq!(
+            server.as_ref().map_err(plain),
+            memory.as_ref().map_err(plain),
+            "the server's answer, then the model's"
+        );
+        Ok(server.ok())
+    }
+
+    fn acquire(&mut self, who: Who, made: Made) -> Result<(), TestCaseError> {
+        let keys = self.keys(who);
+        let call = made.call.clone();
+        let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
+        if let Some(reply) = reply {
+            if let Some(seen) = reply.seen() {
+                self.seen.insert((who.0, who.1), seen);
+            }
+            let mut left: Vec<RequestGroup> = call.groups.clone();
+            let mut permits = 0;
+            for outcome in &reply.outcomes {
+                let mut count = outcome.count;
+                while count > 0 {
+                    let n = left[0].count.min(count);
+                    if outcome.outcome == Outcome::Granted {
+                        permits += n * left[0].permits;
+                    }
+                    count -= n;
+                    left[0].count -= n;
+                    if left[0].count == 0 {
+                        left.remove(0);
+                    }
+                }
+            }
+            if permits > 0 {
+                let date = reply.entry_date;
+                self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
+            }
+        }
+        self.made.insert((who.0, who.1), made);
+        Ok(())
+    }
+
+    pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        match op.clone() {
+            Op::Advance(ms) => self.now += ms,
+            Op::Acquire { who, groups, seen, audit, create, hold } => {
+                self.ids += 1;
+                let mut id = [0x5a; 16];
+                id[..4].copy_from_slice(&self.ids.to_be_bytes());
+                id[15] = if self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
+                let call = AcquireCall {
+                    now: Now::At(self.now),
+                    id: EntryId(id),
+                    seen: self.seen(who, seen),
+                    audit,
+                    create,
+                    hold_ms: hold,
+                    earlier: Earlier::None,
+                    groups,
+                };
+                self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
+            }
+            Op::Retry { who, since, seen, late } => {
+                let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
+                let latest = *made.dates.iter().max().unwrap();
+                self.now = self.now.max(latest + 1);
+                made.call.now = Now::At(self.now);
+                made.call.seen = self.seen(who, seen);
+                made.call.earlier = if since {
+                    Earlier::Since(made.dates.iter().min().unwrap() - 1)
+                } else {
+                    Earlier::Dated(made.dates.clone())
+                };
+                made.dates.push(self.now + made.call.hold_ms as i64);
+                self.acquire(who, made)?;
+                if late {
+                    self.step(&Op::LateFirst { who, since })?;
+                }
+            }
+            Op::LateFirst { who, since } => {
+                let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
+                if made.dates.len() < 2 {
+                    return Ok(());
+                }
+                let first = made.dates[0];
+                made.call.now = Now::At(first - made.call.hold_ms as i64);
+                made.call.earlier =
+                    if since { Earlier::FirstSince(first - 1) } else { Earlier::None };
+                self.acquire(who, made)?;
+            }
+            Op::Refund { who, grant, share } => {
+                if self.grants.is_empty() {
+                    return Ok(());
+                }
+                let grant = &self.grants[grant % self.grants.len()];
+                let call = RefundCall {
+                    id: grant.id,
+                    entry_date: grant.date,
+                    granted: grant.permits,
+                    returned: (grant.permits.saturating_mul(share) / 100).max(1),
+                };
+                let keys = self.keys(Who(grant.limiter, who.1));
+                self.both(|store| store.refund(&keys, call))?;
+            }
+            Op::Release { who, permits, seen } => {
+                let now = Now::At(self.now);
+                let call = ReleaseCall { now, permits, seen: self.seen(who, seen) };
+                let keys = self.keys(who);
+                self.both(|store| store.release(&keys, call))?;
+            }
+            Op::Peek { who, permits, seen } => {
+                let now = Now::At(self.now);
+                let call = PeekCall { now, permits, seen: self.seen(who, seen) };
+                let keys = self.keys(who);
+                self.both(|store| store.peek(&keys, call))?;
+            }
+            Op::TrySetRate { who, rate } => {
+                let keys = self.keys(who);
+                self.both(|store| store.try_set_rate(&keys, rate))?;
+            }
+            Op::SetRate { who, rate, only_existing, state } => {
+                let call = SetRate { now: Now::At(self.now), rate, only_existing, state };
+                let keys = self.keys(who);
+                self.both(|store| store.set_rate(&keys, call))?;
+            }
+            Op::Config(who) => {
+                let keys = self.keys(who);
+                self.both(|store| store.config(&keys))?;
+            }
+            Op::Expire { who, lifetime, condition } => {
+                let keys = self.keys(who);
+                self.both(|store| store.expire(&keys, lifetime, condition))?;
+            }
+            Op::ClearExpire(who) => {
+                let keys = self.keys(who);
+                self.both(|store| store.clear_expire(&keys))?;
+            }
+            Op::TimeToLive(who) => {
+                let keys = self.keys(who);
+                self.both(|store| {
+                    let reply = store.time_to_live(&keys);
+                    // The stores are asked a moment apart: only the kind of answer is compared.
+                    async move { Ok(format!("{:?}", reply.await?).get(..2).map(str::to_owned)) }
+                        .boxed()
+                })?;
+            }
+            Op::Exists(who) => {
+                let keys = self.keys(who);
+                self.both(|store| store.exists(&keys))?;
+            }
+            Op::Delete(who) => {
+                let keys = self.keys(who);
+                self.both(|store| store.delete(&keys))?;
+            }
+            Op::Rename(who) => {
+                let (from, to) = (self.keys(who), self.keys(Who(1 - who.0, who.1)));
+                self.both(|store| store.rename(&from, &to))?;
+            }
+            Op::Touch(who) => {
+                let keys = self.keys(who);
+                self.both(|store| store.touch(&keys))?;
+            }
+            Op::Damage { who, damage } => self.damage(who, &damage),
+        }
+        Ok(())
+    }
+
+    /// The states of both stores must be equal; times to live may differ slightly.
+    pub(super) fn compare(&mut self) -> Result<(), TestCaseError> {
+        let server = dump(self.raw);
+        let memory = self.memory.snapshot();
+        let without_ttl = |snapshot: &Snapshot| {
+            snapshot
+                .iter()
+                .map(|(name, key)| (name.clone(), (key.content.clone(), key.ttl_ms.is_some())))
+                .collect::<BTreeMap<_, _>>()
+        };
+        prop_assert_eq!(
+            without_ttl(&server),
+            without_ttl(&memory),
+            "the server's state, then the model's"
+        );
+        for (name, key) in &server {
+            let (a, b) = (key.ttl_ms.unwrap_or(0), memory[name].ttl_ms.unwrap_or(0));
+            prop_assert!(
+                (a - b).abs() < 20_000,
+                "{} has a time to live of {} ms, in the model {} ms",
+                name,
+                a,
+                b
+            );
+        }
+        Ok(())
+    }
+}
+
+/// All keys of the server.
+fn dump(raw: &mut redis::Connection) -> Snapshot {
+    let script = "local all = {}
+        for _, key in ipairs(redis.call('KEYS', '*')) do
+          local kind, data = redis.call('TYPE', key).ok, nil
+          if kind == 'hash' then data = redis.call('HGETALL', key)
+          elseif kind == 'string' then data = {redis.call('GET', key)}
+          else data = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
+          all[#all + 1] = {key, kind, redis.call('PTTL', key), data}
+        end
+        return all";
+    let all: Vec<(String, String, i64, Vec<Vec<u8>>)> =
+        redis::cmd("EVAL").arg(script).arg(0).query(raw).unwrap();
+    let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+    all.into_iter()
+        .map(|(name, kind, ttl, data)| {
+            let content = match kind.as_str() {
+                "hash" => Content::Hash(
+                    data.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
+                ),
+                "string" => Content::Text(text(&data[0])),
+                _ => Content::Log(
+                    data.chunks(2)
+                        .map(|pair| (text(&pair[1]).parse().unwrap(), pair[0].clone()))
+                        .collect(),
+                ),
+            };
+            (name, Key { content, ttl_ms: (ttl >= 0).then_some(ttl) })
+        })
+        .collect()
+}
