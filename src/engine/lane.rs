@@ -67,6 +67,7 @@ pub(super) enum OutOfBand {
 }
 
 /// What to do next.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
 pub(super) enum Next {
     Call(Plan),
     SleepUntil(crate::queue::Time),
