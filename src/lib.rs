@@ -92,7 +92,7 @@ pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
-pub use store::redis::{Endpoint, Replicated, Sentinels, Topology};
+pub use store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]
