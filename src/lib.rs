@@ -80,6 +80,8 @@ mod wire;
 
 pub use client::Client;
 pub use client::builder::ClientBuilder;
+#[cfg(feature = "redisson-yaml")]
+pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
