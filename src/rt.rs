@@ -5,6 +5,7 @@
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
+    use std::cell::Cell;
     use std::hash::{Hash, Hasher};
     use std::num::NonZeroU64;
     use std::pin::pin;
@@ -12,6 +13,7 @@ mod real {
     pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, atomic};
 
     pub(crate) use tokio::runtime::Handle;
+    use tokio::runtime::RuntimeFlavor;
     use tokio::time::Instant;
 
     use super::RuntimeId;
@@ -25,6 +27,52 @@ mod real {
     #[inline]
     pub(crate) fn current_id() -> Option<RuntimeId> {
         Handle::try_current().ok().map(|handle| id(&handle))
+    }
+
+    thread_local!(static HOME: Cell<Home> = const { Cell::new(Home::Unknown) });
+
+    /// The runtime that this thread works for.
+    #[derive(Clone, Copy)]
+    enum Home {
+        Unknown,
+        /// It is no worker of a multi-threaded runtime, and may serve another one at any time.
+        None,
+        Worker(RuntimeId),
+    }
+
+    /// The runtime to which a request belongs that arrives here: as [`current_id`], but without
+    /// its cost on worker threads. A look at the current runtime counts a reference to it up and
+    /// down, which all workers would write for every permit.
+    ///
+    /// A worker thread, or one for blocking work, belongs to its runtime for life. If it drives
+    /// another one in between, requests made there may join those of its own runtime, which is alive
+    /// and has other threads to serve them.
+    #[inline]
+    pub(crate) fn arrival_id() -> Option<RuntimeId> {
+        match HOME.get() {
+            Home::Worker(runtime) if tokio::task::try_id().is_some() => Some(runtime),
+            Home::Unknown => {
+                HOME.set(home());
+                current_id()
+            }
+            Home::Worker(_) | Home::None => current_id(),
+        }
+    }
+
+    #[cold]
+    fn home() -> Home {
+        // Threads of the runtime's own have its default name; with another one they pay the cost.
+        let is_worker = matches!(
+            std::thread::current().name(),
+            Some("tokio-rt-worker" | "tokio-runtime-worker")
+        );
+        match current() {
+            None => Home::Unknown,
+            Some(handle) if is_worker && handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
+                Home::Worker(id(&handle))
+            }
+            Some(_) => Home::None,
+        }
     }
 
     pub(crate) fn id(handle: &Handle) -> RuntimeId {
@@ -66,6 +114,19 @@ mod real {
     /// Tokio's `current_thread` runtime counts only those that another thread has woken.
     pub(crate) fn ready_tasks(handle: &Handle) -> usize {
         handle.metrics().global_queue_depth()
+    }
+
+    /// The number of this thread among those that have asked for theirs.
+    pub(crate) fn thread_index() -> usize {
+        static NEXT: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
+        thread_local!(static INDEX: Cell<usize> = const { Cell::new(usize::MAX) });
+        let index = INDEX.get();
+        if index != usize::MAX {
+            return index;
+        }
+        let index = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
+        INDEX.set(index);
+        index
     }
 
     pub(crate) fn now() -> Instant {
@@ -136,6 +197,15 @@ mod model {
 
     pub(crate) fn current_id() -> Option<RuntimeId> {
         Some(NonZeroU64::MIN)
+    }
+
+    pub(crate) fn arrival_id() -> Option<RuntimeId> {
+        current_id()
+    }
+
+    /// Any thread may be the one that runs a task now.
+    pub(crate) fn thread_index() -> usize {
+        shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) as usize
     }
 
     pub(crate) fn id(_: &Handle) -> RuntimeId {

@@ -108,10 +108,12 @@ impl Callers {
         let now = self.engine.core.now();
         let wake = {
             let mut state = self.lane.lock();
+            let mut wake = self.lane.take_in(&mut state, &self.engine);
             state.queue.call_is_slow(now);
             let expired = state.queue.expire_behind(now);
             let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
-            state.tell(expired, || OutOfBand::Failed(late.clone()))
+            wake.extend(state.tell(expired, || OutOfBand::Failed(late.clone())));
+            wake
         };
         wake.into_iter().for_each(Waker::wake);
     }

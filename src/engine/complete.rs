@@ -46,9 +46,10 @@ impl Flight {
             let mut state = lane.lock();
             if engine.is_closed() {
                 // Requests that wait are pending again; nobody would ever make their call.
-                afterwards.wake.extend(engine.fail_pending(&mut state));
+                afterwards.wake.extend(engine.fail_pending(lane, &mut state));
             } else if state.has_ended && !state.has_driver {
                 // The same: the lane starts no driver any more.
+                afterwards.wake.extend(lane.close_intake(&mut state, engine));
                 afterwards.wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
             }
             let needs_driver = driver::is_needed(&mut state, engine);

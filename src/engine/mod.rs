@@ -28,6 +28,7 @@ mod callers;
 mod complete;
 mod direct;
 mod driver;
+mod intake;
 mod knowledge;
 mod lane;
 mod latency;
@@ -322,7 +323,7 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
         });
         for lane in self.lanes.iter() {
-            let wake = self.fail_pending(&mut lane.lock());
+            let wake = self.fail_pending(lane, &mut lane.lock());
             lane.driver_wakeup.notify_one();
             wake.into_iter().for_each(Waker::wake);
         }

@@ -85,6 +85,7 @@ async fn a_unix_socket_is_a_server() {
     assert!(error.to_string().starts_with(&format!("connect: the server at {path} refused")));
     server.kill();
     let error = Client::connect(&url).await.unwrap_err();
+    let _ = std::fs::remove_file(path);
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(path), "{error}");
 }

@@ -143,6 +143,66 @@ async fn a_failover_under_load_is_followed_and_nothing_counts_twice() {
 }
 
 #[tokio::test]
+async fn what_a_call_that_fails_during_a_failover_says_of_its_execution_holds() {
+    let deployment = Deployment::start(Passwords::default()).await;
+    // Shorter than any failover: with more time the calls in flight would outlive it.
+    let client = Client::builder().deadline(Duration::from_millis(500));
+    let client = client.connect(sentinels(&deployment.urls())).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(1 << 30));
+    let [granted, unknown, not_executed] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let limiter = limiter.clone();
+            let counts = [granted.clone(), unknown.clone(), not_executed.clone()];
+            tokio::spawn(async move {
+                loop {
+                    let [granted, unknown, not_executed] = &counts;
+                    let count = match limiter.try_acquire_now(1).await {
+                        Ok(decision) => {
+                            assert!(decision.is_granted());
+                            granted
+                        }
+                        Err(error) => match error.execution() {
+                            Execution::Unknown => unknown,
+                            Execution::NotExecuted => not_executed,
+                            Execution::Executed => panic!("{error}"),
+                        },
+                    };
+                    count.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    deployment.servers[0].kill();
+    deployment.name(deployment.servers[1].port()).await;
+    let before = granted.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    while granted.load(Ordering::Relaxed) < before + 200 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no grants after the failover");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for worker in &workers {
+        assert!(!worker.is_finished(), "a call failed with another error");
+        worker.abort();
+    }
+    for worker in workers {
+        let _ = worker.await;
+    }
+    client.close().await;
+    let [granted, unknown, not_executed] =
+        [granted, unknown, not_executed].map(|count| count.load(Ordering::Relaxed));
+    let (counted, _) = log(&deployment.servers[1], "api").await;
+    println!(
+        "{granted} granted, {unknown} unknown, {not_executed} not executed; {counted} in the log"
+    );
+    assert!(not_executed > 0, "calls fail while there is no master");
+    assert!(counted <= granted + unknown, "{counted} in the log");
+    assert!(counted + 200 > granted, "{counted} in the log, {granted} granted");
+}
+
+#[tokio::test]
 async fn a_call_that_the_old_master_has_carried_out_counts_once() {
     let servers = [Server::start().await, Server::start().await];
     let proxy = Proxy::start(&servers[0]).await;
