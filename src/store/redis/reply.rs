@@ -8,7 +8,8 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::refusal::{self, Field};
 use crate::store::{
-    AcquireReply, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate, Wait,
+    AcquireReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate,
+    Wait,
 };
 
 /// The status that a script's reply begins with, below which it is a failure.
@@ -119,16 +120,21 @@ impl Numbers {
             entry_date: now.checked_add(hold)?,
             left: self.get(0)?,
             outcomes,
+            holders: None,
         })
     }
 
     fn full_acquire(&self, requests: u64, hold: i64) -> Option<AcquireReply> {
         let now = self.get(5)?;
-        let mut outcomes = Vec::with_capacity(1.max(self.0.len().saturating_sub(6) / 3));
-        if self.0.len() == 6 {
+        let (len, holders) = match self.0.last() {
+            Some(Value::Array(holders)) => (self.0.len() - 1, Some(holders_of(holders)?)),
+            _ => (self.0.len(), None),
+        };
+        let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));
+        if len == 6 {
             outcomes.push(OutcomeGroup { count: requests, outcome: Outcome::Granted });
         }
-        for at in (6..self.0.len()).step_by(3) {
+        for at in (6..len).step_by(3) {
             let ms = self.unsigned(at + 2)?;
             let outcome = match self.get(at + 1)? {
                 0 => Outcome::Granted,
@@ -149,6 +155,7 @@ impl Numbers {
             entry_date: now.checked_add(hold)?,
             left: self.get(1)?,
             outcomes,
+            holders,
         })
     }
 
@@ -166,6 +173,16 @@ impl Numbers {
         let wait = Wait { ms, at_least: self.get(6) == Some(1) };
         Ok(PeekReply { rate: self.rate()?, available: self.number()?, wait })
     }
+}
+
+/// Who holds permits, as a call says behind its outcomes.
+fn holders_of(values: &[Value]) -> Option<Holders> {
+    let number = |at: usize| match values.get(at) {
+        Some(Value::Int(number)) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let (others, redisson) = (number(0)?, number(1)? == 1);
+    Some(Holders { others, redisson, share_left: number(2)?, entries: number(3)? })
 }
 
 /// The integer that a plain command answers.

@@ -34,6 +34,7 @@ fn call() -> AcquireCall {
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,
         earlier: Earlier::None,
+        share: None,
         groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: 1 }],
     }
 }

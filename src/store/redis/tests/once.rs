@@ -46,6 +46,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         create: None,
         hold_ms: 0,
         earlier: Earlier::None,
+        share: None,
         groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
     }
 }
