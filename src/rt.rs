@@ -269,6 +269,8 @@ mod model {
 }
 
 use std::num::NonZeroU64;
+use std::panic::AssertUnwindSafe;
+use std::task::Waker;
 use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
@@ -281,6 +283,14 @@ pub(crate) type RuntimeId = NonZeroU64;
 
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
+}
+
+/// Wakes callers. A waker that panics keeps nobody else from being woken, nor the call that wakes
+/// from its end: tokio too ignores it in one who awaits a task.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
 }
 
 /// Alone in its cache lines: writing to it does not slow down those that read what is next to it.

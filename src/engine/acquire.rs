@@ -153,7 +153,7 @@ impl<'a> Acquire<'a> {
             lane.release_if_ended(&mut state);
             (told, waker, refused, state.driver_sleeps, needs_driver)
         };
-        refused.into_iter().for_each(Waker::wake);
+        rt::wake_all(refused);
         match call {
             Some(call) if needs_driver => driver::start(engine, lane, Some(call)),
             Some(call) => driver::start_call(engine, lane, call),
@@ -208,7 +208,7 @@ impl Place<'_> {
             };
             (told, replaced, refused)
         };
-        refused.into_iter().for_each(Waker::wake);
+        rt::wake_all(refused);
         told
     }
 

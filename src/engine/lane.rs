@@ -227,7 +227,7 @@ impl Engine {
             lane.release_if_ended(&mut state);
             wake
         };
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 
     /// Fails all pending requests of a lane of a closed client.
