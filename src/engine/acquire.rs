@@ -70,7 +70,9 @@ impl<'a> Acquire<'a> {
             // Before the lock: a waker's code is not ours.
             let mut waker = Some(waker.clone());
             let create = self.create.copied();
-            if let Some((answer, position)) = lane.intake.arrive(self.request, create, &mut waker) {
+            let is_right = || lane.belongs_to(Some(runtime));
+            let gathered = lane.intake.arrive(self.request, create, &mut waker, is_right);
+            if let Some((answer, position)) = gathered {
                 let polls_call = false;
                 self.stage =
                     Stage::Queued(Place { lane, ticket: None, position, answer, polls_call });

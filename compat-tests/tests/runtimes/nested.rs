@@ -7,22 +7,18 @@ use std::time::Duration;
 
 use compat_tests::on_both_stores;
 use compat_tests::proxy::Proxy;
-use compat_tests::runtimes::{current_thread, soon};
+use compat_tests::runtimes::{current_thread, soon, with_usual_names};
 use compat_tests::scenario;
 use compat_tests::server::Server;
 use compat_tests::watchdog::{self, watch};
 use redisson_rate_limiter::{Client, RateLimiter};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::{ms, plenty, take};
 
 /// How long a worker is blocked: longer than any call may take.
 const BLOCKED: Duration = ms(4000);
-
-fn with_usual_names(workers: usize) -> Runtime {
-    Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap()
-}
 
 /// Runs `work` in a task.
 fn in_task<T: Send + 'static>(
