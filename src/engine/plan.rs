@@ -7,7 +7,7 @@ use super::opt_ins::pool::Nanos;
 use crate::clock::Now;
 use crate::queue::Time;
 use crate::rate::Rate;
-use crate::store::{AcquireReply, RequestGroup, SeenRate};
+use crate::store::{AcquireReply, RequestGroup, SeenRate, ShareTerms};
 
 /// A call that has left the queue.
 pub(super) struct Plan {
@@ -15,6 +15,7 @@ pub(super) struct Plan {
     pub(super) groups: Vec<RequestGroup>,
     pub(super) lease: Option<LeaseRequest>,
     pub(super) create: Option<Rate>,
+    pub(super) share: Option<ShareTerms>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
     /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
