@@ -131,7 +131,14 @@ impl ModelLedger {
             None => {}
         }
         let rate = Rate::from_wire(Mode::Overall, self.rate, self.interval, 0);
-        AcquireReply { now: 0, rate, entry_date: 0, left: self.left as i64, outcomes, holders: None }
+        AcquireReply {
+            now: 0,
+            rate,
+            entry_date: 0,
+            left: self.left as i64,
+            outcomes,
+            holders: None,
+        }
     }
 
     /// The answer, and whether it is lost.
