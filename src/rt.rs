@@ -11,6 +11,7 @@ mod real {
     use std::pin::pin;
     use std::sync::PoisonError;
     pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, atomic};
+    use std::task::{RawWakerVTable, Waker};
 
     pub(crate) use tokio::runtime::Handle;
     use tokio::runtime::RuntimeFlavor;
@@ -40,23 +41,40 @@ mod real {
         Worker(RuntimeId),
     }
 
-    /// The runtime to which a request belongs that arrives here: as [`current_id`], but without
-    /// its cost on worker threads. A look at the current runtime counts a reference to it up and
-    /// down, which all workers would write for every permit.
+    /// What wakes a task of tokio's.
+    static TASK_WAKER: atomic::AtomicPtr<RawWakerVTable> =
+        atomic::AtomicPtr::new(std::ptr::null_mut());
+
+    /// Makes known what wakes a task: called in one, with its waker.
+    pub(crate) fn see_task_waker(waker: &Waker) {
+        let vtable = std::ptr::from_ref(waker.vtable()).cast_mut();
+        TASK_WAKER.store(vtable, atomic::Ordering::Relaxed);
+    }
+
+    /// Most likely the runtime whose task has this waker and is polled here: as [`current_id`], but
+    /// without its cost. A look at the current runtime counts a reference to it up and down, which
+    /// all workers would write for every permit.
     ///
-    /// A worker thread, or one for blocking work, belongs to its runtime for life. If it drives
-    /// another one in between, requests made there may join those of its own runtime, which is alive
-    /// and has other threads to serve them.
+    /// It is a guess: a worker thread may drive another runtime in between, or be in the context of
+    /// one. Only what a `block_on` polls there has no task's waker.
     #[inline]
-    pub(crate) fn arrival_id() -> Option<RuntimeId> {
+    pub(crate) fn likely_id(waker: &Waker) -> Option<RuntimeId> {
+        let is_task = std::ptr::eq(waker.vtable(), TASK_WAKER.load(atomic::Ordering::Relaxed));
         match HOME.get() {
-            Home::Worker(runtime) if tokio::task::try_id().is_some() => Some(runtime),
+            _ if !is_task => None,
+            Home::Worker(runtime) => Some(runtime),
             Home::Unknown => {
                 HOME.set(home());
-                current_id()
+                None
             }
-            Home::Worker(_) | Home::None => current_id(),
+            Home::None => None,
         }
+    }
+
+    /// [`likely_id`] was wrong here.
+    #[cold]
+    pub(crate) fn stop_guessing() {
+        HOME.set(Home::None);
     }
 
     #[cold]
@@ -150,6 +168,7 @@ mod real {
 mod model {
     use std::cell::Cell;
     use std::num::NonZeroU64;
+    use std::task::Waker;
     use std::time::Duration;
 
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
@@ -199,9 +218,15 @@ mod model {
         Some(NonZeroU64::MIN)
     }
 
-    pub(crate) fn arrival_id() -> Option<RuntimeId> {
+    pub(crate) fn see_task_waker(_: &Waker) {}
+
+    /// The guess is right at times.
+    pub(crate) fn likely_id(_: &Waker) -> Option<RuntimeId> {
         current_id()
+            .filter(|_| shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) % 2 == 0)
     }
+
+    pub(crate) fn stop_guessing() {}
 
     /// Any thread may be the one that runs a task now.
     pub(crate) fn thread_index() -> usize {
@@ -244,6 +269,8 @@ mod model {
 }
 
 use std::num::NonZeroU64;
+use std::panic::AssertUnwindSafe;
+use std::task::Waker;
 use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
@@ -256,6 +283,14 @@ pub(crate) type RuntimeId = NonZeroU64;
 
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
+}
+
+/// Wakes callers. A waker that panics keeps nobody else from being woken, nor the call that wakes
+/// from its end: tokio too ignores it in one who awaits a task.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
 }
 
 /// Alone in its cache lines: writing to it does not slow down those that read what is next to it.

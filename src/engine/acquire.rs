@@ -25,6 +25,7 @@ pub(crate) struct Acquire<'a> {
     request: Request,
     create: Option<&'a Rate>,
     stage: Stage<'a>,
+    begins_anew: bool,
 }
 
 enum Stage<'a> {
@@ -46,7 +47,7 @@ struct Place<'a> {
 
 impl<'a> Acquire<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, request: Request, create: Option<&'a Rate>) -> Self {
-        Acquire { engine, request, create, stage: Stage::New }
+        Acquire { engine, request, create, stage: Stage::New, begins_anew: false }
     }
 
     /// Joins the queue; the first one polls its own call.
@@ -54,21 +55,34 @@ impl<'a> Acquire<'a> {
         if self.engine.is_closed() {
             return Some(Verdict::Failed(closed()));
         }
+        // A guess that was wrong once would be so again.
+        let mut guess = match self.begins_anew {
+            false => self.engine.likely_lane(waker),
+            true => None,
+        };
         loop {
-            let (lane, runtime) = match self.engine.lane() {
+            let guess = guess.take();
+            let is_guess = guess.is_some();
+            let (lane, runtime) = match guess.map_or_else(|| self.engine.lane(), Ok) {
                 Ok(found) => found,
                 Err(failure) => return Some(Verdict::Failed(failure)),
             };
             // Before the lock: a waker's code is not ours.
             let mut waker = Some(waker.clone());
             let create = self.create.copied();
-            if let Some((answer, position)) = lane.intake.arrive(self.request, create, &mut waker) {
+            let is_right = || lane.belongs_to(Some(runtime));
+            let gathered = lane.intake.arrive(self.request, create, &mut waker, is_right);
+            if let Some((answer, position)) = gathered {
                 let polls_call = false;
                 self.stage =
                     Stage::Queued(Place { lane, ticket: None, position, answer, polls_call });
                 return None;
             }
             let state = lane.lock_for_arrival();
+            if is_guess && !state.may_be_joined_on_a_guess(runtime) {
+                rt::stop_guessing();
+                continue;
+            }
             // Its runtime may have ended between the two, and the lane may be another's.
             if !state.has_ended && state.runtime.as_ref().is_some_and(|found| found.id == runtime) {
                 return self.join(lane, state, waker);
@@ -141,7 +155,7 @@ impl<'a> Acquire<'a> {
             lane.release_if_ended(&mut state);
             (told, waker, refused, state.driver_sleeps, needs_driver)
         };
-        refused.into_iter().for_each(Waker::wake);
+        rt::wake_all(refused);
         match call {
             Some(call) if needs_driver => driver::start(engine, lane, Some(call)),
             Some(call) => driver::start_call(engine, lane, call),
@@ -196,7 +210,7 @@ impl Place<'_> {
             };
             (told, replaced, refused)
         };
-        refused.into_iter().for_each(Waker::wake);
+        rt::wake_all(refused);
         told
     }
 
@@ -277,6 +291,7 @@ impl Future for Acquire<'_> {
             if let Told::BeginAnew = told {
                 this.leave();
                 this.stage = Stage::New;
+                this.begins_anew = true;
                 continue;
             }
             let stage = std::mem::replace(&mut this.stage, Stage::Done);

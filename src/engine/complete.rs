@@ -11,6 +11,7 @@ use super::opt_ins::lease::Leftover;
 use super::plan::Answered;
 use super::refund::Entry;
 use crate::error::{Error, ErrorKind, Execution};
+use crate::rt;
 
 /// What is done once the lane's lock is free.
 #[derive(Default)]
@@ -61,7 +62,7 @@ impl Flight {
             driver::start(engine, lane, None);
         }
         engine.give_back_all(afterwards.give_back);
-        afterwards.wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(afterwards.wake);
     }
 
     fn decided(&self, mut answered: Answered, afterwards: &mut Afterwards) {

@@ -1,7 +1,6 @@
 //! The task that makes a lane's calls while requests are pending.
 
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -97,7 +96,7 @@ impl Driver {
                 }
                 next
             };
-            wake.into_iter().for_each(Waker::wake);
+            rt::wake_all(wake);
             match next {
                 Next::Idle => return,
                 Next::Call(plan) => call::run(engine.clone(), lane.clone(), plan).await,
@@ -158,6 +157,6 @@ impl Drop for Driver {
         if let Some(runtime) = runtime {
             self.engine.core.runtime_ended(&runtime);
         }
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 }

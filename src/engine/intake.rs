@@ -53,18 +53,21 @@ impl Intake {
         self.0.get_or_init(|| (0..SHARDS).map(|_| CachePadded::default()).collect());
     }
 
-    /// Leaves a request in this thread's shard, if it is open. Returns the answer that it shares,
-    /// and its position there. The waker is taken only then.
+    /// Leaves a request in this thread's shard, if it is open, and the lane still the right one: since
+    /// it was found its runtime may have ended, and another one may have it. Returns the answer that
+    /// the request shares, and its position there. The waker is taken only then.
     #[inline]
     pub(super) fn arrive(
         &self,
         request: Request,
         create: Option<Rate>,
         waker: &mut Option<Waker>,
+        is_lane_right: impl FnOnce() -> bool,
     ) -> Option<(Arc<BatchAnswer>, usize)> {
         let shards = self.0.get()?;
         let mut shard = lock(&shards[rt::thread_index() % SHARDS].0);
-        let waker = if shard.is_open { waker.take()? } else { return None };
+        let may_join = shard.is_open && is_lane_right();
+        let waker = if may_join { waker.take()? } else { return None };
         let answer = shard.answer.get_or_insert_default().clone();
         shard.arrivals.push(Arrived { request, create, waker });
         Some((answer, shard.arrivals.len() - 1))

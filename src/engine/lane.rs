@@ -170,12 +170,19 @@ impl Engine {
     /// The lane of the current runtime, or of the client's own thread, and which of them it is.
     #[inline]
     pub(super) fn lane(self: &Arc<Self>) -> Result<(&Arc<Lane>, RuntimeId), Error> {
-        if let Some(runtime) = rt::arrival_id()
+        if let Some(runtime) = rt::current_id()
             && let Some(lane) = self.lanes.find(runtime)
         {
             return Ok((lane, runtime));
         }
         self.open_lane()
+    }
+
+    /// Most likely the lane of the current runtime, which this may be the wrong one for.
+    #[inline]
+    pub(super) fn likely_lane(&self, waker: &Waker) -> Option<(&Arc<Lane>, RuntimeId)> {
+        let runtime = rt::likely_id(waker)?;
+        Some((self.lanes.find(runtime)?, runtime))
     }
 
     #[cold]
@@ -221,7 +228,7 @@ impl Engine {
             lane.release_if_ended(&mut state);
             wake
         };
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 
     /// Fails all pending requests of a lane of a closed client.
@@ -233,6 +240,13 @@ impl Engine {
 }
 
 impl LaneState {
+    /// A request may join, whose runtime was guessed. A guess is good enough while the lane's driver
+    /// is awake, as its runtime has just run it. Otherwise that runtime may be parked, or all its
+    /// workers wait for the caller, who drives another one.
+    pub(super) fn may_be_joined_on_a_guess(&self, runtime: RuntimeId) -> bool {
+        self.has_driver && !self.driver_sleeps || rt::current_id() == Some(runtime)
+    }
+
     /// A request joins the queue; its position is in the answer that comes with it.
     pub(super) fn arrive(
         &mut self,

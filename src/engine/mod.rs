@@ -6,7 +6,6 @@
 //! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
 
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -329,7 +328,7 @@ impl Engine {
         for lane in self.lanes.iter() {
             let wake = self.fail_pending(lane, &mut lane.lock());
             lane.driver_wakeup.notify_one();
-            wake.into_iter().for_each(Waker::wake);
+            rt::wake_all(wake);
         }
     }
 

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use super::{LimiterOptions, World};
 use crate::engine::answer::{BatchAnswer, CallResult};
-use crate::engine::intake::{Arrived, Gathered};
+use crate::engine::intake::{Arrived, Gathered, Intake};
 use crate::engine::lane::{LaneState, Next, OutOfBand};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::{MaxWait, Request};
@@ -47,4 +47,17 @@ async fn an_outcome_out_of_band_is_known_to_the_answers_of_all_threads() {
         answer.set(CallResult::Abandoned, 0, 1);
         assert!(answer.settled_here(0).is_none());
     }
+}
+
+/// The lane's runtime has ended since the lane was found, and another one opens the shards.
+#[test]
+fn a_request_does_not_gather_in_a_lane_that_is_another_runtimes_by_now() {
+    let intake = Intake::default();
+    intake.begin();
+    intake.set_open(true);
+    let mut waker = Some(Waker::noop().clone());
+    assert!(intake.arrive(request(), None, &mut waker, || false).is_none());
+    assert!(waker.is_some() && intake.len() == 0);
+    assert!(intake.arrive(request(), None, &mut waker, || true).is_some());
+    assert!(waker.is_none() && intake.len() == 1);
 }
