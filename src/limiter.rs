@@ -90,7 +90,7 @@ impl RateLimiter {
     }
 
     #[inline]
-    fn engine(&self) -> &Arc<Engine> {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.shared.engine
     }
 

@@ -5,13 +5,16 @@
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
+    use std::cell::Cell;
     use std::hash::{Hash, Hasher};
     use std::num::NonZeroU64;
     use std::pin::pin;
     use std::sync::PoisonError;
     pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, atomic};
+    use std::task::{RawWakerVTable, Waker};
 
     pub(crate) use tokio::runtime::Handle;
+    use tokio::runtime::RuntimeFlavor;
     use tokio::time::Instant;
 
     use super::RuntimeId;
@@ -25,6 +28,69 @@ mod real {
     #[inline]
     pub(crate) fn current_id() -> Option<RuntimeId> {
         Handle::try_current().ok().map(|handle| id(&handle))
+    }
+
+    thread_local!(static HOME: Cell<Home> = const { Cell::new(Home::Unknown) });
+
+    /// The runtime that this thread works for.
+    #[derive(Clone, Copy)]
+    enum Home {
+        Unknown,
+        /// It is no worker of a multi-threaded runtime, and may serve another one at any time.
+        None,
+        Worker(RuntimeId),
+    }
+
+    /// What wakes a task of tokio's.
+    static TASK_WAKER: atomic::AtomicPtr<RawWakerVTable> =
+        atomic::AtomicPtr::new(std::ptr::null_mut());
+
+    /// Makes known what wakes a task: called in one, with its waker.
+    pub(crate) fn see_task_waker(waker: &Waker) {
+        let vtable = std::ptr::from_ref(waker.vtable()).cast_mut();
+        TASK_WAKER.store(vtable, atomic::Ordering::Relaxed);
+    }
+
+    /// Most likely the runtime whose task has this waker and is polled here: as [`current_id`], but
+    /// without its cost. A look at the current runtime counts a reference to it up and down, which
+    /// all workers would write for every permit.
+    ///
+    /// It is a guess: a worker thread may drive another runtime in between, or be in the context of
+    /// one. Only what a `block_on` polls there has no task's waker.
+    #[inline]
+    pub(crate) fn likely_id(waker: &Waker) -> Option<RuntimeId> {
+        let is_task = std::ptr::eq(waker.vtable(), TASK_WAKER.load(atomic::Ordering::Relaxed));
+        match HOME.get() {
+            _ if !is_task => None,
+            Home::Worker(runtime) => Some(runtime),
+            Home::Unknown => {
+                HOME.set(home());
+                None
+            }
+            Home::None => None,
+        }
+    }
+
+    /// [`likely_id`] was wrong here.
+    #[cold]
+    pub(crate) fn stop_guessing() {
+        HOME.set(Home::None);
+    }
+
+    #[cold]
+    fn home() -> Home {
+        // Threads of the runtime's own have its default name; with another one they pay the cost.
+        let is_worker = matches!(
+            std::thread::current().name(),
+            Some("tokio-rt-worker" | "tokio-runtime-worker")
+        );
+        match current() {
+            None => Home::Unknown,
+            Some(handle) if is_worker && handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
+                Home::Worker(id(&handle))
+            }
+            Some(_) => Home::None,
+        }
     }
 
     pub(crate) fn id(handle: &Handle) -> RuntimeId {
@@ -68,6 +134,19 @@ mod real {
         handle.metrics().global_queue_depth()
     }
 
+    /// The number of this thread among those that have asked for theirs.
+    pub(crate) fn thread_index() -> usize {
+        static NEXT: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
+        thread_local!(static INDEX: Cell<usize> = const { Cell::new(usize::MAX) });
+        let index = INDEX.get();
+        if index != usize::MAX {
+            return index;
+        }
+        let index = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
+        INDEX.set(index);
+        index
+    }
+
     pub(crate) fn now() -> Instant {
         Instant::now()
     }
@@ -89,6 +168,7 @@ mod real {
 mod model {
     use std::cell::Cell;
     use std::num::NonZeroU64;
+    use std::task::Waker;
     use std::time::Duration;
 
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
@@ -138,6 +218,21 @@ mod model {
         Some(NonZeroU64::MIN)
     }
 
+    pub(crate) fn see_task_waker(_: &Waker) {}
+
+    /// The guess is right at times.
+    pub(crate) fn likely_id(_: &Waker) -> Option<RuntimeId> {
+        current_id()
+            .filter(|_| shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) % 2 == 0)
+    }
+
+    pub(crate) fn stop_guessing() {}
+
+    /// Any thread may be the one that runs a task now.
+    pub(crate) fn thread_index() -> usize {
+        shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) as usize
+    }
+
     pub(crate) fn id(_: &Handle) -> RuntimeId {
         NonZeroU64::MIN
     }
@@ -174,6 +269,8 @@ mod model {
 }
 
 use std::num::NonZeroU64;
+use std::panic::AssertUnwindSafe;
+use std::task::Waker;
 use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
@@ -186,6 +283,14 @@ pub(crate) type RuntimeId = NonZeroU64;
 
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
+}
+
+/// Wakes callers. A waker that panics keeps nobody else from being woken, nor the call that wakes
+/// from its end: tokio too ignores it in one who awaits a task.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
 }
 
 /// Alone in its cache lines: writing to it does not slow down those that read what is next to it.

@@ -32,6 +32,11 @@ pub fn multi_thread(workers: usize) -> Runtime {
         .expect("a runtime")
 }
 
+/// A multi-threaded runtime whose threads have tokio's own names, by which the crate knows them.
+pub fn with_usual_names(workers: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(workers).enable_all().build().expect("a runtime")
+}
+
 /// Polls a future once on a runtime, which is parked afterwards.
 pub fn poll_once<F: Future + Unpin>(runtime: &Runtime, future: &mut F) -> Option<F::Output> {
     runtime.block_on(once(future))

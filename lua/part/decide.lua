@@ -63,7 +63,7 @@ local function decide(budget, others, is_settled, make_view)
       n = 0
     elseif not undecided and (queued == 0 or allowed and queued < budget) then
       local fit = math.max(0, math.min(n, math.floor((budget - queued) / p)))
-      if allowed and max_wait >= hold_ms then
+      if allowed and max_wait_ms >= hold_ms then
         fit = queued > 0 and 0 or take_share(p, fit)
       end
       answer(fit, 0, 0)

@@ -22,8 +22,7 @@ local function read_holders(free)
   end
   local sub, byte = string.sub, string.byte
   local mark, weight, own = sub(ARGV[2], 2, 4), byte(ARGV[2], 5), sub(ARGV[2], 6, 9)
-  local redisson, entries, weights = 0, 0, {}
-  local own_members, own_permits = {}, {}
+  local redisson, entries, own_first, weights = 0, 0, nil, {}
   local rank = below + expired
   while rank < count do
     local step = call('ZRANGE', log_key, int(rank), int(rank + 999))
@@ -39,8 +38,7 @@ local function read_holders(free)
         elseif byte(member, 17) < 128 then
           local client = sub(member, 6, 9)
           if client == own then
-            held = held + p
-            own_members[#own_members + 1], own_permits[#own_permits + 1] = member, p
+            held, own_first = held + p, own_first or member
           else
             weights[client] = math.max(weights[client] or 1, byte(member, 5))
           end
@@ -63,14 +61,8 @@ local function read_holders(free)
     math.floor((rest * weight * 1000 + turn * parties) / (parties * 1000))
   local share_left = math.max(0, share_size - held)
   hold_ms = terms[3]
-  -- Until enough of the client's own permits have expired, no further one is within the share.
-  local excess = held - share_size
-  for i = 1, #own_members do
-    excess = excess - own_permits[i]
-    if excess < 0 then
-      hold_ms = math.min(hold_ms, call('ZSCORE', log_key, own_members[i]) + interval - now)
-      break
-    end
+  if own_first then
+    hold_ms = math.min(hold_ms, call('ZSCORE', log_key, own_first) + interval - now)
   end
   hold_ms = math.max(1, hold_ms)
   holders = {others, redisson, share_left, entries}

@@ -25,6 +25,7 @@ pub(crate) struct Acquire<'a> {
     request: Request,
     create: Option<&'a Rate>,
     stage: Stage<'a>,
+    begins_anew: bool,
 }
 
 enum Stage<'a> {
@@ -36,7 +37,8 @@ enum Stage<'a> {
 /// Where a request is.
 struct Place<'a> {
     lane: &'a Arc<Lane>,
-    ticket: Ticket,
+    /// `None`: it has gathered by thread, and gets its ticket when it joins the queue.
+    ticket: Option<Ticket>,
     position: usize,
     answer: Arc<BatchAnswer>,
     /// It was alone when it arrived: it polls its call itself, until a driver does.
@@ -45,7 +47,7 @@ struct Place<'a> {
 
 impl<'a> Acquire<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, request: Request, create: Option<&'a Rate>) -> Self {
-        Acquire { engine, request, create, stage: Stage::New }
+        Acquire { engine, request, create, stage: Stage::New, begins_anew: false }
     }
 
     /// Joins the queue; the first one polls its own call.
@@ -53,14 +55,34 @@ impl<'a> Acquire<'a> {
         if self.engine.is_closed() {
             return Some(Verdict::Failed(closed()));
         }
+        // A guess that was wrong once would be so again.
+        let mut guess = match self.begins_anew {
+            false => self.engine.likely_lane(waker),
+            true => None,
+        };
         loop {
-            let (lane, runtime) = match self.engine.lane() {
+            let guess = guess.take();
+            let is_guess = guess.is_some();
+            let (lane, runtime) = match guess.map_or_else(|| self.engine.lane(), Ok) {
                 Ok(found) => found,
                 Err(failure) => return Some(Verdict::Failed(failure)),
             };
             // Before the lock: a waker's code is not ours.
-            let waker = waker.clone();
-            let state = lane.lock();
+            let mut waker = Some(waker.clone());
+            let create = self.create.copied();
+            let is_right = || lane.belongs_to(Some(runtime));
+            let gathered = lane.intake.arrive(self.request, create, &mut waker, is_right);
+            if let Some((answer, position)) = gathered {
+                let polls_call = false;
+                self.stage =
+                    Stage::Queued(Place { lane, ticket: None, position, answer, polls_call });
+                return None;
+            }
+            let state = lane.lock_for_arrival();
+            if is_guess && !state.may_be_joined_on_a_guess(runtime) {
+                rt::stop_guessing();
+                continue;
+            }
             // Its runtime may have ended between the two, and the lane may be another's.
             if !state.has_ended && state.runtime.as_ref().is_some_and(|found| found.id == runtime) {
                 return self.join(lane, state, waker);
@@ -72,7 +94,7 @@ impl<'a> Acquire<'a> {
         &mut self,
         lane: &'a Arc<Lane>,
         mut guard: rt::MutexGuard<'a, LaneState>,
-        waker: Waker,
+        mut waker: Option<Waker>,
     ) -> Option<Verdict> {
         let engine = self.engine;
         let state = &mut *guard;
@@ -83,7 +105,7 @@ impl<'a> Acquire<'a> {
         let polls_call =
             state.queue.is_idle() && !state.has_driver && lane.belongs_to(rt::current_id());
         // A caller that polls its own call is woken by what it polls.
-        let (mut waker, mut no_waker) = (Some(waker), None);
+        let mut no_waker = None;
         let left = if polls_call { &mut no_waker } else { &mut waker };
         let (arrival, answer) = state.arrive(engine, self.request, left);
         let (ticket, position) = match arrival {
@@ -93,7 +115,8 @@ impl<'a> Acquire<'a> {
                 return Some(refused(wait, engine));
             }
         };
-        self.stage = Stage::Queued(Place { lane, ticket, position, answer, polls_call });
+        let place = Place { lane, ticket: Some(ticket), position, answer, polls_call };
+        self.stage = Stage::Queued(place);
         if polls_call {
             let mut nobody = Vec::new();
             let Next::Call(plan) = state.step(engine, &mut nobody) else {
@@ -118,18 +141,21 @@ impl<'a> Acquire<'a> {
     fn leave(&mut self) {
         let Stage::Queued(place) = std::mem::replace(&mut self.stage, Stage::Done) else { return };
         let (engine, lane) = (self.engine, place.lane);
-        let call = place.polls_call.then(|| direct::take(lane, place.ticket)).flatten();
-        let (told, _waker, driver_sleeps, needs_driver) = {
+        let own = place.ticket.filter(|_| place.polls_call);
+        let call = own.and_then(|ticket| direct::take(lane, ticket));
+        let (told, _waker, refused, driver_sleeps, needs_driver) = {
             let mut state = lane.lock();
+            let refused = lane.take_in(&mut state, engine);
             let told = place.look_with_lock(&mut state, engine);
-            let waker = match told {
-                None => state.queue.cancel(place.ticket).1,
-                Some(_) => None,
+            let waker = match (&told, place.ticket()) {
+                (None, Some(ticket)) => state.queue.cancel(ticket).1,
+                _ => None,
             };
             let needs_driver = call.is_some() && driver::is_needed(&mut state, engine);
             lane.release_if_ended(&mut state);
-            (told, waker, state.driver_sleeps, needs_driver)
+            (told, waker, refused, state.driver_sleeps, needs_driver)
         };
+        rt::wake_all(refused);
         match call {
             Some(call) if needs_driver => driver::start(engine, lane, Some(call)),
             Some(call) => driver::start_call(engine, lane, call),
@@ -159,7 +185,9 @@ impl Place<'_> {
             if !self.lane.belongs_to(rt::current_id()) {
                 return Some(Told::BeginAnew);
             }
-            if direct::poll(engine, self.lane, self.ticket, cx) {
+            if let Some(ticket) = self.ticket
+                && direct::poll(engine, self.lane, ticket, cx)
+            {
                 return None;
             }
             if let told @ Some(_) = self.look_at_answer() {
@@ -170,17 +198,26 @@ impl Place<'_> {
         }
         // Neither is to be dropped under the lock.
         let waker = cx.waker().clone();
-        let (told, _replaced) = {
+        let (told, _replaced, refused) = {
             let mut state = self.lane.lock();
-            match self.look_with_lock(&mut state, engine) {
-                Some(told) => (Some(told), Some(waker)),
+            let refused = self.lane.take_in(&mut state, engine);
+            let (told, replaced) = match (self.look_with_lock(&mut state, engine), self.ticket()) {
                 // Polled outside of the lane's runtime, which may be parked for ever; only the
                 // client's own thread never is.
-                None if self.is_elsewhere(engine) => (Some(Told::BeginAnew), Some(waker)),
-                None => (None, state.queue.set_waker(self.ticket, waker)),
-            }
+                (None, _) if self.is_elsewhere(engine) => (Some(Told::BeginAnew), Some(waker)),
+                (None, Some(ticket)) => (None, state.queue.set_waker(ticket, waker)),
+                (told, _) => (told, Some(waker)),
+            };
+            (told, replaced, refused)
         };
+        rt::wake_all(refused);
         told
+    }
+
+    /// Its ticket, once it has joined the queue.
+    fn ticket(&self) -> Option<Ticket> {
+        let gathered = || Some(self.answer.first_ticket()? + self.position as Ticket);
+        self.ticket.or_else(gathered)
     }
 
     fn is_elsewhere(&self, engine: &Engine) -> bool {
@@ -193,7 +230,7 @@ impl Place<'_> {
 
     /// With the lane locked nothing can change; outcomes out of band come first.
     fn look_with_lock(&self, state: &mut LaneState, engine: &Engine) -> Option<Told> {
-        match state.out_of_band.remove(&self.ticket) {
+        match self.ticket().and_then(|ticket| state.out_of_band.remove(&ticket)) {
             Some(OutOfBand::Settled(answer, position)) => Some(match answer.settled(position)? {
                 RequestResult::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
                 other => Told::here(other),
@@ -254,6 +291,7 @@ impl Future for Acquire<'_> {
             if let Told::BeginAnew = told {
                 this.leave();
                 this.stage = Stage::New;
+                this.begins_anew = true;
                 continue;
             }
             let stage = std::mem::replace(&mut this.stage, Stage::Done);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::refund::Entry;
 use crate::error::Error;
+use crate::queue::Ticket;
 use crate::rate::Rate;
 use crate::rt::OnceLock;
 use crate::rt::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,9 @@ pub(crate) struct BatchAnswer {
     result: OnceLock<BatchResult>,
     /// Some of its requests have an outcome elsewhere: each has to look there first.
     has_out_of_band: AtomicBool,
+    /// The ticket of its first request, once requests that have gathered by thread have joined the
+    /// queue; see [`super::intake`].
+    first_ticket: OnceLock<Ticket>,
 }
 
 #[derive(Debug)]
@@ -88,6 +92,15 @@ impl BatchAnswer {
 
     pub(super) fn is_answered(&self) -> bool {
         self.result.get().is_some()
+    }
+
+    /// The requests that share it have joined the queue, with tickets from this one on.
+    pub(super) fn joined(&self, first_ticket: Ticket) {
+        let _ = self.first_ticket.set(first_ticket);
+    }
+
+    pub(super) fn first_ticket(&self) -> Option<Ticket> {
+        self.first_ticket.get().copied()
     }
 
     pub(super) fn mark_out_of_band(&self) {

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -79,12 +79,12 @@ impl Callers {
                 self.due = next;
             } else {
                 drop(state);
-                wake.into_iter().for_each(Waker::wake);
+                rt::wake_all(wake);
                 return Err(error.clone());
             }
             wake
         };
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Callers {
             let failed = state.queue.fail_those_that_do_not_wait(self.engine.core.now());
             state.tell(failed, || OutOfBand::Failed(error.clone()))
         };
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 
     /// How long a pause that ends at `end` may last before deadlines are looked at.
@@ -108,12 +108,14 @@ impl Callers {
         let now = self.engine.core.now();
         let wake = {
             let mut state = self.lane.lock();
+            let mut wake = self.lane.take_in(&mut state, &self.engine);
             state.queue.call_is_slow(now);
             let expired = state.queue.expire_behind(now);
             let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
-            state.tell(expired, || OutOfBand::Failed(late.clone()))
+            wake.extend(state.tell(expired, || OutOfBand::Failed(late.clone())));
+            wake
         };
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 }
 

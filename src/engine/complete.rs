@@ -11,6 +11,7 @@ use super::opt_ins::lease::Leftover;
 use super::plan::Answered;
 use super::refund::Entry;
 use crate::error::{Error, ErrorKind, Execution};
+use crate::rt;
 
 /// What is done once the lane's lock is free.
 #[derive(Default)]
@@ -46,9 +47,10 @@ impl Flight {
             let mut state = lane.lock();
             if engine.is_closed() {
                 // Requests that wait are pending again; nobody would ever make their call.
-                afterwards.wake.extend(engine.fail_pending(&mut state));
+                afterwards.wake.extend(engine.fail_pending(lane, &mut state));
             } else if state.has_ended && !state.has_driver {
                 // The same: the lane starts no driver any more.
+                afterwards.wake.extend(lane.close_intake(&mut state, engine));
                 afterwards.wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
             }
             let needs_driver = driver::is_needed(&mut state, engine);
@@ -60,7 +62,7 @@ impl Flight {
             driver::start(engine, lane, None);
         }
         engine.give_back_all(afterwards.give_back);
-        afterwards.wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(afterwards.wake);
     }
 
     fn decided(&self, mut answered: Answered, afterwards: &mut Afterwards) {

@@ -1,7 +1,6 @@
 //! The task that makes a lane's calls while requests are pending.
 
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -77,7 +76,18 @@ impl Driver {
             let mut wake = Vec::new();
             let next = {
                 let mut state = lane.lock();
-                let next = state.step(&engine, &mut wake);
+                wake.extend(lane.take_in(&mut state, &engine));
+                let mut next = state.step(&engine, &mut wake);
+                if !matches!(next, Next::Call(_)) {
+                    // Nobody would take in what gathers while the driver sleeps.
+                    wake.extend(lane.close_intake(&mut state, &engine));
+                    if matches!(next, Next::Idle | Next::SleepUntil(_)) {
+                        next = state.step(&engine, &mut wake);
+                    }
+                }
+                if matches!(next, Next::Call(_)) {
+                    lane.intake.set_open(!engine.is_closed());
+                }
                 state.driver_sleeps = matches!(next, Next::InFlight | Next::SleepUntil(_));
                 if matches!(next, Next::Idle) {
                     state.has_driver = false;
@@ -86,7 +96,7 @@ impl Driver {
                 }
                 next
             };
-            wake.into_iter().for_each(Waker::wake);
+            rt::wake_all(wake);
             match next {
                 Next::Idle => return,
                 Next::Call(plan) => call::run(engine.clone(), lane.clone(), plan).await,
@@ -102,21 +112,25 @@ impl Driver {
     }
 
     async fn gather(&self) {
-        let (engine, lane) = (&self.engine, &self.lane);
-        let mut gathered = lane.lock().queue.new_requests();
+        let engine = &self.engine;
+        let mut gathered = self.new_requests();
         let end = engine.core.now().saturating_add(micros(GATHER_LONGEST));
         let mut turns = 0;
         while gathered < GATHER_ENOUGH || gathered < GATHER_MOST && self.has_many_ready_tasks() {
             rt::yield_now().await;
             turns += 1;
             let before = gathered;
-            gathered = lane.lock().queue.new_requests();
+            gathered = self.new_requests();
             let grown = gathered.saturating_sub(before);
             let is_slow = turns >= GATHER_TURNS && grown < GATHER_FAST;
             if grown == 0 || is_slow || engine.core.now() >= end {
                 return;
             }
         }
+    }
+
+    fn new_requests(&self) -> usize {
+        self.lane.lock().queue.new_requests() + self.lane.intake.len()
     }
 
     fn has_many_ready_tasks(&self) -> bool {
@@ -134,7 +148,8 @@ impl Drop for Driver {
         let (wake, runtime) = {
             let mut state = self.lane.lock();
             state.has_driver = false;
-            let wake = state.tell_pending(|| OutOfBand::LaneEnded);
+            let mut wake = self.lane.close_intake(&mut state, &self.engine);
+            wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
             let runtime = state.runtime.clone();
             self.lane.release_if_ended(&mut state);
             (wake, runtime)
@@ -142,6 +157,6 @@ impl Drop for Driver {
         if let Some(runtime) = runtime {
             self.engine.core.runtime_ended(&runtime);
         }
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::answer::{BatchAnswer, CallResult, Verdict};
 use super::direct::DirectCall;
+use super::intake::{Arrived, Gathered, Intake};
 use super::knowledge::Knowledge;
 use super::opt_ins::lease::LeaseRequest;
 use super::plan::Plan;
@@ -29,6 +30,7 @@ pub(crate) struct Lane {
     /// The runtime it belongs to, or one of the two below.
     runtime: AtomicU64,
     state: CachePadded<Mutex<LaneState>>,
+    pub(super) intake: Intake,
     /// The call in flight that its own caller polls.
     pub(super) direct: Mutex<DirectCall>,
     /// Notified when a sleeping driver has something to look at.
@@ -67,6 +69,7 @@ pub(super) enum OutOfBand {
 }
 
 /// What to do next.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
 pub(super) enum Next {
     Call(Plan),
     SleepUntil(crate::queue::Time),
@@ -85,6 +88,7 @@ impl Lane {
         Arc::new(Lane {
             runtime: AtomicU64::new(FREE),
             state: CachePadded::default(),
+            intake: Intake::default(),
             direct: Mutex::new(DirectCall::None),
             driver_wakeup: Notify::new(),
         })
@@ -92,6 +96,30 @@ impl Lane {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, LaneState> {
         lock(&self.state.0)
+    }
+
+    /// The lock, as an arrival takes it: threads that meet here gather apart from now on.
+    pub(super) fn lock_for_arrival(&self) -> MutexGuard<'_, LaneState> {
+        self.state.0.try_lock().unwrap_or_else(|_| {
+            self.intake.begin();
+            self.lock()
+        })
+    }
+
+    /// Has the requests join the queue that have gathered by thread; answers the callers to wake,
+    /// as they are refused.
+    pub(super) fn take_in(&self, state: &mut LaneState, engine: &Engine) -> Vec<Waker> {
+        let mut wake = Vec::new();
+        for gathered in self.intake.take() {
+            state.join_gathered(engine, gathered, &mut wake);
+        }
+        wake
+    }
+
+    /// The same, before nobody comes to take in what gathers later.
+    pub(super) fn close_intake(&self, state: &mut LaneState, engine: &Engine) -> Vec<Waker> {
+        self.intake.set_open(false);
+        self.take_in(state, engine)
     }
 
     #[inline]
@@ -150,6 +178,13 @@ impl Engine {
         self.open_lane()
     }
 
+    /// Most likely the lane of the current runtime, which this may be the wrong one for.
+    #[inline]
+    pub(super) fn likely_lane(&self, waker: &Waker) -> Option<(&Arc<Lane>, RuntimeId)> {
+        let runtime = rt::likely_id(waker)?;
+        Some((self.lanes.find(runtime)?, runtime))
+    }
+
     #[cold]
     fn open_lane(self: &Arc<Self>) -> Result<(&Arc<Lane>, RuntimeId), Error> {
         loop {
@@ -188,20 +223,30 @@ impl Engine {
             state.has_ended = true;
             // Its runtime may still call while it is ending: those calls go elsewhere.
             lane.runtime.store(ENDED, Ordering::Release);
-            let wake = state.tell_pending(|| OutOfBand::LaneEnded);
+            let mut wake = lane.close_intake(&mut state, self);
+            wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
             lane.release_if_ended(&mut state);
             wake
         };
-        wake.into_iter().for_each(Waker::wake);
+        rt::wake_all(wake);
     }
 
     /// Fails all pending requests of a lane of a closed client.
-    pub(super) fn fail_pending(&self, state: &mut LaneState) -> Vec<Waker> {
-        state.tell_pending(|| OutOfBand::Failed(closed()))
+    pub(super) fn fail_pending(&self, lane: &Lane, state: &mut LaneState) -> Vec<Waker> {
+        let mut wake = lane.close_intake(state, self);
+        wake.extend(state.tell_pending(|| OutOfBand::Failed(closed())));
+        wake
     }
 }
 
 impl LaneState {
+    /// A request may join, whose runtime was guessed. A guess is good enough while the lane's driver
+    /// is awake, as its runtime has just run it. Otherwise that runtime may be parked, or all its
+    /// workers wait for the caller, who drives another one.
+    pub(super) fn may_be_joined_on_a_guess(&self, runtime: RuntimeId) -> bool {
+        self.has_driver && !self.driver_sleeps || rt::current_id() == Some(runtime)
+    }
+
     /// A request joins the queue; its position is in the answer that comes with it.
     pub(super) fn arrive(
         &mut self,
@@ -220,11 +265,40 @@ impl LaneState {
         (self.queue.arrive(|| engine.core.now(), request, waker), answer.clone())
     }
 
+    /// Requests that have gathered in a shard join the queue.
+    pub(super) fn join_gathered(
+        &mut self,
+        engine: &Engine,
+        gathered: Gathered,
+        wake: &mut Vec<Waker>,
+    ) {
+        let Gathered { answer, arrivals } = gathered;
+        // Those that arrive at the lane itself from now on share another answer.
+        self.open_answer = None;
+        self.queue.share_answer(answer.clone());
+        answer.joined(self.queue.next_ticket());
+        for Arrived { mut request, create, waker } in arrivals {
+            request.create = create.map(|rate| self.create_rate(rate));
+            let mut waker = Some(waker);
+            let ticket = self.queue.next_ticket();
+            if let Arrival::Refused(wait) =
+                self.queue.arrive(|| engine.core.now(), request, &mut waker)
+            {
+                self.queue.keep_position(request);
+                self.out_of_band.insert(ticket, OutOfBand::Refused(wait));
+                answer.mark_out_of_band();
+            }
+            wake.extend(waker);
+        }
+        self.queue.all_have_arrived();
+    }
+
     /// Decides what to do next. The caller wakes `wake`, once the lock is free.
     pub(super) fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
         let Turn { step, refused } = self.queue.step(engine.core.now());
-        if let (Some(answer), false) = (&self.open_answer, refused.is_empty()) {
-            answer.mark_out_of_band();
+        if !refused.is_empty() {
+            // Which of them share an answer is not worth finding out.
+            self.queue.shared_answers().for_each(|answer| answer.mark_out_of_band());
         }
         for (ticket, wait, waker) in refused {
             self.out_of_band.insert(ticket, OutOfBand::Refused(wait));
@@ -331,8 +405,7 @@ impl LaneState {
     ) -> Vec<Waker> {
         if !requests.is_empty() {
             // Which of them share an answer is not worth finding out.
-            self.open_answer.iter().for_each(|answer| answer.mark_out_of_band());
-            self.queue.answers_in_flight().for_each(|answer| answer.mark_out_of_band());
+            self.queue.shared_answers().for_each(|answer| answer.mark_out_of_band());
         }
         let mut wake = Vec::with_capacity(requests.len());
         for (ticket, waker) in requests {

@@ -6,7 +6,6 @@
 //! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
 
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -29,6 +28,7 @@ mod callers;
 mod complete;
 mod direct;
 mod driver;
+mod intake;
 mod knowledge;
 mod lane;
 mod latency;
@@ -67,8 +67,8 @@ pub(crate) struct Core {
     client_tag: ClientTag,
     /// The origin of the queues' time.
     pub(crate) origin: Instant,
-    /// The last time seen of the store's own clock, epoch ms; 0 for none.
-    server_time: AtomicI64,
+    /// The last time seen of the store's own clocks, epoch ms; 0 for none.
+    server_time: Arc<AtomicI64>,
     busy_poll: BusyPoll,
     latency: Latency,
     runtimes: Runtimes,
@@ -83,6 +83,10 @@ pub(crate) struct Engine {
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
     knowledge: Mutex<Knowledge>,
+    /// The last time seen of the clock that dates this limiter's grants: the core's, unless each
+    /// node of the store has a clock of its own. Were it another node's that is ahead, a retry would
+    /// look for its grant behind its date, and be granted twice.
+    server_time: Arc<AtomicI64>,
     lanes: Lanes,
     /// Held while a runtime gets its lane.
     opening: Mutex<()>,
@@ -103,7 +107,7 @@ impl Core {
             clock,
             client_tag: ClientTag(rand::random()),
             origin: rt::now(),
-            server_time: AtomicI64::new(0),
+            server_time: Arc::new(AtomicI64::new(0)),
             busy_poll,
             latency: Latency::default(),
             runtimes: Runtimes::default(),
@@ -130,10 +134,6 @@ impl Core {
     /// How long it is until then; a day at most, which no timer here outlasts.
     fn until(&self, time: Time) -> Duration {
         Duration::from_micros(time.saturating_sub(self.now())).min(Duration::from_secs(86_400))
-    }
-
-    fn saw_server_time(&self, epoch_ms: i64) {
-        self.server_time.fetch_max(epoch_ms, Ordering::Relaxed);
     }
 
     /// The time by the clock that dates grants, epoch ms.
@@ -224,15 +224,26 @@ const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
 impl Engine {
     pub(crate) fn new(name: Arc<str>, keys: Keys, core: Arc<Core>) -> Self {
+        let server_time = match core.store.has_one_clock() {
+            true => core.server_time.clone(),
+            false => Arc::new(AtomicI64::new(0)),
+        };
         Engine {
             name,
             keys,
             core,
+            server_time,
             opt_ins: OptIns::default(),
             knowledge: Mutex::new(Knowledge::default()),
             lanes: Lanes::new(),
             opening: Mutex::new(()),
             closed: AtomicBool::new(false),
+        }
+    }
+
+    fn saw_server_time(&self, epoch_ms: i64) {
+        for seen in [&self.server_time, &self.core.server_time] {
+            seen.fetch_max(epoch_ms, Ordering::Relaxed);
         }
     }
 
@@ -315,9 +326,9 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
         });
         for lane in self.lanes.iter() {
-            let wake = self.fail_pending(&mut lane.lock());
+            let wake = self.fail_pending(lane, &mut lane.lock());
             lane.driver_wakeup.notify_one();
-            wake.into_iter().for_each(Waker::wake);
+            rt::wake_all(wake);
         }
     }
 

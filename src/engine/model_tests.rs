@@ -25,8 +25,8 @@ use crate::store::*;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
-/// How many schedules each test explores.
-const SCHEDULES: usize = 2000;
+/// How many schedules each scheduler explores of a scenario, with each kind of store.
+const SCHEDULES: usize = 500;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -131,7 +131,14 @@ impl ModelLedger {
             None => {}
         }
         let rate = Rate::from_wire(Mode::Overall, self.rate, self.interval, 0);
-        AcquireReply { now: 0, rate, entry_date: 0, left: self.left as i64, outcomes }
+        AcquireReply {
+            now: 0,
+            rate,
+            entry_date: 0,
+            left: self.left as i64,
+            outcomes,
+            holders: None,
+        }
     }
 
     /// The answer, and whether it is lost.
@@ -370,7 +377,11 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Verdict::Call(_, Outcome::ExceedsRate) => 0,
+        Verdict::Call(_, Outcome::ExceedsRate) => {
+            let rate = engine.rate().expect("a call has named it").permits();
+            assert!(permits > rate, "{permits} of {rate}: the answer of another request");
+            0
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -438,6 +449,12 @@ fn callers_that_come_again() {
 #[test]
 fn callers_that_wait() {
     check(2, 0, &[Habit::Wait(2), Habit::Wait(1), Habit::Wait(1), Habit::Now(1)]);
+}
+
+#[test]
+fn callers_that_do_not_wait_behind_callers_that_do() {
+    check(2, 0, &[Habit::Wait(2), Habit::Again(1, 4), Habit::Wait(2), Habit::Again(1, 4)]);
+    check(2, 0, &[Habit::Again(1, 3), Habit::Wait(1), Habit::Again(1, 3), Habit::GivesUp(2, 2)]);
 }
 
 #[test]
@@ -523,6 +540,6 @@ fn the_pool_grants_each_permit_once() {
             left += pool.retire();
             assert_eq!(taken + left, 5);
         },
-        SCHEDULES * 5,
+        SCHEDULES * 20,
     );
 }

@@ -7,7 +7,9 @@
 //! the client starts for them.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -114,6 +116,11 @@ impl Core {
         let watch = Watch { core: Arc::downgrade(self), runtime };
         rt::spawn_on(&handle, async move {
             let _watch = watch;
+            poll_fn(|context| {
+                rt::see_task_waker(context.waker());
+                Poll::Ready(())
+            })
+            .await;
             let _ = client_gone.await;
         });
         Some(lock(&self.runtimes.0).callers.get(&id)?.runtime.clone())

@@ -21,6 +21,18 @@ impl<W, A> Queue<W, A> {
         !self.shared.is_empty()
     }
 
+    /// All answers that requests share, in flight or not.
+    pub(crate) fn shared_answers(&self) -> impl Iterator<Item = &A> {
+        let in_flight = self.in_flight.iter().flat_map(|call| &call.spans);
+        let pending = self.shared.iter().map(|(answer, _)| answer);
+        in_flight.map(|span| &span.answer).chain(pending)
+    }
+
+    /// The ticket of the next request.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        self.next_ticket
+    }
+
     /// A request arrives; it shares the answer set last by [`share_answer`](Self::share_answer).
     /// `now` is called only if the outcome depends on the time.
     /// The waker is taken only if it is queued.
@@ -76,6 +88,22 @@ impl<W, A> Queue<W, A> {
             cancelled: false,
         });
         Arrival::Queued { ticket, position }
+    }
+
+    /// A request that was refused when it arrived with others: it keeps its position in the answer
+    /// that it shares with them.
+    pub(crate) fn keep_position(&mut self, request: Request) {
+        self.push(request, None, NOT_BEGUN);
+        if let Some(waiter) = self.pending.back_mut() {
+            waiter.cancelled = true;
+        }
+    }
+
+    /// All that share an answer have arrived.
+    pub(crate) fn all_have_arrived(&mut self) {
+        self.drop_cancelled_tail();
+        self.unblock_if_empty();
+        self.check();
     }
 
     /// Whether the next call is sure to ask for a request at the end of the queue. If it may not,

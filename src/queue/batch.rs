@@ -126,9 +126,4 @@ impl<W, A> Queue<W, A> {
         let first = self.in_flight.as_ref().and_then(|call| call.waiters.first());
         first.is_some_and(|waiter| waiter.has_server_answer)
     }
-
-    /// The answers that requests in flight share.
-    pub(crate) fn answers_in_flight(&self) -> impl Iterator<Item = &A> {
-        self.in_flight.iter().flat_map(|call| call.spans.iter().map(|span| &span.answer))
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use compat_tests::ledger::{Grant as Use, Ledger};
-use compat_tests::runtimes::{current_thread, multi_thread, once};
+use compat_tests::runtimes::{current_thread, multi_thread, once, with_usual_names};
 use compat_tests::scenario::now_ms;
 use compat_tests::store::Store;
 use compat_tests::watchdog::{current, threads, watch};
@@ -113,7 +113,11 @@ impl World {
                 parked.swap_remove(random.random_range(0..parked.len()))
             } else {
                 self.runtimes.fetch_add(1, Ordering::Relaxed);
-                if random.random_bool(0.7) { current_thread() } else { multi_thread(2) }
+                match random.random_range(0..10) {
+                    0..6 => current_thread(),
+                    6..8 => multi_thread(2),
+                    _ => with_usual_names(2),
+                }
             };
             for _ in 0..random.random_range(1..4) {
                 runtime.block_on(self.session(&mut random));
@@ -136,9 +140,14 @@ impl World {
             let limiter = self.limiters[random.random_range(0..2)].clone();
             let is_detached = random.random_bool(0.2);
             let seed = random.random();
-            let call = tokio::spawn(async move {
-                limiter.call(SmallRng::seed_from_u64(seed), is_detached).await
-            });
+            let is_nested = random.random_bool(0.1);
+            let call = async move {
+                limiter.call(SmallRng::seed_from_u64(seed), is_detached).await;
+            };
+            let call = match is_nested {
+                true => tokio::task::spawn_blocking(move || current_thread().block_on(call)),
+                false => tokio::spawn(call),
+            };
             if !is_detached {
                 awaited.push(call);
             }

@@ -11,6 +11,7 @@ use redisson_rate_limiter::{Rate, RateLimiter};
 mod come_and_go;
 mod ended;
 mod lifetimes;
+mod nested;
 mod outside;
 mod parked;
 mod shared;
@@ -18,7 +19,7 @@ mod wakers;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn ms(ms: u64) -> Duration {
+const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

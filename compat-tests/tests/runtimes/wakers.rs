@@ -44,6 +44,15 @@ impl Drop for Calls {
     }
 }
 
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        // Without the hook that tells of panics.
+        std::panic::resume_unwind(Box::new("a waker"));
+    }
+}
+
 /// Polls a call of each kind once and drops it.
 fn poll_inline(limiter: &RateLimiter, waker: &Waker) {
     let context = &mut Context::from_waker(waker);
@@ -131,6 +140,32 @@ fn a_waker_dropped_with_its_future_may_call_the_limiter(store: &Store) {
             }
             timed("a wait", wait_for(&limiter, 5)).await;
             soon("a call", ask(&limiter)).await;
+        });
+    }
+}
+
+/// The one in the middle panics.
+fn a_waker_that_panics_keeps_nobody_else_from_being_woken(store: &Store) {
+    for runtime in runtimes() {
+        store.set_rate("api", every(ms(200), 20));
+        let limiter = store.client().limiter("api").unwrap();
+        runtime.block_on(async {
+            take(&limiter, 20).await;
+            let wait = || {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { wait_for(&limiter, 1).await })
+            };
+            let mut waits = vec![wait(), wait()];
+            tokio::time::sleep(ms(20)).await;
+            let panics = Waker::from(Arc::new(Panics));
+            let mut call = Box::pin(limiter.acquire(1));
+            assert!(call.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+            waits.extend([wait(), wait()]);
+            for wait in waits {
+                timed("a wait", wait).await.0.unwrap();
+            }
+            assert_eq!(timed("its own wait", call).await.0.unwrap().permits(), 1);
+            soon("a call", take(&limiter, 1)).await;
         });
     }
 }

@@ -381,9 +381,10 @@ fn all_redisson_clients_together_are_one_party_and_weights_count() {
     }
 }
 
-/// Alone, a client finds out that nobody is there, and loses next to nothing by that.
+/// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it has left
+/// for others comes back apart from the rest from then on, which costs a few calls.
 #[test]
-fn a_client_that_is_alone_uses_all_of_the_rate_with_as_few_calls() {
+fn a_client_that_is_alone_uses_all_of_the_rate_with_few_calls() {
     for (rate, demand) in
         [(10, Demand::Tasks(8)), (100, Demand::Tasks(8)), (100, Demand::Arrivals(160.0))]
     {
@@ -391,7 +392,7 @@ fn a_client_that_is_alone_uses_all_of_the_rate_with_as_few_calls() {
         let (shared, greedy) = (run("s"), run("e"));
         assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
         let calls = (shared.calls_per_grant, greedy.calls_per_grant);
-        assert!(calls.0 <= calls.1 * 1.05 + 0.05, "{rate} {demand:?}: {calls:?}");
+        assert!(calls.0 <= calls.1 * 1.5 + 0.1, "{rate} {demand:?}: {calls:?}");
     }
 }
 

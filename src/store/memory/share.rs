@@ -51,7 +51,7 @@ pub(super) fn read_holders(
         return None;
     }
     let mut others = BTreeMap::new();
-    let (mut held, mut own_entries, mut redisson, mut entries) = (0, Vec::new(), false, 0);
+    let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
     for (score, member) in log.later_than(cutoff.max(-1)) {
         let Member::Entry { id, permits } = unpack(member) else { continue };
         match holder(id) {
@@ -59,7 +59,7 @@ pub(super) fn read_holders(
             Holder::Redisson => redisson = true,
             Holder::Client(client, _) if client == own => {
                 held += permits as i64;
-                own_entries.push((score, permits as i64));
+                own_first.get_or_insert(score);
             }
             Holder::Client(client, weight) => {
                 let known = others.entry(client).or_insert(weight);
@@ -78,14 +78,8 @@ pub(super) fn read_holders(
     let size = whole * weight + (rest * weight * 1000 + turn as i64 * parties) / (parties * 1000);
     let share_left = (size - held).max(0);
     let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX).min(free);
-    // Until then no further permit is within the share.
-    let mut excess = held - size;
-    let within_again = own_entries.into_iter().find(|(_, permits)| {
-        excess -= permits;
-        excess < 0
-    });
-    let until_own = within_again
-        .map_or(i64::MAX, |(score, _)| score.saturating_add(config.interval).saturating_sub(t));
+    let until_own =
+        own_first.map_or(i64::MAX, |score| score.saturating_add(config.interval).saturating_sub(t));
     let hold_ms = terms.unclaimed_after_ms.min(until_own.max(1) as u64).max(1);
     let share = Share { allowed: share_left.max(unclaimed), size, held, hold_ms };
     let holders =

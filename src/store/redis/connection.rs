@@ -7,46 +7,43 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
-    RedisResult, Value,
-};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::AbortHandle;
+use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, RuntimeId};
+use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
-
-/// How many commands can be queued for the socket; further callers wait until there is room.
-const PIPELINE: usize = 8192;
+use crate::store::redis::scripts::Script;
+use crate::store::redis::topology::Connector;
 
 /// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
 /// caller would bring an attempt of its own upon a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// The connections to one server, by runtime.
+/// The connections to the server that takes calls, by runtime.
 pub(super) struct Connections {
-    client: Client,
+    connector: Arc<Connector>,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
 
 /// The connection of one runtime, which is opened again after it has failed.
 pub(super) struct Connection {
-    client: Client,
+    connector: Arc<Connector>,
     state: Mutex<ConnectionState>,
+    /// When a connection was last left because its server is a replica.
+    left_replica: Mutex<Option<Instant>>,
 }
 
 enum ConnectionState {
     /// There is no connection. If the last attempt to connect failed: when, and why.
-    Closed(Option<(Instant, RedisError)>),
+    Closed(Option<(Instant, Error)>),
     Connecting(Connecting),
     Open(Arc<OpenConnection>),
 }
@@ -54,19 +51,7 @@ enum ConnectionState {
 /// An attempt to connect, which all calls share; each awaits it until its own deadline. The outer
 /// error says why the attempt did not come to its end.
 type Connecting =
-    Shared<BoxFuture<'static, Result<RedisResult<Arc<OpenConnection>>, &'static str>>>;
-
-/// An open connection.
-struct OpenConnection {
-    connection: MultiplexedConnection,
-    /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
-    /// carried out.
-    closed: Arc<AtomicBool>,
-    /// The replies so far. If a call times out and none has arrived since it was sent, the
-    /// connection may be dead; otherwise only this answer is slow.
-    replies: AtomicU64,
-    driver: Option<AbortHandle>,
-}
+    Shared<BoxFuture<'static, Result<Result<Arc<OpenConnection>, Error>, &'static str>>>;
 
 /// How far a call has got.
 #[derive(Default)]
@@ -76,30 +61,9 @@ struct Progress {
 }
 
 impl Connections {
-    /// For the server at this URL; nothing is sent yet.
-    pub(super) fn new(url: &str) -> Result<Self, Error> {
-        let invalid = |detail: &str| {
-            Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
-        };
-        let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-        if matches!(&*scheme, "rediss" | "valkeys") && !cfg!(feature = "tls") {
-            return Err(invalid("a rediss:// URL needs this crate's feature \"tls\""));
-        }
-        // The dependency's errors do not repeat the URL, which may hold a password.
-        let info = url.into_connection_info().map_err(|error| {
-            invalid(
-                "not a valid server address: must be redis://[[user]:password@]host[:port][/db]",
-            )
-            .with_source(error)
-        })?;
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let redis = info
-            .redis_settings()
-            .clone()
-            .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
-        let client = Client::open(info).map_err(|error| reply::error_of(error, false))?;
-        Ok(Connections { client, by_runtime: Mutex::default() })
+    /// Nothing is sent yet.
+    pub(super) fn new(connector: Connector) -> Self {
+        Connections { connector: Arc::new(connector), by_runtime: Mutex::default() }
     }
 
     /// The connection of the current runtime.
@@ -109,8 +73,9 @@ impl Connections {
         let mut by_runtime = self.by_runtime();
         let connection = by_runtime.entry(runtime).or_insert_with(|| {
             Arc::new(Connection {
-                client: self.client.clone(),
+                connector: self.connector.clone(),
                 state: Mutex::new(ConnectionState::Closed(None)),
+                left_replica: Mutex::new(None),
             })
         });
         connection.clone()
@@ -126,9 +91,9 @@ impl Connections {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server's address: host and port, or the path of a socket.
+    /// Where calls go, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
-        self.client.get_connection_info().addr().to_string().into()
+        self.connector.address()
     }
 }
 
@@ -140,15 +105,69 @@ impl Connection {
         cmd: &Cmd,
         deadline: Duration,
     ) -> Result<Value, Error> {
+        let request = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(cmd).await
+        };
+        self.exchange(request, reply::is_of_replica, deadline).await
+    }
+
+    /// Calls a script, and sends it in full if the server does not know it.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        script: &Script,
+        call: &Cmd,
+        deadline: Duration,
+    ) -> Result<Value, Error> {
+        let started = tokio::time::Instant::now();
+        let value = self.send(call, deadline).await?;
+        if !reply::is_no_script(&value) {
+            return Ok(value);
+        }
+        let left = deadline.saturating_sub(started.elapsed());
+        self.send(&script.call_in_full(call), left).await
+    }
+
+    /// Sends commands, with nothing of other callers between them, and awaits their replies.
+    pub(super) async fn send_all(
+        self: &Arc<Self>,
+        commands: &Pipeline,
+        deadline: Duration,
+    ) -> Result<Vec<Value>, Error> {
+        let request = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_commands(commands, 0, commands.len()).await
+        };
+        let is_of_replica = |values: &Vec<Value>| values.iter().any(reply::is_of_replica);
+        self.exchange(request, is_of_replica, deadline).await
+    }
+
+    async fn exchange<T, Answer>(
+        self: &Arc<Self>,
+        request: impl FnOnce(MultiplexedConnection) -> Answer,
+        is_of_replica: impl FnOnce(&T) -> bool,
+        deadline: Duration,
+    ) -> Result<T, Error>
+    where
+        Answer: Future<Output = RedisResult<T>>,
+    {
         let mut progress = Progress::default();
-        let attempt = self.attempt(cmd, deadline, &mut progress);
+        let attempt = self.attempt(request, deadline, &mut progress);
         let elapsed = match tokio::time::timeout(deadline, attempt).await {
-            Ok(result) => return result,
+            Ok(result) => {
+                return result.inspect(|value| {
+                    if let Some((open, _)) = &progress.handed_over
+                        && is_of_replica(value)
+                    {
+                        self.leave_replica(open);
+                    }
+                });
+            }
             Err(elapsed) => elapsed,
         };
+        let mut server = None;
         let execution = match progress.handed_over {
             None => Execution::NotExecuted,
             Some((open, before)) => {
+                server = Some(open.server.clone());
                 // No reply since: the connection may be dead, and the next call opens another.
                 if open.replies.load(Ordering::Relaxed) == before {
                     self.forget(&open);
@@ -156,22 +175,25 @@ impl Connection {
                 Execution::Unknown
             }
         };
-        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed))
+        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed).with_server(server))
     }
 
-    async fn attempt(
+    async fn attempt<T, Answer>(
         self: &Arc<Self>,
-        cmd: &Cmd,
+        request: impl FnOnce(MultiplexedConnection) -> Answer,
         deadline: Duration,
         progress: &mut Progress,
-    ) -> Result<Value, Error> {
-        let open = self.open_connection(deadline).await.map_err(reply::not_sent)?;
+    ) -> Result<T, Error>
+    where
+        Answer: Future<Output = RedisResult<T>>,
+    {
+        let open = self.open_connection(deadline).await?;
         progress.handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
-        let result = open.connection.clone().send_packed_command(cmd).await;
+        let result = request(open.connection.clone()).await;
         open.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
             self.forget(&open);
-            reply::error_of(error, true)
+            reply::error_of(error, true).with_server(Some(open.server.clone()))
         })
     }
 
@@ -179,11 +201,11 @@ impl Connection {
     async fn open_connection(
         self: &Arc<Self>,
         limit: Duration,
-    ) -> RedisResult<Arc<OpenConnection>> {
+    ) -> Result<Arc<OpenConnection>, Error> {
         let (connecting, _dead) = {
             let mut state = self.state();
             match &*state {
-                ConnectionState::Open(open) if !open.closed.load(Ordering::Acquire) => {
+                ConnectionState::Open(open) if !open.is_closed() => {
                     return Ok(open.clone());
                 }
                 ConnectionState::Closed(Some((at, error))) if at.elapsed() < BACKOFF => {
@@ -199,19 +221,19 @@ impl Connection {
         };
         connecting.clone().await.unwrap_or_else(|reason| {
             self.forget_attempt(&connecting);
-            Err(io::Error::other(reason).into())
+            Err(reply::no_stream(io::Error::other(reason)))
         })
     }
 
     /// Starts to connect, in a task: otherwise a caller that is dropped would end the attempt for
     /// all others.
     fn start_connecting(self: &Arc<Self>, limit: Duration) -> Connecting {
-        let client = self.client.clone();
+        let connector = self.connector.clone();
         let this = Arc::downgrade(self);
         let task = async move {
-            let result = match tokio::time::timeout(limit, OpenConnection::open(&client)).await {
+            let result = match tokio::time::timeout(limit, connector.open(limit)).await {
                 Ok(result) => result.map(Arc::new),
-                Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
+                Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
             if let Some(this) = Weak::upgrade(&this) {
                 *this.state() = match &result {
@@ -249,6 +271,16 @@ impl Connection {
         }
     }
 
+    /// Lets the next call look for the master. If what is found is still a replica, every call would
+    /// bring another connection: so not again for a while.
+    fn leave_replica(&self, open: &Arc<OpenConnection>) {
+        let mut left = self.left_replica.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
+            *left = Some(Instant::now());
+            self.forget(open);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,82 +288,6 @@ impl Connection {
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rest of the connection's settings may be secret.
-        f.debug_struct("Connections")
-            .field("addr", self.client.get_connection_info().addr())
-            .finish_non_exhaustive()
+        f.debug_struct("Connections").field("address", &self.address()).finish_non_exhaustive()
     }
-}
-
-impl OpenConnection {
-    async fn open(client: &Client) -> RedisResult<OpenConnection> {
-        let info = client.get_connection_info();
-        match info.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                OpenConnection::over(client, stream).await
-            }
-            #[cfg(unix)]
-            ConnectionAddr::Unix(path) => {
-                OpenConnection::over(client, tokio::net::UnixStream::connect(path).await?).await
-            }
-            // The dependency makes a TLS stream itself and does not hand it out: that it was closed
-            // is noticed only by sending.
-            _ => {
-                let config = config();
-                let connection =
-                    client.get_multiplexed_async_connection_with_config(&config).await?;
-                Ok(OpenConnection {
-                    connection,
-                    closed: Arc::default(),
-                    replies: AtomicU64::new(0),
-                    driver: None,
-                })
-            }
-        }
-    }
-
-    async fn over(
-        client: &Client,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> RedisResult<OpenConnection> {
-        let redis = client.get_connection_info().redis_settings();
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(redis, stream, config()).await?;
-        let closed = Arc::new(AtomicBool::new(false));
-        let close_on_drop = CloseOnDrop(closed.clone());
-        let driver = tokio::spawn(async move {
-            let _close_on_drop = close_on_drop;
-            driver.await;
-        });
-        let driver = Some(driver.abort_handle());
-        Ok(OpenConnection { connection, closed, replies: AtomicU64::new(0), driver })
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
-    }
-}
-
-/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
-struct CloseOnDrop(Arc<AtomicBool>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Without the dependency's timeouts, which would cut calls short behind a busy server: the store
-/// has deadlines of its own.
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(PIPELINE)
 }

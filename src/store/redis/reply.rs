@@ -1,5 +1,7 @@
 //! What comes back: replies as the store's types, errors as [`Error`]s.
 
+use std::io;
+
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
@@ -252,6 +254,12 @@ pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+/// Whether the server refused a write as it is a replica.
+pub(super) fn is_of_replica(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error.code(), error.details().unwrap_or_default(), "READONLY")
+}
+
 /// The answer to a PING: of a client that has logged in, or need not. One that is not permitted to
 /// send a PING has logged in.
 pub(super) fn authenticated(value: Value) -> Result<(), Error> {
@@ -271,6 +279,11 @@ pub(super) fn not_sent(error: RedisError) -> Error {
     error_of(error, false)
 }
 
+/// The error of a call for which no stream to the server could be opened.
+pub(super) fn no_stream(error: io::Error) -> Error {
+    not_sent(error.into())
+}
+
 /// This crate's error for an error of the connection; `sent`: the call had been handed to the connection.
 pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     let (kind, execution) = match error.kind() {
@@ -284,7 +297,16 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         _ => (ErrorKind::Server, Execution::Unknown),
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
-    Error::new(kind, execution).with_source(error)
+    let is_passing = error.code() == Some("TRYAGAIN");
+    let failure = Error::new(kind, execution).with_source(error);
+    if is_passing { failure.passing() } else { failure }
+}
+
+/// Whether an error has this code. One from inside a script has it within its text before 7.0.
+fn says(code: &str, text: &str, name: &str) -> bool {
+    code == name
+        || text.contains("@user_script")
+            && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
 }
 
 /// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
@@ -294,10 +316,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
     let in_script = text.contains("@user_script");
-    let says = |name: &str| {
-        code == name
-            || in_script && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
-    };
+    let says = |name: &str| says(code, text, name);
     let refused = if in_script { Execution::Unknown } else { Execution::NotExecuted };
     let unavailable = [
         "LOADING",
@@ -309,6 +328,8 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         "NOREPLICAS",
         "MISCONF",
     ];
+    // A key has left the node while a slot of a cluster is being moved.
+    let is_moving = in_script && text.contains("access a non local key");
     if says("WRONGTYPE") {
         (ErrorKind::WrongType, Execution::Executed)
     } else if says("NOAUTH") || says("WRONGPASS") || text.contains("unauthenticated") {
@@ -322,7 +343,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         (ErrorKind::Auth, refused)
     } else if says("READONLY") {
         (ErrorKind::Unavailable, Execution::NotExecuted)
-    } else if says("OOM") || unavailable.into_iter().any(says) {
+    } else if is_moving || says("OOM") || unavailable.into_iter().any(says) {
         (ErrorKind::Unavailable, refused)
     } else if text.contains("max number of clients reached") {
         (ErrorKind::Unavailable, Execution::NotExecuted)

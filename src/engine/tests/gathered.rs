@@ -1,0 +1,63 @@
+//! Requests that have gathered by thread, each thread with an answer of its own.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::{LimiterOptions, World};
+use crate::engine::answer::{BatchAnswer, CallResult};
+use crate::engine::intake::{Arrived, Gathered, Intake};
+use crate::engine::lane::{LaneState, Next, OutOfBand};
+use crate::error::{Error, ErrorKind, Execution};
+use crate::queue::{MaxWait, Request};
+
+const DEADLINE: u64 = 1000;
+
+fn request() -> Request {
+    Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_out_of_band_is_known_to_the_answers_of_all_threads() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new()).await;
+    let engine = limiter.engine();
+    let mut state = LaneState::default();
+    let mut wake = Vec::new();
+    let _ = state.arrive(engine, request(), &mut Some(Waker::noop().clone()));
+    assert!(matches!(state.step(engine, &mut wake), Next::Call(_)));
+    let answers: [Arc<BatchAnswer>; 2] = Default::default();
+    for answer in &answers {
+        let arrivals =
+            vec![Arrived { request: request(), create: None, waker: Waker::noop().clone() }];
+        state.join_gathered(engine, Gathered { answer: answer.clone(), arrivals }, &mut wake);
+    }
+    assert!(wake.is_empty(), "none is refused");
+
+    // The call is slow, and both time out behind it.
+    let now = engine.core.now();
+    state.queue.call_is_slow(now);
+    let expired = state.queue.expire_behind(now + DEADLINE);
+    assert_eq!(expired.len(), 2);
+    state.tell(expired, || {
+        OutOfBand::Failed(Error::new(ErrorKind::Timeout, Execution::NotExecuted))
+    });
+
+    // Without the mark each would take what the batch's answer says at its position.
+    for answer in &answers {
+        answer.set(CallResult::Abandoned, 0, 1);
+        assert!(answer.settled_here(0).is_none());
+    }
+}
+
+/// The lane's runtime has ended since the lane was found, and another one opens the shards.
+#[test]
+fn a_request_does_not_gather_in_a_lane_that_is_another_runtimes_by_now() {
+    let intake = Intake::default();
+    intake.begin();
+    intake.set_open(true);
+    let mut waker = Some(Waker::noop().clone());
+    assert!(intake.arrive(request(), None, &mut waker, || false).is_none());
+    assert!(waker.is_some() && intake.len() == 0);
+    assert!(intake.arrive(request(), None, &mut waker, || true).is_some());
+    assert!(waker.is_none() && intake.len() == 1);
+}

@@ -1,0 +1,130 @@
+//! Which servers there are, and how a connection to the one that takes calls is obtained.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::store::redis::access::Credentials;
+use crate::store::redis::cluster::Cluster;
+use crate::store::redis::endpoint::Endpoint;
+use crate::store::redis::open::OpenConnection;
+use crate::store::redis::replicated::Replicated;
+use crate::store::redis::sentinel::Sentinels;
+
+/// Which servers hold the limiters: what [`ClientBuilder::connect`] takes. A URL is one server.
+///
+/// [`ClientBuilder::connect`]: crate::ClientBuilder::connect
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Topology {
+    /// One server. Its name is resolved anew by each attempt to connect.
+    Single(Endpoint),
+    /// The nodes of a cluster, each of which has a part of the limiters.
+    Cluster(Cluster),
+    /// A master and its replicas, without sentinels.
+    Replicated(Replicated),
+    /// A master that sentinels name.
+    Sentinel(Sentinels),
+}
+
+impl Topology {
+    /// Those that are named by the user.
+    fn endpoints(&self) -> &[Endpoint] {
+        match self {
+            Topology::Single(endpoint) => std::slice::from_ref(endpoint),
+            Topology::Cluster(cluster) => cluster.seeds(),
+            Topology::Replicated(replicated) => &replicated.endpoints,
+            Topology::Sentinel(sentinels) => &sentinels.endpoints,
+        }
+    }
+
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.endpoints().iter().any(Endpoint::uses_tls)
+    }
+}
+
+/// Where calls go, as errors name it.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Single(endpoint) => endpoint.address.fmt(f),
+            Topology::Cluster(cluster) => cluster.fmt(f),
+            Topology::Replicated(replicated) => replicated.fmt(f),
+            Topology::Sentinel(sentinels) => sentinels.fmt(f),
+        }
+    }
+}
+
+impl From<Endpoint> for Topology {
+    fn from(endpoint: Endpoint) -> Self {
+        Topology::Single(endpoint)
+    }
+}
+
+impl From<Cluster> for Topology {
+    fn from(cluster: Cluster) -> Self {
+        Topology::Cluster(cluster)
+    }
+}
+
+impl From<Replicated> for Topology {
+    fn from(replicated: Replicated) -> Self {
+        Topology::Replicated(replicated)
+    }
+}
+
+impl From<Sentinels> for Topology {
+    fn from(sentinels: Sentinels) -> Self {
+        Topology::Sentinel(sentinels)
+    }
+}
+
+/// The scheme says which: `redis+cluster://host:port,host:port`, or the URL of one server.
+impl TryFrom<&str> for Topology {
+    type Error = Error;
+
+    fn try_from(url: &str) -> Result<Self, Error> {
+        match url.split_once("+cluster://") {
+            Some((scheme, nodes)) => Cluster::parse(scheme, nodes).map(Topology::Cluster),
+            None => Endpoint::try_from(url).map(Topology::Single),
+        }
+    }
+}
+
+impl TryFrom<&String> for Topology {
+    type Error = Error;
+
+    fn try_from(url: &String) -> Result<Self, Error> {
+        url.as_str().try_into()
+    }
+}
+
+/// Opens connections to the server that takes calls.
+pub(super) struct Connector {
+    topology: Topology,
+    credentials: Arc<Credentials>,
+    address: Arc<str>,
+}
+
+impl Connector {
+    pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
+        let address = topology.to_string().into();
+        Connector { topology, credentials, address }
+    }
+
+    /// Where calls go, without credentials.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.address.clone()
+    }
+
+    /// A connection to the server that takes calls now. The caller ends this after `limit`.
+    pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
+        match &self.topology {
+            Topology::Single(endpoint) => OpenConnection::open(endpoint, &self.credentials).await,
+            Topology::Cluster(_) => unreachable!("each node has a connector of its own"),
+            Topology::Replicated(replicated) => replicated.open(&self.credentials).await,
+            Topology::Sentinel(sentinels) => sentinels.open(&self.credentials, limit).await,
+        }
+    }
+}
