@@ -62,7 +62,7 @@ pub fn ample() -> Vec<Setting> {
         new("one limiter, leases", Scenario { lease: Some(BY_HAND), ..base }),
         Setting { own_limiters: true, ..new("a limiter for each client", base) },
         new("model: one audit a fleet", per_fleet),
-        new("model: the same, leases", Scenario { lease: Some(BY_HAND), ..per_fleet }),
+        new("model: one audit a fleet, leases", Scenario { lease: Some(BY_HAND), ..per_fleet }),
     ]
 }
 
@@ -75,14 +75,14 @@ pub fn exhausted() -> Vec<Setting> {
     let new = |name, others| Setting::new(name, EXHAUSTED, others);
     vec![
         new("not waiting", base),
-        new("not waiting, denials remembered", memory),
-        new("the same, and leases", Scenario { lease: Some(SHORT), ..memory }),
+        new("denials remembered", memory),
+        new("denials remembered, leases", Scenario { lease: Some(SHORT), ..memory }),
         new("waiting for a second", waiting),
-        new("the same, leases", Scenario { lease: Some(BY_HAND), ..waiting }),
-        new("the same, greedy", Scenario { greedy: true, ..waiting }),
-        new("model: not waiting, one audit a fleet", per_fleet),
+        new("waiting, leases", Scenario { lease: Some(BY_HAND), ..waiting }),
+        new("waiting, greedy", Scenario { greedy: true, ..waiting }),
+        new("model: not waiting, one audit", per_fleet),
         new(
-            "model: waiting, greedy, one audit a fleet",
+            "model: waiting, greedy, one audit",
             Scenario { greedy: true, audits: Audits::PerFleet, ..waiting },
         ),
     ]

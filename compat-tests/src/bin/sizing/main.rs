@@ -29,7 +29,7 @@ usage: sizing [OPTION...]
   --write       writes the tables and charts into docs/
   -h, --help    this text";
 
-const SIZES: [usize; 5] = [1, 10, 100, 1000, 10_000];
+const SIZES: [usize; 6] = [1, 10, 100, 300, 1000, 10_000];
 
 type Rows = Vec<(&'static str, Vec<(usize, Figures)>)>;
 
@@ -142,7 +142,7 @@ fn busy(title: &str, rows: &Rows) -> String {
 }
 
 fn slowest(title: &str, rows: &Rows) -> String {
-    let ticks = [(0.1, "0.1 ms"), (1.0, "1 ms"), (10.0, "10 ms"), (100.0, "100 ms"), (1e3, "1 s")];
+    let ticks = [(0.1, "local"), (1.0, "1 ms"), (10.0, "10 ms"), (100.0, "100 ms"), (1e3, "1 s")];
     let ticks = ticks.map(|(ms, label)| (ms, label.to_owned()));
     let up = Axis { from: 0.1, to: 10_000.0, log: true, ticks: ticks.into() };
     chart(title, &clients(), &up, &lines(rows, |figures| f64::from(figures.p99_us) / 1e3))

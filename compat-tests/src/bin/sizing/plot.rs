@@ -26,6 +26,12 @@ impl Axis {
     }
 }
 
+/// Every other line is dashed, so that one below it can be seen.
+fn dashes(number: usize) -> &'static str {
+    if number.is_multiple_of(2) { "none" } else { "7 5" }
+}
+
+/// Lines over the number of clients.
 pub fn chart(title: &str, across: &Axis, up: &Axis, lines: &[(&str, Vec<(f64, f64)>)]) -> String {
     let x = |value: f64| LEFT + across.part(value) * (WIDTH - LEFT - RIGHT);
     let y = |value: f64| HEIGHT - BOTTOM - up.part(value) * (HEIGHT - TOP - BOTTOM);
@@ -66,8 +72,10 @@ pub fn chart(title: &str, across: &Axis, up: &Axis, lines: &[(&str, Vec<(f64, f6
             points.iter().map(|(across, up)| format!("{:.1},{:.1}", x(*across), y(*up))).collect();
         let _ = writeln!(
             svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-            path.join(" ")
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
+             stroke-dasharray=\"{}\"/>",
+            path.join(" "),
+            dashes(number),
         );
         for (across, up) in points {
             let (x, y) = (x(*across), y(*up));
@@ -78,7 +86,9 @@ pub fn chart(title: &str, across: &Axis, up: &Axis, lines: &[(&str, Vec<(f64, f6
         let (from, to) = (WIDTH - RIGHT + 12.0, WIDTH - RIGHT + 34.0);
         let _ = writeln!(
             svg,
-            "<line x1=\"{from}\" y1=\"{at}\" x2=\"{to}\" y2=\"{at}\" stroke=\"{colour}\" stroke-width=\"2\"/>"
+            "<line x1=\"{from}\" y1=\"{at}\" x2=\"{to}\" y2=\"{at}\" stroke=\"{colour}\" stroke-width=\"2\" \
+             stroke-dasharray=\"{}\"/>",
+            dashes(number),
         );
     }
     svg.push_str("</svg>\n");
