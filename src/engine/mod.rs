@@ -31,6 +31,7 @@ mod driver;
 mod intake;
 mod knowledge;
 mod lane;
+mod lanes;
 mod latency;
 #[cfg(all(test, shuttle))]
 mod model_tests;
@@ -46,7 +47,7 @@ mod tests;
 
 use knowledge::Knowledge;
 pub(crate) use knowledge::Remembered;
-use lane::Lanes;
+use lanes::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
 use opt_ins::busy_poll::BusyPoll;
@@ -220,14 +221,21 @@ pub(crate) fn instant_after(duration: Duration) -> Instant {
 const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
 impl Engine {
-    pub(crate) fn new(name: Arc<str>, keys: Keys, core: Arc<Core>) -> Self {
+    /// `remembered` is what an earlier engine of the limiter knew.
+    pub(crate) fn new(
+        name: Arc<str>,
+        keys: Keys,
+        core: Arc<Core>,
+        remembered: Option<Remembered>,
+    ) -> Self {
+        let limiter = remembered.unwrap_or_default();
         Engine {
             name,
             keys,
             core,
             opt_ins: OptIns::default(),
-            knowledge: Mutex::new(Knowledge::default()),
-            lanes: Lanes::new(),
+            knowledge: Mutex::new(Knowledge { limiter, ..Knowledge::default() }),
+            lanes: Lanes::default(),
             opening: Mutex::new(()),
             closed: AtomicBool::new(false),
         }
@@ -267,27 +275,19 @@ impl Engine {
         self.core.call(operation, deadline, move |store| call(store, &engine.keys)).await
     }
 
-    /// This engine, knowing what another one of the limiter knew.
-    pub(crate) fn with_remembered(self, remembered: Option<Remembered>) -> Self {
-        if let Some(remembered) = remembered {
-            self.knowledge().recall(remembered);
-        }
-        self
-    }
-
     /// What the next engine of the limiter needs to know.
     pub(crate) fn remember(&self) -> Remembered {
-        self.knowledge().remember()
+        self.knowledge().limiter
     }
 
     /// The rate in force at the last answer.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.knowledge().rate
+        self.knowledge().limiter.rate
     }
 
     /// What this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
-        self.knowledge().seen
+        self.knowledge().limiter.seen
     }
 
     /// Whether no request is pending and no call is in flight.
@@ -312,7 +312,7 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
         });
         for lane in self.lanes.iter() {
-            let wake = self.fail_pending(lane, &mut lane.lock());
+            let wake = lane.fail_pending(&mut lane.lock(), self);
             lane.driver_wakeup.notify_one();
             wake.into_iter().for_each(Waker::wake);
         }

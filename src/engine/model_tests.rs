@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::Acquire;
-use super::answer::Verdict;
+use super::answer::NoAnswer;
 use super::opt_ins::LocalAnswer;
 use super::opt_ins::busy_poll::BusyPoll;
 use super::opt_ins::pool::Pool;
@@ -356,7 +356,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         _ => acquire.await,
     };
     match verdict {
-        Verdict::Call(answer, Outcome::Granted) => {
+        Ok((answer, Outcome::Granted)) => {
             if matches!(habit, Habit::GivesBack(_)) {
                 let entry = &answer.decided().unwrap().entry;
                 let first = engine.refund(entry, 1, SECOND).await.unwrap();
@@ -366,11 +366,11 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             }
             permits
         }
-        Verdict::Call(_, Outcome::Refused(_)) | Verdict::Queue(..) => {
+        Ok((_, Outcome::Refused(_))) | Err(NoAnswer::Refused(_)) => {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Verdict::Call(_, Outcome::ExceedsRate) => {
+        Ok((_, Outcome::ExceedsRate)) => {
             let rate = engine.rate().expect("a call has named it").permits();
             assert!(permits > rate, "{permits} of {rate}: the answer of another request");
             0
@@ -405,7 +405,7 @@ fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Hab
     let rate = store.ledger.lock().unwrap().rate;
     let clock = Clock::manual(0).0;
     let core = Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND, BusyPoll::default()));
-    let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
+    let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone(), None));
     engine.set_options(&options).unwrap();
     engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
     let callers: Vec<_> = habits
