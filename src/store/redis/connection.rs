@@ -1,11 +1,7 @@
-//! One connection for each runtime, shared by all calls made in it: opened when a call needs it,
+//! The connection of one runtime, shared by all calls made in it: opened when a call needs it,
 //! dropped when it fails, and never awaited beyond a call's deadline.
-//!
-//! A connection's tasks run on the runtime that opened it. If other runtimes shared it, they would
-//! get no answers while that runtime is parked, and lose the connection when it ends.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::future::pending;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,15 +10,11 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
-    RedisResult, Value,
-};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rt::{self, RuntimeId};
 use crate::store::redis::reply;
 
 /// How many commands can be queued for the socket; further callers wait until there is room.
@@ -31,12 +23,6 @@ const PIPELINE: usize = 8192;
 /// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
 /// caller would bring an attempt of its own upon a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
-
-/// The connections to one server, by runtime.
-pub(super) struct Connections {
-    client: Client,
-    by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
-}
 
 /// The connection of one runtime, which is opened again after it has failed.
 pub(super) struct Connection {
@@ -65,7 +51,8 @@ struct OpenConnection {
     /// The replies so far. If a call times out and none has arrived since it was sent, the
     /// connection may be dead; otherwise only this answer is slow.
     replies: AtomicU64,
-    driver: Option<AbortHandle>,
+    /// The task that ends with its runtime, and marks it as closed.
+    driver: AbortHandle,
 }
 
 /// How far a call has got.
@@ -75,64 +62,11 @@ struct Progress {
     handed_over: Option<(Arc<OpenConnection>, u64)>,
 }
 
-impl Connections {
-    /// For the server at this URL; nothing is sent yet.
-    pub(super) fn new(url: &str) -> Result<Self, Error> {
-        let invalid = |detail: &str| {
-            Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
-        };
-        let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-        if matches!(&*scheme, "rediss" | "valkeys") && !cfg!(feature = "tls") {
-            return Err(invalid("a rediss:// URL needs this crate's feature \"tls\""));
-        }
-        // The dependency's errors do not repeat the URL, which may hold a password.
-        let info = url.into_connection_info().map_err(|error| {
-            invalid(
-                "not a valid server address: must be redis://[[user]:password@]host[:port][/db]",
-            )
-            .with_source(error)
-        })?;
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let redis = info
-            .redis_settings()
-            .clone()
-            .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
-        let client = Client::open(info).map_err(|error| reply::error_of(error, false))?;
-        Ok(Connections { client, by_runtime: Mutex::default() })
-    }
-
-    /// The connection of the current runtime.
-    pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
-        let runtime =
-            rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
-        let mut by_runtime = self.by_runtime();
-        let connection = by_runtime.entry(runtime).or_insert_with(|| {
-            Arc::new(Connection {
-                client: self.client.clone(),
-                state: Mutex::new(ConnectionState::Closed(None)),
-            })
-        });
-        connection.clone()
-    }
-
-    /// Forgets the connection of a runtime that has ended.
-    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
-        // Dropped after the lock is released.
-        let _ended = self.by_runtime().remove(&runtime);
-    }
-
-    fn by_runtime(&self) -> MutexGuard<'_, HashMap<RuntimeId, Arc<Connection>>> {
-        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The server's address: host and port, or the path of a socket.
-    pub(super) fn address(&self) -> Arc<str> {
-        self.client.get_connection_info().addr().to_string().into()
-    }
-}
-
 impl Connection {
+    pub(super) fn new(client: Client) -> Arc<Self> {
+        Arc::new(Connection { client, state: Mutex::new(ConnectionState::Closed(None)) })
+    }
+
     /// Sends a command and awaits its reply until the deadline. An error that the server answers is
     /// a reply ([`Value::ServerError`]).
     pub(super) async fn send(
@@ -240,6 +174,13 @@ impl Connection {
         }
     }
 
+    /// Whether it is open, or a call holds it.
+    pub(super) fn is_in_use(self: &Arc<Self>) -> bool {
+        let is_open = |open: &OpenConnection| !open.closed.load(Ordering::Acquire);
+        Arc::strong_count(self) > 1
+            || matches!(&*self.state(), ConnectionState::Open(open) if is_open(open))
+    }
+
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>) {
         // The caller holds the connection: it is not dropped under the lock.
@@ -251,15 +192,6 @@ impl Connection {
 
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rest of the connection's settings may be secret.
-        f.debug_struct("Connections")
-            .field("addr", self.client.get_connection_info().addr())
-            .finish_non_exhaustive()
     }
 }
 
@@ -276,18 +208,13 @@ impl OpenConnection {
             ConnectionAddr::Unix(path) => {
                 OpenConnection::over(client, tokio::net::UnixStream::connect(path).await?).await
             }
-            // The dependency makes a TLS stream itself and does not hand it out: that it was closed
-            // is noticed only by sending.
+            // The dependency makes a TLS stream itself and does not hand it out: that the server has
+            // closed it is noticed only by sending.
             _ => {
                 let config = config();
                 let connection =
                     client.get_multiplexed_async_connection_with_config(&config).await?;
-                Ok(OpenConnection {
-                    connection,
-                    closed: Arc::default(),
-                    replies: AtomicU64::new(0),
-                    driver: None,
-                })
+                Ok(OpenConnection::new(connection, pending()))
             }
         }
     }
@@ -299,22 +226,28 @@ impl OpenConnection {
         let redis = client.get_connection_info().redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(redis, stream, config()).await?;
+        Ok(OpenConnection::new(connection, driver))
+    }
+
+    /// A connection that is open until its driver ends, or the runtime.
+    fn new(
+        connection: MultiplexedConnection,
+        driver: impl Future<Output = ()> + Send + 'static,
+    ) -> OpenConnection {
         let closed = Arc::new(AtomicBool::new(false));
         let close_on_drop = CloseOnDrop(closed.clone());
         let driver = tokio::spawn(async move {
             let _close_on_drop = close_on_drop;
             driver.await;
         });
-        let driver = Some(driver.abort_handle());
-        Ok(OpenConnection { connection, closed, replies: AtomicU64::new(0), driver })
+        let driver = driver.abort_handle();
+        OpenConnection { connection, closed, replies: AtomicU64::new(0), driver }
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
+        self.driver.abort();
     }
 }
 

@@ -24,13 +24,14 @@ use crate::wire::keys::Keys;
 
 mod arguments;
 mod connection;
+mod connections;
 mod reply;
 mod scripts;
 #[cfg(test)]
 mod tests;
 
 use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of};
-use connection::Connections;
+use connections::Connections;
 use reply::Numbers;
 use scripts::Script;
 
