@@ -44,8 +44,10 @@ pub(crate) enum NoAnswer {
     /// The queue refused it without a call, as a waiting request is before it.
     Refused(Wait),
     Failed(Error),
-    /// Its runtime has ended. Its callers elsewhere begin anew, so that none learns of this; what
-    /// it may have been granted is given back.
+    /// Its runtime has ended, or it is polled in another one: it begins anew in the lane of the
+    /// current runtime, and what it may have been granted is given back. No [`Acquire`] ends so.
+    ///
+    /// [`Acquire`]: super::acquire::Acquire
     Abandoned,
 }
 

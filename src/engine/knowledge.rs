@@ -14,8 +14,8 @@ pub(crate) struct Knowledge {
     /// Calls of this client that replace the limiter (set its rate, delete or rename it): how many
     /// are under way.
     pub(crate) resets_under_way: u32,
-    /// Goes up when leases end that a call may still bring another part of, as such a call begins or
-    /// ends, or the option has ended: what was asked for before is given back.
+    /// Goes up when a lease that a call has asked for may not be used any more, as this client
+    /// replaces the limiter, or as the option has ended.
     pub(crate) lease_epoch: u64,
     pub(crate) leases: Leases,
 }

@@ -4,6 +4,8 @@
 //! arrive meanwhile wait in the queue, and a driver task ([`driver`]) exists while any do. What a
 //! call decides is written once into the [`answer::BatchAnswer`] that its callers share. What its
 //! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
+//!
+//! The modules below are in the order in which to read them: that of a request's path.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,27 +23,52 @@ use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::{Reply, SeenRate, Store};
 use crate::wire::keys::Keys;
 
+// A request, and the lane that it joins.
 pub(crate) mod acquire;
-pub(crate) mod answer;
-mod call;
-mod callers;
-mod complete;
-mod direct;
-mod driver;
-mod intake;
-mod knowledge;
-mod lane;
+
 mod lanes;
+
+mod lane;
+
+mod intake;
+
+// Who makes the lane's calls.
+mod direct;
+
+mod driver;
+
+// A call.
+mod plan;
+
+mod complete;
+
+mod call;
+
+mod callers;
+
+pub(crate) mod answer;
+
+// What calls use, and change.
+mod retry;
+
 mod latency;
+
+mod knowledge;
+
+mod refund;
+
+mod reset;
+
+// Where they run.
+mod runtimes;
+
+mod tasks;
+
+// What users can opt in to.
+pub(crate) mod opt_ins;
+
 #[cfg(all(test, shuttle))]
 mod model_tests;
-pub(crate) mod opt_ins;
-mod plan;
-mod refund;
-mod reset;
-mod retry;
-mod runtimes;
-mod tasks;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
@@ -241,26 +268,6 @@ impl Engine {
         }
     }
 
-    /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
-    /// and remembered denials are forgotten.
-    pub(crate) fn permits_came_back(&self) {
-        self.forget_denials(&mut self.knowledge());
-        for lane in self.lanes.iter() {
-            let driver_sleeps = {
-                let mut state = lane.lock();
-                state.queue.ask_now();
-                state.driver_sleeps
-            };
-            lane.wake_driver(driver_sleeps);
-        }
-    }
-
-    /// A call is made that gives permits back: dropped, it may still be carried out, so that
-    /// [`permits_came_back`](Self::permits_came_back) in either case.
-    pub(crate) fn permits_may_come_back(&self) -> PermitsMayComeBack<'_> {
-        PermitsMayComeBack(Some(self))
-    }
-
     /// Attempts `call` until it is answered or the deadline passes.
     pub(crate) async fn call<T: Send + 'static>(
         self: &Arc<Self>,
@@ -325,22 +332,4 @@ impl Engine {
 
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, Execution::NotExecuted)
-}
-
-/// See [`Engine::permits_may_come_back`].
-pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
-
-impl PermitsMayComeBack<'_> {
-    /// The call was answered, and none have come back.
-    fn none_came_back(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for PermitsMayComeBack<'_> {
-    fn drop(&mut self) {
-        if let Some(engine) = self.0 {
-            engine.permits_came_back();
-        }
-    }
 }
