@@ -13,7 +13,8 @@
 --        6 the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7), count
 --          (4),
 --          each little-endian; '' for a single request that does not wait
---        7 '' or words: audit (0 or 1); hold in ms; then one of
+--        7 '' or words: audit (0 or 1); hold in ms; '-' or what the share of its client depends on
+--          (see part/attempt.lua), four numbers with commas between; then one of
 --          n   a first attempt
 --          f s a first attempt after server time s
 --          d t … attempted before, dated t …
@@ -24,6 +25,8 @@
 --        or shorter, if the rate is what the client last saw:
 --        left, {left, now}: all are granted
 --        {left, now, count, other count, ms}: granted, then the others refused with this wait
+--        behind the outcomes, of a client that keeps to its share, unless nobody else is a party by
+--        the mode: {other parties, 1 if Redisson holds permits, what was left of its share, entries}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
@@ -101,7 +104,7 @@ end
 -- The drop and the two phases.
 read_log()
 local enough = math.huge
-if value and not audit and not is_another(seen_text) then
+if value and not audit and not terms and not is_another(seen_text) then
   enough = demand - value
 end
 local all_dropped = read_expired(enough, DROP_LIMIT)
@@ -174,6 +177,11 @@ local function make_view()
     scores[i], view.permits[i] = list[i][1], list[i][2]
   end
 end
+-- What was granted before was within the share then. With expired entries still in the log, it is
+-- not known who holds what.
+if terms and not is_repeat and all_dropped then
+  read_holders(budget)
+end
 budget = decide(budget, others, all_dropped, (debts[1] or is_repeat) and make_view)
 if not budget then
   return fail()
@@ -212,4 +220,5 @@ elseif value ~= value_before then
 end
 refresh_lifetime()
 reply[2] = value
+reply[reply_size + 1] = holders
 return reply

@@ -78,7 +78,7 @@ impl Rounds {
             .filter(|(count, _)| *count > 0)
             .map(|(count, outcome)| OutcomeGroup { count, outcome })
             .collect();
-        let settled = self.queue.replied(self.now, self.now, (1000, 1_000_000), outcomes);
+        let settled = self.queue.replied(self.now, self.now, (1000, 1_000_000), outcomes, 0, None);
         settled.wake.into_iter().for_each(Waker::wake);
     }
 }

@@ -5,6 +5,7 @@ mod operation;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -70,6 +71,9 @@ pub enum ErrorKind {
     CorruptState,
     /// The server refused the credentials, or they do not permit the command.
     Auth,
+    /// The TLS handshake with the server failed: its certificate is not trusted, has expired or is
+    /// for another host, or it refused the client's.
+    Tls,
     /// The server cannot be reached, or cannot carry out writes at present.
     Unavailable,
     /// No answer came within the operation's deadline.
@@ -218,8 +222,10 @@ impl Error {
 
     /// Names the server, if the error is one of reaching it.
     pub(crate) fn with_server(mut self, server: Option<Arc<str>>) -> Self {
-        let names_server =
-            matches!(self.0.kind, ErrorKind::Auth | ErrorKind::Unavailable | ErrorKind::Timeout);
+        let names_server = matches!(
+            self.0.kind,
+            ErrorKind::Auth | ErrorKind::Tls | ErrorKind::Unavailable | ErrorKind::Timeout
+        );
         if names_server && self.0.server.is_none() && server.is_some() {
             self.inner().server = server;
         }
@@ -249,6 +255,13 @@ impl Error {
     /// One failure can be the error of many callers, each with its own operation.
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
+    }
+}
+
+/// For conversions that cannot fail.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

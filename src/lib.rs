@@ -1,7 +1,7 @@
 //! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey that services in Rust
 //! and services in Java share.
 //!
-//! A [`Client`] is connected to one server ([`Client::connect`]), or uses a store in this process
+//! A [`Client`] is connected to a server ([`Client::connect`]) or to another [`Topology`], or uses a store in this process
 //! ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its limiters. A
 //! [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be
 //! given back, or a [`Denial`], which says after how long to try again.
@@ -56,7 +56,7 @@
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` addresses, through rustls with the platform's root certificates.
+//! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
 
@@ -90,6 +90,9 @@ pub use limiter::rates::{Ensured, Usage};
 pub use options::LimiterOptions;
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
+#[cfg(feature = "tls")]
+pub use store::redis::Tls;
+pub use store::redis::{Endpoint, Replicated, Sentinels, Topology};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]
@@ -107,3 +110,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;
+
+/// Runs the programs of the page on deployment as tests.
+#[cfg(all(doctest, feature = "tls"))]
+#[doc = include_str!("../docs/deployment.md")]
+struct Deployment;

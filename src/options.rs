@@ -36,6 +36,25 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 pub struct LimiterOptions {
     pub(crate) lease: Option<LeaseTerms>,
     pub(crate) denial_memory: Option<Duration>,
+    pub(crate) share: Option<Share>,
+}
+
+/// What a client takes of an exhausted limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Its share, counting as so many parties.
+    Weight(u8),
+    /// Whatever is free.
+    Greedy,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Share::Weight(weight) => write!(f, "a weight of {weight}"),
+            Share::Greedy => f.write_str("greedy"),
+        }
+    }
 }
 
 /// The terms of leases.
@@ -120,8 +139,35 @@ impl LimiterOptions {
         self
     }
 
+    /// Counts as `weight` clients when an exhausted limiter is shared: beside one client of weight 1,
+    /// in Rust or in Java, this one then gets `weight` ÷ (`weight` + 1) of the rate. By default 1.
+    ///
+    /// Between clients of this crate weights hold exactly. All Java clients together count as one of
+    /// weight 1, as nothing on the server tells how many there are.
+    ///
+    /// `weight` must be at least 1, which
+    /// [`Client::limiter_with`](crate::Client::limiter_with) checks. It takes the place of
+    /// [`greedy`](Self::greedy).
+    pub fn weight(mut self, weight: u8) -> Self {
+        self.share = Some(Share::Weight(weight));
+        self
+    }
+
+    /// Takes whatever is free of an exhausted limiter, instead of only this client's share: its
+    /// waiting calls ask at the very millisecond in which permits come back, and take all they can
+    /// use. Java clients that wait for permits get next to nothing beside it.
+    ///
+    /// It takes the place of [`weight`](Self::weight).
+    pub fn greedy(mut self) -> Self {
+        self.share = Some(Share::Greedy);
+        self
+    }
+
     /// Why an option is out of range, if one is.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.share == Some(Share::Weight(0)) {
+            return Err("a weight of 0: must be at least 1".to_owned());
+        }
         if self.denial_memory.is_some_and(|longest| longest.is_zero()) {
             return Err("a denial memory of zero: must be more than zero".to_owned());
         }
@@ -147,6 +193,9 @@ mod tests {
     #[test]
     fn options_out_of_range_are_refused() {
         assert!(LimiterOptions::new().check().is_ok());
+        assert!(LimiterOptions::new().weight(0).check().is_err());
+        assert!(LimiterOptions::new().weight(255).check().is_ok());
+        assert!(LimiterOptions::new().weight(0).greedy().check().is_ok());
         assert!(LimiterOptions::new().denial_memory(Duration::ZERO).check().is_err());
         assert!(LimiterOptions::new().denial_memory(Duration::from_nanos(1)).check().is_ok());
         let lease = |permits, hold| LimiterOptions::new().lease(permits, hold).check();

@@ -3,7 +3,8 @@
 //! A scenario is written once against the peer protocol and run with any mix
 //! of Rust and Java peers on one server:
 //!
-//! - [`server`] starts Redis or Valkey servers that a test owns;
+//! - [`server`] starts Redis or Valkey servers that a test owns; [`sentinels`] has a master, its
+//!   replica, and the sentinels that watch them;
 //! - [`peer`] starts peer processes and calls them;
 //! - [`scenario`] combines the two: which peers take part, a fresh limiter
 //!   name for each run, what is printed when a run fails;
@@ -33,12 +34,13 @@ pub mod ledger;
 pub mod monitor;
 pub mod oracle;
 pub mod peer;
-mod port;
+pub mod port;
 mod process;
 pub mod proxy;
 mod resp;
 pub mod runtimes;
 pub mod scenario;
+pub mod sentinels;
 pub mod server;
 pub mod stalls;
 pub mod store;

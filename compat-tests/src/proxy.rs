@@ -112,6 +112,11 @@ impl Proxy {
         Proxy { port, password, shared, acceptor }
     }
 
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The address that peers connect to.
     pub fn url(&self) -> String {
         match &self.password {

@@ -13,6 +13,7 @@ use crate::{port, process};
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     password: Option<String>,
+    tls: bool,
     arguments: Vec<String>,
 }
 
@@ -20,6 +21,12 @@ impl Options {
     /// Clients must log in with this password.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
+        self
+    }
+
+    /// A second port speaks TLS: [`Server::tls_port`]. The certificates are further settings.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 
@@ -39,6 +46,7 @@ impl Options {
 pub struct Server {
     options: Options,
     port: u16,
+    tls_port: Option<u16>,
     child: Mutex<Child>,
 }
 
@@ -52,8 +60,9 @@ impl Server {
     pub async fn start_with(options: Options) -> Server {
         for _ in 0..20 {
             let port = port::candidate();
-            let child = spawn(&options, port);
-            let server = Server { options: options.clone(), port, child: Mutex::new(child) };
+            let tls_port = options.tls.then(port::candidate);
+            let child = Mutex::new(spawn(&options, port, tls_port));
+            let server = Server { options: options.clone(), port, tls_port, child };
             if server.answers().await {
                 return server;
             }
@@ -74,6 +83,11 @@ impl Server {
         self.port
     }
 
+    /// The port that speaks TLS.
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("a server started with `Options::tls`")
+    }
+
     /// The id of its process.
     pub fn id(&self) -> u32 {
         self.child.lock().expect("the child's lock").id()
@@ -81,7 +95,7 @@ impl Server {
 
     /// The name and the version of the server.
     pub async fn describe(&self) -> String {
-        match self.info("valkey_version").await {
+        match self.info_of("server", "valkey_version").await {
             Some(version) => format!("Valkey {version}"),
             None => format!("Redis {}", self.redis_version().await),
         }
@@ -97,12 +111,12 @@ impl Server {
 
     /// The version of Redis, or the one that a Valkey is compatible with.
     async fn redis_version(&self) -> String {
-        self.info("redis_version").await.expect("every server reports its version")
+        self.info_of("server", "redis_version").await.expect("every server reports its version")
     }
 
     /// A field of its `INFO`.
-    async fn info(&self, field: &str) -> Option<String> {
-        let info: String = self.run(redis::cmd("INFO").arg("server").take()).await;
+    pub async fn info_of(&self, section: &str, field: &str) -> Option<String> {
+        let info: String = self.run(redis::cmd("INFO").arg(section).take()).await;
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
         Some(value.to_owned())
     }
@@ -139,7 +153,8 @@ impl Server {
     pub async fn restart(&self) {
         self.kill();
         for _ in 0..20 {
-            *self.child.lock().expect("the child's lock") = spawn(&self.options, self.port);
+            *self.child.lock().expect("the child's lock") =
+                spawn(&self.options, self.port, self.tls_port);
             if self.answers().await {
                 return;
             }
@@ -155,6 +170,25 @@ impl Server {
     /// Unfreezes the server.
     pub fn resume(&self) {
         process::signal(&self.child.lock().expect("the child's lock"), "CONT");
+    }
+
+    /// Makes the server a replica of another one, or with `None` a master.
+    pub async fn replicate(&self, master: Option<u16>) {
+        let mut command = redis::cmd("REPLICAOF");
+        match master {
+            Some(port) => command.arg("127.0.0.1").arg(port),
+            None => command.arg("NO").arg("ONE"),
+        };
+        let () = self.run(command).await;
+    }
+
+    /// Waits until a replica has all that its master has.
+    pub async fn in_sync(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.info_of("replication", "master_link_status").await.as_deref() != Some("up") {
+            assert!(Instant::now() < deadline, "port {} does not replicate", self.port);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Deletes every key.
@@ -203,6 +237,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        let _ = std::fs::remove_file(std::env::temp_dir().join(replication_file(self.port)));
     }
 }
 
@@ -215,12 +250,28 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn spawn(options: &Options, port: u16) -> Child {
-    let binary = std::env::var("COMPAT_SERVER").unwrap_or_else(|_| "redis-server".into());
+/// The program that is a server, or a sentinel. Not every build of the matrix has TLS: where that
+/// is needed, it is the one in the search path.
+pub(crate) fn binary(tls: bool) -> String {
+    let named = std::env::var("COMPAT_SERVER").ok().filter(|_| !tls);
+    named.unwrap_or_else(|| "redis-server".into())
+}
+
+fn replication_file(port: u16) -> String {
+    format!("server-{}-{port}.rdb", std::process::id())
+}
+
+fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
+    let binary = binary(options.tls);
+    let file = replication_file(port);
+    let _ = std::fs::remove_file(std::env::temp_dir().join(&file));
     let mut command = process::command(&binary);
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
+        // A replica does not wait five seconds for another one, and keeps what it is sent in a file
+        // of its own: any server would read one of the usual name when it starts.
+        .args(["--repl-diskless-sync-delay", "0", "--dbfilename", &file])
         .args(&options.arguments)
         .current_dir(std::env::temp_dir())
         .stdin(Stdio::null())
@@ -228,6 +279,9 @@ fn spawn(options: &Options, port: u16) -> Child {
         .stderr(Stdio::null());
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
+    }
+    if let Some(port) = tls_port {
+        command.args(["--tls-port", &port.to_string()]);
     }
     process::spawn(command).unwrap_or_else(|e| panic!("setpriv {binary}: {e}"))
 }

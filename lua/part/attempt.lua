@@ -6,13 +6,24 @@
 -- Sets   what is declared here
 local audit = ARGV[3] == '' -- a client's first call is one
 local hold = 0
-local earlier, dates = 'n', {} -- the words of ARGV[7] behind those two
+-- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), the
+-- permits that have been left by everybody for long enough, after how many ms more will have been,
+-- and a count of rounds. nil: requests take whatever is free.
+local terms
+local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three
 if (ARGV[7] or '') ~= '' then
   for word in string.gmatch(ARGV[7], '%S+') do
     dates[#dates + 1] = word
   end
   audit = table.remove(dates, 1) == '1' or audit
   hold = tonumber(table.remove(dates, 1))
+  local word = table.remove(dates, 1)
+  if word ~= '-' then
+    terms = {}
+    for number in string.gmatch(word, '%d+') do
+      terms[#terms + 1] = tonumber(number)
+    end
+  end
   earlier = table.remove(dates, 1)
 end
 read_id(ARGV[2])

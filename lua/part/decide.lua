@@ -1,7 +1,7 @@
 -- The requests of a call, one after the other. Twin: src/store/memory/decide.rs.
 --
 -- Reads  ARGV, total_text; per_client, rate, interval, keep_alive (part/config.lua); now;
---        EXACT_WAITS; wait_for, view (part/wait.lua)
+--        EXACT_WAITS; wait_for, view (part/wait.lua); allowed, hold_ms, take_share (part/share.lua)
 -- Sets   granted (part/wait.lua), and what is declared here
 local group_permits, group_max_wait, group_count = {}, {}, {} -- groups of alike requests; the longest waits in ms
 local requests = 0
@@ -61,14 +61,25 @@ local function decide(budget, others, is_settled, make_view)
     if not undecided and p > rate then
       answer(n, 5, 0)
       n = 0
-    elseif not undecided and queued == 0 then
-      local fit = math.max(0, math.min(n, math.floor(budget / p)))
+    elseif not undecided and (queued == 0 or allowed and queued < budget) then
+      local fit = math.max(0, math.min(n, math.floor((budget - queued) / p)))
+      if allowed and max_wait_ms >= hold_ms then
+        fit = queued > 0 and 0 or take_share(p, fit)
+      end
       answer(fit, 0, 0)
       if fit > 0 then
         known_ms = {}
       end
       budget, granted, n = budget - fit * p, granted + fit * p, n - fit
       undecided = n > 0 and not is_settled
+      if allowed then
+        -- They fit and exceed the share: they wait, and leave room for those that cannot.
+        local back = math.min(n, math.floor((budget - queued) / p))
+        if back > 0 then
+          answer(back, 4, hold_ms)
+          queued, n = queued + back * p, n - back
+        end
+      end
     end
     if undecided then
       answer(n, 6, 0)

@@ -13,7 +13,9 @@ use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
 use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::store::Store;
-use crate::store::redis::RedisStore;
+#[cfg(feature = "tls")]
+use crate::store::redis::Tls;
+use crate::store::redis::{Access, RedisStore, Topology};
 
 /// The default deadline of an operation: that of Redisson.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -25,15 +27,18 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Connects to a server, with a random id, no prefix, the system's clock and a deadline of
-    /// three seconds: see [`ClientBuilder::connect`]. A service that may start before its server
-    /// uses [`ClientBuilder::connect_lazy`].
+    /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the
+    /// system's clock and a deadline of three seconds: see [`ClientBuilder::connect`]. A service that
+    /// may start before its server uses [`ClientBuilder::connect_lazy`].
     ///
     /// # Errors
     ///
     /// As [`ClientBuilder::connect`].
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Client::builder().connect(url).await
+    pub async fn connect<T>(servers: T) -> Result<Self, Error>
+    where
+        T: TryInto<Topology, Error: Into<Error>>,
+    {
+        Client::builder().connect(servers).await
     }
 }
 
@@ -45,6 +50,7 @@ pub struct ClientBuilder {
     clock: Clock,
     deadline: Option<Duration>,
     busy_poll: Duration,
+    access: Access,
 }
 
 impl ClientBuilder {
@@ -114,19 +120,48 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to the server at this address: `redis://[[user]:password@]host[:port][/database]`,
-    /// or `rediss://` with the feature `tls`. One attempt is made, which may take the whole
-    /// deadline.
+    /// The user to log in as, if it is not the one of the URL. Needs no encoding.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.access.user = Some(user.into());
+        self
+    }
+
+    /// The password, if it is not the one of the URL. Needs no encoding, and is never shown.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.access.password = Some(password.into());
+        self
+    }
+
+    /// The number of the database, if it is not the one of the URL: 0 by default.
+    #[must_use]
+    pub fn database(mut self, database: u32) -> Self {
+        self.access.database = Some(database);
+        self
+    }
+
+    /// How TLS is done with `rediss://` addresses. With the feature `tls`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.access.tls = Some(tls);
+        self
+    }
+
+    /// Connects to a server by its URL (see [`Endpoint`](crate::Endpoint)), or to another
+    /// [`Topology`]. One attempt is made, which may take the whole deadline.
     ///
     /// The connection belongs to the runtime that calls this; other runtimes connect at their first
     /// call.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::InvalidArgument`] for an invalid address, an id that is not a UUID, a
+    /// - [`ErrorKind::InvalidArgument`] for an invalid address or TLS setting, an id that is not a UUID, a
     ///   deadline of zero, or a busy poll of more than 1 ms; nothing is sent.
     /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
-    ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials.
+    ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials,
+    ///   [`ErrorKind::Tls`] if the TLS handshake fails.
     ///
     /// # Cancel safety
     ///
@@ -136,8 +171,12 @@ impl ClientBuilder {
     /// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
     /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
     /// [`ErrorKind::Auth`]: crate::ErrorKind::Auth
-    pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let client = self.connect_lazy(url)?;
+    /// [`ErrorKind::Tls`]: crate::ErrorKind::Tls
+    pub async fn connect<T>(self, servers: T) -> Result<Client, Error>
+    where
+        T: TryInto<Topology, Error: Into<Error>>,
+    {
+        let client = self.connect_lazy(servers)?;
         client.0.core.connect(client.0.deadline).await.map_err(connect_error)?;
         Ok(client)
     }
@@ -149,8 +188,13 @@ impl ClientBuilder {
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as
     /// [`connect`](Self::connect).
-    pub fn connect_lazy(self, url: &str) -> Result<Client, Error> {
-        let store = RedisStore::new(url, self.attempt()).map_err(connect_error)?;
+    pub fn connect_lazy<T>(self, servers: T) -> Result<Client, Error>
+    where
+        T: TryInto<Topology, Error: Into<Error>>,
+    {
+        let topology = servers.try_into().map_err(Into::into)?;
+        let store = RedisStore::new(topology, self.access.clone(), self.attempt());
+        let store = store.map_err(connect_error)?;
         self.build(Arc::new(store))
     }
 
@@ -258,6 +302,14 @@ mod tests {
         for shown in [client, limiter] {
             assert!(!shown.contains("secret") && !shown.contains("user"), "{shown}");
         }
+    }
+
+    #[test]
+    fn credentials_apart_from_the_url_are_not_shown() {
+        let builder = Client::builder().user("jane").password("s%cr:t@/").database(3);
+        let shown = format!("{builder:?} {:?}", builder.clone().connect_lazy("unix:///r.sock"));
+        assert!(!shown.contains("jane") && !shown.contains("s%cr:t@/"), "{shown}");
+        assert!(shown.contains("/r.sock"), "{shown}");
     }
 
     #[test]

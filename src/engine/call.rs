@@ -42,7 +42,7 @@ pub(super) struct Flight {
 impl Flight {
     pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
         Flight {
-            id: EntryId(rand::random()),
+            id: EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
@@ -179,6 +179,7 @@ impl Flight {
             create: self.plan.create,
             hold_ms: self.plan.hold_ms(),
             earlier: earlier.clone(),
+            share: self.plan.share,
             groups: self.plan.groups.clone(),
         };
         if let Now::At(at) = now {

@@ -92,7 +92,9 @@ impl Flight {
         let extra = engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
         let reply = answered.reply;
         let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
-        let mut settled = state.queue.replied(now, answered.dated, rate, reply.outcomes);
+        let left = u64::try_from(reply.left).unwrap_or(0);
+        let (outcomes, holders) = (reply.outcomes, reply.holders);
+        let mut settled = state.queue.replied(now, answered.dated, rate, outcomes, left, holders);
         let entry = Entry::new(self.id, reply.entry_date, settled.granted + extra.leased);
         if settled.unwanted > 0 {
             afterwards.give_back.push((entry.clone(), settled.unwanted));
@@ -101,7 +103,7 @@ impl Flight {
             engine: engine.clone(),
             entry: entry.clone(),
             rate: reply.rate,
-            left: u64::try_from(reply.left).unwrap_or(0),
+            left,
             outcomes: std::mem::take(&mut settled.outcomes),
         };
         afterwards.wake = state.settle(settled, &Ok(decided.into()));

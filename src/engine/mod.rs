@@ -21,6 +21,7 @@ use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::{Reply, SeenRate, Store};
+use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
 // A request, and the lane that it joins.
@@ -91,6 +92,8 @@ pub(crate) struct Core {
     /// Calls do not wait for anything, so that they let no other task run.
     pub(crate) is_in_process: bool,
     pub(crate) clock: Clock,
+    /// This client in the log.
+    client_tag: ClientTag,
     /// The origin of the queues' time.
     pub(crate) origin: Instant,
     /// The last time seen of the store's own clock, epoch ms; 0 for none.
@@ -127,6 +130,7 @@ impl Core {
             store,
             attempt,
             clock,
+            client_tag: ClientTag(rand::random()),
             origin: rt::now(),
             server_time: AtomicI64::new(0),
             busy_poll,

@@ -13,9 +13,10 @@ use super::retry::FIRST_PAUSE;
 use crate::clock::Now;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Step, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{AcquireReply, RequestGroup, SeenRate};
+use crate::store::{AcquireReply, RequestGroup, SeenRate, ShareTerms};
 
 /// What a lane is to do next.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
 pub(super) enum Next {
     Call(Plan),
     SleepUntil(Time),
@@ -29,6 +30,7 @@ pub(super) struct Plan {
     pub(super) groups: Vec<RequestGroup>,
     pub(super) lease: Option<LeaseRequest>,
     pub(super) create: Option<Rate>,
+    pub(super) share: Option<ShareTerms>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
     /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
@@ -60,12 +62,13 @@ impl LaneState {
         match step {
             Step::Call(call) => {
                 let mut knowledge = engine.knowledge();
-                // Once somebody has waited, nothing may be taken ahead of the queue.
-                let lease = match self.queue.has_waited_in_flight() {
+                // Once somebody has waited, nothing may be taken ahead of the queue, nor of other
+                // clients' waiters.
+                let lease = match self.queue.has_waited_in_flight() || self.queue.is_exhausted() {
                     true => None,
                     false => engine.lease_request(&mut knowledge),
                 };
-                Next::Call(self.plan(&knowledge, call, lease))
+                Next::Call(self.plan(engine, &knowledge, call, lease))
             }
             Step::SleepUntil(time) => Next::SleepUntil(time),
             Step::InFlight => Next::InFlight,
@@ -74,7 +77,7 @@ impl LaneState {
                 match engine.lease_request(&mut knowledge) {
                     Some(lease) => {
                         let call = self.queue.call_without_callers();
-                        Next::Call(self.plan(&knowledge, call, Some(lease)))
+                        Next::Call(self.plan(engine, &knowledge, call, Some(lease)))
                     }
                     None => Next::Idle,
                 }
@@ -83,7 +86,13 @@ impl LaneState {
         }
     }
 
-    fn plan(&mut self, knowledge: &Knowledge, call: Call, lease: Option<LeaseRequest>) -> Plan {
+    fn plan(
+        &mut self,
+        engine: &Engine,
+        knowledge: &Knowledge,
+        call: Call,
+        lease: Option<LeaseRequest>,
+    ) -> Plan {
         self.open_answer = None;
         let mut groups = call.groups;
         groups.extend(lease.iter().map(|lease| lease.group()));
@@ -91,6 +100,7 @@ impl LaneState {
             groups,
             lease,
             create: call.create.map(|index| self.create_rates[usize::from(index)]),
+            share: call.share.filter(|_| !engine.opt_ins.is_greedy()),
             due: call.due,
             attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS_PER_DEADLINE),
             seen: knowledge.limiter.seen,

@@ -73,6 +73,7 @@ impl Inner {
             ErrorKind::Auth => {
                 format!("the server{at} refused the credentials or the command{after_colon}")
             }
+            ErrorKind::Tls => format!("TLS with the server{at} failed{after_colon}"),
             ErrorKind::Unavailable => format!("the server{at} is unavailable{after_colon}"),
             ErrorKind::Timeout => {
                 let from = if at.is_empty() { at } else { format!(" from the server{at}") };

@@ -22,6 +22,7 @@ impl<W, A> Queue<W, A> {
         let mut create = None;
         let mut due = Time::MAX;
         let mut shortest_deadline = Time::MAX;
+        let (mut can_wait, mut has_waited) = (false, false);
         for waiter in &self.pending {
             if taken == MAX_REQUESTS || !include_next {
                 break;
@@ -46,6 +47,8 @@ impl<W, A> Queue<W, A> {
                 _ if full => break,
                 _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
             }
+            can_wait |= max_wait_ms > 0;
+            has_waited |= waiter.has_server_answer;
             if requests == 0 {
                 create = waiter.request.create;
             }
@@ -70,7 +73,8 @@ impl<W, A> Queue<W, A> {
             return None;
         }
         self.in_flight = Some(InFlight { waiters, not_new, left_out, spans });
-        Some(Call { groups, create, due, shortest_deadline })
+        let share = if can_wait { self.sharing.terms(now, has_waited) } else { None };
+        Some(Call { groups, create, share, due, shortest_deadline })
     }
 
     /// The shared answers of the first `new` new requests, which begin at `first` in the batch.
@@ -107,7 +111,13 @@ impl<W, A> Queue<W, A> {
             left_out: Vec::new(),
             spans: Vec::new(),
         });
-        Call { groups: Vec::new(), create: None, due: Time::MAX, shortest_deadline: Time::MAX }
+        Call {
+            groups: Vec::new(),
+            create: None,
+            share: None,
+            due: Time::MAX,
+            shortest_deadline: Time::MAX,
+        }
     }
 
     /// Whether the call in flight asks for a request that has waited already.

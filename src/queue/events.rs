@@ -1,6 +1,6 @@
 //! What goes into the queue, and what comes out.
 
-use crate::store::{OutcomeGroup, RequestGroup, Wait};
+use crate::store::{OutcomeGroup, RequestGroup, ShareTerms, Wait};
 
 /// Microseconds since an origin that the caller of the queue chooses.
 pub(crate) type Time = u64;
@@ -86,6 +86,8 @@ pub(crate) struct Call {
     /// What its first request creates if there is no limiter. Asked one by one, those before the
     /// first that creates would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<u16>,
+    /// If the limiter is exhausted, those that can wait keep to their client's share.
+    pub(crate) share: Option<ShareTerms>,
     /// The first of the callers' deadlines.
     pub(crate) due: Time,
     /// The shortest of their deadlines, as a duration.

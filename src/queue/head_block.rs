@@ -8,6 +8,8 @@ use crate::store::Wait;
 pub(super) struct HeadBlock {
     /// When the head can be served.
     pub(super) head_at: Time,
+    /// Permits that are free although the head waits: it is held back by its client's share.
+    pub(super) spare: u64,
     /// A newcomer cannot be served before this.
     pub(super) tail_at: Time,
     /// The next call: at `head_at`, or earlier to notice what other processes changed.
@@ -36,12 +38,16 @@ impl HeadBlock {
             // The rate may be another one by now: only the server can say that it is exceeded.
             return Feasibility::Unknown;
         }
+        let demand = self.demand.saturating_add(request.permits);
+        if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {
+            // It is not held back itself, as it cannot wait for so long.
+            return Feasibility::Unknown;
+        }
         let end = match request.max_wait {
             MaxWait::None => return Feasibility::TooLate,
             MaxWait::Until(end) => end,
             MaxWait::Unbounded => return Feasibility::InTime,
         };
-        let demand = self.demand.saturating_add(request.permits);
         let rounds = demand / self.rate.max(1) + 1;
         if end < self.tail_at {
             Feasibility::TooLate

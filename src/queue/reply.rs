@@ -3,7 +3,7 @@
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
 use super::state::{InFlight, NOT_BEGUN, Queue, Waiter};
-use crate::store::{Outcome, OutcomeGroup};
+use crate::store::{Holders, Outcome, OutcomeGroup};
 
 /// A blocked queue asks again after this time at the latest: another process may have given permits
 /// back, or raised the rate.
@@ -11,13 +11,16 @@ const ASK_EVERY: Time = 1_000_000;
 
 impl<W, A> Queue<W, A> {
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
-    /// answer's date began; waits count from there.
+    /// answer's date began; waits count from there. `left` permits are left, and `holders` hold the
+    /// others, if the call kept to a share.
     pub(crate) fn replied(
         &mut self,
         now: Time,
         dated: Time,
         rate: (u64, Time),
         mut outcomes: Vec<OutcomeGroup>,
+        left: u64,
+        holders: Option<Holders>,
     ) -> Settled<W, A> {
         let Some(InFlight { waiters, not_new, left_out, spans }) = self.in_flight.take() else {
             return Settled::nothing();
@@ -34,6 +37,7 @@ impl<W, A> Queue<W, A> {
         };
         let mut back = Vec::new();
         let mut head_at = None;
+        let mut head_permits = 0;
         let mut waits = false;
         let mut buffer = waiters;
         let mut waiters = buffer.drain(..);
@@ -46,7 +50,10 @@ impl<W, A> Queue<W, A> {
                         waiter.has_server_answer = true;
                         // What is known of a cancelled head says nothing of the next one.
                         self.ask_now |= head_at.is_none() && waiter.cancelled;
-                        head_at.get_or_insert(waiter.free_at);
+                        if head_at.is_none() {
+                            (head_at, head_permits) =
+                                (Some(waiter.free_at), waiter.request.permits);
+                        }
                         if !waiter.cancelled {
                             waits = true;
                             back.push(waiter);
@@ -79,12 +86,24 @@ impl<W, A> Queue<W, A> {
         self.keep_buffer(buffer, position);
         settled.outcomes = outcomes;
         self.requeue(back, waits);
+        let interval = rate.1;
+        let pause = self.sharing.replied(
+            now,
+            interval,
+            (settled.granted, left),
+            head_at.is_some(),
+            holders,
+        );
         if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
+            // It fits, and is held back.
+            let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
+            let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
             let waiting = || self.pending.iter().filter(|waiter| !waiter.cancelled);
             let tail_at = waiting().map(|waiter| waiter.free_at).max().unwrap_or(0).max(head_at);
             self.feasibility_known = false;
             self.head_block = Some(HeadBlock {
                 head_at,
+                spare,
                 tail_at,
                 ask_at: head_at.min(now.saturating_add(ASK_EVERY)),
                 rate: rate.0,
@@ -95,6 +114,16 @@ impl<W, A> Queue<W, A> {
         }
         self.check();
         settled
+    }
+
+    /// When to ask again for a head that waits until then. Those that cannot wait as long as one
+    /// that is held back are not, and may be served before it.
+    fn first_free(&self, head_at: Time, spare: u64) -> Time {
+        let before = |waiter: &&Waiter<W>| {
+            spare > 0 && waiter.has_server_answer && !waiter.request.max_wait.lasts_beyond(head_at)
+        };
+        let earlier = self.pending.iter().filter(before).map(|waiter| waiter.free_at);
+        earlier.min().map_or(head_at, |free_at| free_at.min(head_at))
     }
 
     /// The call in flight failed for good: all its requests fail with it.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::events::{MaxWait, Request, Span, Ticket, Time};
 use super::head_block::HeadBlock;
+use super::share::Sharing;
 
 /// The queue of one limiter.
 ///
@@ -34,6 +35,7 @@ pub(crate) struct Queue<W, A> {
     /// Ask although the head is blocked.
     pub(super) ask_now: bool,
     pub(super) earliest_end: Time,
+    pub(super) sharing: Sharing,
     /// The call in flight is slow: deadlines of new requests begin at once, see [`Waiter::due`].
     pub(super) call_is_slow: bool,
     /// An empty buffer, kept for the next batch.
@@ -96,6 +98,7 @@ impl<W, A> Default for Queue<W, A> {
             feasibility_known: false,
             ask_now: false,
             earliest_end: Time::MAX,
+            sharing: Sharing::default(),
             call_is_slow: false,
             spare: Vec::new(),
         }
@@ -106,6 +109,11 @@ impl<W, A> Queue<W, A> {
     /// Whether no request is pending and no call is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.pending.is_empty()
+    }
+
+    /// Whether requests have to wait, or had to shortly before.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.sharing.is_exhausted()
     }
 
     /// The index of the first new request.

@@ -146,7 +146,35 @@ pub(crate) struct AcquireCall {
     pub(crate) hold_ms: u64,
     /// Where in the log an earlier attempt of this very call may have left its grant.
     pub(crate) earlier: Earlier,
+    /// Requests that can wait keep to their client's share; `None`: they take whatever is free.
+    pub(crate) share: Option<ShareTerms>,
     pub(crate) groups: Vec<RequestGroup>,
+}
+
+/// What a client that keeps to its share knows, and the log does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShareTerms {
+    /// Redisson is a party even if it holds nothing.
+    pub(crate) presumes_redisson: bool,
+    /// So many permits have been left by everybody for long enough: anybody may take them.
+    pub(crate) unclaimed: u64,
+    /// After how long those that are free now will have been, in ms.
+    pub(crate) unclaimed_after_ms: u64,
+    /// Counts up: a share that is no whole number is rounded up in some rounds and down in others.
+    pub(crate) round: u64,
+}
+
+/// Who holds permits, as a call found it that keeps to its client's share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holders {
+    /// As how many parties the other clients of this crate count.
+    pub(crate) others: u64,
+    /// Whether Redisson holds any.
+    pub(crate) redisson: bool,
+    /// What the client's share was greater than what it held, before this call.
+    pub(crate) share_left: u64,
+    /// How many entries were read.
+    pub(crate) entries: u64,
 }
 
 /// Requests that are alike, one after the other.
@@ -195,6 +223,8 @@ pub(crate) struct AcquireReply {
     pub(crate) left: i64,
     /// The outcomes in the order of the requests; their counts add up to the requests'.
     pub(crate) outcomes: Vec<OutcomeGroup>,
+    /// Who holds permits, if the call kept to a share.
+    pub(crate) holders: Option<Holders>,
 }
 
 impl AcquireReply {

@@ -18,6 +18,26 @@ pub(crate) const MAX_PARTS: u16 = 0x7fff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EntryId(pub(crate) [u8; ID_LEN]);
 
+/// The first bytes of an id that this crate makes: the log tells its clients from Redisson's by
+/// them. Redisson's ids are random, so that one in 2^24 of them is mistaken for a client of this
+/// crate, for as long as its entry lives.
+const MARK: [u8; 3] = [0xa7, 0x52, 0xf1];
+
+/// A client of this crate, in the ids of its entries: the log tells its permits from others' by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ClientTag(pub(crate) [u8; 4]);
+
+/// Who holds the permits of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A client of this crate, which counts as so many parties.
+    Client(ClientTag, u8),
+    /// Redisson, or anybody else.
+    Redisson,
+    /// Nobody: a debt.
+    Debt,
+}
+
 /// What a log member turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Member<'a> {
@@ -32,6 +52,31 @@ pub(crate) enum Member<'a> {
 }
 
 impl EntryId {
+    /// A new id of this client, which counts as `weight` parties: the mark (3 bytes), the weight
+    /// (1), the client (4), and 63 random bits. The last bit says that an entry is a debt.
+    ///
+    /// An id is looked for among entries of its own client only, and with part numbers 48 of its
+    /// random bits count: of two calls of one client in the same millisecond one is taken for the
+    /// other with a probability of 2^-48.
+    pub(crate) fn random(client: ClientTag, weight: u8) -> Self {
+        let mut id = [0; ID_LEN];
+        id[..3].copy_from_slice(&MARK);
+        id[3] = weight.max(1);
+        id[4..8].copy_from_slice(&client.0);
+        let random = rand::random::<u64>() & !DEBT;
+        LittleEndian::write_u64(&mut id[8..], random);
+        EntryId(id)
+    }
+
+    /// The client that made this id, and its weight; `None` if it was not made by
+    /// [`random`](Self::random).
+    pub(crate) fn client(self) -> Option<(ClientTag, u8)> {
+        match holder(&self.0) {
+            Holder::Client(client, weight) => Some((client, weight)),
+            _ => None,
+        }
+    }
+
     /// The id of part `part` of an entry whose permits do not fit into one member; part 0 has the
     /// id itself. Without an id of its own, a part with as many permits would be the same member.
     pub(crate) fn part(self, part: u16) -> EntryId {
@@ -64,6 +109,20 @@ impl EntryId {
         LittleEndian::write_u16(&mut self.0[ID_LEN - 2..], tail);
         self
     }
+}
+
+/// The bit of an id's last eight bytes that only debts have.
+const DEBT: u64 = 1 << 63;
+
+/// Who holds the permits of an entry with this id.
+pub(crate) fn holder(id: &[u8]) -> Holder {
+    if id.len() != ID_LEN || id[..3] != MARK {
+        return Holder::Redisson;
+    }
+    if LittleEndian::read_u64(&id[8..]) & DEBT != 0 {
+        return Holder::Debt;
+    }
+    Holder::Client(ClientTag([id[4], id[5], id[6], id[7]]), id[3].max(1))
 }
 
 fn tail(id: &[u8]) -> u16 {
@@ -122,6 +181,23 @@ mod tests {
         assert_eq!(unpack(&pack(ID, 1)[..20]), Member::Redisson3_16);
         assert_eq!(unpack(b""), Member::Unknown);
         assert_eq!(unpack(b"abc"), Member::Unknown);
+    }
+
+    #[test]
+    fn an_id_tells_its_client_and_nobody_holds_a_debt() {
+        let client = ClientTag([1, 2, 3, 4]);
+        for weight in [1, 7, 255] {
+            let id = EntryId::random(client, weight);
+            assert_eq!(id.client(), Some((client, weight)));
+            for n in [0, 1, MAX_PARTS] {
+                assert_eq!(holder(&id.part(n).0), Holder::Client(client, weight));
+                assert_eq!(holder(&id.debt(n).0), Holder::Debt);
+            }
+            assert_ne!(id, EntryId::random(client, weight));
+        }
+        assert_eq!(EntryId::random(client, 0).client(), Some((client, 1)));
+        assert_eq!(holder(&[7; 16]), Holder::Redisson);
+        assert_eq!(holder(&EntryId::random(client, 1).0[..8]), Holder::Redisson);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use super::Engine;
 use super::knowledge::Knowledge;
 use super::plan::{Answered, Plan};
-use crate::options::LimiterOptions;
+use crate::options::{LimiterOptions, Share};
 use crate::queue::{MaxWait, Time};
 use crate::rate::Rate;
 use crate::store::{Outcome, Wait};
@@ -33,6 +33,22 @@ use pool::Taken;
 pub(crate) struct OptIns {
     pub(super) denials: OnceLock<Denials>,
     pub(super) leasing: OnceLock<Leasing>,
+    pub(super) share: OnceLock<Share>,
+}
+
+impl OptIns {
+    /// As how many parties this client counts while the limiter is exhausted.
+    pub(super) fn weight(&self) -> u8 {
+        match self.share.get() {
+            Some(Share::Weight(weight)) => *weight,
+            Some(Share::Greedy) | None => 1,
+        }
+    }
+
+    /// Whether it takes whatever is free all the same.
+    pub(super) fn is_greedy(&self) -> bool {
+        self.share.get() == Some(&Share::Greedy)
+    }
 }
 
 /// An answer without a call.
@@ -56,10 +72,11 @@ pub(crate) struct Extra {
 impl Engine {
     /// The options in force.
     pub(crate) fn options(&self) -> LimiterOptions {
-        let OptIns { denials, leasing } = &self.opt_ins;
+        let OptIns { denials, leasing, share } = &self.opt_ins;
         LimiterOptions {
             lease: leasing.get().map(|leasing| leasing.terms),
             denial_memory: denials.get().map(Denials::longest),
+            share: share.get().copied(),
         }
     }
 
@@ -68,7 +85,7 @@ impl Engine {
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
         // Under a lock, as otherwise two callers could set half of their options each.
         let _knowledge = self.knowledge();
-        let OptIns { denials, leasing } = &self.opt_ins;
+        let OptIns { denials, leasing, share } = &self.opt_ins;
         if let (Some(wanted), Some(has)) = (options.denial_memory, denials.get())
             && has.longest() != wanted
         {
@@ -84,6 +101,14 @@ impl Engine {
                 "a lease of {wanted}: this client's limiter of the name already has one of {}",
                 has.terms
             ));
+        }
+        if let (Some(wanted), Some(has)) = (options.share, share.get())
+            && *has != wanted
+        {
+            return Err(format!("{wanted}: this client's limiter of the name already has {has}"));
+        }
+        if let Some(wanted) = options.share {
+            let _ = share.set(wanted);
         }
         if let Some(terms) = options.lease {
             let _ = leasing.set(Leasing::new(terms));

@@ -61,7 +61,7 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     assert_eq!(queue.expire_in_flight(14), (vec![], Some(15)));
     assert_eq!(queue.expire_in_flight(15), (vec![(0, Some(0))], Some(105)));
     let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
-    let settled = queue.replied(16, 5, (10, 1_000_000), outcomes);
+    let settled = queue.replied(16, 5, (10, 1_000_000), outcomes, 0, None);
     assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
 }
 
@@ -125,7 +125,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
     queue.call_is_slow(50);
     arrive(&mut queue, || 60, waiting, 1);
     let outcome = Outcome::Waiting(Wait { ms: 500, at_least: false });
-    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome }]);
+    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome }], 0, None);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);

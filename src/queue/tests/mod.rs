@@ -3,6 +3,7 @@
 use super::{Arrival, MaxWait, Queue, Request, Ticket, Time};
 
 mod calls;
+mod fleet;
 mod random;
 mod waits;
 mod world;

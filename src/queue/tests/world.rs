@@ -250,7 +250,7 @@ impl World {
         let rate = (self.server.rate, self.server.interval_ms * MS);
         let (settled, has_failed) = match reply {
             Reply::Decided(outcomes) => {
-                (self.queue.replied(self.now, dated, rate, outcomes), false)
+                (self.queue.replied(self.now, dated, rate, outcomes, 0, None), false)
             }
             Reply::Failed => (self.queue.failed(), true),
             Reply::Uninitialized => (self.queue.uninitialized(), true),

@@ -13,8 +13,9 @@ use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
 use crate::store::memory::log::{Log, Part};
 use crate::store::memory::settle::{Value, is_another, settle};
+use crate::store::memory::share::read_holders;
 use crate::store::memory::wait::WaitScan;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup};
 use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
@@ -48,6 +49,7 @@ pub(super) fn acquire(
         entry_date: decided.overtaken.unwrap_or(call.date),
         left: decided.left,
         outcomes: decided.outcomes,
+        holders: decided.holders,
     })
 }
 
@@ -65,6 +67,7 @@ struct AttemptResult {
     value: Option<Value>,
     left: i64,
     outcomes: Vec<OutcomeGroup>,
+    holders: Option<Holders>,
     /// The date of the grant that was made before; then nothing at all is written.
     overtaken: Option<i64>,
 }
@@ -97,7 +100,8 @@ impl<'a> Attempt<'a> {
         };
         let is_repeat = !self.call.earlier.is_first() && self.move_own(log);
 
-        let known = value.filter(|_| !self.is_audit() && !self.is_another());
+        let known =
+            value.filter(|_| !self.is_audit() && self.call.share.is_none() && !self.is_another());
         let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
@@ -132,7 +136,7 @@ impl<'a> Attempt<'a> {
         outcomes: Vec<OutcomeGroup>,
     ) -> AttemptResult {
         let left = value.unwrap_or(self.config.rate - log.sum());
-        AttemptResult { value: None, left, outcomes, overtaken: None }
+        AttemptResult { value: None, left, outcomes, holders: None, overtaken: None }
     }
 
     /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
@@ -176,7 +180,15 @@ impl<'a> Attempt<'a> {
         } else {
             (value.v, 0)
         };
-        let mut budget = Budget { free, beyond, granted: 0, date: self.date };
+        // What was granted before was within the share then. With expired entries still in the log,
+        // it is not known who holds what.
+        let terms = self.call.share.as_ref().filter(|_| !is_repeat && is_settled);
+        let found = terms.and_then(|terms| {
+            read_holders(log, self.call, terms, self.config, (self.t, self.cutoff), free)
+        });
+        let (share, holders) =
+            found.map_or((None, None), |(share, holders)| (share, Some(holders)));
+        let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
 
         let entries = log
             .iter()
@@ -194,7 +206,7 @@ impl<'a> Attempt<'a> {
             }
             value.v = budget.free;
         }
-        Ok(AttemptResult { value: Some(value), left: value.v, outcomes, overtaken: None })
+        Ok(AttemptResult { value: Some(value), left: value.v, outcomes, holders, overtaken: None })
     }
 
     /// This call's own entries, once they are in the present.

@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
+use crate::store::memory::share::Share;
 use crate::store::memory::wait::WaitScan;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
@@ -16,6 +17,8 @@ pub(super) struct Budget {
     pub(super) granted: i64,
     /// The date of what is granted.
     pub(super) date: i64,
+    /// What requests that can wait keep to.
+    pub(super) share: Option<Share>,
 }
 
 /// All requests with one outcome.
@@ -71,9 +74,10 @@ pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
             queue.answer(count, Outcome::ExceedsRate);
             continue;
         }
-        if !undecided && queue.queued == 0 {
-            count -= queue.grant(permits, count);
+        if !undecided && (queue.queued == 0 || queue.holds_back()) {
+            count -= queue.grant(permits, group.max_wait_ms, count);
             undecided = count > 0 && !is_settled;
+            count -= queue.hold_back(permits, count);
         }
         if undecided {
             queue.answer(count, Outcome::Undecided);
@@ -96,13 +100,39 @@ struct RequestQueue<'a, I> {
 }
 
 impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
+    /// Whether requests wait although they fit: behind them there may be room for those that
+    /// cannot wait that long.
+    fn holds_back(&self) -> bool {
+        self.budget.share.is_some() && self.queued < self.budget.free
+    }
+
+    /// How many requests fit behind those that wait.
+    fn fit(&self, permits: i64, count: u64) -> u64 {
+        count.min(((self.budget.free - self.queued) / permits).max(0) as u64)
+    }
+
     /// Grants as many requests as fit, and returns how many.
-    fn grant(&mut self, permits: i64, count: u64) -> u64 {
-        let fit = count.min((self.budget.free / permits).max(0) as u64);
+    fn grant(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> u64 {
+        let mut fit = self.fit(permits, count);
+        if let Some(share) = &mut self.budget.share
+            && max_wait_ms >= share.hold_ms
+        {
+            fit = if self.queued > 0 { 0 } else { share.take(permits, fit) };
+        }
         self.budget.free -= permits * fit as i64;
         self.budget.granted += permits * fit as i64;
         self.answer(fit, Outcome::Granted);
         fit
+    }
+
+    /// Has requests wait that fit and exceed the share; returns how many.
+    fn hold_back(&mut self, permits: i64, count: u64) -> u64 {
+        let Some(share) = &self.budget.share else { return 0 };
+        let wait = Wait { ms: share.hold_ms, at_least: true };
+        let held = self.fit(permits, count);
+        self.answer(held, Outcome::Waiting(wait));
+        self.queued += permits * held as i64;
+        held
     }
 
     /// Answers requests that do not fit, or come after one that waits.

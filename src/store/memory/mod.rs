@@ -3,8 +3,8 @@
 //! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and
 //! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
 //! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
-//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`decide`] goes
-//! through the requests, [`attempt`] finds a call's own entries, [`grant`] takes permits out of them,
+//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`] who
+//! holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, [`grant`] takes permits out of them,
 //! and [`acquire`] puts it all together.
 
 use std::fmt;
@@ -38,6 +38,7 @@ mod refund;
 mod release;
 mod set_rate;
 mod settle;
+mod share;
 mod trim;
 mod try_set_rate;
 mod wait;

@@ -99,10 +99,15 @@ fn special(call: &AcquireCall) -> String {
         }
         (Earlier::Since(last), _) => format!("s {last}"),
     };
-    if earlier == "n" && !call.audit && call.hold_ms == 0 {
+    if earlier == "n" && !call.audit && call.hold_ms == 0 && call.share.is_none() {
         return String::new();
     }
-    format!("{} {} {earlier}", u8::from(call.audit), call.hold_ms)
+    let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
+        let presumed = u8::from(terms.presumes_redisson);
+        let after = terms.unclaimed_after_ms.min(MAX_EXACT);
+        format!("{presumed},{},{after},{}", terms.unclaimed.min(MAX_EXACT), terms.round % 1000)
+    });
+    format!("{} {} {share} {earlier}", u8::from(call.audit), call.hold_ms)
 }
 
 /// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.

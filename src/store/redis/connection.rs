@@ -1,38 +1,47 @@
-//! The connection of one runtime, shared by all calls made in it: opened when a call needs it,
+//! One connection for each runtime, shared by all calls made in it: opened when a call needs it,
 //! dropped when it fails, and never awaited beyond a call's deadline.
+//!
+//! A connection's tasks run on the runtime that opened it. If other runtimes shared it, they would
+//! get no answers while that runtime is parked, and lose the connection when it ends.
 
-use std::future::pending;
+use std::collections::HashMap;
+use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, RedisError, RedisResult, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::AbortHandle;
+use redis::{Cmd, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::rt::{self, RuntimeId};
+use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
-
-/// How many commands can be queued for the socket; further callers wait until there is room.
-const PIPELINE: usize = 8192;
+use crate::store::redis::topology::Connector;
 
 /// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
 /// caller would bring an attempt of its own upon a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
 
+/// The connections to the server that takes calls, by runtime.
+pub(super) struct Connections {
+    connector: Arc<Connector>,
+    by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
+}
+
 /// The connection of one runtime, which is opened again after it has failed.
 pub(super) struct Connection {
-    client: Client,
+    connector: Arc<Connector>,
     state: Mutex<ConnectionState>,
+    /// When a connection was last left because its server is a replica.
+    left_replica: Mutex<Option<Instant>>,
 }
 
 enum ConnectionState {
     /// There is no connection. If the last attempt to connect failed: when, and why.
-    Closed(Option<(Instant, RedisError)>),
+    Closed(Option<(Instant, Error)>),
     Connecting(Connecting),
     Open(Arc<OpenConnection>),
 }
@@ -40,20 +49,7 @@ enum ConnectionState {
 /// An attempt to connect, which all calls share; each awaits it until its own deadline. The outer
 /// error says why the attempt did not come to its end.
 type Connecting =
-    Shared<BoxFuture<'static, Result<RedisResult<Arc<OpenConnection>>, &'static str>>>;
-
-/// An open connection.
-struct OpenConnection {
-    connection: MultiplexedConnection,
-    /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
-    /// carried out.
-    closed: Arc<AtomicBool>,
-    /// The replies so far. If a call times out and none has arrived since it was sent, the
-    /// connection may be dead; otherwise only this answer is slow.
-    replies: AtomicU64,
-    /// The task that ends with its runtime, and marks it as closed.
-    driver: AbortHandle,
-}
+    Shared<BoxFuture<'static, Result<Result<Arc<OpenConnection>, Error>, &'static str>>>;
 
 /// How far a call has got.
 #[derive(Default)]
@@ -62,11 +58,61 @@ struct Progress {
     handed_over: Option<(Arc<OpenConnection>, u64)>,
 }
 
-impl Connection {
-    pub(super) fn new(client: Client) -> Arc<Self> {
-        Arc::new(Connection { client, state: Mutex::new(ConnectionState::Closed(None)) })
+impl Connections {
+    /// Nothing is sent yet.
+    pub(super) fn new(connector: Connector) -> Self {
+        Connections { connector: Arc::new(connector), by_runtime: Mutex::default() }
     }
 
+    /// The connection of the current runtime.
+    pub(super) fn of_current_runtime(&self) -> Arc<Connection> {
+        let runtime =
+            rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
+        let mut by_runtime = self.by_runtime();
+        if let Some(connection) = by_runtime.get(&runtime) {
+            return connection.clone();
+        }
+        // A call that is made while its runtime ends leaves one behind that nobody else removes:
+        // those are dropped before the table grows.
+        let mut left_behind = Vec::new();
+        if by_runtime.len() == by_runtime.capacity() {
+            by_runtime.retain(|_, connection| {
+                let is_in_use = connection.is_in_use();
+                if !is_in_use {
+                    left_behind.push(connection.clone());
+                }
+                is_in_use
+            });
+        }
+        let connection = Arc::new(Connection {
+            connector: self.connector.clone(),
+            state: Mutex::new(ConnectionState::Closed(None)),
+            left_replica: Mutex::new(None),
+        });
+        by_runtime.insert(runtime, connection.clone());
+        drop(by_runtime);
+        // Only now, as a connection may run foreign code when it is dropped.
+        drop(left_behind);
+        connection
+    }
+
+    /// Forgets the connection of a runtime that has ended.
+    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
+        // Dropped after the lock is released.
+        let _ended = self.by_runtime().remove(&runtime);
+    }
+
+    fn by_runtime(&self) -> MutexGuard<'_, HashMap<RuntimeId, Arc<Connection>>> {
+        self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where calls go, without credentials.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.connector.address()
+    }
+}
+
+impl Connection {
     /// Sends a command and awaits its reply until the deadline. An error that the server answers is
     /// a reply ([`Value::ServerError`]).
     pub(super) async fn send(
@@ -77,12 +123,22 @@ impl Connection {
         let mut progress = Progress::default();
         let attempt = self.attempt(cmd, deadline, &mut progress);
         let elapsed = match tokio::time::timeout(deadline, attempt).await {
-            Ok(result) => return result,
+            Ok(result) => {
+                return result.inspect(|value| {
+                    if let Some((open, _)) = &progress.handed_over
+                        && reply::is_of_replica(value)
+                    {
+                        self.leave_replica(open);
+                    }
+                });
+            }
             Err(elapsed) => elapsed,
         };
+        let mut server = None;
         let execution = match progress.handed_over {
             None => Execution::NotExecuted,
             Some((open, before)) => {
+                server = Some(open.server.clone());
                 // No reply since: the connection may be dead, and the next call opens another.
                 if open.replies.load(Ordering::Relaxed) == before {
                     self.forget(&open);
@@ -90,7 +146,7 @@ impl Connection {
                 Execution::Unknown
             }
         };
-        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed))
+        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed).with_server(server))
     }
 
     async fn attempt(
@@ -99,13 +155,13 @@ impl Connection {
         deadline: Duration,
         progress: &mut Progress,
     ) -> Result<Value, Error> {
-        let open = self.open_connection(deadline).await.map_err(reply::not_sent)?;
+        let open = self.open_connection(deadline).await?;
         progress.handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
         let result = open.connection.clone().send_packed_command(cmd).await;
         open.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
             self.forget(&open);
-            reply::error_of(error, true)
+            reply::error_of(error, true).with_server(Some(open.server.clone()))
         })
     }
 
@@ -113,11 +169,11 @@ impl Connection {
     async fn open_connection(
         self: &Arc<Self>,
         limit: Duration,
-    ) -> RedisResult<Arc<OpenConnection>> {
+    ) -> Result<Arc<OpenConnection>, Error> {
         let (connecting, _dead) = {
             let mut state = self.state();
             match &*state {
-                ConnectionState::Open(open) if !open.closed.load(Ordering::Acquire) => {
+                ConnectionState::Open(open) if !open.is_closed() => {
                     return Ok(open.clone());
                 }
                 ConnectionState::Closed(Some((at, error))) if at.elapsed() < BACKOFF => {
@@ -133,19 +189,19 @@ impl Connection {
         };
         connecting.clone().await.unwrap_or_else(|reason| {
             self.forget_attempt(&connecting);
-            Err(io::Error::other(reason).into())
+            Err(reply::no_stream(io::Error::other(reason)))
         })
     }
 
     /// Starts to connect, in a task: otherwise a caller that is dropped would end the attempt for
     /// all others.
     fn start_connecting(self: &Arc<Self>, limit: Duration) -> Connecting {
-        let client = self.client.clone();
+        let connector = self.connector.clone();
         let this = Arc::downgrade(self);
         let task = async move {
-            let result = match tokio::time::timeout(limit, OpenConnection::open(&client)).await {
+            let result = match tokio::time::timeout(limit, connector.open(limit)).await {
                 Ok(result) => result.map(Arc::new),
-                Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))),
+                Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
             if let Some(this) = Weak::upgrade(&this) {
                 *this.state() = match &result {
@@ -175,10 +231,9 @@ impl Connection {
     }
 
     /// Whether it is open, or a call holds it.
-    pub(super) fn is_in_use(self: &Arc<Self>) -> bool {
-        let is_open = |open: &OpenConnection| !open.closed.load(Ordering::Acquire);
+    fn is_in_use(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
-            || matches!(&*self.state(), ConnectionState::Open(open) if is_open(open))
+            || matches!(&*self.state(), ConnectionState::Open(open) if !open.is_closed())
     }
 
     /// Lets the next call open a new connection.
@@ -190,81 +245,46 @@ impl Connection {
         }
     }
 
+    /// Lets the next call look for the master. If what is found is still a replica, every call would
+    /// bring another connection: so not again for a while.
+    fn leave_replica(&self, open: &Arc<OpenConnection>) {
+        let mut left = self.left_replica.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
+            *left = Some(Instant::now());
+            self.forget(open);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl OpenConnection {
-    async fn open(client: &Client) -> RedisResult<OpenConnection> {
-        let info = client.get_connection_info();
-        match info.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                OpenConnection::over(client, stream).await
-            }
-            #[cfg(unix)]
-            ConnectionAddr::Unix(path) => {
-                OpenConnection::over(client, tokio::net::UnixStream::connect(path).await?).await
-            }
-            // The dependency makes a TLS stream itself and does not hand it out: that the server has
-            // closed it is noticed only by sending.
-            _ => {
-                let config = config();
-                let connection =
-                    client.get_multiplexed_async_connection_with_config(&config).await?;
-                Ok(OpenConnection::new(connection, pending()))
-            }
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::store::redis::Access;
+
+    #[test]
+    fn what_ended_runtimes_leave_behind_is_dropped() {
+        let topology = "redis://127.0.0.1:1".try_into().unwrap();
+        let connections = Connections::new(Connector::new(topology, Access::default()).unwrap());
+        let in_use = in_a_runtime(async { connections.of_current_runtime() });
+        for _ in 0..1000 {
+            in_a_runtime(async { drop(connections.of_current_runtime()) });
         }
+        let by_runtime = connections.by_runtime();
+        assert!(by_runtime.len() < 10, "{} entries", by_runtime.len());
+        assert!(by_runtime.values().any(|kept| Arc::ptr_eq(kept, &in_use)));
     }
 
-    async fn over(
-        client: &Client,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> RedisResult<OpenConnection> {
-        let redis = client.get_connection_info().redis_settings();
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(redis, stream, config()).await?;
-        Ok(OpenConnection::new(connection, driver))
+    fn in_a_runtime<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
     }
-
-    /// A connection that is open until its driver ends, or the runtime.
-    fn new(
-        connection: MultiplexedConnection,
-        driver: impl Future<Output = ()> + Send + 'static,
-    ) -> OpenConnection {
-        let closed = Arc::new(AtomicBool::new(false));
-        let close_on_drop = CloseOnDrop(closed.clone());
-        let driver = tokio::spawn(async move {
-            let _close_on_drop = close_on_drop;
-            driver.await;
-        });
-        let driver = driver.abort_handle();
-        OpenConnection { connection, closed, replies: AtomicU64::new(0), driver }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
-
-/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
-struct CloseOnDrop(Arc<AtomicBool>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Without the dependency's timeouts, which would cut calls short behind a busy server: the store
-/// has deadlines of its own.
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(PIPELINE)
 }

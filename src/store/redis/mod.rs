@@ -22,20 +22,37 @@ use crate::store::{
 use crate::wire::entry;
 use crate::wire::keys::Keys;
 
+mod access;
 mod arguments;
 mod connection;
-mod connections;
+mod endpoint;
+mod open;
+mod replicated;
 mod reply;
+mod role;
 mod scripts;
+mod sentinel;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+mod topology;
+
+pub(crate) use access::Access;
+pub use endpoint::Endpoint;
+pub use replicated::Replicated;
+pub use sentinel::Sentinels;
+#[cfg(feature = "tls")]
+pub use tls::Tls;
+pub use topology::Topology;
 
 use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of};
-use connections::Connections;
+use connection::Connections;
 use reply::Numbers;
 use scripts::Script;
+use topology::Connector;
 
-/// A server, and how long a call to it may take. Clones share the connections.
+/// The servers of a topology, and how long a call may take. Clones share the connections.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisStore {
     connections: Arc<Connections>,
@@ -43,12 +60,17 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// The server at this URL, connected to by the first call.
-    pub(crate) fn new(url: &str, deadline: Duration) -> Result<Self, Error> {
-        Ok(RedisStore { connections: Arc::new(Connections::new(url)?), deadline })
+    /// These servers, connected to by the first call.
+    pub(crate) fn new(
+        topology: Topology,
+        access: Access,
+        deadline: Duration,
+    ) -> Result<Self, Error> {
+        let connections = Connections::new(Connector::new(topology, access)?);
+        Ok(RedisStore { connections: Arc::new(connections), deadline })
     }
 
-    /// The same server, over the same connections, with another deadline.
+    /// The same servers, over the same connections, with another deadline.
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
         RedisStore { connections: self.connections.clone(), deadline }
     }

@@ -1,12 +1,15 @@
 //! What comes back: replies as the store's types, errors as [`Error`]s.
 
+use std::io;
+
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::refusal::{self, Field};
 use crate::store::{
-    AcquireReply, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate, Wait,
+    AcquireReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate,
+    Wait,
 };
 
 /// The status that a script's reply begins with, below which it is a failure.
@@ -117,16 +120,21 @@ impl Numbers {
             entry_date: now.checked_add(hold)?,
             left: self.get(0)?,
             outcomes,
+            holders: None,
         })
     }
 
     fn full_acquire(&self, requests: u64, hold: i64) -> Option<AcquireReply> {
         let now = self.get(5)?;
-        let mut outcomes = Vec::with_capacity(1.max(self.0.len().saturating_sub(6) / 3));
-        if self.0.len() == 6 {
+        let (len, holders) = match self.0.last() {
+            Some(Value::Array(holders)) => (self.0.len() - 1, Some(holders_of(holders)?)),
+            _ => (self.0.len(), None),
+        };
+        let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));
+        if len == 6 {
             outcomes.push(OutcomeGroup { count: requests, outcome: Outcome::Granted });
         }
-        for at in (6..self.0.len()).step_by(3) {
+        for at in (6..len).step_by(3) {
             let ms = self.unsigned(at + 2)?;
             let outcome = match self.get(at + 1)? {
                 0 => Outcome::Granted,
@@ -147,6 +155,7 @@ impl Numbers {
             entry_date: now.checked_add(hold)?,
             left: self.get(1)?,
             outcomes,
+            holders,
         })
     }
 
@@ -164,6 +173,16 @@ impl Numbers {
         let wait = Wait { ms, at_least: self.get(6) == Some(1) };
         Ok(PeekReply { rate: self.rate()?, available: self.number()?, wait })
     }
+}
+
+/// Who holds permits, as a call says behind its outcomes.
+fn holders_of(values: &[Value]) -> Option<Holders> {
+    let number = |at: usize| match values.get(at) {
+        Some(Value::Int(number)) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let (others, redisson) = (number(0)?, number(1)? == 1);
+    Some(Holders { others, redisson, share_left: number(2)?, entries: number(3)? })
 }
 
 /// The integer that a plain command answers.
@@ -235,6 +254,12 @@ pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+/// Whether the server refused a write as it is a replica.
+pub(super) fn is_of_replica(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    says(error.code(), error.details().unwrap_or_default(), "READONLY")
+}
+
 /// The answer to a PING: of a client that has logged in, or need not. One that is not permitted to
 /// send a PING has logged in.
 pub(super) fn authenticated(value: Value) -> Result<(), Error> {
@@ -254,6 +279,11 @@ pub(super) fn not_sent(error: RedisError) -> Error {
     error_of(error, false)
 }
 
+/// The error of a call for which no stream to the server could be opened.
+pub(super) fn no_stream(error: io::Error) -> Error {
+    not_sent(error.into())
+}
+
 /// This crate's error for an error of the connection; `sent`: the call had been handed to the connection.
 pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     let (kind, execution) = match error.kind() {
@@ -270,6 +300,13 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     Error::new(kind, execution).with_source(error)
 }
 
+/// Whether an error has this code. One from inside a script has it within its text before 7.0.
+fn says(code: &str, text: &str, name: &str) -> bool {
+    code == name
+        || text.contains("@user_script")
+            && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
+}
+
 /// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
 /// within the text of a general error before. A server refuses a script's first write for each of
 /// the reasons below; after it, only memory and rights could still run out.
@@ -277,10 +314,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
     let in_script = text.contains("@user_script");
-    let says = |name: &str| {
-        code == name
-            || in_script && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
-    };
+    let says = |name: &str| says(code, text, name);
     let refused = if in_script { Execution::Unknown } else { Execution::NotExecuted };
     let unavailable = [
         "LOADING",

@@ -22,7 +22,8 @@ macro_rules! script {
 
 script!(ACQUIRE: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim",
-    "part/heal", "part/wait", "part/grant", "part/attempt", "part/decide", "acquire");
+    "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/decide",
+    "acquire");
 script!(PEEK: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
     "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
 script!(RELEASE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",

@@ -2,6 +2,7 @@
 
 mod latency;
 mod local;
+mod shares;
 mod throughput;
 mod waiting;
 
@@ -20,12 +21,13 @@ pub(crate) enum Row {
     RoundTrip,
     Waiters,
     BigRequest,
+    Shares,
     Leases,
     DenialMemory,
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 10] = [
+    pub(crate) const ALL: [Row; 11] = [
         Row::OneLimiter,
         Row::Workers,
         Row::Exhausted,
@@ -34,6 +36,7 @@ impl Row {
         Row::RoundTrip,
         Row::Waiters,
         Row::BigRequest,
+        Row::Shares,
         Row::Leases,
         Row::DenialMemory,
     ];
@@ -48,6 +51,7 @@ impl Row {
             Row::RoundTrip => "round-trip",
             Row::Waiters => "waiters",
             Row::BigRequest => "big-request",
+            Row::Shares => "shares",
             Row::Leases => "leases",
             Row::DenialMemory => "denial-memory",
         }
@@ -82,6 +86,7 @@ impl Row {
             Row::RoundTrip => latency::round_trip(fleet, options).await,
             Row::Waiters => waiting::waiters(fleet, options).await,
             Row::BigRequest => waiting::big_request(fleet, options).await,
+            Row::Shares => shares::shares(fleet, options).await,
             Row::Leases => local::leases(fleet, options).await,
             Row::DenialMemory => local::denial_memory(fleet, options).await,
         }

@@ -26,6 +26,7 @@ mod lifetime;
 mod program;
 mod rates;
 mod redisson;
+mod share;
 
 const T0: i64 = 1_700_000_000_000;
 /// The interval of all limiters in these tests, in ms.
@@ -97,6 +98,7 @@ impl Client {
             create: None,
             hold_ms: 0,
             earlier: Earlier::None,
+            share: None,
             groups: groups.to_vec(),
         }
     }

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::Server;
-use crate::store::redis::RedisStore;
 
 mod damage;
 mod program;
@@ -24,7 +23,7 @@ const CLIENTS: [&str; 2] = ["a", "b"];
 fn both_stores_agree() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let store = RedisStore::new(&server.url(), Duration::from_secs(20)).unwrap();
+    let store = super::store(&server.url(), Duration::from_secs(20)).unwrap();
     let raw = std::cell::RefCell::new(server.raw());
     let config = Config {
         cases: std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap()),

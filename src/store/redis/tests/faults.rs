@@ -34,12 +34,13 @@ fn call() -> AcquireCall {
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,
         earlier: Earlier::None,
+        share: None,
         groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: 1 }],
     }
 }
 
 async fn connected(server: &Server) -> RedisStore {
-    let store = RedisStore::new(&server.url(), LONG).unwrap();
+    let store = super::store(&server.url(), LONG).unwrap();
     store.server_time().await.unwrap();
     store.with_deadline(DEADLINE)
 }
@@ -62,7 +63,7 @@ fn assert_failure<T>(result: Result<T, Error>, kind: ErrorKind, execution: Execu
 }
 
 fn invalid(url: &str) -> String {
-    let failure = RedisStore::new(url, DEADLINE).unwrap_err();
+    let failure = super::store(url, DEADLINE).unwrap_err();
     assert_eq!(failure.execution(), Execution::NotExecuted);
     assert!(!format!("{failure:?}").contains("secret"));
     assert_eq!(failure.kind(), ErrorKind::InvalidArgument);
@@ -88,14 +89,14 @@ fn a_wrong_url_is_refused_before_anything_is_sent() {
 
 #[test]
 fn a_password_is_never_shown() {
-    let store = RedisStore::new("redis://user:secret@host:1234/0", DEADLINE).unwrap();
+    let store = super::store("redis://user:secret@host:1234/0", DEADLINE).unwrap();
     let shown = format!("{store:?}");
     assert!(shown.contains("host") && !shown.contains("secret") && !shown.contains("user"));
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_exist_is_unavailable() {
-    let store = RedisStore::new(&format!("redis://127.0.0.1:{}", free_port()), DEADLINE).unwrap();
+    let store = super::store(&format!("redis://127.0.0.1:{}", free_port()), DEADLINE).unwrap();
     for _ in 0..3 {
         assert_failure(acquire(&store).await, ErrorKind::Unavailable, Execution::NotExecuted);
     }
@@ -110,7 +111,7 @@ async fn a_server_that_does_not_exist_is_unavailable() {
 async fn a_host_that_accepts_and_never_answers_times_out() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://127.0.0.1:{}", listener.local_addr().unwrap().port());
-    let store = RedisStore::new(&url, DEADLINE).unwrap();
+    let store = super::store(&url, DEADLINE).unwrap();
     let calls = join_all((0..100).map(|_| acquire(&store))).await;
     for result in calls {
         assert_failure(result, ErrorKind::Timeout, Execution::NotExecuted);
@@ -189,7 +190,7 @@ async fn a_server_that_dies_during_a_call_leaves_it_unknown() {
 #[tokio::test]
 async fn scripts_are_sent_again_if_the_server_has_forgotten_them() {
     let Some(server) = Server::start(&[]) else { return };
-    let store = RedisStore::new(&server.url(), DEADLINE).unwrap();
+    let store = super::store(&server.url(), DEADLINE).unwrap();
     granted(&store).await;
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.raw()).unwrap();
     granted(&store).await;
@@ -209,7 +210,7 @@ fn peek() -> crate::store::PeekCall {
 #[tokio::test]
 async fn all_calls_share_one_connection() {
     let Some(server) = Server::start(&[]) else { return };
-    let store = RedisStore::new(&server.url(), LONG).unwrap();
+    let store = super::store(&server.url(), LONG).unwrap();
     // A caller that is dropped while the connection is opened does not end the attempt.
     assert!(store.acquire(&keys(), call()).now_or_never().is_none());
     for result in join_all((0..2000).map(|_| store.exists(&keys()))).await {
@@ -222,7 +223,7 @@ async fn all_calls_share_one_connection() {
 #[test]
 fn a_runtime_that_ends_takes_only_its_connection() {
     let Some(server) = Server::start(&[]) else { return };
-    let store = RedisStore::new(&server.url(), DEADLINE).unwrap();
+    let store = super::store(&server.url(), DEADLINE).unwrap();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for _ in 0..3 {
         // One ends in the middle of connecting, the other with the connection in use.
@@ -235,7 +236,7 @@ fn a_runtime_that_ends_takes_only_its_connection() {
 async fn errors_about_credentials_are_distinguished_from_others() {
     let Some(server) = Server::start(&["--requirepass", "right"]) else { return };
     let at = |user: &str| {
-        RedisStore::new(&format!("redis://{user}127.0.0.1:{}", server.port), DEADLINE).unwrap()
+        super::store(&format!("redis://{user}127.0.0.1:{}", server.port), DEADLINE).unwrap()
     };
     granted(&at(":right@")).await;
     assert_failure(acquire(&at(":wrong@")).await, ErrorKind::Auth, Execution::NotExecuted);

@@ -5,9 +5,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::error::Error;
+use crate::store::redis::{Access, RedisStore};
+
 mod differential;
 mod faults;
 mod once;
+
+/// A store of the server at this URL.
+fn store(url: &str, deadline: Duration) -> Result<RedisStore, Error> {
+    RedisStore::new(url.try_into()?, Access::default(), deadline)
+}
 
 /// The variable that names the binary to start; by default `redis-server` on the path.
 const BINARY: &str = "REDIS_SERVER";

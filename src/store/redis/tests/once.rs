@@ -27,7 +27,7 @@ struct Client {
 /// A limiter of 100 permits per 60 s, after a first grant.
 async fn client() -> Option<Client> {
     let server = Server::start(&[])?;
-    let store = RedisStore::new(&server.url(), Duration::from_secs(5)).unwrap();
+    let store = super::store(&server.url(), Duration::from_secs(5)).unwrap();
     let raw = server.raw();
     let keys = Keys::new("api", "a");
     let rate = Rate::from_wire(Mode::Overall, 100, 60_000, 0);
@@ -46,6 +46,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         create: None,
         hold_ms: 0,
         earlier: Earlier::None,
+        share: None,
         groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
     }
 }

@@ -7,7 +7,7 @@ use super::T0;
 use super::program::Who;
 use super::world::World;
 use crate::store::memory::raw::Content;
-use crate::wire::entry::{EntryId, pack};
+use crate::wire::entry::{ClientTag, EntryId, pack};
 
 /// What happens to one of the five keys.
 #[derive(Clone, Debug)]
@@ -35,6 +35,9 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     let id = any::<[u8; 16]>();
     prop_oneof![
         6 => (id, 0u32..12).prop_map(|(id, permits)| pack(EntryId(id), permits)),
+        3 => (0u8..3, any::<u8>(), 0u32..12).prop_map(|(client, weight, permits)| {
+            pack(EntryId::random(ClientTag([client, 1, 2, 3]), weight), permits)
+        }),
         2 => (any::<[u8; 8]>(), 0u32..5).prop_map(|(id, permits)| {
             let mut member = vec![8];
             member.extend(id);

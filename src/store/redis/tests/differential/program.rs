@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::damage::{Damage, damage};
 use crate::rate::{Mode, Rate};
-use crate::store::{ExpireCondition, Lifetime, RequestGroup, SeenRate, StateRule};
+use crate::store::{ExpireCondition, Lifetime, RequestGroup, SeenRate, ShareTerms, StateRule};
 
 #[derive(Clone, Debug)]
 pub(super) enum Op {
@@ -17,6 +17,9 @@ pub(super) enum Op {
         audit: bool,
         create: Option<Rate>,
         hold: u64,
+        /// The client in the id, with its weight; `None`: an id as Redisson's.
+        tag: Option<(u8, u8)>,
+        share: Option<ShareTerms>,
     },
     /// Another attempt of this client's last acquire, whose answer was lost.
     Retry {
@@ -112,6 +115,24 @@ fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![9 => Just(Seen::Known), 1 => Just(Seen::OtherMode), 2 => Just(Seen::None), 1 => rate().prop_map(|rate| Seen::Other(rate.into()))]
 }
 
+fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {
+    prop::option::weighted(0.7, (0u8..3, prop_oneof![3 => Just(1u8), 1 => 2u8..=255]))
+}
+
+fn share() -> impl Strategy<Value = Option<ShareTerms>> {
+    let unclaimed = prop_oneof![Just(0u64), 1u64..20, Just(u64::MAX)];
+    let terms = (any::<bool>(), unclaimed, 0u64..130, 0u64..2000);
+    prop::option::weighted(
+        0.5,
+        terms.prop_map(|(presumes_redisson, unclaimed, unclaimed_after_ms, round)| ShareTerms {
+            presumes_redisson,
+            unclaimed,
+            unclaimed_after_ms,
+            round,
+        }),
+    )
+}
+
 fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
     let max_wait_ms = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
     let permits = prop_oneof![4 => Just(1u64), 4 => 1u64..12, 1 => 20u64..200, 1 => Just(u64::from(u32::MAX))];
@@ -125,25 +146,29 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     let pass = prop_oneof![6 => 0i64..400, 3 => 400i64..2500, 1 => -500i64..0, 1 => Just(1000i64)];
     let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
     let create = prop::option::weighted(0.2, rate());
-    let acquire = (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold).prop_map(
-        |(who, groups, seen, audit, create, hold)| Op::Acquire {
-            who,
-            groups,
-            seen,
-            audit,
-            create,
-            hold,
-        },
-    );
+    let acquire =
+        (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold, tag(), share())
+            .prop_map(|(who, groups, seen, audit, create, hold, tag, share)| Op::Acquire {
+                who,
+                groups,
+                seen,
+                audit,
+                create,
+                hold,
+                tag,
+                share,
+            });
     // Calls that the fast path of the script decides.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
-    let simple = (who(), few).prop_map(|(who, (permits, count))| Op::Acquire {
+    let simple = (who(), few, tag()).prop_map(|(who, (permits, count), tag)| Op::Acquire {
         who,
         groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
         seen: Seen::Known,
         audit: false,
         create: None,
         hold: 0,
+        tag,
+        share: None,
     });
     let lifetime = prop_oneof![
         3 => prop::sample::select(vec![100_000u64, 1_000_000, 315_360_000_000]).prop_map(Lifetime::In),

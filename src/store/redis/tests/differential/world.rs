@@ -17,7 +17,7 @@ use crate::store::{
     AcquireCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply, RequestGroup,
     SeenRate, SetRate, Store,
 };
-use crate::wire::entry::EntryId;
+use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
 /// A client's last acquire, and the dates of its attempts.
@@ -140,11 +140,16 @@ impl<'a> World<'a> {
     pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
             Op::Advance(ms) => self.now += ms,
-            Op::Acquire { who, groups, seen, audit, create, hold } => {
+            Op::Acquire { who, groups, seen, audit, create, hold, tag, share } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
-                id[..4].copy_from_slice(&self.ids.to_be_bytes());
-                id[15] = if self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
+                id[8..12].copy_from_slice(&self.ids.to_be_bytes());
+                if let Some((client, weight)) = tag {
+                    let tagged = EntryId::random(ClientTag([client, 1, 2, 3]), weight);
+                    id[..8].copy_from_slice(&tagged.0[..8]);
+                }
+                // Those of this crate's clients have no bit there.
+                id[15] = if tag.is_some() || self.ids.is_multiple_of(2) { 0x13 } else { 0x93 };
                 let call = AcquireCall {
                     now: Now::At(self.now),
                     id: EntryId(id),
@@ -153,6 +158,7 @@ impl<'a> World<'a> {
                     create,
                     hold_ms: hold,
                     earlier: Earlier::None,
+                    share,
                     groups,
                 };
                 self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;

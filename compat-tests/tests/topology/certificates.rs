@@ -1,0 +1,65 @@
+//! A certificate authority for a test, and what it signs.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use time::OffsetDateTime;
+
+/// An authority with a folder for the files that servers read.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: PathBuf,
+}
+
+/// A certificate and its key, as PEM text.
+pub struct Certificate {
+    pub pem: String,
+    pub key: String,
+}
+
+impl Authority {
+    pub fn new() -> Authority {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let nth = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tls-{}-{nth}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, format!("authority {nth} of a test"));
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        Authority { issuer, folder }
+    }
+
+    /// The authority's own certificate.
+    pub fn pem(&self) -> String {
+        self.issuer.as_ref().pem()
+    }
+
+    /// A certificate for this host, valid from and until so many days from now.
+    pub fn sign(&self, host: &str, days: std::ops::Range<i64>) -> Certificate {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let day = |days| OffsetDateTime::now_utc() + time::Duration::days(days);
+        (params.not_before, params.not_after) = (day(days.start), day(days.end));
+        let key = KeyPair::generate().unwrap();
+        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Certificate { pem, key: key.serialize_pem() }
+    }
+
+    /// Writes a file that a server reads.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.folder.join(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// The path of such a file.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().expect("a path in UTF-8").to_owned()
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,145 @@
+//! Unix sockets, and users, passwords and databases, in the URL and apart from it.
+
+use compat_tests::server::{Options, Server};
+use redisson_rate_limiter::{Client, ClientBuilder, ErrorKind, Execution, Rate};
+
+const PASSWORD: &str = "p%40ss/w:rd?#@ß";
+
+/// A server with the user `jane`, whose password needs encoding in a URL.
+async fn server() -> Server {
+    let server = Server::start_with(Options::default().password("default's")).await;
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg(&["jane", "on", &format!(">{PASSWORD}"), "~*", "+@all"]);
+    let () = admin(&server, user).await;
+    server
+}
+
+async fn admin<T: redis::FromRedisValue>(server: &Server, command: redis::Cmd) -> T {
+    let login = redis::RedisConnectionInfo::default().set_password("default's");
+    let address = redis::ConnectionAddr::Tcp("127.0.0.1".into(), server.port());
+    let info = redis::IntoConnectionInfo::into_connection_info(address).unwrap();
+    let client = redis::Client::open(info.set_redis_settings(login)).unwrap();
+    command
+        .query_async(&mut client.get_multiplexed_async_connection().await.unwrap())
+        .await
+        .unwrap()
+}
+
+/// Connects, and creates a limiter.
+async fn use_it(builder: ClientBuilder, url: &str) -> Client {
+    let client = builder.connect(url).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_minute(10));
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+    client
+}
+
+#[tokio::test]
+async fn a_user_a_password_and_a_database_need_no_url() {
+    let server = server().await;
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let builder = Client::builder().user("jane").password(PASSWORD).database(3);
+    let _client = use_it(builder, &url).await;
+    let keyspace: String = admin(&server, redis::cmd("INFO").arg("keyspace").take()).await;
+    assert!(keyspace.contains("db3:") && !keyspace.contains("db0:"), "{keyspace}");
+    let clients: String = admin(&server, redis::cmd("CLIENT").arg("LIST").take()).await;
+    assert!(clients.contains("user=jane"), "{clients}");
+}
+
+#[tokio::test]
+async fn the_builder_takes_the_place_of_the_url() {
+    let server = server().await;
+    let url = format!("redis://other:wrong@127.0.0.1:{}/2", server.port());
+    use_it(Client::builder().user("jane").password(PASSWORD).database(5), &url).await;
+    let keyspace: String = admin(&server, redis::cmd("INFO").arg("keyspace").take()).await;
+    assert!(keyspace.contains("db5:") && !keyspace.contains("db2:"), "{keyspace}");
+}
+
+#[tokio::test]
+async fn a_url_has_it_all_encoded() {
+    let server = server().await;
+    let encoded: String = PASSWORD.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for scheme in ["redis", "valkey"] {
+        let url = format!("{scheme}://jane:{encoded}@127.0.0.1:{}/4", server.port());
+        use_it(Client::builder(), &url).await;
+    }
+    let keyspace: String = admin(&server, redis::cmd("INFO").arg("keyspace").take()).await;
+    assert!(keyspace.contains("db4:"), "{keyspace}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_a_server() {
+    let path = std::env::temp_dir().join(format!("limiter-{}.sock", std::process::id()));
+    let path = path.to_str().unwrap();
+    let options = Options::default().set("unixsocket", path).password("word");
+    let server = Server::start_with(options).await;
+    use_it(Client::builder().password("word").database(1), &format!("unix://{path}")).await;
+    for scheme in ["unix", "redis+unix", "valkey+unix"] {
+        use_it(Client::builder(), &format!("{scheme}://{path}?pass=word&db=2")).await;
+    }
+    let keyspace: String = server.run(redis::cmd("INFO").arg("keyspace").take()).await;
+    assert!(keyspace.contains("db1:") && keyspace.contains("db2:"), "{keyspace}");
+
+    let url = format!("unix://{path}");
+    let error = Client::builder().password("none").connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+    assert!(error.to_string().starts_with(&format!("connect: the server at {path} refused")));
+    server.kill();
+    let error = Client::connect(&url).await.unwrap_err();
+    let _ = std::fs::remove_file(path);
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(path), "{error}");
+}
+
+#[tokio::test]
+async fn wrong_credentials_fail_connecting_and_the_first_call() {
+    let server = server().await;
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    for builder in [
+        Client::builder(),
+        Client::builder().password("guess"),
+        Client::builder().user("jane").password("guess"),
+        Client::builder().user("nobody").password(PASSWORD),
+    ] {
+        let lazy = builder.clone().connect_lazy(&url).unwrap();
+        let limiter = lazy.limiter("api").unwrap().with_rate(Rate::per_minute(10));
+        for error in [
+            builder.connect(&url).await.unwrap_err(),
+            limiter.acquire(1).await.unwrap_err(),
+            limiter.exists().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Auth, "{error:?}");
+            assert_eq!(error.execution(), Execution::NotExecuted);
+            let text = format!("{error} {error:?}");
+            for secret in ["guess", "jane", "nobody", PASSWORD] {
+                assert!(!text.contains(secret), "{text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_a_password_is_logged_in() {
+    let server = Server::start().await;
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg(&["open", "on", "nopass", "~*", "+@all"]);
+    let () = server.run(user).await;
+    let url = format!("redis://open@127.0.0.1:{}", server.port());
+    let _client = use_it(Client::builder(), &url).await;
+    let clients: String = server.run(redis::cmd("CLIENT").arg("LIST").take()).await;
+    assert!(clients.contains("user=open"), "{clients}");
+    let error = Client::builder().user("closed").connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_named() {
+    let options = Options::default().set("databases", "4").password("word");
+    let server = Server::start_with(options).await;
+    let error = Client::builder().database(4).connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error.execution(), Execution::NotExecuted);
+    assert!(error.to_string().starts_with("connect: database 4 cannot be used: "), "{error}");
+    let url = format!("redis://127.0.0.1:{}/1", server.port());
+    let error = Client::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+}

@@ -1,0 +1,7 @@
+//! How servers are reached: TLS, Unix sockets and credentials, and the topologies.
+
+mod certificates;
+mod login;
+mod replicated;
+mod sentinel;
+mod tls;

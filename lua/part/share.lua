@@ -1,0 +1,81 @@
+-- Who holds permits, and how many of those that are free may go to requests that can wait. Twin:
+-- src/store/memory/share.rs.
+--
+-- The first bytes of the call's id are those of every id of this crate's clients: the mark (3
+-- bytes), the client's weight, the client (4 bytes). The highest bit of the last byte marks a debt.
+--
+-- Reads  ARGV; call, int, permits_of; terms (part/attempt.lua); rate, interval, per_client, log_key
+--        (part/config.lua); now, count, below, expired, dropped (part/live_log.lua); trimmed, lowered
+--        (part/trim.lua)
+-- Sets   what is declared here
+local allowed -- what requests that can wait may take now; nil if the client is alone
+local share_size, held = 0, 0 -- all of the share, and what the client holds of it
+-- A request that exceeds the share waits for so long; one that cannot is not held back.
+local hold_ms = 0
+local holders -- the reply: other parties, whether Redisson is one, what was left of the share, entries
+
+-- Reads who holds permits, and computes the share of the call's client, of which it takes at most
+-- what is `free`.
+local function read_holders(free)
+  if per_client == 1 then
+    return
+  end
+  local sub, byte = string.sub, string.byte
+  local mark, weight, own = sub(ARGV[2], 2, 4), byte(ARGV[2], 5), sub(ARGV[2], 6, 9)
+  local redisson, entries, own_first, weights = 0, 0, nil, {}
+  local rank = below + expired
+  while rank < count do
+    local step = call('ZRANGE', log_key, int(rank), int(rank + 999))
+    for i = 1, #step do
+      local member = step[i]
+      local at, p = rank + i - dropped, permits_of(member)
+      if at == trimmed + 1 and lowered then
+        p = lowered
+      end
+      if p and at > trimmed then
+        if #member ~= 21 or sub(member, 2, 4) ~= mark then
+          redisson, entries = 1, entries + 1
+        elseif byte(member, 17) < 128 then
+          local client = sub(member, 6, 9)
+          if client == own then
+            held, own_first = held + p, own_first or member
+          else
+            weights[client] = math.max(weights[client] or 1, byte(member, 5))
+          end
+          entries = entries + 1
+        end
+      end
+    end
+    rank = rank + #step
+  end
+  local others = 0
+  for _, w in pairs(weights) do
+    others = others + w
+  end
+  local parties = weight + others + math.max(redisson, terms[1])
+  -- Divided first: the product could be too large. What is no whole number is rounded up as often as
+  -- it should be, in other rounds than those of other clients.
+  local rest = math.fmod(rate, parties)
+  local turn = (terms[4] % 1000 * 618 + byte(own) * 4) % 1000
+  share_size = (rate - rest) / parties * weight +
+    math.floor((rest * weight * 1000 + turn * parties) / (parties * 1000))
+  local share_left = math.max(0, share_size - held)
+  hold_ms = terms[3]
+  if own_first then
+    hold_ms = math.min(hold_ms, call('ZSCORE', log_key, own_first) + interval - now)
+  end
+  hold_ms = math.max(1, hold_ms)
+  holders = {others, redisson, share_left, entries}
+  if parties > weight then
+    allowed = math.max(share_left, math.min(terms[2], free))
+  end
+end
+
+-- How many of `n` requests for `p` permits are within the share, and takes them out of it.
+local function take_share(p, n)
+  -- One for more than the whole share would never be within it.
+  local within = p > share_size and held < share_size and 1 or math.floor(allowed / p)
+  n = math.min(n, within)
+  allowed, held = math.max(0, allowed - n * p), held + n * p
+  return n
+end

@@ -1,0 +1,442 @@
+//! How a fleet shares an exhausted limiter: real queues over the in-process store, and Redisson's
+//! waiters, in virtual time.
+//!
+//! `fair_shares_in_full` is the tool: it prints a line for each fleet and demand.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use futures::FutureExt;
+
+use crate::clock::Now;
+use crate::queue::{MaxWait, Queue, Request, Step, Time, Turn};
+use crate::rate::Rate;
+use crate::store::memory::MemoryStore;
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, ShareTerms, Store};
+use crate::wire::entry::{ClientTag, EntryId};
+use crate::wire::keys::Keys;
+
+const MS: Time = 1000;
+const SECOND: Time = 1000 * MS;
+const ROUND_TRIP: Time = 200;
+/// The epoch time at which a simulation begins.
+const T0: i64 = 1_700_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Each waiting request asks for itself. Refused, it is told 3 ms plus the wait of the oldest
+    /// entry, and asks again at the next tick of its client's timer wheel.
+    Redisson,
+    /// This crate, counting as so many parties.
+    Crate(u8),
+    /// This crate, taking whatever is free.
+    Greedy,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Demand {
+    /// So many tasks a client, each asking again as soon as it is served.
+    Tasks(u32),
+    /// So many Poisson arrivals a second and client, each waiting for two seconds at most.
+    Arrivals(f64),
+}
+
+enum Event {
+    /// A new request of this client.
+    Arrive(usize),
+    /// A waiting request of Redisson asks, until this time.
+    Ask(usize, Time),
+    /// The queue of a client has something to do.
+    Step(usize),
+    /// A call reaches the store.
+    Decide(usize, Box<AcquireCall>),
+    Reply(usize, Time, AcquireReply),
+}
+
+struct Client {
+    kind: Kind,
+    tag: ClientTag,
+    /// When its timer wheel ticks.
+    phase: Time,
+    queue: Queue<(), ()>,
+    /// The next step that is planned.
+    step_at: Time,
+    granted: u64,
+    calls: u64,
+}
+
+struct Fleet {
+    store: MemoryStore,
+    keys: Keys,
+    rate: Rate,
+    permits: u64,
+    demand: Demand,
+    clients: Vec<Client>,
+    events: BinaryHeap<Reverse<(Time, u64)>>,
+    bodies: std::collections::HashMap<u64, Event>,
+    number: u64,
+    random: u64,
+    now: Time,
+}
+
+struct Figures {
+    /// Each client's grants, relative to an equal part.
+    shares: Vec<f64>,
+    /// The part of the rate that was used.
+    used: f64,
+    calls_per_grant: f64,
+}
+
+impl Fleet {
+    fn new(kinds: &[Kind], rate: Rate, demand: Demand, seed: u64) -> Self {
+        let (store, keys) = (MemoryStore::new(), Keys::new("api", "a"));
+        let set = store.try_set_rate(&keys, rate).now_or_never().unwrap();
+        assert!(set.unwrap());
+        let mut fleet = Fleet {
+            store,
+            keys,
+            rate,
+            permits: 1,
+            demand,
+            clients: Vec::new(),
+            events: BinaryHeap::new(),
+            bodies: std::collections::HashMap::new(),
+            number: 0,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
+            now: 0,
+        };
+        for (index, &kind) in kinds.iter().enumerate() {
+            let phase = fleet.below(100 * MS);
+            let tag = (fleet.below(1 << 24) as u32) << 8 | index as u32;
+            fleet.clients.push(Client {
+                kind,
+                tag: ClientTag(tag.to_be_bytes()),
+                phase,
+                queue: Queue::default(),
+                step_at: Time::MAX,
+                granted: 0,
+                calls: 0,
+            });
+        }
+        fleet
+    }
+
+    fn uniform(&mut self) -> f64 {
+        // SplitMix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, time: Time) -> Time {
+        (self.uniform() * time as f64) as Time
+    }
+
+    fn exponential(&mut self, mean: f64) -> Time {
+        (-(1.0 - self.uniform()).ln() * mean) as Time
+    }
+
+    fn at(&mut self, time: Time, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((time, self.number)));
+        self.bodies.insert(self.number, event);
+    }
+
+    fn run(mut self, seconds: u64) -> Figures {
+        for client in 0..self.clients.len() {
+            match self.demand {
+                Demand::Tasks(tasks) => {
+                    for _ in 0..tasks {
+                        let begin = self.below(50 * MS);
+                        self.at(begin, Event::Arrive(client));
+                    }
+                }
+                Demand::Arrivals(rate) => {
+                    let begin = self.exponential(1e6 / rate);
+                    self.at(begin, Event::Arrive(client));
+                }
+            }
+        }
+        // The first interval is a burst of twice the rate.
+        let warm_up = self.rate.interval_ms() * MS;
+        let (end, mut burst) = (warm_up + seconds * SECOND, None);
+        while let Some(Reverse((time, number))) = self.events.pop()
+            && time < end
+        {
+            if time >= warm_up && burst.is_none() {
+                burst = Some(self.clients.iter().map(|client| client.granted).collect::<Vec<_>>());
+            }
+            self.now = time;
+            let event = self.bodies.remove(&number).unwrap();
+            self.happen(event);
+        }
+        let burst = burst.unwrap();
+        let granted = |(client, burst): (&Client, &u64)| (client.granted - burst) as f64;
+        let granted: Vec<f64> = self.clients.iter().zip(&burst).map(granted).collect();
+        let total: f64 = granted.iter().sum();
+        let calls: u64 = self.clients.iter().map(|client| client.calls).sum();
+        let intervals = (seconds * 1000) as f64 / self.rate.interval_ms() as f64;
+        Figures {
+            shares: granted.iter().map(|part| part / total * granted.len() as f64).collect(),
+            used: total / (self.rate.permits() as f64 * intervals),
+            calls_per_grant: calls as f64
+                / self.clients.iter().map(|client| client.granted).sum::<u64>() as f64
+                * self.permits as f64,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(client) => {
+                let mut end = Time::MAX;
+                if let Demand::Arrivals(rate) = self.demand {
+                    end = self.now + 2 * SECOND;
+                    let next = self.now + self.exponential(1e6 / rate);
+                    self.at(next, Event::Arrive(client));
+                }
+                match self.clients[client].kind {
+                    Kind::Redisson => self.ask(client, end),
+                    _ => self.enqueue(client, end),
+                }
+            }
+            Event::Ask(client, end) => self.ask(client, end),
+            Event::Step(client) if self.clients[client].step_at == self.now => self.step(client),
+            Event::Step(_) => {}
+            Event::Decide(client, call) => {
+                let dated = self.now / MS * MS;
+                let reply = self.decide(*call);
+                self.at(self.now + ROUND_TRIP / 2, Event::Reply(client, dated, reply));
+            }
+            Event::Reply(client, dated, reply) => self.reply(client, dated, reply),
+        }
+    }
+
+    fn decide(&mut self, mut call: AcquireCall) -> AcquireReply {
+        call.now = Now::At(T0 + (self.now / MS) as i64);
+        self.store.acquire(&self.keys, call).now_or_never().unwrap().unwrap()
+    }
+
+    fn call(
+        &self,
+        id: EntryId,
+        share: Option<ShareTerms>,
+        groups: Vec<RequestGroup>,
+    ) -> AcquireCall {
+        AcquireCall {
+            now: Now::At(0),
+            id,
+            seen: Some(self.rate.into()),
+            audit: false,
+            create: None,
+            hold_ms: 0,
+            earlier: Earlier::None,
+            share,
+            groups,
+        }
+    }
+
+    /// Redisson: one attempt of one waiting request.
+    fn ask(&mut self, client: usize, end: Time) {
+        if self.now >= end {
+            return;
+        }
+        let mut id = [0; 16];
+        for byte in &mut id {
+            *byte = (self.uniform() * 256.0) as u8;
+        }
+        let group = RequestGroup { permits: self.permits, max_wait_ms: 0, count: 1 };
+        let reply = self.decide(self.call(EntryId(id), None, vec![group]));
+        self.clients[client].calls += 1;
+        match reply.outcomes[0].outcome {
+            Outcome::Granted => {
+                self.clients[client].granted += self.permits;
+                self.served(client);
+            }
+            Outcome::Refused(wait) => {
+                let (told, phase) = (self.now + (wait.ms + 3) * MS, self.clients[client].phase);
+                let ticks = (told - phase.min(told)).div_ceil(100 * MS);
+                let wake = phase + ticks * 100 * MS + self.below(2 * MS);
+                if wake < end {
+                    self.at(wake, Event::Ask(client, end));
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn served(&mut self, client: usize) {
+        if let Demand::Tasks(_) = self.demand {
+            let next = self.now + ROUND_TRIP + self.exponential(200.0);
+            self.at(next, Event::Arrive(client));
+        }
+    }
+
+    fn enqueue(&mut self, client: usize, end: Time) {
+        let max_wait = if end == Time::MAX { MaxWait::Unbounded } else { MaxWait::Until(end) };
+        let request = Request { permits: self.permits, max_wait, deadline: SECOND, create: None };
+        let now = self.now;
+        let queue = &mut self.clients[client].queue;
+        if !queue.has_shared_answer() {
+            queue.share_answer(());
+        }
+        queue.arrive(|| now, request, &mut Some(()));
+        self.step(client);
+    }
+
+    fn step(&mut self, client: usize) {
+        let Turn { step, .. } = self.clients[client].queue.step(self.now);
+        match step {
+            Step::Call(call) => {
+                let Client { kind, tag, .. } = self.clients[client];
+                let (weight, share) = match kind {
+                    Kind::Crate(weight) => (weight, call.share),
+                    _ => (1, None),
+                };
+                let call = self.call(EntryId::random(tag, weight), share, call.groups);
+                self.clients[client].calls += 1;
+                self.at(self.now + ROUND_TRIP / 2, Event::Decide(client, call.into()));
+            }
+            Step::SleepUntil(time) => {
+                self.clients[client].step_at = time;
+                self.at(time, Event::Step(client));
+            }
+            Step::InFlight | Step::Idle => {}
+        }
+    }
+
+    fn reply(&mut self, client: usize, dated: Time, reply: AcquireReply) {
+        let (left, rate) = (reply.left as u64, (self.rate.permits(), self.rate.interval_ms() * MS));
+        let queue = &mut self.clients[client].queue;
+        let (outcomes, holders) = (reply.outcomes, reply.holders);
+        let settled = queue.replied(self.now, dated, rate, outcomes, left, holders);
+        self.clients[client].granted += settled.granted;
+        for () in settled.wake {
+            self.served(client);
+        }
+        self.step(client);
+    }
+}
+
+/// `j` Redisson, `s` this crate, `e` this crate with `greedy`, a digit: this crate with that weight.
+fn kinds(fleet: &str) -> Vec<Kind> {
+    let kind = |letter| match letter {
+        'j' => Kind::Redisson,
+        's' => Kind::Crate(1),
+        'e' => Kind::Greedy,
+        digit => Kind::Crate(digit.to_digit(10).unwrap() as u8),
+    };
+    fleet.chars().map(kind).collect()
+}
+
+fn simulate(fleet: &str, rate: Rate, demand: Demand, seconds: u64, seeds: u64) -> Vec<Figures> {
+    (0..seeds).map(|seed| Fleet::new(&kinds(fleet), rate, demand, seed).run(seconds)).collect()
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn per_second(permits: u64) -> Rate {
+    Rate::per_second(permits)
+}
+
+/// The least share of any client over some seeds, and the least use of the rate.
+fn least(fleet: &str, rate: u64, demand: Demand) -> (f64, f64) {
+    let runs = simulate(fleet, per_second(rate), demand, 20, 3);
+    let shares = runs.iter().flat_map(|run| &run.shares).copied();
+    let used = runs.iter().map(|run| run.used).fold(f64::MAX, f64::min);
+    (shares.fold(f64::MAX, f64::min), used)
+}
+
+#[test]
+fn a_fleet_of_two_shares_an_exhausted_limiter() {
+    for fleet in ["sj", "ss"] {
+        for (rate, demand) in
+            [(10, Demand::Tasks(8)), (100, Demand::Tasks(8)), (100, Demand::Arrivals(80.0))]
+        {
+            let (share, used) = least(fleet, rate, demand);
+            assert!(share >= 0.9 && used >= 0.95, "{fleet} {rate} {demand:?}: {share} {used}");
+        }
+    }
+}
+
+/// What the rule is for: without it, or with permits that are free for all at once, Redisson starves.
+#[test]
+fn redisson_starves_beside_a_greedy_client() {
+    let (share, _) = least("ej", 100, Demand::Tasks(8));
+    assert!(share < 0.05, "{share}");
+}
+
+#[test]
+fn all_redisson_clients_together_are_one_party_and_weights_count() {
+    for (fleet, first) in [("sjjj", 0.5), ("ssjj", 1.0 / 3.0), ("3s", 0.75), ("3j", 0.75)] {
+        for run in simulate(fleet, per_second(100), Demand::Tasks(8), 20, 3) {
+            let share = run.shares[0] / fleet.len() as f64;
+            assert!((share / first - 1.0).abs() < 0.1, "{fleet}: {share}");
+            assert!(run.used >= 0.95, "{fleet}: {}", run.used);
+        }
+    }
+}
+
+/// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it has left
+/// for others comes back apart from the rest from then on, which costs a few calls.
+#[test]
+fn a_client_that_is_alone_uses_all_of_the_rate_with_few_calls() {
+    for (rate, demand) in
+        [(10, Demand::Tasks(8)), (100, Demand::Tasks(8)), (100, Demand::Arrivals(160.0))]
+    {
+        let run = |fleet| simulate(fleet, per_second(rate), demand, 30, 1).remove(0);
+        let (shared, greedy) = (run("s"), run("e"));
+        assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
+        let calls = (shared.calls_per_grant, greedy.calls_per_grant);
+        assert!(calls.0 <= calls.1 * 1.5 + 0.1, "{rate} {demand:?}: {calls:?}");
+    }
+}
+
+/// Below the rate nobody waits, and no call is held back.
+#[test]
+fn a_limiter_that_is_not_exhausted_is_used_as_ever() {
+    for fleet in ["sj", "ss", "s"] {
+        let arrivals = Demand::Arrivals(50.0 / fleet.len() as f64);
+        let calls = simulate(fleet, per_second(100), arrivals, 30, 1).remove(0).calls_per_grant;
+        assert!((0.99..1.01).contains(&calls), "{fleet}: {calls}");
+    }
+}
+
+/// The fleets and demands of the table in `docs/semantics.md`; `FLEETS` names others.
+#[test]
+#[ignore = "the tool: prints a table"]
+fn fair_shares_in_full() {
+    let fleets = std::env::var("FLEETS");
+    let fleets = fleets.as_deref().unwrap_or("jj ej ejjj s ss sj sjjj ssjj ssss 3s 2sj");
+    for fleet in fleets.split_whitespace() {
+        let clients = fleet.len() as f64;
+        for (rate, demand) in [
+            (10, Demand::Tasks(8)),
+            (100, Demand::Tasks(8)),
+            (1000, Demand::Tasks(32)),
+            (100, Demand::Arrivals(160.0 / clients)),
+            (1000, Demand::Arrivals(1600.0 / clients)),
+            (100, Demand::Arrivals(70.0 / clients)),
+            (1000, Demand::Arrivals(700.0 / clients)),
+        ] {
+            let runs = simulate(fleet, per_second(rate), demand, 30, 5);
+            let shares = (0..fleet.len()).map(|client| {
+                let all: Vec<f64> = runs.iter().map(|run| run.shares[client]).collect();
+                let least = all.iter().copied().fold(f64::MAX, f64::min);
+                format!("{:.2} ({least:.2})", median(all))
+            });
+            let shares: Vec<String> = shares.collect();
+            println!(
+                "{fleet:5} {rate:5}/s {:15} shares {}  used {:.3}  calls per grant {:.2}",
+                format!("{demand:?}"),
+                shares.join("  "),
+                median(runs.iter().map(|run| run.used).collect()),
+                median(runs.iter().map(|run| run.calls_per_grant).collect()),
+            );
+        }
+    }
+}

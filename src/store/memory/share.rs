@@ -1,0 +1,88 @@
+//! Who holds permits, and how many of those that are free may go to requests that can wait.
+//!
+//! `lua/part/share.lua` is its twin.
+
+use std::collections::BTreeMap;
+
+use crate::rate::Mode;
+use crate::store::memory::config::Config;
+use crate::store::memory::log::Log;
+use crate::store::{AcquireCall, Holders, ShareTerms};
+use crate::wire::entry::{Holder, Member, holder, unpack};
+
+/// The share of a call's client.
+pub(super) struct Share {
+    /// What requests that can wait may take now.
+    allowed: i64,
+    /// All of the share.
+    size: i64,
+    /// What the client holds of it.
+    held: i64,
+    /// A request that exceeds the share waits for so long; one that cannot is not held back.
+    pub(super) hold_ms: u64,
+}
+
+impl Share {
+    /// How many requests for this many permits are within the share, and takes them out of it.
+    pub(super) fn take(&mut self, permits: i64, count: u64) -> u64 {
+        // One for more than the whole share would never be within it.
+        let is_larger = permits > self.size && self.held < self.size;
+        let within = if is_larger { 1 } else { (self.allowed / permits) as u64 };
+        let count = within.min(count);
+        let taken = permits.saturating_mul(count as i64);
+        self.allowed = (self.allowed - taken).max(0);
+        self.held += taken;
+        count
+    }
+}
+
+/// Reads who holds permits, and computes the share of the call's client, of which it takes at most
+/// what is `free`. No share: the client is alone.
+pub(super) fn read_holders(
+    log: &Log,
+    call: &AcquireCall,
+    terms: &ShareTerms,
+    config: &Config,
+    (t, cutoff): (i64, i64),
+    free: i64,
+) -> Option<(Option<Share>, Holders)> {
+    let (own, weight) = call.id.client()?;
+    if config.mode == Mode::PerClient {
+        return None;
+    }
+    let mut others = BTreeMap::new();
+    let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
+    for (score, member) in log.later_than(cutoff.max(-1)) {
+        let Member::Entry { id, permits } = unpack(member) else { continue };
+        match holder(id) {
+            Holder::Debt => continue,
+            Holder::Redisson => redisson = true,
+            Holder::Client(client, _) if client == own => {
+                held += permits as i64;
+                own_first.get_or_insert(score);
+            }
+            Holder::Client(client, weight) => {
+                let known = others.entry(client).or_insert(weight);
+                *known = weight.max(*known);
+            }
+        }
+        entries += 1;
+    }
+    let others: i64 = others.into_values().map(i64::from).sum();
+    let weight = i64::from(weight);
+    let parties = weight + others + i64::from(redisson || terms.presumes_redisson);
+    // Divided first: the product could be too large. What is no whole number is rounded up as often
+    // as it should be, in other rounds than those of other clients.
+    let (whole, rest) = (config.rate / parties, config.rate % parties);
+    let turn = (terms.round % 1000 * 618 + u64::from(own.0[0]) * 4) % 1000;
+    let size = whole * weight + (rest * weight * 1000 + turn as i64 * parties) / (parties * 1000);
+    let share_left = (size - held).max(0);
+    let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX).min(free);
+    let until_own =
+        own_first.map_or(i64::MAX, |score| score.saturating_add(config.interval).saturating_sub(t));
+    let hold_ms = terms.unclaimed_after_ms.min(until_own.max(1) as u64).max(1);
+    let share = Share { allowed: share_left.max(unclaimed), size, held, hold_ms };
+    let holders =
+        Holders { others: others as u64, redisson, share_left: share_left as u64, entries };
+    Some(((parties > weight).then_some(share), holders))
+}

@@ -1,0 +1,92 @@
+//! How this client logs in to the servers, whichever they are.
+
+use std::fmt;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
+use redis::RedisConnectionInfo;
+
+use crate::error::Error;
+use crate::store::redis::endpoint::Endpoint;
+#[cfg(feature = "tls")]
+use crate::store::redis::tls::{Tls, TlsClient};
+
+/// What the builder says about logging in, apart from the URLs.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: Option<u32>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Tls>,
+}
+
+/// The same, checked and ready for use.
+pub(super) struct Credentials {
+    access: Access,
+    /// Only if an address asks for it.
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Arc<TlsClient>>,
+}
+
+impl Access {
+    /// `uses_tls`: some address asks for it.
+    pub(super) fn check(self, uses_tls: bool) -> Result<Credentials, Error> {
+        #[cfg(not(feature = "tls"))]
+        let _ = uses_tls;
+        #[cfg(feature = "tls")]
+        let tls = match (uses_tls, &self.tls) {
+            (false, None) => None,
+            (false, Some(_)) => return Err(Tls::is_unused()),
+            (true, settings) => Some(Arc::new(TlsClient::new(settings.as_ref())?)),
+        };
+        Ok(Credentials {
+            access: self,
+            #[cfg(feature = "tls")]
+            tls,
+        })
+    }
+}
+
+impl Credentials {
+    /// Those of other servers, which are reached in the same way.
+    pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
+        let access = Access { user, password, ..Access::default() };
+        Credentials {
+            access,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+        }
+    }
+
+    /// What a connection to this server logs in with.
+    pub(super) fn login(&self, endpoint: &Endpoint) -> RedisConnectionInfo {
+        let mut login =
+            endpoint.login.clone().set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.access.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &self.access.password {
+            login = login.set_password(password);
+        }
+        if let Some(database) = self.access.database {
+            login = login.set_db(database.into());
+        }
+        // Otherwise the user would be ignored, and the connection be the default user's.
+        if login.username().is_some() && login.password().is_none() {
+            login = login.set_password("");
+        }
+        login
+    }
+}
+
+/// No user and no password.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Access");
+        debug.field("has_password", &self.password.is_some()).field("database", &self.database);
+        #[cfg(feature = "tls")]
+        debug.field("tls", &self.tls);
+        debug.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! One open connection: the stream, the login, and whether it still carries anything.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use crate::error::{Error, ErrorKind, Execution};
+use crate::store::redis::access::Credentials;
+use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::store::redis::reply;
+#[cfg(feature = "tls")]
+use crate::store::redis::tls;
+
+/// How many commands can be queued for the socket; further callers wait until there is room.
+const PIPELINE: usize = 8192;
+
+/// An open connection.
+pub(super) struct OpenConnection {
+    pub(super) connection: MultiplexedConnection,
+    /// The server's address, as errors name it.
+    pub(super) server: Arc<str>,
+    closed: Arc<AtomicBool>,
+    /// The replies so far. If a call times out and none has arrived since it was sent, the
+    /// connection may be dead; otherwise only this answer is slow.
+    pub(super) replies: AtomicU64,
+    driver: AbortHandle,
+    /// The task that closes the connection when its server is not the right one any more.
+    watch: Option<AbortHandle>,
+}
+
+impl OpenConnection {
+    /// Connects and logs in. A host name is resolved anew.
+    pub(super) async fn open(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+    ) -> Result<OpenConnection, Error> {
+        OpenConnection::open_at(endpoint, None, credentials).await
+    }
+
+    /// The same with one of the addresses of the host.
+    pub(super) async fn open_at(
+        endpoint: &Endpoint,
+        address: Option<SocketAddr>,
+        credentials: &Credentials,
+    ) -> Result<OpenConnection, Error> {
+        let server: Arc<str> = match address {
+            Some(address) => address.to_string().into(),
+            None => endpoint.address.to_string().into(),
+        };
+        let opened = OpenConnection::connect(endpoint, address, credentials, server.clone()).await;
+        opened.map_err(|error| error.with_server(Some(server)))
+    }
+
+    async fn connect(
+        endpoint: &Endpoint,
+        address: Option<SocketAddr>,
+        credentials: &Credentials,
+        server: Arc<str>,
+    ) -> Result<OpenConnection, Error> {
+        let login = credentials.login(endpoint);
+        match &endpoint.address {
+            Address::Tcp { host, port, tls } => {
+                let stream = match address {
+                    Some(address) => TcpStream::connect(address).await,
+                    None => TcpStream::connect((&**host, *port)).await,
+                };
+                let stream = stream.map_err(reply::no_stream)?;
+                stream.set_nodelay(true).map_err(reply::no_stream)?;
+                #[cfg(feature = "tls")]
+                if let (true, Some(client)) = (*tls, &credentials.tls) {
+                    let stream = client.handshake(host, stream).await?;
+                    return OpenConnection::over(stream, &login, server).await;
+                }
+                debug_assert!(!tls, "a TLS address without a TLS client");
+                OpenConnection::over(stream, &login, server).await
+            }
+            #[cfg(unix)]
+            Address::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await;
+                OpenConnection::over(stream.map_err(reply::no_stream)?, &login, server).await
+            }
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(reply::no_stream(std::io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        login: &RedisConnectionInfo,
+        server: Arc<str>,
+    ) -> Result<OpenConnection, Error> {
+        let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config())
+            .await
+            .map_err(|error| login_failed(error, login))?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let close_on_drop = CloseOnDrop(closed.clone());
+        let driver = tokio::spawn(async move {
+            let _close_on_drop = close_on_drop;
+            driver.await;
+        });
+        let driver = driver.abort_handle();
+        let replies = AtomicU64::new(0);
+        Ok(OpenConnection { connection, server, closed, replies, driver, watch: None })
+    }
+
+    /// Closes the connection when this ends: what is in flight fails then, instead of awaiting a
+    /// server whose answer is worth nothing any more.
+    pub(super) fn close_after(&mut self, end: impl Future<Output = ()> + Send + 'static) {
+        let driver = self.driver.clone();
+        let watch = tokio::spawn(async move {
+            end.await;
+            driver.abort();
+        });
+        self.watch = Some(watch.abort_handle());
+    }
+
+    /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
+    /// carried out.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
+    }
+}
+
+/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
+struct CloseOnDrop(Arc<AtomicBool>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The error of a connection that was refused at its first commands.
+fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
+    // That a server refuses the client's certificate is read behind the handshake.
+    #[cfg(feature = "tls")]
+    if let Some(detail) = tls::failure(&error) {
+        return tls::failed(detail, error);
+    }
+    let text = error.to_string();
+    if !text.contains("refused to switch database") {
+        return reply::not_sent(error);
+    }
+    let invalid = Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted);
+    match text.contains("Authentication required") || text.contains("permissions") {
+        true => Error::new(ErrorKind::Auth, Execution::NotExecuted),
+        false => invalid.with_detail(format!("database {} cannot be used", login.db())),
+    }
+    .with_source(error)
+}
+
+/// Without the dependency's timeouts, which would cut calls short behind a busy server: the store
+/// has deadlines of its own.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(PIPELINE)
+}

@@ -1,0 +1,124 @@
+//! A master and its replicas without sentinels: the master is found by asking the servers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::sleep;
+
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::store::redis::access::Credentials;
+use crate::store::redis::endpoint::Endpoint;
+use crate::store::redis::open::OpenConnection;
+use crate::store::redis::role;
+
+/// A master and its replicas, of which something else than sentinels makes one the master: a cloud
+/// provider, or an operator.
+///
+/// Each name is resolved anew, and all of its addresses are asked for their role, whenever a
+/// connection is opened: a primary endpoint that moves in DNS can be the only address. A connection
+/// is left when its server refuses a write as a replica, or, asked once a second, says that it has
+/// become one.
+///
+/// ```
+/// use redisson_rate_limiter::{Client, Replicated};
+///
+/// let servers = Replicated::new(["redis://redis-0.example", "redis://redis-1.example"])?;
+/// let client = Client::builder().password("pa55/word").connect_lazy(servers)?;
+/// # Ok::<(), redisson_rate_limiter::Error>(())
+/// ```
+///
+/// If two servers call themselves masters, one of them is taken: whoever makes a server the master
+/// must first have made the old one a replica, or have ended it.
+#[derive(Clone, Debug)]
+pub struct Replicated {
+    /// At least one.
+    pub(super) endpoints: Vec<Endpoint>,
+}
+
+impl Replicated {
+    /// The servers at these URLs: see [`Endpoint`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, or one is
+    /// invalid.
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
+        let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
+        match endpoints.is_empty() {
+            true => Err(Error::invalid(Operation::Connect, "replicated servers need an address")),
+            false => Ok(Replicated { endpoints }),
+        }
+    }
+
+    /// A connection to the first server that says that it is the master.
+    pub(super) async fn open(
+        &self,
+        credentials: &Arc<Credentials>,
+    ) -> Result<OpenConnection, Error> {
+        let mut attempts: FuturesUnordered<_> =
+            self.endpoints.iter().map(|endpoint| masters_of(endpoint, credentials)).collect();
+        let mut failure = None;
+        while let Some(attempt) = attempts.next().await {
+            match attempt {
+                Ok(open) => return Ok(watched(open)),
+                Err(error) => failure = Some(telling(failure, error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| unreachable!("there is at least one server")))
+    }
+}
+
+/// A connection to the first address of this name that is one of a master.
+async fn masters_of(
+    endpoint: &Endpoint,
+    credentials: &Credentials,
+) -> Result<OpenConnection, Error> {
+    let addresses = endpoint.resolve().await?;
+    let attempt = async |address| {
+        role::of_master(OpenConnection::open_at(endpoint, address, credentials).await?).await
+    };
+    let mut attempts: FuturesUnordered<_> = addresses.into_iter().map(attempt).collect();
+    let mut failure = None;
+    while let Some(attempt) = attempts.next().await {
+        match attempt {
+            Ok(open) => return Ok(open),
+            Err(error) => failure = Some(telling(failure, error)),
+        }
+    }
+    let unresolved = || Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
+    Err(failure.unwrap_or_else(unresolved))
+}
+
+/// Of two failures the one that does not pass by itself, or else the first.
+pub(super) fn telling(first: Option<Error>, second: Error) -> Error {
+    match first {
+        Some(first) if !first.may_be_retried() || second.may_be_retried() => first,
+        _ => second,
+    }
+}
+
+fn watched(mut open: OpenConnection) -> OpenConnection {
+    let connection = open.connection.clone();
+    open.close_after(async move {
+        loop {
+            sleep(role::WATCH).await;
+            if role::is_demoted(connection.clone()).await {
+                return;
+            }
+        }
+    });
+    open
+}
+
+/// The addresses.
+impl fmt::Display for Replicated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, endpoint) in self.endpoints.iter().enumerate() {
+            let separator = if nth == 0 { "" } else { " or " };
+            write!(f, "{separator}{}", endpoint.address)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Whether a server is a master: a replica answers reads from what it had, and refuses writes.
+
+use std::time::Duration;
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use crate::error::{Error, ErrorKind, Execution};
+use crate::store::redis::open::OpenConnection;
+use crate::store::redis::reply;
+
+/// How often a connection is asked whether its server is still the master. A master that is made
+/// a replica by hand keeps its connections.
+pub(super) const WATCH: Duration = Duration::from_secs(1);
+
+/// The connection, if its server is a master.
+pub(super) async fn of_master(open: OpenConnection) -> Result<OpenConnection, Error> {
+    match is_master(open.connection.clone()).await? {
+        true => Ok(open),
+        false => Err(Error::new(ErrorKind::Unavailable, Execution::NotExecuted)
+            .with_detail("it is a replica")
+            .with_server(Some(open.server.clone()))),
+    }
+}
+
+/// Whether the server at the other end has become a replica. One that does not answer in time has
+/// not said so.
+pub(super) async fn is_demoted(connection: MultiplexedConnection) -> bool {
+    matches!(tokio::time::timeout(WATCH, is_master(connection)).await, Ok(Ok(false)))
+}
+
+/// A server that does not say, for want of the right to ask it, counts as a master: it refuses
+/// writes if it is none.
+async fn is_master(mut connection: MultiplexedConnection) -> Result<bool, Error> {
+    let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
+    Ok(match role.map_err(reply::not_sent)? {
+        Value::Array(role) => match role.first() {
+            Some(Value::BulkString(role)) => role == b"master",
+            _ => true,
+        },
+        _ => true,
+    })
+}

@@ -1,0 +1,277 @@
+//! A master that sentinels name, and following it when they make another server the master.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use redis::{RedisConnectionInfo, Value};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::store::redis::access::Credentials;
+use crate::store::redis::endpoint::{Address, Endpoint};
+use crate::store::redis::open::OpenConnection;
+use crate::store::redis::replicated::telling;
+use crate::store::redis::{reply, role};
+
+/// After the first answer, how long the other sentinels may take to say whether they agree. One that
+/// was cut off from the others still names the old master.
+const AGREEMENT: Duration = Duration::from_millis(100);
+
+/// A master that is found by sentinels: by any of several, as some may be away.
+///
+/// Whenever a connection is opened all of them are asked, and the server that most of them name is
+/// asked for its role: one that is no master is not used. The sentinels and the server are asked
+/// again once a second, and at once when the connection is lost, or the server refuses a write as a
+/// replica.
+///
+/// ```
+/// use redisson_rate_limiter::{Client, Sentinels};
+///
+/// let sentinels = Sentinels::new("mymaster", ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"])?
+///     .password("that of the sentinels");
+/// let client = Client::builder().password("that of the servers").connect_lazy(sentinels)?;
+/// # Ok::<(), redisson_rate_limiter::Error>(())
+/// ```
+///
+/// With `rediss://` addresses both the sentinels and the servers are reached over TLS. As sentinels
+/// usually name servers by IP address, their certificates must be valid for it, or for the name that
+/// `Tls::server_name` gives.
+#[derive(Clone)]
+pub struct Sentinels {
+    master: Arc<str>,
+    /// At least one.
+    pub(super) endpoints: Vec<Endpoint>,
+    user: Option<String>,
+    password: Option<String>,
+}
+
+impl Sentinels {
+    /// The sentinels at these URLs (see [`Endpoint`]; without a database), and the name under which
+    /// they know the master. Credentials in a URL are those of that sentinel.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no URL, if one
+    /// is invalid or has a database, or if only some use TLS.
+    pub fn new<'a>(
+        master_name: impl Into<String>,
+        urls: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, Error> {
+        let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
+        let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = endpoints.first() else {
+            return invalid("the address of a sentinel is needed");
+        };
+        if endpoints.iter().any(|endpoint| endpoint.uses_tls() != first.uses_tls()) {
+            return invalid("either all sentinels are reached over TLS, or none");
+        }
+        if endpoints.iter().any(|endpoint| endpoint.login.db() != 0) {
+            return invalid(
+                "sentinels have no databases: the builder's `database` is the servers'",
+            );
+        }
+        let master = master_name.into().into();
+        Ok(Sentinels { master, endpoints, user: None, password: None })
+    }
+
+    /// The user to log in to the sentinels as, if it is not the one of their URLs.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The password of the sentinels, if it is not the one of their URLs. That of the servers is the
+    /// builder's.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// A connection to the master.
+    pub(super) async fn open(
+        &self,
+        credentials: &Arc<Credentials>,
+        limit: Duration,
+    ) -> Result<OpenConnection, Error> {
+        let mut discovery = Discovery::new(self.clone(), credentials);
+        let named = discovery.ask().await?;
+        // Should one of them hang, time is left for the others.
+        let share = limit / named.len() as u32;
+        let mut failure = None;
+        for (address, _) in named {
+            let opened = match timeout(share, self.open_master(&address, credentials)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(reply::no_stream(std::io::ErrorKind::TimedOut.into())
+                    .with_server(Some(address.to_string().into()))),
+            };
+            match opened {
+                Ok(open) => return Ok(discovery.watch(open, address)),
+                Err(error) => failure = Some(telling(failure, error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.unknown()))
+    }
+
+    async fn open_master(
+        &self,
+        address: &Address,
+        credentials: &Credentials,
+    ) -> Result<OpenConnection, Error> {
+        let login = RedisConnectionInfo::default();
+        let endpoint = Endpoint { address: address.clone(), login };
+        role::of_master(OpenConnection::open(&endpoint, credentials).await?).await
+    }
+
+    fn unknown(&self) -> Error {
+        let detail = format!("no sentinel knows a master of the name {:?}", self.master);
+        Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(detail)
+    }
+
+    /// The master's address in the answer of a sentinel; `None` if it does not know the name.
+    fn address_in(&self, answer: &Value) -> Option<Address> {
+        let Value::Array(parts) = answer else { return None };
+        let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
+            return None;
+        };
+        let host = std::str::from_utf8(host).ok()?.into();
+        let port = std::str::from_utf8(port).ok()?.parse().ok()?;
+        Some(Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() })
+    }
+}
+
+/// The sentinels, and the connections to them.
+struct Discovery {
+    sentinels: Sentinels,
+    credentials: Credentials,
+    connections: Vec<Option<OpenConnection>>,
+}
+
+impl Discovery {
+    fn new(sentinels: Sentinels, of_servers: &Credentials) -> Self {
+        let credentials =
+            of_servers.with_others(sentinels.user.clone(), sentinels.password.clone());
+        let connections = sentinels.endpoints.iter().map(|_| None).collect();
+        Discovery { sentinels, credentials, connections }
+    }
+
+    /// The servers that sentinels call the master, and how many do, the most first. An error if none
+    /// names one.
+    async fn ask(&mut self) -> Result<Vec<(Address, usize)>, Error> {
+        let Discovery { sentinels, credentials, connections } = self;
+        let mut answers: FuturesUnordered<_> = sentinels
+            .endpoints
+            .iter()
+            .zip(connections)
+            .map(|(endpoint, connection)| ask_one(sentinels, endpoint, credentials, connection))
+            .collect();
+        let mut named: Vec<(Address, usize)> = Vec::new();
+        let mut failure = None;
+        let mut until: Option<Instant> = None;
+        loop {
+            let answer = match until {
+                None => answers.next().await,
+                Some(until) => timeout_at(until, answers.next()).await.unwrap_or(None),
+            };
+            let address = match answer {
+                None => break,
+                Some(Ok(None)) => continue,
+                Some(Ok(Some(address))) => address,
+                Some(Err(error)) => {
+                    failure = Some(telling(failure, error));
+                    continue;
+                }
+            };
+            until.get_or_insert_with(|| Instant::now() + AGREEMENT);
+            match named.iter_mut().find(|(known, _)| *known == address) {
+                Some((_, votes)) => *votes += 1,
+                None => named.push((address, 1)),
+            }
+        }
+        // Stable: of those with as many votes the one that was named first.
+        named.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
+        match named.is_empty() {
+            true => Err(failure.unwrap_or_else(|| sentinels.unknown())),
+            false => Ok(named),
+        }
+    }
+
+    /// Closes the connection when its server is the master no longer.
+    fn watch(mut self, mut open: OpenConnection, address: Address) -> OpenConnection {
+        let connection = open.connection.clone();
+        open.close_after(async move {
+            loop {
+                sleep(role::WATCH).await;
+                if self.name_another(&address).await || role::is_demoted(connection.clone()).await {
+                    return;
+                }
+            }
+        });
+        open
+    }
+
+    /// Whether most of the sentinels name another server: less cannot have made it the master.
+    async fn name_another(&mut self, address: &Address) -> bool {
+        let most = self.sentinels.endpoints.len() / 2 + 1;
+        match timeout(role::WATCH, self.ask()).await {
+            Ok(Ok(named)) => named.iter().any(|(named, votes)| named != address && *votes >= most),
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+}
+
+/// What one sentinel says, over its connection or a new one. The connection is not kept if this is
+/// dropped: the sentinel hangs.
+async fn ask_one(
+    sentinels: &Sentinels,
+    endpoint: &Endpoint,
+    credentials: &Credentials,
+    connection: &mut Option<OpenConnection>,
+) -> Result<Option<Address>, Error> {
+    let asked = async {
+        let open = match connection.take() {
+            Some(open) if !open.is_closed() => open,
+            _ => OpenConnection::open(endpoint, credentials).await?,
+        };
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*sentinels.master);
+        let answer = open.connection.clone().send_packed_command(&question).await;
+        let answer = reply::accepted(answer.map_err(reply::not_sent)?)?;
+        *connection = Some(open);
+        Ok(sentinels.address_in(&answer))
+    };
+    asked.await.map_err(|error: Error| {
+        let error = error.with_execution(Execution::NotExecuted);
+        let error = error.with_server(Some(endpoint.address.to_string().into()));
+        match error.kind() {
+            ErrorKind::Auth => error.with_detail("a sentinel, which has credentials of its own"),
+            _ => error,
+        }
+    })
+}
+
+/// No user and no password.
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinels")
+            .field("master", &self.master)
+            .field("sentinels", &self.endpoints)
+            .field("has_password", &self.password.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The master's name, and where the sentinels are.
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (by sentinels", self.master)?;
+        for endpoint in &self.endpoints {
+            write!(f, " {}", endpoint.address)?;
+        }
+        f.write_str(")")
+    }
+}

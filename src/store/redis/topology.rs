@@ -1,0 +1,112 @@
+//! Which servers there are, and how a connection to the one that takes calls is obtained.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::store::redis::access::{Access, Credentials};
+use crate::store::redis::endpoint::Endpoint;
+use crate::store::redis::open::OpenConnection;
+use crate::store::redis::replicated::Replicated;
+use crate::store::redis::sentinel::Sentinels;
+
+/// Which servers hold the limiters: what [`ClientBuilder::connect`] takes. A URL is one server.
+///
+/// [`ClientBuilder::connect`]: crate::ClientBuilder::connect
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Topology {
+    /// One server. Its name is resolved anew by each attempt to connect.
+    Single(Endpoint),
+    /// A master and its replicas, without sentinels.
+    Replicated(Replicated),
+    /// A master that sentinels name.
+    Sentinel(Sentinels),
+}
+
+impl Topology {
+    /// Those that are named by the user.
+    fn endpoints(&self) -> &[Endpoint] {
+        match self {
+            Topology::Single(endpoint) => std::slice::from_ref(endpoint),
+            Topology::Replicated(replicated) => &replicated.endpoints,
+            Topology::Sentinel(sentinels) => &sentinels.endpoints,
+        }
+    }
+}
+
+/// Where calls go, as errors name it.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Single(endpoint) => endpoint.address.fmt(f),
+            Topology::Replicated(replicated) => replicated.fmt(f),
+            Topology::Sentinel(sentinels) => sentinels.fmt(f),
+        }
+    }
+}
+
+impl From<Endpoint> for Topology {
+    fn from(endpoint: Endpoint) -> Self {
+        Topology::Single(endpoint)
+    }
+}
+
+impl From<Replicated> for Topology {
+    fn from(replicated: Replicated) -> Self {
+        Topology::Replicated(replicated)
+    }
+}
+
+impl From<Sentinels> for Topology {
+    fn from(sentinels: Sentinels) -> Self {
+        Topology::Sentinel(sentinels)
+    }
+}
+
+impl TryFrom<&str> for Topology {
+    type Error = Error;
+
+    fn try_from(url: &str) -> Result<Self, Error> {
+        Endpoint::try_from(url).map(Topology::Single)
+    }
+}
+
+impl TryFrom<&String> for Topology {
+    type Error = Error;
+
+    fn try_from(url: &String) -> Result<Self, Error> {
+        url.as_str().try_into()
+    }
+}
+
+/// Opens connections to the server that takes calls.
+pub(super) struct Connector {
+    topology: Topology,
+    credentials: Arc<Credentials>,
+    address: Arc<str>,
+}
+
+impl Connector {
+    pub(super) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
+        let credentials = access.check(topology.endpoints().iter().any(Endpoint::uses_tls))?;
+        let credentials = Arc::new(credentials);
+        let address = topology.to_string().into();
+        Ok(Connector { topology, credentials, address })
+    }
+
+    /// Where calls go, without credentials.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.address.clone()
+    }
+
+    /// A connection to the server that takes calls now. The caller ends this after `limit`.
+    pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
+        match &self.topology {
+            Topology::Single(endpoint) => OpenConnection::open(endpoint, &self.credentials).await,
+            Topology::Replicated(replicated) => replicated.open(&self.credentials).await,
+            Topology::Sentinel(sentinels) => sentinels.open(&self.credentials, limit).await,
+        }
+    }
+}
