@@ -20,10 +20,14 @@ if ARGV[4] == '1' then
 end
 local other_mode = fields[3] and fields[3] ~= ARGV[4]
 local keep = ARGV[7] == '2' and not other_mode
+-- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
 if ARGV[7] ~= '0' and other_mode then
-  call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+  for i = 2, 5 do
+    call('DEL', KEYS[i])
+  end
 elseif not keep then
-  call('DEL', value_key, log_key)
+  call('DEL', value_key)
+  call('DEL', log_key)
 end
 if keep then
   call('GET', value_key) -- raises WRONGTYPE before anything is written

@@ -127,6 +127,8 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: ErrorKind,
     execution: Execution,
+    /// See [`passing`](Error::passing).
+    is_passing: bool,
     operation: Option<Operation>,
     limiter: Option<Arc<str>>,
     /// The server's address, without credentials.
@@ -187,6 +189,7 @@ impl Error {
         Error(Arc::new(Inner {
             kind,
             execution,
+            is_passing: false,
             operation: None,
             limiter: None,
             server: None,
@@ -218,6 +221,17 @@ impl Error {
             self.inner().execution = execution;
         }
         self
+    }
+
+    /// The server was reached and expects to carry the call out in a moment, so that callers who do
+    /// not wait for permits wait for that.
+    pub(crate) fn passing(mut self) -> Self {
+        self.inner().is_passing = true;
+        self
+    }
+
+    pub(crate) fn is_passing(&self) -> bool {
+        self.0.is_passing
     }
 
     /// Names the server, if the error is one of reaching it.

@@ -80,6 +80,8 @@ mod wire;
 
 pub use client::Client;
 pub use client::builder::ClientBuilder;
+#[cfg(feature = "redisson-yaml")]
+pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
 pub use clock::{Clock, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
@@ -92,7 +94,7 @@ pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
-pub use store::redis::{Endpoint, Replicated, Sentinels, Topology};
+pub use store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]

@@ -77,7 +77,11 @@ impl Limiters {
     /// The keys of the limiter of this name, which must not be empty.
     pub(crate) fn keys(&self, name: &str, operation: Operation) -> Result<Keys, Error> {
         check_name(name, operation)?;
-        Ok(Keys::new(&format!("{}{name}", self.key_prefix), &self.client_id))
+        let keys = Keys::new(&format!("{}{name}", self.key_prefix), &self.client_id);
+        match self.core.store.check(&keys) {
+            Ok(()) => Ok(keys),
+            Err(error) => Err(error.of(operation, Some(name.into()))),
+        }
     }
 
     pub(crate) fn recheck_waiters(&self) {

@@ -4,7 +4,7 @@
 //! of Rust and Java peers on one server:
 //!
 //! - [`server`] starts Redis or Valkey servers that a test owns; [`sentinels`] has a master, its
-//!   replica, and the sentinels that watch them;
+//!   replica, and the sentinels that watch them, and [`cluster`] six nodes;
 //! - [`peer`] starts peer processes and calls them;
 //! - [`scenario`] combines the two: which peers take part, a fresh limiter
 //!   name for each run, what is printed when a run fails;
@@ -26,6 +26,7 @@
 //! for an error value.
 
 pub mod busy;
+pub mod cluster;
 pub mod dump;
 pub mod empty;
 pub mod entry;

@@ -17,6 +17,9 @@ use crate::store::Store;
 use crate::store::redis::Tls;
 use crate::store::redis::{Access, RedisStore, Topology};
 
+#[cfg(feature = "redisson-yaml")]
+pub(crate) mod redisson_yaml;
+
 /// The default deadline of an operation: that of Redisson.
 const DEADLINE: Duration = Duration::from_secs(3);
 

@@ -74,16 +74,17 @@ impl Flight {
     /// The last time seen of the server's clock; the server is asked if there is none.
     async fn server_time(&mut self) -> Result<i64, Error> {
         let core = self.callers.engine.core.clone();
-        let seen = core.server_time.load(Ordering::Relaxed);
+        let seen = self.callers.engine.server_time.load(Ordering::Relaxed);
         if seen > 0 {
             return Ok(seen);
         }
         // No permits have been requested yet.
         let execution = Execution::NotExecuted;
-        let time = core.store_for(self.plan.attempt).server_time();
+        let keys = &self.callers.engine.keys;
+        let time = core.store_for(self.plan.attempt).server_time_of(keys);
         let time = self.callers.in_time(time, execution).await;
         let time = time.map_err(|error| error.with_execution(execution))?;
-        core.saw_server_time(time);
+        self.callers.engine.saw_server_time(time);
         Ok(time)
     }
 }
@@ -168,7 +169,7 @@ impl Flight {
                 (Now::Server, earlier)
             }
         };
-        let audit = self.plan.is_audit_due(now, core.server_time.load(Ordering::Relaxed));
+        let audit = self.plan.is_audit_due(now, engine.server_time.load(Ordering::Relaxed));
         let sent = core.now();
         let call = AcquireCall {
             now,
@@ -201,7 +202,7 @@ impl Flight {
                 let dated = match now {
                     Now::At(_) => sent.saturating_sub(reading.into_ms.into()),
                     Now::Server => {
-                        core.saw_server_time(reply.now);
+                        engine.saw_server_time(reply.now);
                         core.now()
                     }
                 };

@@ -96,8 +96,8 @@ pub(crate) struct Core {
     client_tag: ClientTag,
     /// The origin of the queues' time.
     pub(crate) origin: Instant,
-    /// The last time seen of the store's own clock, epoch ms; 0 for none.
-    server_time: AtomicI64,
+    /// The last time seen of the store's own clocks, epoch ms; 0 for none.
+    server_time: Arc<AtomicI64>,
     busy_poll: BusyPoll,
     latency: Latency,
     runtimes: Runtimes,
@@ -112,6 +112,10 @@ pub(crate) struct Engine {
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
     knowledge: Mutex<Knowledge>,
+    /// The last time seen of the clock that dates this limiter's grants: the core's, unless each
+    /// node of the store has a clock of its own. Were it another node's that is ahead, a retry would
+    /// look for its grant behind its date, and be granted twice.
+    server_time: Arc<AtomicI64>,
     lanes: Lanes,
     /// Held while a runtime gets its lane.
     opening: Mutex<()>,
@@ -132,7 +136,7 @@ impl Core {
             clock,
             client_tag: ClientTag(rand::random()),
             origin: rt::now(),
-            server_time: AtomicI64::new(0),
+            server_time: Arc::new(AtomicI64::new(0)),
             busy_poll,
             latency: Latency::default(),
             runtimes: Runtimes::default(),
@@ -159,10 +163,6 @@ impl Core {
     /// How long it is until then; a day at most, which no timer here outlasts.
     fn until(&self, time: Time) -> Duration {
         Duration::from_micros(time.saturating_sub(self.now())).min(Duration::from_secs(86_400))
-    }
-
-    fn saw_server_time(&self, epoch_ms: i64) {
-        self.server_time.fetch_max(epoch_ms, Ordering::Relaxed);
     }
 
     /// The time by the clock that dates grants, epoch ms.
@@ -260,15 +260,26 @@ impl Engine {
         remembered: Option<Remembered>,
     ) -> Self {
         let limiter = remembered.unwrap_or_default();
+        let server_time = match core.store.has_one_clock() {
+            true => core.server_time.clone(),
+            false => Arc::new(AtomicI64::new(0)),
+        };
         Engine {
             name,
             keys,
             core,
+            server_time,
             opt_ins: OptIns::default(),
             knowledge: Mutex::new(Knowledge { limiter, ..Knowledge::default() }),
             lanes: Lanes::default(),
             opening: Mutex::new(()),
             closed: AtomicBool::new(false),
+        }
+    }
+
+    fn saw_server_time(&self, epoch_ms: i64) {
+        for seen in [&self.server_time, &self.core.server_time] {
+            seen.fetch_max(epoch_ms, Ordering::Relaxed);
         }
     }
 

@@ -55,7 +55,9 @@ pub(crate) fn longer(pause: Duration) -> Duration {
 
 /// Whether the server is certain to be out of reach: another attempt now would fail as well.
 pub(crate) fn is_certain(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unavailable && error.execution() == Execution::NotExecuted
+    error.kind() == ErrorKind::Unavailable
+        && error.execution() == Execution::NotExecuted
+        && !error.is_passing()
 }
 
 /// Attempts until a deadline.

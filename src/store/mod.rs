@@ -78,6 +78,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The bytes that all keys take in the server's memory.
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64>;
 
+    /// An error if it cannot hold a limiter with these keys.
+    fn check(&self, _keys: &Keys) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Where the server is, without credentials, as errors name it; `None` if there is no server.
     fn address(&self) -> Option<Arc<str>> {
         None
@@ -90,6 +95,16 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The store's own clock, in milliseconds since the Unix epoch.
     fn server_time(&self) -> Reply<i64>;
+
+    /// The clock that dates the grants of this limiter.
+    fn server_time_of(&self, _keys: &Keys) -> Reply<i64> {
+        self.server_time()
+    }
+
+    /// Whether one clock dates all grants, and not one for each part of the store.
+    fn has_one_clock(&self) -> bool {
+        true
+    }
 
     /// Whether it answers without waiting for anything, so that no call lets other tasks run.
     fn is_in_process(&self) -> bool {

@@ -2,7 +2,7 @@
 //! from the same state, and both behaviours are shown. The numbers are those of
 //! the list of divergences.
 //!
-//! 15 and 16 concern clusters and clocks.
+//! 15 concerns clusters, and is in `tests/cluster/interop.rs`; 16 concerns clocks.
 
 mod calls;
 mod healing;

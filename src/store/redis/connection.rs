@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
-use redis::{Cmd, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, RuntimeId};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
+use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::Connector;
 
 /// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
@@ -120,13 +122,57 @@ impl Connection {
         cmd: &Cmd,
         deadline: Duration,
     ) -> Result<Value, Error> {
+        let request = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_command(cmd).await
+        };
+        self.exchange(request, reply::is_of_replica, deadline).await
+    }
+
+    /// Calls a script, and sends it in full if the server does not know it.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        script: &Script,
+        call: &Cmd,
+        deadline: Duration,
+    ) -> Result<Value, Error> {
+        let started = tokio::time::Instant::now();
+        let value = self.send(call, deadline).await?;
+        if !reply::is_no_script(&value) {
+            return Ok(value);
+        }
+        let left = deadline.saturating_sub(started.elapsed());
+        self.send(&script.call_in_full(call), left).await
+    }
+
+    /// Sends commands, with nothing of other callers between them, and awaits their replies.
+    pub(super) async fn send_all(
+        self: &Arc<Self>,
+        commands: &Pipeline,
+        deadline: Duration,
+    ) -> Result<Vec<Value>, Error> {
+        let request = |mut connection: MultiplexedConnection| async move {
+            connection.send_packed_commands(commands, 0, commands.len()).await
+        };
+        let is_of_replica = |values: &Vec<Value>| values.iter().any(reply::is_of_replica);
+        self.exchange(request, is_of_replica, deadline).await
+    }
+
+    async fn exchange<T, Answer>(
+        self: &Arc<Self>,
+        request: impl FnOnce(MultiplexedConnection) -> Answer,
+        is_of_replica: impl FnOnce(&T) -> bool,
+        deadline: Duration,
+    ) -> Result<T, Error>
+    where
+        Answer: Future<Output = RedisResult<T>>,
+    {
         let mut progress = Progress::default();
-        let attempt = self.attempt(cmd, deadline, &mut progress);
+        let attempt = self.attempt(request, deadline, &mut progress);
         let elapsed = match tokio::time::timeout(deadline, attempt).await {
             Ok(result) => {
                 return result.inspect(|value| {
                     if let Some((open, _)) = &progress.handed_over
-                        && reply::is_of_replica(value)
+                        && is_of_replica(value)
                     {
                         self.leave_replica(open);
                     }
@@ -149,15 +195,18 @@ impl Connection {
         Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed).with_server(server))
     }
 
-    async fn attempt(
+    async fn attempt<T, Answer>(
         self: &Arc<Self>,
-        cmd: &Cmd,
+        request: impl FnOnce(MultiplexedConnection) -> Answer,
         deadline: Duration,
         progress: &mut Progress,
-    ) -> Result<Value, Error> {
+    ) -> Result<T, Error>
+    where
+        Answer: Future<Output = RedisResult<T>>,
+    {
         let open = self.open_connection(deadline).await?;
         progress.handed_over = Some((open.clone(), open.replies.load(Ordering::Relaxed)));
-        let result = open.connection.clone().send_packed_command(cmd).await;
+        let result = request(open.connection.clone()).await;
         open.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
             self.forget(&open);
@@ -274,7 +323,8 @@ mod tests {
     #[test]
     fn what_ended_runtimes_leave_behind_is_dropped() {
         let topology = "redis://127.0.0.1:1".try_into().unwrap();
-        let connections = Connections::new(Connector::new(topology, Access::default()).unwrap());
+        let credentials = Access::default().check(false).unwrap();
+        let connections = Connections::new(Connector::new(topology, Arc::new(credentials)));
         let in_use = in_a_runtime(async { connections.of_current_runtime() });
         for _ in 0..1000 {
             in_a_runtime(async { drop(connections.of_current_runtime()) });

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::ready;
 use redis::{Cmd, Value};
 
 use crate::clock::Now;
@@ -24,6 +25,7 @@ use crate::wire::keys::Keys;
 
 mod access;
 mod arguments;
+mod cluster;
 mod connection;
 mod endpoint;
 mod open;
@@ -32,6 +34,7 @@ mod reply;
 mod role;
 mod scripts;
 mod sentinel;
+mod servers;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
@@ -39,6 +42,7 @@ mod tls;
 mod topology;
 
 pub(crate) use access::Access;
+pub use cluster::Cluster;
 pub use endpoint::Endpoint;
 pub use replicated::Replicated;
 pub use sentinel::Sentinels;
@@ -47,15 +51,14 @@ pub use tls::Tls;
 pub use topology::Topology;
 
 use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of};
-use connection::Connections;
 use reply::Numbers;
 use scripts::Script;
-use topology::Connector;
+use servers::Servers;
 
 /// The servers of a topology, and how long a call may take. Clones share the connections.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisStore {
-    connections: Arc<Connections>,
+    servers: Arc<Servers>,
     deadline: Duration,
 }
 
@@ -66,13 +69,12 @@ impl RedisStore {
         access: Access,
         deadline: Duration,
     ) -> Result<Self, Error> {
-        let connections = Connections::new(Connector::new(topology, access)?);
-        Ok(RedisStore { connections: Arc::new(connections), deadline })
+        Ok(RedisStore { servers: Arc::new(Servers::new(topology, access)?), deadline })
     }
 
     /// The same servers, over the same connections, with another deadline.
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
-        RedisStore { connections: self.connections.clone(), deadline }
+        RedisStore { servers: self.servers.clone(), deadline }
     }
 
     /// Calls a script and reads its reply.
@@ -82,15 +84,9 @@ impl RedisStore {
         call: Cmd,
         read: impl FnOnce(Numbers) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
-        let RedisStore { connections, deadline } = self.clone();
+        let RedisStore { servers, deadline } = self.clone();
         async move {
-            let connection = connections.of_current_runtime();
-            let started = tokio::time::Instant::now();
-            let mut value = connection.send(&call, deadline).await?;
-            if reply::is_no_script(&value) {
-                let left = deadline.saturating_sub(started.elapsed());
-                value = connection.send(&script.call_in_full(&call), left).await?;
-            }
+            let value = servers.call(Some(script), &call, deadline).await?;
             read(Numbers::of(reply::accepted(value)?)?)
         }
         .boxed()
@@ -102,12 +98,8 @@ impl RedisStore {
         cmd: Cmd,
         read: impl FnOnce(Value) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
-        let RedisStore { connections, deadline } = self.clone();
-        async move {
-            let connection = connections.of_current_runtime();
-            read(reply::accepted(connection.send(&cmd, deadline).await?)?)
-        }
-        .boxed()
+        let RedisStore { servers, deadline } = self.clone();
+        async move { read(reply::accepted(servers.call(None, &cmd, deadline).await?)?) }.boxed()
     }
 }
 
@@ -220,6 +212,9 @@ impl Store for RedisStore {
     }
 
     fn rename(&self, from: &Keys, to: &Keys) -> Reply<()> {
+        if let Err(error) = self.servers.check_rename(from, to) {
+            return Box::pin(ready(Err(error)));
+        }
         let (from, to) = (from.all(), to.all());
         let keys = [from, to];
         let keys = keys.as_flattened().iter().copied();
@@ -237,20 +232,37 @@ impl Store for RedisStore {
     }
 
     fn ping(&self) -> Reply<()> {
-        let RedisStore { connections, deadline } = self.clone();
+        let RedisStore { servers, deadline } = self.clone();
         async move {
-            let connection = connections.of_current_runtime();
-            reply::authenticated(connection.send(&redis::cmd("PING"), deadline).await?)
+            reply::authenticated(servers.call(None, &redis::cmd("PING"), deadline).await?)
         }
         .boxed()
     }
 
+    fn check(&self, keys: &Keys) -> Result<(), Error> {
+        self.servers.check(keys)
+    }
+
     fn address(&self) -> Option<Arc<str>> {
-        Some(self.connections.address())
+        Some(self.servers.address())
     }
 
     fn server_time(&self) -> Reply<i64> {
         self.ask(plain("TIME", &[]), |value| reply::time(&value))
+    }
+
+    fn server_time_of(&self, keys: &Keys) -> Reply<i64> {
+        if self.has_one_clock() {
+            return self.server_time();
+        }
+        // TIME has no key by which it could be routed.
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg("return redis.call('TIME')").arg(1).arg(&*keys.hash);
+        self.ask(cmd, |value| reply::time(&value))
+    }
+
+    fn has_one_clock(&self) -> bool {
+        matches!(*self.servers, Servers::One(_))
     }
 
     fn within(&self, limit: Duration) -> Box<dyn Store> {
@@ -258,7 +270,7 @@ impl Store for RedisStore {
     }
 
     fn runtime_ended(&self, runtime: RuntimeId) {
-        self.connections.runtime_ended(runtime);
+        self.servers.runtime_ended(runtime);
     }
 }
 

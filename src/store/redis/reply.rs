@@ -297,7 +297,9 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         _ => (ErrorKind::Server, Execution::Unknown),
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
-    Error::new(kind, execution).with_source(error)
+    let is_passing = error.code() == Some("TRYAGAIN");
+    let failure = Error::new(kind, execution).with_source(error);
+    if is_passing { failure.passing() } else { failure }
 }
 
 /// Whether an error has this code. One from inside a script has it within its text before 7.0.
@@ -326,6 +328,8 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         "NOREPLICAS",
         "MISCONF",
     ];
+    // A key has left the node while a slot of a cluster is being moved.
+    let is_moving = in_script && text.contains("access a non local key");
     if says("WRONGTYPE") {
         (ErrorKind::WrongType, Execution::Executed)
     } else if says("NOAUTH") || says("WRONGPASS") || text.contains("unauthenticated") {
@@ -339,7 +343,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         (ErrorKind::Auth, refused)
     } else if says("READONLY") {
         (ErrorKind::Unavailable, Execution::NotExecuted)
-    } else if says("OOM") || unavailable.into_iter().any(says) {
+    } else if is_moving || says("OOM") || unavailable.into_iter().any(says) {
         (ErrorKind::Unavailable, refused)
     } else if text.contains("max number of clients reached") {
         (ErrorKind::Unavailable, Execution::NotExecuted)

@@ -8,41 +8,65 @@ use redis::Cmd;
 pub(super) struct Script {
     source: &'static str,
     digest: String,
+    open_slot: OpenSlot,
 }
+
+/// Which node of a cluster can run a script while the slot of its keys is being moved. Whatever a
+/// script writes in full or not at all elsewhere, it must not write in part here: a node refuses a
+/// command on keys that it does not have, in the middle of a script as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenSlot {
+    /// None: it has commands on several keys, which must all exist.
+    Waits,
+    /// The receiving node, once it has all keys: there a missing key can be written.
+    AtReceiver,
+    /// The owner as well, if it has the keys of the mode in force.
+    AtEither,
+}
+
+/// What a call in an open slot begins with.
+const OPEN_SLOT: &str = include_str!("../../../lua/part/open_slot.lua");
+/// And before it, if its keys are still at the owner.
+const KEEP_LOG: &str = include_str!("../../../lua/part/keep_log.lua");
 
 /// A script of parts; they share one scope, so that each sees those before it.
 macro_rules! script {
-    ($(#[$doc:meta])* $name:ident: $($part:literal),+) => {
+    ($(#[$doc:meta])* $name:ident, $open_slot:ident: $($part:literal),+) => {
         $(#[$doc])*
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!($(include_str!(concat!("../../../lua/", $part, ".lua"))),+))
+            let source = concat!($(include_str!(concat!("../../../lua/", $part, ".lua"))),+);
+            Script::new(source, OpenSlot::$open_slot)
         });
     };
 }
 
-script!(ACQUIRE: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
+script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim",
     "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/decide",
     "acquire");
-script!(PEEK: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
+script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
     "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
-script!(RELEASE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+script!(RELEASE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "release");
-script!(REFUND: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
+script!(REFUND, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
     "part/entry", "part/grant", "refund");
-script!(TRY_SET_RATE: "part/hash", "try_set_rate");
-script!(SET_RATE: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
+script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "set_rate");
-script!(CONFIG: "part/hash", "part/limits", "part/numbers", "part/config", "config");
-script!(EXPIRE: "expire");
-script!(CLEAR_EXPIRE: "part/hash", "part/limits", "part/numbers", "clear_expire");
-script!(RENAME: "part/hash", "rename");
-script!(SIZE_IN_MEMORY: "size_in_memory");
+script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "config");
+script!(EXPIRE, AtReceiver: "expire");
+script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/numbers", "clear_expire");
+script!(RENAME, Waits: "part/hash", "rename");
+script!(SIZE_IN_MEMORY, AtReceiver: "size_in_memory");
 
 impl Script {
-    fn new(source: &'static str) -> Self {
+    fn new(source: &'static str, open_slot: OpenSlot) -> Self {
         let digest = redis::Script::new(source).get_hash().to_owned();
-        Script { source, digest }
+        Script { source, digest, open_slot }
+    }
+
+    pub(super) fn open_slot(&self) -> OpenSlot {
+        self.open_slot
     }
 
     /// A call by digest with these keys, to which the caller adds up to `args` arguments.
@@ -71,6 +95,27 @@ impl Script {
                 cmd.arg(arg);
             }
         }
+        cmd
+    }
+
+    /// The same call for a slot that is being moved: it declares only the keys at these positions,
+    /// and has the names of all keys behind its arguments. In full, as it is rare.
+    pub(super) fn call_in_open_slot(&self, call: &Cmd, declared: &[usize]) -> Cmd {
+        let words: Vec<&[u8]> = call
+            .args_iter()
+            .filter_map(|arg| match arg {
+                redis::Arg::Simple(word) => Some(word),
+                _ => None,
+            })
+            .collect();
+        let keys = super::cluster::keys_of(call);
+        let keep_log = if declared.len() > 1 { KEEP_LOG } else { "" };
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg([keep_log, OPEN_SLOT, self.source].concat()).arg(declared.len());
+        for key in declared {
+            cmd.arg(keys[*key]);
+        }
+        cmd.arg(&words[3 + keys.len()..]).arg(&keys).arg(keys.len());
         cmd
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::store::redis::access::{Access, Credentials};
+use crate::store::redis::access::Credentials;
+use crate::store::redis::cluster::Cluster;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::Replicated;
@@ -19,6 +20,8 @@ use crate::store::redis::sentinel::Sentinels;
 pub enum Topology {
     /// One server. Its name is resolved anew by each attempt to connect.
     Single(Endpoint),
+    /// The nodes of a cluster, each of which has a part of the limiters.
+    Cluster(Cluster),
     /// A master and its replicas, without sentinels.
     Replicated(Replicated),
     /// A master that sentinels name.
@@ -30,9 +33,14 @@ impl Topology {
     fn endpoints(&self) -> &[Endpoint] {
         match self {
             Topology::Single(endpoint) => std::slice::from_ref(endpoint),
+            Topology::Cluster(cluster) => cluster.seeds(),
             Topology::Replicated(replicated) => &replicated.endpoints,
             Topology::Sentinel(sentinels) => &sentinels.endpoints,
         }
+    }
+
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.endpoints().iter().any(Endpoint::uses_tls)
     }
 }
 
@@ -41,6 +49,7 @@ impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Topology::Single(endpoint) => endpoint.address.fmt(f),
+            Topology::Cluster(cluster) => cluster.fmt(f),
             Topology::Replicated(replicated) => replicated.fmt(f),
             Topology::Sentinel(sentinels) => sentinels.fmt(f),
         }
@@ -50,6 +59,12 @@ impl fmt::Display for Topology {
 impl From<Endpoint> for Topology {
     fn from(endpoint: Endpoint) -> Self {
         Topology::Single(endpoint)
+    }
+}
+
+impl From<Cluster> for Topology {
+    fn from(cluster: Cluster) -> Self {
+        Topology::Cluster(cluster)
     }
 }
 
@@ -65,11 +80,15 @@ impl From<Sentinels> for Topology {
     }
 }
 
+/// The scheme says which: `redis+cluster://host:port,host:port`, or the URL of one server.
 impl TryFrom<&str> for Topology {
     type Error = Error;
 
     fn try_from(url: &str) -> Result<Self, Error> {
-        Endpoint::try_from(url).map(Topology::Single)
+        match url.split_once("+cluster://") {
+            Some((scheme, nodes)) => Cluster::parse(scheme, nodes).map(Topology::Cluster),
+            None => Endpoint::try_from(url).map(Topology::Single),
+        }
     }
 }
 
@@ -89,11 +108,9 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
-        let credentials = access.check(topology.endpoints().iter().any(Endpoint::uses_tls))?;
-        let credentials = Arc::new(credentials);
+    pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
         let address = topology.to_string().into();
-        Ok(Connector { topology, credentials, address })
+        Connector { topology, credentials, address }
     }
 
     /// Where calls go, without credentials.
@@ -105,6 +122,7 @@ impl Connector {
     pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
         match &self.topology {
             Topology::Single(endpoint) => OpenConnection::open(endpoint, &self.credentials).await,
+            Topology::Cluster(_) => unreachable!("each node has a connector of its own"),
             Topology::Replicated(replicated) => replicated.open(&self.credentials).await,
             Topology::Sentinel(sentinels) => sentinels.open(&self.credentials, limit).await,
         }

@@ -6,25 +6,29 @@ import java.util.Arrays;
 
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
+import org.redisson.config.BaseConfig;
 import org.redisson.config.Config;
-import org.redisson.config.SingleServerConfig;
 
-/** Builds the client; everything that the options do not set is Redisson's default. */
+/**
+ * Builds the client; everything that the options do not set is Redisson's default, but for how often a
+ * cluster is looked at: every 5 s would outlast most tests.
+ */
 final class Client {
     private Client() {
     }
 
     static RedissonClient connect(Options options) {
         Config config = new Config();
-        SingleServerConfig server = config.useSingleServer()
-            .setAddress(options.address())
-            .setDatabase(options.database());
+        Options.Servers redis = options.redis();
+        BaseConfig<?> server = "cluster".equals(redis.topology())
+            ? config.useClusterServers().addNodeAddress(redis.addresses()).setScanInterval(500)
+            : config.useSingleServer().setAddress(redis.addresses()[0]).setDatabase(redis.database());
         // In 4.0 these moved from the server's configuration to the main one.
-        if (options.user() != null) {
-            set(config, server, "setUsername", options.user());
+        if (redis.user() != null) {
+            set(config, server, "setUsername", redis.user());
         }
-        if (options.password() != null) {
-            set(config, server, "setPassword", options.password());
+        if (redis.password() != null) {
+            set(config, server, "setPassword", redis.password());
         }
         if (!options.keyPrefix().isEmpty()) {
             set(config, server, "setNameMapper", prefixMapper(options.keyPrefix()));
@@ -33,7 +37,7 @@ final class Client {
     }
 
     /** Calls the setter on the object that has it in this release; the main configuration comes first. */
-    private static void set(Config config, SingleServerConfig server, String setter, Object value) {
+    private static void set(Config config, BaseConfig<?> server, String setter, Object value) {
         try {
             Method ofConfig = setter(config, setter, value);
             if (ofConfig != null) {

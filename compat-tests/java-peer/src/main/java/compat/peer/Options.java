@@ -1,20 +1,24 @@
 package compat.peer;
 
-import java.net.URI;
+import java.util.Arrays;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
-/** The command line: the server, and the prefix of every name. */
-record Options(URI redis, String keyPrefix) {
-    static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host:port[/db] [--key-prefix PREFIX]";
+/** The command line: the servers, and the prefix of every name. */
+record Options(Servers redis, String keyPrefix) {
+    static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host:port[/db] "
+        + "| redis+cluster://[[user]:password@]host:port[,host:port…] [--key-prefix PREFIX]";
 
     static Options parse(String[] args) {
-        URI redis = null;
+        Servers redis = null;
         String keyPrefix = "";
         for (int i = 0; i < args.length; i += 2) {
             if (i + 1 == args.length) {
                 throw new IllegalArgumentException(args[i] + ": no value");
             }
             switch (args[i]) {
-                case "--redis" -> redis = server(args[i + 1]);
+                case "--redis" -> redis = Servers.parse(args[i + 1]);
                 case "--key-prefix" -> keyPrefix = args[i + 1];
                 default -> throw new IllegalArgumentException(args[i] + ": not an option of this peer");
             }
@@ -25,34 +29,35 @@ record Options(URI redis, String keyPrefix) {
         return new Options(redis, keyPrefix);
     }
 
-    String address() {
-        return redis.getScheme() + "://" + redis.getHost() + ":" + redis.getPort();
-    }
+    /**
+     * What {@code --redis} names.
+     *
+     * @param topology {@code cluster}, or null for one server
+     * @param user null if there is none
+     * @param password null if there is none
+     * @param path what follows the first slash behind the hosts, or null
+     */
+    record Servers(String scheme, String topology, String user, String password, List<String> hosts, String path) {
+        private static final Pattern FORM = Pattern.compile(
+            "(rediss?)(?:\\+(cluster))?://(?:([^:@]*):([^@]*)@)?([^/@:]+:\\d+(?:,[^/@:]+:\\d+)*)(?:/(.*))?");
 
-    /** Null if the address names none. */
-    String user() {
-        String info = redis.getUserInfo();
-        int colon = info == null ? -1 : info.indexOf(':');
-        return colon > 0 ? info.substring(0, colon) : null;
-    }
-
-    /** Null if the address has none. */
-    String password() {
-        String info = redis.getUserInfo();
-        return info == null ? null : info.substring(info.indexOf(':') + 1);
-    }
-
-    int database() {
-        String path = redis.getPath();
-        return path == null || path.length() < 2 ? 0 : Integer.parseInt(path.substring(1));
-    }
-
-    private static URI server(String address) {
-        URI uri = URI.create(address);
-        boolean scheme = "redis".equals(uri.getScheme()) || "rediss".equals(uri.getScheme());
-        if (!scheme || uri.getHost() == null || uri.getPort() < 0) {
-            throw new IllegalArgumentException("--redis: not of the form redis://host:port");
+        static Servers parse(String address) {
+            Matcher found = FORM.matcher(address);
+            if (!found.matches()) {
+                throw new IllegalArgumentException("--redis: not of the form redis://host:port");
+            }
+            String user = found.group(3) == null || found.group(3).isEmpty() ? null : found.group(3);
+            return new Servers(found.group(1), found.group(2), user, found.group(4),
+                Arrays.asList(found.group(5).split(",")), found.group(6));
         }
-        return uri;
+
+        /** Each server as Redisson takes it. */
+        String[] addresses() {
+            return hosts.stream().map(host -> scheme + "://" + host).toArray(String[]::new);
+        }
+
+        int database() {
+            return path == null || path.isEmpty() ? 0 : Integer.parseInt(path);
+        }
     }
 }

@@ -1,0 +1,183 @@
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use super::*;
+use crate::error::ErrorKind;
+
+/// A file that is removed in the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(text: &str) -> File {
+        let path =
+            std::env::temp_dir().join(format!("redisson-{:032x}.yaml", rand::random::<u128>()));
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        File(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn read_by(builder: ClientBuilder, text: &str) -> Result<RedissonYaml, Error> {
+    builder.redisson_yaml(&File::new(text).0)
+}
+
+fn read(text: &str) -> RedissonYaml {
+    read_by(Client::builder(), text).unwrap()
+}
+
+fn refused(text: &str) -> String {
+    let error = read_by(Client::builder(), text).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    error.to_string()
+}
+
+fn ignored(file: &RedissonYaml) -> Vec<&str> {
+    file.ignored().iter().map(IgnoredSetting::name).collect()
+}
+
+/// As `Config.toYAML` of 3.52.0 writes it, shortened.
+const CLUSTER_3: &str = r#"---
+clusterServersConfig:
+  idleConnectionTimeout: 10000
+  timeout: 2500
+  retryDelay: !<org.redisson.config.EqualJitterDelay> {}
+  username: "app"
+  password: "p:a@s/s"
+  credentialsResolver: !<org.redisson.client.DefaultCredentialsResolver> {}
+  sslVerificationMode: "STRICT"
+  tcpNoDelay: true
+  nameMapper: !<com.example.Prefix> {prefix: "shop:"}
+  loadBalancer: !<org.redisson.connection.balancer.RoundRobinLoadBalancer> {}
+  readMode: "SLAVE"
+  clientName: null
+  natMapper: !<org.redisson.api.HostPortNatMapper>
+    hostsPortMap: {"10.0.0.1:1": "b:2"}
+  nodeAddresses:
+  - "redis://127.0.0.1:7001"
+  - "redis://127.0.0.1:7002"
+threads: 16
+codec: !<org.redisson.codec.Kryo5Codec> {}
+"#;
+
+#[test]
+fn a_cluster_in_the_layout_of_3() {
+    let file = read(CLUSTER_3);
+    let Topology::Cluster(cluster) = &file.topology else { panic!("{file:?}") };
+    let shown = format!("{cluster:?}");
+    for part in ["127.0.0.1:7001", "127.0.0.1:7002", "10.0.0.1", "\"b\""] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert_eq!(file.builder.access.user.as_deref(), Some("app"));
+    assert_eq!(file.builder.access.password.as_deref(), Some("p:a@s/s"));
+    assert_eq!(file.builder.key_prefix, "shop:");
+    assert_eq!(file.builder.deadline, Some(Duration::from_millis(2500)));
+    let expected = ["idleConnectionTimeout", "retryDelay", "loadBalancer", "readMode"];
+    let expected = expected.map(|name| format!("clusterServersConfig.{name}"));
+    assert_eq!(ignored(&file), [&expected[..], &["threads".into(), "codec".into()]].concat());
+    let shown = file.ignored()[3].to_string();
+    assert_eq!(shown, "clusterServersConfig.readMode: replicas are not read");
+    assert!(!format!("{file:?}").contains("p:a@s/s"));
+}
+
+#[test]
+fn credentials_are_at_the_root_in_the_layout_of_4() {
+    let file = read(
+        "singleServerConfig: {address: 'valkey://db:7000', database: 3, timeout: 1000}\n\
+         username: app\npassword: 0123\nnameMapper: !<org.redisson.config.DefaultNameMapper> {}\n\
+         retryAttempts: 4\n",
+    );
+    let Topology::Single(endpoint) = &file.topology else { panic!("{file:?}") };
+    assert!(format!("{endpoint:?}").contains("db:7000"));
+    let access = &file.builder.access;
+    assert_eq!((access.user.as_deref(), access.password.as_deref()), (Some("app"), Some("0123")));
+    assert_eq!((access.database, &*file.builder.key_prefix), (Some(3), ""));
+    assert_eq!(ignored(&file), ["retryAttempts"]);
+    file.connect_lazy().unwrap();
+}
+
+#[test]
+fn sentinels_and_replicated_servers() {
+    let file = read(
+        "sentinelServersConfig:\n  masterName: mymaster\n  sentinelPassword: s\n  database: 1\n  \
+         sentinelAddresses: ['redis://a:26379', 'redis://b:26379']\n",
+    );
+    let Topology::Sentinel(sentinels) = &file.topology else { panic!("{file:?}") };
+    assert!(format!("{sentinels:?}").contains("mymaster"), "{sentinels:?}");
+    assert_eq!((file.builder.access.database, file.ignored().len()), (Some(1), 0));
+
+    let file = read("replicatedServersConfig:\n  nodeAddresses: redis://primary:6379\n");
+    assert!(matches!(&file.topology, Topology::Replicated(_)), "{file:?}");
+}
+
+#[test]
+fn what_the_builder_has_is_kept() {
+    let builder = Client::builder().password("own").key_prefix("own:").database(7);
+    let text = "singleServerConfig: {address: 'redis://db', password: x, database: 3}\n\
+                nameMapper: !<com.example.Mapper> {}\n";
+    let file = read_by(builder.deadline(Duration::from_secs(1)), text).unwrap();
+    assert_eq!(file.builder.access.password.as_deref(), Some("own"));
+    assert_eq!((&*file.builder.key_prefix, file.builder.access.database), ("own:", Some(7)));
+    assert_eq!(file.builder.deadline, Some(Duration::from_secs(1)));
+    assert!(refused(text).contains("`key_prefix`"));
+}
+
+#[test]
+fn variables_come_from_the_environment() {
+    // Cargo sets it for every test.
+    let file = read("singleServerConfig:\n  address: redis://${CARGO_PKG_NAME}:${NOT_SET:-7}\n");
+    assert!(format!("{file:?}").contains("redisson-rate-limiter:7"), "{file:?}");
+    let text =
+        "# ${NOT_SET}\nsingleServerConfig: {address: 'redis://db', password: '${NOT_SET}'}\n";
+    assert!(refused(text).contains("password: a variable in it is not set"));
+}
+
+#[test]
+fn what_must_not_be_ignored_is_refused() {
+    for (text, why) in [
+        ("threads: 1\n", "exactly one of"),
+        (
+            "singleServerConfig: {address: 'redis://a'}\nclusterServersConfig: {x: 1}\n",
+            "exactly one",
+        ),
+        ("singleServerConfig: {}\n", "no address"),
+        ("singleServerConfig: {address: 'db'}\n", "not a valid server address"),
+        ("clusterServersConfig: {scanInterval: 1}\n", "no nodeAddresses"),
+        ("sentinelServersConfig: {sentinelAddresses: []}\n", "no masterName"),
+        ("masterSlaveServersConfig: {masterAddress: 'redis://a'}\n", "is not supported"),
+        (
+            "singleServerConfig: {address: 'redis://a', timeout: soon}\n",
+            "timeout: must be a number",
+        ),
+        ("singleServerConfig: [\n", ".yaml: "),
+    ] {
+        assert!(refused(text).contains(why), "{text}: {}", refused(text));
+    }
+    let missing = Client::builder().redisson_yaml("/no/such/file.yaml").unwrap_err();
+    assert!(missing.to_string().contains("/no/such/file.yaml"), "{missing}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn stores_are_read_if_they_are_in_pem_format() {
+    let pem = File::new("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n");
+    let store = File::new("\u{1}not text of that format");
+    let text = format!(
+        "singleServerConfig: {{address: 'rediss://db', sslVerificationMode: NONE}}\n\
+         sslTruststore: file:{}\nsslKeystore: file://{}\nsslTruststorePassword: s3cret\n",
+        pem.0.display(),
+        store.0.display()
+    );
+    let file = read(&text);
+    assert!(file.builder.access.tls.is_some());
+    let expected = ["singleServerConfig.sslVerificationMode", "singleServerConfig.sslKeystore"];
+    assert_eq!(ignored(&file), [&expected[..], &["sslTruststorePassword"]].concat());
+    assert!(!format!("{file:?}").contains("s3cret"));
+    // Without TLS they are not read at all.
+    let file = read(&text.replace("rediss://", "redis://"));
+    assert!(file.builder.access.tls.is_none());
+}

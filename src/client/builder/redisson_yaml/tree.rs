@@ -1,0 +1,164 @@
+//! A YAML file as maps, lists and text. Scalars keep the text that the file has: a password of
+//! `0123` is no number.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
+
+/// A value in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    Null,
+    Text(String),
+    List(Vec<Node>),
+    Map(Map),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Map {
+    /// The Java class that the tag names, as in `!<org.redisson.config.HostNatMapper>`.
+    pub(super) class: Option<String>,
+    pub(super) entries: Vec<(String, Node)>,
+}
+
+impl Map {
+    /// Reads a file that is a map.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let mut events = Parser::new_from_str(text);
+        let mut next = move || match events.next() {
+            Some(Ok((event, _))) => Ok(event),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Ok(Event::StreamEnd),
+        };
+        loop {
+            match next()? {
+                Event::StreamEnd => return Err("there are no settings".to_owned()),
+                Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
+                first => {
+                    return match node(first, &mut next)? {
+                        Node::Map(map) => Ok(map),
+                        _ => Err("settings must be of the form `name: value`".to_owned()),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Takes a setting out. One that is null is as if it were not there.
+    pub(super) fn take(&mut self, name: &str) -> Option<Node> {
+        let at = self.entries.iter().rposition(|(key, _)| key == name)?;
+        Some(self.entries.remove(at).1).filter(|node| *node != Node::Null)
+    }
+
+    /// The last part of the class name.
+    pub(super) fn class(&self) -> &str {
+        self.class.as_deref().and_then(|class| class.rsplit('.').next()).unwrap_or_default()
+    }
+}
+
+/// The node that begins with this event.
+fn node<'a>(
+    first: Event<'a>,
+    next: &mut impl FnMut() -> Result<Event<'a>, String>,
+) -> Result<Node, String> {
+    match first {
+        Event::Scalar(text, style, ..) => Ok(match (style, &*text) {
+            (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Node::Null,
+            _ => Node::Text(text.into_owned()),
+        }),
+        Event::SequenceStart(..) => {
+            let mut list = Vec::new();
+            loop {
+                match next()? {
+                    Event::SequenceEnd => return Ok(Node::List(list)),
+                    first => list.push(node(first, next)?),
+                }
+            }
+        }
+        Event::MappingStart(_, tag) => {
+            let mut map = Map { class: tag.as_deref().map(class), entries: Vec::new() };
+            loop {
+                let key = match next()? {
+                    Event::MappingEnd => return Ok(Node::Map(map)),
+                    Event::Scalar(key, ..) => key.into_owned(),
+                    _ => return Err("the name of a setting must be text".to_owned()),
+                };
+                let first = next()?;
+                map.entries.push((key, node(first, next)?));
+            }
+        }
+        Event::Alias(_) => Err("anchors are not supported".to_owned()),
+        _ => Err("it ends within a setting".to_owned()),
+    }
+}
+
+fn class(tag: &Tag) -> String {
+    format!("{}{}", tag.handle, tag.suffix).trim_start_matches('!').to_owned()
+}
+
+/// Replaces `${name}` and `${name:-default}` by the variables that `value_of` knows, or by the
+/// default. Others stay as they are, as in Redisson: they may stand in a comment.
+pub(super) fn with_variables(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        replaced.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let inside = rest.find('}').map(|end| &rest[2..end]);
+        let value = inside.and_then(|inside| {
+            let (name, default) = match inside.split_once(":-") {
+                Some((name, default)) => (name, Some(default)),
+                None => (inside, None),
+            };
+            value_of(name).or(default.map(str::to_owned))
+        });
+        let length = match (&value, inside) {
+            (Some(value), Some(inside)) => {
+                replaced.push_str(value);
+                inside.len() + 3
+            }
+            _ => {
+                replaced.push_str("${");
+                2
+            }
+        };
+        rest = &rest[length..];
+    }
+    replaced + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_defaults_or_stay() {
+        let known = |name: &str| (name == "HOST").then(|| "db".to_owned());
+        for (text, expected) in [
+            ("redis://${HOST}:${PORT:-6379}", "redis://db:6379"),
+            ("${HOST:-other}", "db"),
+            ("${NONE:-}", ""),
+            ("# ${NONE} ${HOST}", "# ${NONE} db"),
+            ("${", "${"),
+            ("ü${HOST}ü", "üdbü"),
+        ] {
+            assert_eq!(with_variables(text, known), expected);
+        }
+    }
+
+    #[test]
+    fn scalars_keep_their_text_and_maps_their_class() {
+        let text = "a: 0123\nb: 'null'\nc: null\nd: [1, x]\ne: !<org.redisson.X> {f: yes}\n";
+        let mut map = Map::read(text).unwrap();
+        let said = |text: &str| Some(Node::Text(text.to_owned()));
+        assert_eq!(map.take("a"), said("0123"));
+        assert_eq!(map.take("b"), said("null"));
+        assert_eq!(map.take("c"), None);
+        assert!(matches!(map.take("d"), Some(Node::List(list)) if list.len() == 2));
+        let Some(Node::Map(mut inner)) = map.take("e") else { panic!("{map:?}") };
+        assert_eq!(inner.class(), "X");
+        assert_eq!(inner.take("f"), said("yes"));
+        assert_eq!(map.entries, []);
+        for text in ["", "- a", "a: [", "a: *b"] {
+            assert!(Map::read(text).is_err(), "{text}");
+        }
+    }
+}

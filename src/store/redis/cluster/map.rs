@@ -1,0 +1,172 @@
+//! Which node owns which slot, as far as this client knows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::slot::SLOTS;
+use crate::store::redis::endpoint::Address;
+
+/// The owners of all slots, as one node saw them, corrected by redirections since.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SlotMap {
+    /// By its last slot, each range of slots: its first slot, and its owner.
+    ranges: BTreeMap<u16, (u16, Arc<Address>)>,
+}
+
+impl SlotMap {
+    /// Reads the answer to CLUSTER SLOTS of a node at `asked`. `None` if it is not such an answer,
+    /// or if no slot has an owner.
+    pub(super) fn read(value: &Value, asked: &Address) -> Option<Self> {
+        let Value::Array(ranges) = value else { return None };
+        let mut map = SlotMap::default();
+        for range in ranges {
+            let Value::Array(parts) = range else { return None };
+            let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
+            let [host, port, ..] = master.as_slice() else { return None };
+            let (first, last) = (slot(first)?, slot(last)?);
+            let owner = announced(&text(host), &integer(port)?.to_string(), asked)?;
+            map.ranges.insert(last, (first, Arc::new(owner)));
+        }
+        (!map.ranges.is_empty()).then_some(map)
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Address>> {
+        let (_, (first, owner)) = self.ranges.range(slot..).next()?;
+        (*first <= slot).then_some(owner)
+    }
+
+    /// One slot has another owner.
+    pub(super) fn moved(&mut self, slot: u16, owner: Arc<Address>) {
+        let found = self.ranges.range(slot..).next().map(|(last, range)| (*last, range.clone()));
+        if let Some((last, (first, before))) = found
+            && first <= slot
+        {
+            self.ranges.remove(&last);
+            if first < slot {
+                self.ranges.insert(slot - 1, (first, before.clone()));
+            }
+            if slot < last {
+                self.ranges.insert(last, (slot + 1, before));
+            }
+        }
+        self.ranges.insert(slot, (slot, owner));
+    }
+
+    /// The owners, each as often as it has ranges.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &Arc<Address>> {
+        self.ranges.values().map(|(_, owner)| owner)
+    }
+
+    /// The same ranges with other addresses of their owners.
+    pub(super) fn with_owners(mut self, address: impl Fn(Address) -> Address) -> Self {
+        for (_, owner) in self.ranges.values_mut() {
+            *owner = Arc::new(address((**owner).clone()));
+        }
+        self
+    }
+}
+
+/// A node's address as a node at `asked` announces it. If that does not know the host, it is its
+/// own; TLS is used for all nodes, or for none.
+pub(super) fn announced(host: &str, port: &str, asked: &Address) -> Option<Address> {
+    let Address::Tcp { host: own, tls, .. } = asked else { return None };
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let host = if matches!(host, "" | "?") { own.clone() } else { host.into() };
+    Some(Address::Tcp { host, port, tls: *tls })
+}
+
+fn slot(value: &Value) -> Option<u16> {
+    u16::try_from(integer(value)?).ok().filter(|slot| *slot < SLOTS)
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// A host; empty if the node does not know it.
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(port: u16) -> Address {
+        Address::Tcp { host: "10.0.0.1".into(), port, tls: false }
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let node = Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node.clone(), node])
+    }
+
+    fn host(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_map_is_read_as_announced() {
+        let answer = Value::Array(vec![
+            range(0, 99, host("10.0.0.7"), 7),
+            range(100, 100, Value::Nil, 8),
+            range(102, 16_383, host("?"), 9),
+        ]);
+        let map = SlotMap::read(&answer, &node(1)).unwrap();
+        let owner = |slot| map.owner(slot).map(|owner| owner.to_string());
+        assert_eq!(owner(0).unwrap(), "10.0.0.7:7");
+        assert_eq!(owner(99).unwrap(), "10.0.0.7:7");
+        assert_eq!(owner(100).unwrap(), "10.0.0.1:8");
+        assert_eq!(owner(101), None);
+        assert_eq!(owner(16_383).unwrap(), "10.0.0.1:9");
+    }
+
+    #[test]
+    fn what_is_no_map_is_none() {
+        let broken = range(0, 16_384, host("10.0.0.7"), 7);
+        for answer in [Value::Nil, Value::Array(vec![]), Value::Array(vec![broken])] {
+            assert!(SlotMap::read(&answer, &node(1)).is_none(), "{answer:?}");
+        }
+    }
+
+    proptest! {
+        /// A slot that was moved is the new owner's, and no other slot changes hands.
+        #[test]
+        fn a_slot_is_moved_alone(
+            bounds in proptest::collection::btree_set(0..SLOTS, 1..20),
+            moves in proptest::collection::vec((0..SLOTS, 0..4_u16), 0..40),
+        ) {
+            let mut expected = vec![None; usize::from(SLOTS)];
+            let bounds: Vec<u16> = bounds.into_iter().collect();
+            let ranges = bounds.windows(2).enumerate().filter(|(nth, _)| nth % 4 != 3);
+            let ranges: Vec<Value> = ranges
+                .map(|(nth, two)| {
+                    for slot in two[0]..two[1] {
+                        expected[usize::from(slot)] = Some(nth as u16 % 4 + 1);
+                    }
+                    range(two[0].into(), (two[1] - 1).into(), host("10.0.0.1"), nth as i64 % 4 + 1)
+                })
+                .collect();
+            let mut map = SlotMap::read(&Value::Array(ranges), &node(1)).unwrap_or_default();
+            for (slot, to) in moves {
+                map.moved(slot, Arc::new(node(to + 1)));
+                expected[usize::from(slot)] = Some(to + 1);
+            }
+            for slot in 0..SLOTS {
+                let owner = expected[usize::from(slot)].map(node);
+                prop_assert_eq!(map.owner(slot).map(|owner| (**owner).clone()), owner);
+            }
+        }
+    }
+}

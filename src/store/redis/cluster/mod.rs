@@ -1,0 +1,272 @@
+//! The nodes of a cluster: each call goes to the owner of its keys' slot.
+//!
+//! Nothing is sent twice here: a redirection says that a call was not carried out, and after any
+//! other failure the engine decides whether to attempt it again, under the same id.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use crate::error::{Error, ErrorKind, Execution};
+use crate::rt::RuntimeId;
+use crate::store::redis::access::Credentials;
+use crate::store::redis::connection::{Connection, Connections};
+use crate::store::redis::endpoint::Address;
+use crate::store::redis::scripts::Script;
+use crate::store::redis::topology::Connector;
+
+mod map;
+mod open_slot;
+mod redirect;
+mod refresh;
+mod settings;
+pub(super) mod slot;
+
+use map::SlotMap;
+use redirect::Redirect;
+use refresh::Refreshes;
+pub use settings::Cluster;
+use slot::slot_of;
+
+/// How often a call follows redirections. More than two in a row mean that the nodes disagree, and
+/// need time rather than calls.
+const REDIRECTS: usize = 5;
+
+/// The connections to the nodes of a cluster.
+pub(super) struct Nodes {
+    settings: Cluster,
+    credentials: Arc<Credentials>,
+    state: Mutex<State>,
+    refreshes: Refreshes,
+}
+
+#[derive(Default)]
+struct State {
+    map: SlotMap,
+    by_address: HashMap<Address, Arc<Connections>>,
+    /// Nodes that failed, or that have redirected calls: before one gets another call, the map is
+    /// read anew.
+    suspects: HashSet<Address>,
+    /// When the map was read last.
+    refreshed: Option<Instant>,
+}
+
+/// A call on its way.
+struct Call<'a> {
+    script: Option<&'static Script>,
+    cmd: &'a Cmd,
+    slot: Option<u16>,
+    end: Instant,
+}
+
+impl Call<'_> {
+    fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Nodes {
+    pub(super) fn new(settings: Cluster, credentials: Credentials) -> Self {
+        Nodes {
+            settings,
+            credentials: Arc::new(credentials),
+            state: Mutex::default(),
+            refreshes: Refreshes::default(),
+        }
+    }
+
+    /// The address of the first node that the user has named.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.settings.to_string().into()
+    }
+
+    /// Sends a command to the node that has its keys, and awaits its reply until the deadline.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        script: Option<&'static Script>,
+        cmd: &Cmd,
+        deadline: Duration,
+    ) -> Result<Value, Error> {
+        let slot = keys_of(cmd).first().map(|key| slot_of(key));
+        let call = Call { script, cmd, slot, end: Instant::now() + deadline };
+        let mut target = self.target(&call).await?;
+        for _ in 0..REDIRECTS {
+            let value = self.send_to(&target, &call).await?;
+            match Redirect::read(&value, &target) {
+                None => return Ok(value),
+                Some(Redirect::Moved(owner)) => target = self.moved(&call, &target, owner),
+                Some(Redirect::Ask(_) | Redirect::Split) => {
+                    return self.send_in_open_slot(&call, &target, value).await;
+                }
+                Some(Redirect::Down) => {
+                    self.suspect(&target);
+                    return Ok(value);
+                }
+            }
+        }
+        // As they do for a moment after a slot was moved.
+        Err(unavailable("the nodes of the cluster send calls to each other").passing())
+    }
+
+    async fn send_to(&self, target: &Address, call: &Call<'_>) -> Result<Value, Error> {
+        let connection = self.connection(target);
+        let sent = match call.script {
+            Some(script) => connection.call(script, call.cmd, call.left()).await,
+            None => connection.send(call.cmd, call.left()).await,
+        };
+        sent.map_err(|error| self.failed(target, error))
+    }
+
+    /// The node to try first.
+    async fn target(self: &Arc<Self>, call: &Call<'_>) -> Result<Address, Error> {
+        if let Some(target) = self.known_target(call.slot) {
+            return Ok(target);
+        }
+        self.refresh(call.left()).await?;
+        self.state().target(call.slot).ok_or_else(|| unavailable("no node serves the slot"))
+    }
+
+    /// The target according to the map, if there is no reason to doubt it.
+    fn known_target(&self, slot: Option<u16>) -> Option<Address> {
+        let state = self.state();
+        let target = state.target(slot)?;
+        (!state.suspects.contains(&target) || state.is_fresh()).then_some(target)
+    }
+
+    /// Notes that a node has named another owner of the slot, and answers the owner's address.
+    fn moved(&self, call: &Call<'_>, by: &Address, owner: Address) -> Address {
+        let owner = self.settings.reachable(owner);
+        let mut state = self.state();
+        if let Some(slot) = call.slot {
+            state.map.moved(slot, Arc::new(owner.clone()));
+        }
+        // Other slots may have moved with it, or all of them, as after a failover.
+        state.suspects.insert(by.clone());
+        owner
+    }
+
+    /// Notes that a node cannot be reached, or does not answer.
+    fn failed(&self, target: &Address, error: Error) -> Error {
+        if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout) {
+            self.suspect(target);
+        }
+        error.with_server(Some(target.to_string().into()))
+    }
+
+    fn suspect(&self, node: &Address) {
+        self.state().suspects.insert(node.clone());
+    }
+
+    /// The current runtime's connection to a node.
+    fn connection(&self, address: &Address) -> Arc<Connection> {
+        let mut state = self.state();
+        let connections = match state.by_address.get(address) {
+            Some(connections) => connections.clone(),
+            None => {
+                let endpoint = self.settings.endpoint(address.clone());
+                let connector = Connector::new(endpoint.into(), self.credentials.clone());
+                let connections = Arc::new(Connections::new(connector));
+                state.by_address.insert(address.clone(), connections.clone());
+                connections
+            }
+        };
+        drop(state);
+        connections.of_current_runtime()
+    }
+
+    /// Forgets the connections of a runtime that has ended.
+    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
+        self.refreshes.runtime_ended(runtime);
+        let nodes: Vec<_> = self.state().by_address.values().cloned().collect();
+        for node in nodes {
+            node.runtime_ended(runtime);
+        }
+    }
+
+    /// The nodes to ask for the map: those that are not suspected first.
+    fn candidates(&self) -> Vec<Address> {
+        let state = self.state();
+        let seeds = self.settings.addresses();
+        let known: HashSet<Address> =
+            state.map.owners().map(|owner| (**owner).clone()).chain(seeds).collect();
+        let (mut last, mut first): (Vec<_>, Vec<_>) =
+            known.into_iter().partition(|node| state.suspects.contains(node));
+        first.shuffle(&mut rand::rng());
+        last.shuffle(&mut rand::rng());
+        first.append(&mut last);
+        first
+    }
+
+    /// Takes over what a node answered. Suspects that were added since it was asked stay.
+    fn refreshed(&self, map: SlotMap, suspects_before: &HashSet<Address>) {
+        let mut gone = Vec::new();
+        {
+            let mut state = self.state();
+            let known: HashSet<Address> = map
+                .owners()
+                .map(|owner| (**owner).clone())
+                .chain(self.settings.addresses())
+                .collect();
+            let lost: Vec<Address> =
+                state.by_address.keys().filter(|node| !known.contains(*node)).cloned().collect();
+            // Dropped after the lock is released.
+            gone.extend(lost.iter().filter_map(|node| state.by_address.remove(node)));
+            state.suspects.retain(|node| !suspects_before.contains(node));
+            state.map = map;
+            state.refreshed = Some(Instant::now());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The owner of the slot; of calls without keys, any node, rather one that is not suspected.
+    fn target(&self, slot: Option<u16>) -> Option<Address> {
+        let owner = match slot {
+            Some(slot) => self.map.owner(slot)?,
+            None => {
+                let sound = |owner: &&Arc<Address>| !self.suspects.contains(&***owner);
+                self.map.owners().find(sound).or_else(|| self.map.owners().next())?
+            }
+        };
+        Some((**owner).clone())
+    }
+
+    /// The map has just been read: to read it again would bring nothing new.
+    fn is_fresh(&self) -> bool {
+        self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
+    }
+}
+
+/// The keys of a command, as this crate sends them: those of a script, or all arguments.
+pub(super) fn keys_of(cmd: &Cmd) -> Vec<&[u8]> {
+    let mut words = cmd.args_iter().filter_map(|arg| match arg {
+        redis::Arg::Simple(word) => Some(word),
+        _ => None,
+    });
+    let is_script = matches!(words.next(), Some(b"EVALSHA" | b"EVAL"));
+    if !is_script {
+        return words.collect();
+    }
+    let count = words.nth(1).and_then(|count| str::from_utf8(count).ok()?.parse().ok());
+    words.take(count.unwrap_or(0)).collect()
+}
+
+/// The cluster cannot carry calls out at present.
+fn unavailable(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(why)
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! Calls in a slot that is being moved, "open" in the words of `redis-cli`.
+//!
+//! Its owner carries a call out only if it has all keys that the call declares, and the node that
+//! receives the slot likewise. A limiter rarely has all five keys: those of the other mode are
+//! missing. So it would get no answers from the time its slot is opened until it is closed, which
+//! for a resharding that was interrupted is until somebody notices. Here calls declare less:
+//!
+//! - If the owner has none of the keys, nothing is left to be moved, and the owner takes no new
+//!   keys: all there is, and all there will be, is at the receiving node. There the call declares
+//!   its first key alone, as a single key need not exist.
+//! - If the owner has the keys of the mode in force, it gets a call that declares these.
+//! - Otherwise the keys are on their way, and the call has to wait. To carry it out on one of the
+//!   nodes would be to take the keys on the other one for missing.
+
+use redis::{Cmd, Value, cmd, pipe};
+
+use super::redirect::Redirect;
+use super::{Call, Nodes, keys_of, unavailable};
+use crate::error::{Error, Execution};
+use crate::store::redis::endpoint::Address;
+use crate::store::redis::scripts::OpenSlot;
+
+/// Where the keys of a call are.
+enum Place {
+    /// At the node that receives the slot.
+    There(Address),
+    /// At its owner, the ones of the mode in force; their positions.
+    Here([usize; 3]),
+    OnTheirWay,
+}
+
+impl Nodes {
+    /// Carries out a call that `owner` has answered with `answer`, as it does not have all keys.
+    pub(super) async fn send_in_open_slot(
+        &self,
+        call: &Call<'_>,
+        owner: &Address,
+        answer: Value,
+    ) -> Result<Value, Error> {
+        let redirect = Redirect::read(&answer, owner);
+        let Some(script) = call.script else {
+            return match redirect {
+                Some(Redirect::Ask(node)) => self.send_asking(call, node, call.cmd).await,
+                _ => Ok(answer),
+            };
+        };
+        if script.open_slot() == OpenSlot::Waits {
+            return Err(on_their_way());
+        }
+        match self.find_keys(call, owner).await? {
+            Place::There(node) => {
+                let cmd = script.call_in_open_slot(call.cmd, &[0]);
+                self.send_asking(call, node, &cmd).await
+            }
+            Place::Here(declared) if script.open_slot() == OpenSlot::AtEither => {
+                let cmd = script.call_in_open_slot(call.cmd, &declared);
+                let here = Call { script: None, cmd: &cmd, ..*call };
+                let value = self.send_to(owner, &here).await?;
+                // They may have left since they were looked for.
+                match Redirect::read(&value, owner) {
+                    Some(_) => Err(on_their_way()),
+                    None => Ok(value),
+                }
+            }
+            Place::Here(_) | Place::OnTheirWay => Err(on_their_way()),
+        }
+    }
+
+    /// Asks the owner of the slot for each key alone, which is never refused: a key that is missing
+    /// is answered with the address of the receiving node.
+    async fn find_keys(&self, call: &Call<'_>, owner: &Address) -> Result<Place, Error> {
+        let keys = keys_of(call.cmd);
+        let mut look = pipe();
+        for key in &keys {
+            look.cmd("EXISTS").arg(key);
+        }
+        look.cmd("HGET").arg(keys.first()).arg("type");
+        let found = self.connection(owner).send_all(&look, call.left()).await;
+        // Whatever became of it has changed nothing.
+        let found = found
+            .map_err(|error| self.failed(owner, error.with_execution(Execution::NotExecuted)))?;
+        let mut receiver = None;
+        let mut is_here = Vec::with_capacity(keys.len());
+        for value in &found[..keys.len()] {
+            match Redirect::read(value, owner) {
+                Some(Redirect::Ask(node)) => {
+                    receiver = Some(node);
+                    is_here.push(false);
+                }
+                None if *value == Value::Int(1) => is_here.push(true),
+                // The slot is not open any more.
+                _ => return Ok(Place::OnTheirWay),
+            }
+        }
+        let of_mode = match &found[keys.len()] {
+            Value::BulkString(mode) if mode == b"0" => [0, 1, 2],
+            Value::BulkString(mode) if mode == b"1" => [0, 3, 4],
+            _ => [0; 3],
+        };
+        Ok(match receiver {
+            Some(node) if !is_here.contains(&true) => Place::There(node),
+            _ if of_mode != [0; 3] && of_mode.iter().all(|key| is_here[*key]) => {
+                Place::Here(of_mode)
+            }
+            _ => Place::OnTheirWay,
+        })
+    }
+
+    /// Sends a command to the node that receives the slot, which takes it only behind an ASKING on
+    /// the same connection.
+    async fn send_asking(
+        &self,
+        call: &Call<'_>,
+        node: Address,
+        command: &Cmd,
+    ) -> Result<Value, Error> {
+        let node = self.settings.reachable(node);
+        let mut both = pipe();
+        both.add_command(cmd("ASKING")).add_command(command.clone());
+        let sent = self.connection(&node).send_all(&both, call.left()).await;
+        let mut replies = sent.map_err(|error| self.failed(&node, error))?;
+        match replies.pop() {
+            // The slot has come to it, or gone elsewhere, in the meantime.
+            Some(value) if Redirect::read(&value, &node).is_some() => Err(on_their_way()),
+            Some(value) => Ok(value),
+            None => Err(unavailable("it did not answer")),
+        }
+    }
+}
+
+fn on_their_way() -> Error {
+    unavailable("the slot of the limiter's keys is being moved to another node").passing()
+}

@@ -1,0 +1,113 @@
+//! Reading the map anew, from any node that answers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use futures::stream::{FuturesUnordered, StreamExt};
+use redis::{Cmd, cmd};
+
+use super::map::SlotMap;
+use super::{Nodes, unavailable};
+use crate::error::{Error, ErrorKind, Execution};
+use crate::rt::{self, RuntimeId};
+use crate::store::redis::endpoint::Address;
+use crate::store::redis::reply;
+
+/// The least time between two readings.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+
+/// A node that has not answered after this time may hang: the next one is asked as well.
+const HEDGE: Duration = Duration::from_millis(100);
+
+/// How long one node is waited for.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The readings under way, one for each runtime, which all its calls share.
+#[derive(Default)]
+pub(super) struct Refreshes(Mutex<HashMap<RuntimeId, Refresh>>);
+
+type Refresh = Shared<BoxFuture<'static, Result<(), Error>>>;
+
+impl Refreshes {
+    /// Forgets what a runtime that has ended was doing.
+    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
+        // Dropped after the lock is released.
+        let _ended = self.under_way(|under_way| under_way.remove(&runtime));
+    }
+
+    fn under_way<T>(&self, change: impl FnOnce(&mut HashMap<RuntimeId, Refresh>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Nodes {
+    /// Reads the map anew, together with all calls that want to; this call waits until `limit`.
+    pub(super) async fn refresh(self: &Arc<Self>, limit: Duration) -> Result<(), Error> {
+        let runtime =
+            rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
+        let refresh = self.refreshes.under_way(|under_way| match under_way.get(&runtime) {
+            Some(refresh) if refresh.peek().is_none() => refresh.clone(),
+            _ => {
+                let refresh = self.clone().start_to_read_map();
+                under_way.insert(runtime, refresh.clone());
+                refresh
+            }
+        });
+        match tokio::time::timeout(limit, refresh).await {
+            Ok(done) => done,
+            Err(elapsed) => {
+                Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted).with_source(elapsed))
+            }
+        }
+    }
+
+    /// In a task, which the first poll spawns: otherwise a caller that is dropped would end the
+    /// reading for all others, and leave what it holds behind.
+    fn start_to_read_map(self: Arc<Self>) -> Refresh {
+        let task = async move { tokio::spawn(self.read_map()).await };
+        task.map(|ended| ended.unwrap_or_else(|_| Err(unavailable("the runtime is shutting down"))))
+            .boxed()
+            .shared()
+    }
+
+    async fn read_map(self: Arc<Self>) -> Result<(), Error> {
+        let suspects = self.state().suspects.clone();
+        let mut candidates = self.candidates().into_iter();
+        let mut asked = FuturesUnordered::new();
+        let mut failure = None;
+        loop {
+            match candidates.next() {
+                Some(node) => asked.push(self.ask(node)),
+                None if asked.is_empty() => {
+                    return Err(failure.unwrap_or_else(|| unavailable("it has no nodes")));
+                }
+                None => {}
+            }
+            match tokio::time::timeout(HEDGE, asked.next()).await {
+                Ok(Some(Ok(map))) => {
+                    self.refreshed(map, &suspects);
+                    return Ok(());
+                }
+                Ok(Some(Err(error))) => failure = Some(error),
+                // Asked all, or this one takes its time.
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn ask(&self, node: Address) -> Result<SlotMap, Error> {
+        let sent = self.connection(&node).send(&cluster_slots(), LIMIT).await;
+        let value = sent.and_then(reply::accepted);
+        let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
+        let map = SlotMap::read(&value, &node);
+        let map = map.ok_or_else(|| unavailable("it has no slots"))?;
+        Ok(self.settings.reachable_map(map))
+    }
+}
+
+fn cluster_slots() -> Cmd {
+    cmd("CLUSTER").arg("SLOTS").take()
+}

@@ -1,0 +1,211 @@
+//! What the user says about a cluster.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::map::SlotMap;
+use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::store::redis::endpoint::{Address, Endpoint};
+
+/// A Redis Cluster or Valkey Cluster: one or more of its nodes, by which the others are found.
+///
+/// As an address for [`ClientBuilder::connect`](crate::ClientBuilder::connect) it is written
+/// `redis+cluster://[[user]:password@]host[:port],host[:port]…`, or with TLS `rediss+cluster://…`.
+///
+/// ```
+/// use redisson_rate_limiter::{Client, Cluster};
+///
+/// let cluster = Cluster::new(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?
+///     .address_map([("172.17.0.2:6379", "10.0.0.1:6379"), ("172.17.0.3:6379", "10.0.0.2:6379")])?;
+/// let client = Client::builder().password("pa55/word").connect_lazy(cluster)?;
+/// # Ok::<(), redisson_rate_limiter::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// At least one.
+    seeds: Vec<Endpoint>,
+    /// Where nodes are that announce an address that cannot be reached, by that address.
+    reachable: HashMap<HostAndPort, HostAndPort>,
+}
+
+/// A host, and a port unless all ports are meant.
+type HostAndPort = (Box<str>, Option<u16>);
+
+impl Cluster {
+    /// The cluster of these nodes, which are all reached over TLS, or all without it. If nodes of it
+    /// are away, the others are asked. All nodes are logged in to with the credentials of the
+    /// first address, unless the builder has others.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if there is no address, if one is invalid or that of a Unix
+    /// socket, or if only some use TLS.
+    ///
+    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
+        let seeds = nodes.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
+        let uses_tls = |seed: &Endpoint| match seed.address {
+            Address::Tcp { tls, .. } => Ok(tls),
+            Address::Unix(_) => Err(invalid("the nodes of a cluster are reached over TCP")),
+        };
+        let tls = seeds.iter().map(uses_tls).collect::<Result<Vec<bool>, _>>()?;
+        if tls.is_empty() {
+            return Err(invalid("a cluster needs the address of at least one node"));
+        }
+        if tls.iter().any(|other| *other != tls[0]) {
+            return Err(invalid("either all nodes of a cluster are reached over TLS, or none"));
+        }
+        Ok(Cluster { seeds, reachable: HashMap::new() })
+    }
+
+    /// Where nodes are reached that announce another address than theirs, as in managed clusters and
+    /// behind network address translation: pairs of `host:port`, first the announced one. Both can
+    /// be hosts without a port, which then stays as it is; a pair with ports comes first.
+    /// Redisson's `natMapper`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not
+    /// of that form, and for a pair of which only one has a port.
+    pub fn address_map<'a>(
+        mut self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, Error> {
+        for (announced, reachable) in pairs {
+            let (from, to) = (host_and_port(announced)?, host_and_port(reachable)?);
+            if from.1.is_some() != to.1.is_some() {
+                return Err(invalid("an address map has either two ports in a pair, or none"));
+            }
+            self.reachable.insert(from, to);
+        }
+        Ok(self)
+    }
+
+    /// `host:port,host:port`, with the credentials before the first host and anything behind the
+    /// last one left where it is.
+    pub(in crate::store::redis) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
+        let (login, hosts) = match rest.rsplit_once('@') {
+            Some((login, hosts)) => (format!("{login}@"), hosts),
+            None => (String::new(), rest),
+        };
+        let nodes: Vec<String> =
+            hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
+        Cluster::new(nodes.iter().map(String::as_str))
+    }
+
+    pub(in crate::store::redis) fn seeds(&self) -> &[Endpoint] {
+        &self.seeds
+    }
+
+    /// The addresses of the nodes that the user has named.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.seeds.iter().map(|seed| seed.address.clone())
+    }
+
+    /// How to connect to a node.
+    pub(super) fn endpoint(&self, address: Address) -> Endpoint {
+        Endpoint { address, ..self.seeds[0].clone() }
+    }
+
+    /// Where a node is that announces this address.
+    pub(super) fn reachable(&self, announced: Address) -> Address {
+        let Address::Tcp { host, port, tls } = &announced else { return announced };
+        let of_host = || self.reachable.get(&((**host).into(), None));
+        let Some((to, to_port)) =
+            self.reachable.get(&((**host).into(), Some(*port))).or_else(of_host)
+        else {
+            return announced;
+        };
+        Address::Tcp { host: (**to).into(), port: to_port.unwrap_or(*port), tls: *tls }
+    }
+
+    /// The same for all owners.
+    pub(super) fn reachable_map(&self, map: SlotMap) -> SlotMap {
+        match self.reachable.is_empty() {
+            true => map,
+            false => map.with_owners(|owner| self.reachable(owner)),
+        }
+    }
+}
+
+/// A host, and its port if there is one. An IPv6 address with a port is in brackets.
+fn host_and_port(text: &str) -> Result<HostAndPort, Error> {
+    let wrong = || invalid(&format!("{text:?} in an address map: must be host:port, or a host"));
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        },
+    };
+    let port = port.map(|port| port.parse().map_err(|_| wrong())).transpose()?;
+    match host {
+        "" => Err(wrong()),
+        host => Ok((host.into(), port)),
+    }
+}
+
+fn invalid(detail: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted)
+        .with_detail(detail)
+        .of(Operation::Connect, None)
+}
+
+/// The first node that was named.
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.seeds[0].address.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detail(result: Result<Cluster, Error>) -> String {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        error.to_string()
+    }
+
+    #[test]
+    fn nodes_are_tcp_and_of_one_kind() {
+        assert!(detail(Cluster::new([])).contains("at least one node"));
+        assert!(detail(Cluster::new(["unix:///s"])).contains("TCP"));
+        assert!(detail(Cluster::new(["redis://"])).contains("not a valid server address"));
+        if cfg!(feature = "tls") {
+            let mixed = Cluster::new(["redis://a:1", "rediss://b:1"]);
+            assert!(detail(mixed).contains("over TLS, or none"));
+        }
+    }
+
+    #[test]
+    fn one_address_names_several_nodes() {
+        let cluster = Cluster::parse("redis", "user:p%40ss@a:1,[::1]:2,c").unwrap();
+        let shown: Vec<String> = cluster.addresses().map(|node| node.to_string()).collect();
+        assert_eq!(shown, ["a:1", "[::1]:2", "c:6379"]);
+        let login = cluster.endpoint(cluster.seeds[2].address.clone()).login;
+        assert_eq!((login.username(), login.password()), (Some("user"), Some("p@ss")));
+        assert!(!format!("{cluster:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn an_announced_address_is_mapped() {
+        let pairs = [("10.0.0.1:1", "a:7"), ("10.0.0.1", "b"), ("::1", "c"), ("[::2]:5", "d:6")];
+        let cluster = Cluster::new(["redis://a"]).unwrap().address_map(pairs).unwrap();
+        let reachable = |host: &str, port| {
+            let announced = Address::Tcp { host: host.into(), port, tls: false };
+            cluster.reachable(announced).to_string()
+        };
+        assert_eq!(reachable("10.0.0.1", 1), "a:7");
+        assert_eq!(reachable("10.0.0.1", 2), "b:2");
+        assert_eq!(reachable("::1", 3), "c:3");
+        assert_eq!(reachable("::2", 5), "d:6");
+        assert_eq!(reachable("10.0.0.3", 1), "10.0.0.3:1");
+        for pair in [("a:1", "b"), ("a:b", "c:1"), ("", "a"), ("[::1]2", "a")] {
+            let cluster = Cluster::new(["redis://a"]).unwrap();
+            assert!(detail(cluster.address_map([pair])).contains("address map"), "{pair:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Where calls go: to the one server that takes them, or to the nodes of a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::error::Error;
+use crate::rt::RuntimeId;
+use crate::store::redis::access::Access;
+use crate::store::redis::cluster::Nodes;
+use crate::store::redis::cluster::slot::{check_one_slot, check_same_slot};
+use crate::store::redis::connection::Connections;
+use crate::store::redis::scripts::Script;
+use crate::store::redis::topology::{Connector, Topology};
+use crate::wire::keys::Keys;
+
+/// The connections to the servers of a topology.
+#[derive(Debug)]
+pub(super) enum Servers {
+    /// One server takes all calls, though it may be another one tomorrow.
+    One(Connections),
+    /// The keys of a call decide.
+    Cluster(Arc<Nodes>),
+}
+
+impl Servers {
+    /// Nothing is sent yet.
+    pub(super) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
+        let credentials = access.check(topology.uses_tls())?;
+        Ok(match topology {
+            Topology::Cluster(cluster) => {
+                Servers::Cluster(Arc::new(Nodes::new(cluster, credentials)))
+            }
+            topology => {
+                Servers::One(Connections::new(Connector::new(topology, Arc::new(credentials))))
+            }
+        })
+    }
+
+    /// Sends a call and awaits its reply until the deadline; if it is one of a script that the
+    /// server does not know, the script in full after it.
+    pub(super) async fn call(
+        &self,
+        script: Option<&'static Script>,
+        cmd: &Cmd,
+        deadline: Duration,
+    ) -> Result<Value, Error> {
+        match (self, script) {
+            (Servers::One(connections), Some(script)) => {
+                connections.of_current_runtime().call(script, cmd, deadline).await
+            }
+            (Servers::One(connections), None) => {
+                connections.of_current_runtime().send(cmd, deadline).await
+            }
+            // Boxed, as the future of every call to one server would be as large otherwise.
+            (Servers::Cluster(nodes), _) => Box::pin(nodes.send(script, cmd, deadline)).await,
+        }
+    }
+
+    /// An error if the servers cannot hold a limiter with these keys.
+    pub(super) fn check(&self, keys: &Keys) -> Result<(), Error> {
+        match self {
+            Servers::One(_) => Ok(()),
+            Servers::Cluster(_) => check_one_slot(keys),
+        }
+    }
+
+    /// An error if the keys of one limiter cannot become those of the other.
+    pub(super) fn check_rename(&self, from: &Keys, to: &Keys) -> Result<(), Error> {
+        match self {
+            Servers::One(_) => Ok(()),
+            Servers::Cluster(_) => check_same_slot(from, to),
+        }
+    }
+
+    /// Where calls go, without credentials.
+    pub(super) fn address(&self) -> Arc<str> {
+        match self {
+            Servers::One(connections) => connections.address(),
+            Servers::Cluster(nodes) => nodes.address(),
+        }
+    }
+
+    /// Forgets the connections of a runtime that has ended.
+    pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
+        match self {
+            Servers::One(connections) => connections.runtime_ended(runtime),
+            Servers::Cluster(nodes) => nodes.runtime_ended(runtime),
+        }
+    }
+}
