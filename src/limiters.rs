@@ -162,8 +162,8 @@ impl Table {
                     Some(engine) => Some(engine.remember()),
                     None => self.remembered.remove(name),
                 };
-                let engine = Engine::new(name.into(), keys, core.clone());
-                (Arc::new(engine.with_remembered(remembered)), known)
+                let engine = Engine::new(name.into(), keys, core.clone(), remembered);
+                (Arc::new(engine), known)
             }
         };
         let handle = Arc::new(LimiterHandle { limiters: limiters.clone(), engine: engine.clone() });

@@ -14,7 +14,6 @@ mod real {
     use std::task::{RawWakerVTable, Waker};
 
     pub(crate) use tokio::runtime::Handle;
-    use tokio::runtime::RuntimeFlavor;
     use tokio::time::Instant;
 
     use super::RuntimeId;
@@ -30,15 +29,16 @@ mod real {
         Handle::try_current().ok().map(|handle| id(&handle))
     }
 
-    thread_local!(static HOME: Cell<Home> = const { Cell::new(Home::Unknown) });
+    /// How many tasks a thread remembers the runtime of.
+    const REMEMBERED_TASKS: usize = 1024;
 
-    /// The runtime that this thread works for.
-    #[derive(Clone, Copy)]
-    enum Home {
-        Unknown,
-        /// It is no worker of a multi-threaded runtime, and may serve another one at any time.
-        None,
-        Worker(RuntimeId),
+    /// A task's number, and its runtime's; 0 for none.
+    type TaskRuntime = Cell<(u64, u64)>;
+
+    thread_local! {
+        /// The runtimes of tasks that were polled on this thread, each at its number's place.
+        static TASK_RUNTIMES: Box<[TaskRuntime]> =
+            (0..REMEMBERED_TASKS).map(|_| Cell::default()).collect();
     }
 
     /// What wakes a task of tokio's.
@@ -51,46 +51,43 @@ mod real {
         TASK_WAKER.store(vtable, atomic::Ordering::Relaxed);
     }
 
-    /// Most likely the runtime whose task has this waker and is polled here: as [`current_id`], but
-    /// without its cost. A look at the current runtime counts a reference to it up and down, which
-    /// all workers would write for every permit.
+    /// Most likely the runtime of the task that has this waker and is polled here: as
+    /// [`current_id`], but without its cost. A look at the current runtime counts a reference to it
+    /// up and down, which all workers would write for every permit. A task belongs to one runtime
+    /// for life, so that each thread looks once.
     ///
-    /// It is a guess: a worker thread may drive another runtime in between, or be in the context of
-    /// one. Only what a `block_on` polls there has no task's waker.
+    /// It is a guess: a task may be in the context of another runtime at times, and one of a
+    /// `LocalSet` is where the set is polled. What a `block_on` polls has no task's waker.
     #[inline]
     pub(crate) fn likely_id(waker: &Waker) -> Option<RuntimeId> {
-        let is_task = std::ptr::eq(waker.vtable(), TASK_WAKER.load(atomic::Ordering::Relaxed));
-        match HOME.get() {
-            _ if !is_task => None,
-            Home::Worker(runtime) => Some(runtime),
-            Home::Unknown => {
-                HOME.set(home());
-                None
-            }
-            Home::None => None,
+        if !std::ptr::eq(waker.vtable(), TASK_WAKER.load(atomic::Ordering::Relaxed)) {
+            return None;
         }
+        let task = task_number()?;
+        TASK_RUNTIMES.with(|tasks| {
+            let place = &tasks[task as usize % REMEMBERED_TASKS];
+            let (known, runtime) = place.get();
+            if known == task {
+                return NonZeroU64::new(runtime);
+            }
+            let runtime = current_id()?;
+            place.set((task, runtime.get()));
+            Some(runtime)
+        })
     }
 
-    /// [`likely_id`] was wrong here.
+    /// [`likely_id`] was wrong for the task that is polled here.
     #[cold]
     pub(crate) fn stop_guessing() {
-        HOME.set(Home::None);
+        let Some(task) = task_number() else { return };
+        TASK_RUNTIMES.with(|tasks| tasks[task as usize % REMEMBERED_TASKS].set((task, 0)));
     }
 
-    #[cold]
-    fn home() -> Home {
-        // Threads of the runtime's own have its default name; with another one they pay the cost.
-        let is_worker = matches!(
-            std::thread::current().name(),
-            Some("tokio-rt-worker" | "tokio-runtime-worker")
-        );
-        match current() {
-            None => Home::Unknown,
-            Some(handle) if is_worker && handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
-                Home::Worker(id(&handle))
-            }
-            Some(_) => Home::None,
-        }
+    fn task_number() -> Option<u64> {
+        // As that of a runtime; see `id`.
+        let mut number = Number(0);
+        tokio::task::try_id()?.hash(&mut number);
+        Some(number.0)
     }
 
     pub(crate) fn id(handle: &Handle) -> RuntimeId {

@@ -5,14 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::answer::{BatchAnswer, RequestResult, Verdict};
-use super::direct::{self, Direct, DirectCall};
-use super::lane::{Lane, LaneState, Next, OutOfBand, refused};
-use super::{Engine, call, closed, driver};
+use super::answer::{BatchAnswer, NoAnswer, Verdict};
+use super::lane::{Lane, LaneState};
+use super::plan::Next;
+use super::{Engine, closed, driver};
 use crate::queue::{Arrival, Request, Ticket};
 use crate::rate::Rate;
 use crate::rt;
-use crate::rt::lock;
 use crate::store::Outcome;
 
 /// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
@@ -51,9 +50,9 @@ impl<'a> Acquire<'a> {
     }
 
     /// Joins the queue; the first one polls its own call.
-    fn arrive(&mut self, waker: &Waker) -> Option<Verdict> {
+    fn arrive(&mut self, waker: &Waker) -> Option<NoAnswer> {
         if self.engine.is_closed() {
-            return Some(Verdict::Failed(closed()));
+            return Some(NoAnswer::Failed(closed()));
         }
         // A guess that was wrong once would be so again.
         let mut guess = match self.begins_anew {
@@ -65,7 +64,7 @@ impl<'a> Acquire<'a> {
             let is_guess = guess.is_some();
             let (lane, runtime) = match guess.map_or_else(|| self.engine.lane(), Ok) {
                 Ok(found) => found,
-                Err(failure) => return Some(Verdict::Failed(failure)),
+                Err(failure) => return Some(NoAnswer::Failed(failure)),
             };
             // Before the lock: a waker's code is not ours.
             let mut waker = Some(waker.clone());
@@ -95,11 +94,11 @@ impl<'a> Acquire<'a> {
         lane: &'a Arc<Lane>,
         mut guard: rt::MutexGuard<'a, LaneState>,
         mut waker: Option<Waker>,
-    ) -> Option<Verdict> {
+    ) -> Option<NoAnswer> {
         let engine = self.engine;
         let state = &mut *guard;
         if engine.is_closed() {
-            return Some(Verdict::Failed(closed()));
+            return Some(NoAnswer::Failed(closed()));
         }
         self.request.create = self.create.map(|rate| state.create_rate(*rate));
         let polls_call =
@@ -110,10 +109,7 @@ impl<'a> Acquire<'a> {
         let (arrival, answer) = state.arrive(engine, self.request, left);
         let (ticket, position) = match arrival {
             Arrival::Queued { ticket, position } => (ticket, position),
-            Arrival::Refused(wait) => {
-                drop(guard);
-                return Some(refused(wait, engine));
-            }
+            Arrival::Refused(wait) => return Some(NoAnswer::Refused(wait)),
         };
         let place = Place { lane, ticket: Some(ticket), position, answer, polls_call };
         self.stage = Stage::Queued(place);
@@ -122,9 +118,9 @@ impl<'a> Acquire<'a> {
             let Next::Call(plan) = state.step(engine, &mut nobody) else {
                 unreachable!("a queue of one has a call to send")
             };
-            let call = Box::pin(call::run(engine.clone(), lane.clone(), plan));
+            let call = Box::pin(driver::call(engine, lane, plan));
             // Before the lock is free: otherwise the next caller could find no call to hand to a driver.
-            *lock(&lane.direct) = DirectCall::Idle(Direct { ticket, call, waker: None });
+            lane.direct.set(ticket, call);
         } else if state.has_driver {
             let sleeps = state.driver_sleeps;
             drop(guard);
@@ -132,28 +128,30 @@ impl<'a> Acquire<'a> {
         } else if driver::is_needed(state, engine) {
             // The caller that polls the call in flight may not be polled for long.
             drop(guard);
-            direct::hand_to_driver(engine, lane);
+            driver::hand_over(engine, lane);
         }
         None
     }
 
     /// Leaves the queue, and gives back what it was granted.
     fn leave(&mut self) {
-        let Stage::Queued(place) = std::mem::replace(&mut self.stage, Stage::Done) else { return };
+        let Stage::Queued(mut place) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            return;
+        };
         let (engine, lane) = (self.engine, place.lane);
         let own = place.ticket.filter(|_| place.polls_call);
-        let call = own.and_then(|ticket| direct::take(lane, ticket));
-        let (told, _waker, refused, driver_sleeps, needs_driver) = {
+        let call = own.and_then(|ticket| lane.direct.take(ticket));
+        let (outcome, _waker, refused, driver_sleeps, needs_driver) = {
             let mut state = lane.lock();
             let refused = lane.take_in(&mut state, engine);
-            let told = place.look_with_lock(&mut state, engine);
-            let waker = match (&told, place.ticket()) {
+            let outcome = place.look_with_lock(&mut state);
+            let waker = match (&outcome, place.ticket()) {
                 (None, Some(ticket)) => state.queue.cancel(ticket).1,
                 _ => None,
             };
             let needs_driver = call.is_some() && driver::is_needed(&mut state, engine);
             lane.release_if_ended(&mut state);
-            (told, waker, refused, state.driver_sleeps, needs_driver)
+            (outcome, waker, refused, state.driver_sleeps, needs_driver)
         };
         rt::wake_all(refused);
         match call {
@@ -161,9 +159,8 @@ impl<'a> Acquire<'a> {
             Some(call) => driver::start_call(engine, lane, call),
             None => lane.wake_driver(driver_sleeps),
         }
-        if let Some(told) = told
-            && let Some(Verdict::Call(answer, Outcome::Granted)) = told.verdict(place.answer)
-            && let Some(decided) = answer.decided()
+        if let Some(Ok(Outcome::Granted)) = outcome
+            && let Some(decided) = place.answer.decided()
         {
             engine.give_back(&decided.entry, self.request.permits);
         }
@@ -173,45 +170,52 @@ impl<'a> Acquire<'a> {
 impl Place<'_> {
     /// What became of it, if that is known. If not, its caller is woken when it may be.
     fn look(
-        &self,
+        &mut self,
         engine: &Arc<Engine>,
         cx: &mut Context<'_>,
         has_left_waker: bool,
-    ) -> Option<Told> {
-        if let told @ Some(_) = self.look_at_answer() {
-            return told;
+    ) -> Option<Result<Outcome, NoAnswer>> {
+        if let outcome @ Some(_) = self.answer.settled_here(self.position) {
+            return outcome;
         }
         if self.polls_call && !self.answer.is_answered() {
             if !self.lane.belongs_to(rt::current_id()) {
-                return Some(Told::BeginAnew);
+                return Some(Err(NoAnswer::Abandoned));
             }
             if let Some(ticket) = self.ticket
-                && direct::poll(engine, self.lane, ticket, cx)
+                && self.poll_call(engine, ticket, cx)
             {
                 return None;
             }
-            if let told @ Some(_) = self.look_at_answer() {
-                return told;
+            if let outcome @ Some(_) = self.answer.settled_here(self.position) {
+                return outcome;
             }
         } else if has_left_waker {
             return None;
         }
         // Neither is to be dropped under the lock.
         let waker = cx.waker().clone();
-        let (told, _replaced, refused) = {
+        let (outcome, _replaced, refused) = {
             let mut state = self.lane.lock();
             let refused = self.lane.take_in(&mut state, engine);
-            let (told, replaced) = match (self.look_with_lock(&mut state, engine), self.ticket()) {
+            let (outcome, replaced) = match (self.look_with_lock(&mut state), self.ticket()) {
                 // Polled outside of the lane's runtime, which may be parked for ever; only the
                 // client's own thread never is.
-                (None, _) if self.is_elsewhere(engine) => (Some(Told::BeginAnew), Some(waker)),
+                (None, _) if self.is_elsewhere(engine) => {
+                    (Some(Err(NoAnswer::Abandoned)), Some(waker))
+                }
                 (None, Some(ticket)) => (None, state.queue.set_waker(ticket, waker)),
-                (told, _) => (told, Some(waker)),
+                (outcome, _) => (outcome, Some(waker)),
             };
-            (told, replaced, refused)
+            (outcome, replaced, refused)
         };
         rt::wake_all(refused);
-        told
+        outcome
+    }
+
+    fn poll_call(&self, engine: &Arc<Engine>, ticket: Ticket, cx: &mut Context<'_>) -> bool {
+        let to_driver = |call| driver::start_with_direct(engine, self.lane, call);
+        self.lane.direct.poll(ticket, cx, to_driver)
     }
 
     /// Its ticket, once it has joined the queue.
@@ -221,53 +225,22 @@ impl Place<'_> {
     }
 
     fn is_elsewhere(&self, engine: &Engine) -> bool {
-        !self.lane.belongs_to(rt::current_id()) && !engine.core.is_own_lane(self.lane)
+        !self.lane.belongs_to(rt::current_id())
+            && !engine.core.own_runtime_id().is_some_and(|own| self.lane.belongs_to(Some(own)))
     }
 
-    fn look_at_answer(&self) -> Option<Told> {
-        self.answer.settled_here(self.position).map(Told::here)
-    }
-
-    /// With the lane locked nothing can change; outcomes out of band come first.
-    fn look_with_lock(&self, state: &mut LaneState, engine: &Engine) -> Option<Told> {
-        match self.ticket().and_then(|ticket| state.out_of_band.remove(&ticket)) {
-            Some(OutOfBand::Settled(answer, position)) => Some(match answer.settled(position)? {
-                RequestResult::Outcome(outcome) => Told::Elsewhere(Verdict::Call(answer, outcome)),
-                other => Told::here(other),
-            }),
-            Some(OutOfBand::Refused(wait)) => Some(Told::Elsewhere(refused(wait, engine))),
-            Some(OutOfBand::Failed(failure)) => Some(Told::here(RequestResult::Failed(failure))),
-            Some(OutOfBand::LaneEnded) => Some(Told::BeginAnew),
-            None => self.answer.settled(self.position).map(Told::here),
+    /// With the lane locked nothing can change; outcomes out of band come first. One in a call has
+    /// an answer of its own, which takes the place of the shared one.
+    fn look_with_lock(&mut self, state: &mut LaneState) -> Option<Result<Outcome, NoAnswer>> {
+        let ticket = self.ticket();
+        match ticket.and_then(|ticket| state.out_of_band.remove(&ticket)) {
+            Some(Ok((answer, position))) => {
+                (self.ticket, self.answer, self.position) = (ticket, answer, position);
+            }
+            Some(Err(reason)) => return Some(Err(reason)),
+            None => {}
         }
-    }
-}
-
-/// What a request learns.
-enum Told {
-    /// Its outcome, by the answer that it shares.
-    Here(Outcome),
-    Elsewhere(Verdict),
-    /// Nothing, and it never will here: it begins anew in the lane of the current runtime.
-    BeginAnew,
-}
-
-impl Told {
-    fn here(result: RequestResult) -> Self {
-        match result {
-            RequestResult::Outcome(outcome) => Told::Here(outcome),
-            RequestResult::Failed(failure) => Told::Elsewhere(Verdict::Failed(failure)),
-            RequestResult::Abandoned => Told::BeginAnew,
-        }
-    }
-
-    /// The verdict on the request that shares this answer; `None`: it begins anew.
-    fn verdict(self, answer: Arc<BatchAnswer>) -> Option<Verdict> {
-        match self {
-            Told::Here(outcome) => Some(Verdict::Call(answer, outcome)),
-            Told::Elsewhere(verdict) => Some(verdict),
-            Told::BeginAnew => None,
-        }
+        self.answer.settled(self.position)
     }
 }
 
@@ -278,28 +251,28 @@ impl Future for Acquire<'_> {
         let this = self.get_mut();
         loop {
             let is_new = matches!(this.stage, Stage::New);
-            if is_new && let Some(verdict) = this.arrive(cx.waker()) {
+            if is_new && let Some(reason) = this.arrive(cx.waker()) {
                 this.stage = Stage::Done;
-                return Poll::Ready(verdict);
+                return Poll::Ready(Err(reason));
             }
-            let Stage::Queued(place) = &this.stage else { panic!("polled after it was ready") };
+            let Stage::Queued(place) = &mut this.stage else { panic!("polled after it was ready") };
             // One that polls its own call has left none, even if a driver has taken that call over
             // and finished it since: nobody would wake it.
             let has_left_waker = is_new && !place.polls_call;
-            let told = place.look(this.engine, cx, has_left_waker);
-            let Some(told) = told else { return Poll::Pending };
-            if let Told::BeginAnew = told {
-                this.leave();
-                this.stage = Stage::New;
-                this.begins_anew = true;
-                continue;
-            }
-            let stage = std::mem::replace(&mut this.stage, Stage::Done);
-            if let Stage::Queued(place) = stage
-                && let Some(verdict) = told.verdict(place.answer)
-            {
-                return Poll::Ready(verdict);
-            }
+            let outcome = match place.look(this.engine, cx, has_left_waker) {
+                None => return Poll::Pending,
+                Some(Err(NoAnswer::Abandoned)) => {
+                    this.leave();
+                    this.stage = Stage::New;
+                    this.begins_anew = true;
+                    continue;
+                }
+                Some(outcome) => outcome,
+            };
+            let Stage::Queued(place) = std::mem::replace(&mut this.stage, Stage::Done) else {
+                unreachable!("it was in the queue")
+            };
+            return Poll::Ready(outcome.map(|outcome| (place.answer, outcome)));
         }
     }
 }

@@ -33,12 +33,21 @@ struct BatchResult {
 }
 
 /// How a call ended.
+pub(super) type CallResult = Result<Arc<Decided>, NoAnswer>;
+
+/// What became of one request, as its caller learns it.
+pub(crate) type Verdict = Result<(Arc<BatchAnswer>, Outcome), NoAnswer>;
+
+/// Why the store did not answer a call, or one request.
 #[derive(Clone, Debug)]
-pub(crate) enum CallResult {
-    Decided(Arc<Decided>),
+pub(crate) enum NoAnswer {
+    /// The queue refused it without a call, as a waiting request is before it.
+    Refused(Wait),
     Failed(Error),
-    /// Its runtime ended before the answer came: its callers begin anew, and what it may have been
-    /// granted is given back.
+    /// Its runtime has ended, or it is polled in another one: it begins anew in the lane of the
+    /// current runtime, and what it may have been granted is given back. No [`Acquire`] ends so.
+    ///
+    /// [`Acquire`]: super::acquire::Acquire
     Abandoned,
 }
 
@@ -50,24 +59,6 @@ pub(crate) struct Decided {
     /// The permits left after the call.
     pub(crate) left: u64,
     pub(crate) outcomes: Vec<OutcomeGroup>,
-}
-
-/// What became of one request, as its caller learns it.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// RequestResult by a call: its answer.
-    Call(Arc<BatchAnswer>, Outcome),
-    /// Refused without a call, as a waiting request is before it.
-    Queue(Box<(Wait, Option<Rate>)>),
-    Failed(Error),
-}
-
-/// The outcome of one request in a [`BatchAnswer`].
-pub(super) enum RequestResult {
-    Outcome(Outcome),
-    Failed(Error),
-    /// See [`CallResult::Abandoned`].
-    Abandoned,
 }
 
 impl BatchAnswer {
@@ -84,10 +75,7 @@ impl BatchAnswer {
     }
 
     pub(crate) fn decided(&self) -> Option<&Decided> {
-        match &self.result.get()?.result {
-            CallResult::Decided(decided) => Some(decided),
-            CallResult::Failed(_) | CallResult::Abandoned => None,
-        }
+        self.result.get()?.result.as_deref().ok()
     }
 
     pub(super) fn is_answered(&self) -> bool {
@@ -108,7 +96,7 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position, unless some requests have theirs elsewhere.
-    pub(super) fn settled_here(&self, position: usize) -> Option<RequestResult> {
+    pub(super) fn settled_here(&self, position: usize) -> Option<Result<Outcome, NoAnswer>> {
         // Read the answer first. A request that gets its outcome elsewhere is marked so before the
         // answer is written: if we looked for the mark first, both could be written between the two
         // reads, and we would take an answer that belongs to somebody else.
@@ -117,17 +105,14 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position; `None` if this answer does not settle it.
-    pub(super) fn settled(&self, position: usize) -> Option<RequestResult> {
+    pub(super) fn settled(&self, position: usize) -> Option<Result<Outcome, NoAnswer>> {
         let BatchResult { result, first, count } = self.result.get()?;
         if position >= *count {
             return None;
         }
         match result {
-            CallResult::Decided(decided) => {
-                decided.outcome(first + position).map(RequestResult::Outcome)
-            }
-            CallResult::Failed(failure) => Some(RequestResult::Failed(failure.clone())),
-            CallResult::Abandoned => Some(RequestResult::Abandoned),
+            Ok(decided) => decided.outcome(first + position).map(Ok),
+            Err(reason) => Some(Err(reason.clone())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One call of a lane: attempted until it is answered, or until nobody wants the answer.
+//! The attempts of one call, until one is answered or nobody wants the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::callers::Callers;
 use super::lane::Lane;
 use super::opt_ins::pool::Nanos;
 use super::plan::{Answered, Plan};
-use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
+use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer};
 use super::tasks::{TaskGuard, Tasks};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
@@ -21,23 +21,7 @@ use crate::wire::entry::EntryId;
 /// callers that wait for a short time have to give up.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Carries a call out, and settles its requests.
-pub(super) fn run(
-    engine: Arc<Engine>,
-    lane: Arc<Lane>,
-    plan: Plan,
-) -> impl Future<Output = ()> + Send + 'static {
-    // Made before the first poll: a runtime that is ending may drop the call before that, and then
-    // it must be abandoned, as otherwise its callers would wait for ever.
-    let mut flight = Flight::new(engine, lane, plan);
-    async move {
-        let answer = retry(&mut flight).await;
-        flight.end(answer);
-    }
-}
-
-/// A call in flight. Dropped before its end, with its runtime, it is abandoned: otherwise callers
-/// would wait for an answer that nobody awaits.
+/// A call in flight.
 pub(super) struct Flight {
     pub(super) callers: Callers,
     pub(super) plan: Plan,
@@ -52,35 +36,32 @@ pub(super) struct Flight {
     /// The client has closed while the server did not answer: there is no use in asking it to take
     /// permits back, and they expire.
     was_left_unanswered: bool,
-    has_ended: bool,
     _busy: TaskGuard,
 }
 
 impl Flight {
-    fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
         Flight {
             id: EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
             was_left_unanswered: false,
-            has_ended: false,
             _busy: Tasks::begin(&engine.core),
             callers: Callers::new(engine, lane, plan.due),
             plan,
         }
     }
 
-    fn end(mut self, answer: Result<Answered, Error>) {
-        self.has_ended = true;
-        if answer.is_err() && !self.was_left_unanswered {
-            // Callers that timed out, or have gone away, hold no grant.
+    /// It has failed for good: gives back what attempts may have been granted, as callers that timed
+    /// out, or have gone away, hold no grant.
+    pub(super) fn give_up(&mut self) {
+        if !self.was_left_unanswered {
             self.give_back_unconfirmed();
         }
-        self.complete(answer);
     }
 
-    fn give_back_unconfirmed(&mut self) {
+    pub(super) fn give_back_unconfirmed(&mut self) {
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
         self.callers.engine.give_back_unconfirmed(self.id, &dates, self.plan.permits());
@@ -249,15 +230,6 @@ impl Flight {
         self.unconfirmed.extend(date);
         if let Earlier::FirstSince(since) = earlier {
             self.unconfirmed_since = Some(*since);
-        }
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.give_back_unconfirmed();
-            self.abandon();
         }
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::lane::{Lane, OutOfBand};
+use super::answer::NoAnswer;
+use super::lane::Lane;
 use super::{Core, Engine, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::Time;
@@ -74,7 +75,7 @@ impl Callers {
         let wake = {
             let mut state = self.lane.lock();
             let (expired, next) = state.queue.expire_in_flight(self.engine.core.now());
-            let wake = state.tell(expired, || OutOfBand::Failed(error.clone()));
+            let wake = state.tell(expired, &NoAnswer::Failed(error.clone()));
             if let Some(next) = next {
                 self.due = next;
             } else {
@@ -93,7 +94,7 @@ impl Callers {
         let wake = {
             let mut state = self.lane.lock();
             let failed = state.queue.fail_those_that_do_not_wait(self.engine.core.now());
-            state.tell(failed, || OutOfBand::Failed(error.clone()))
+            state.tell(failed, &NoAnswer::Failed(error.clone()))
         };
         rt::wake_all(wake);
     }
@@ -112,7 +113,7 @@ impl Callers {
             state.queue.call_is_slow(now);
             let expired = state.queue.expire_behind(now);
             let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
-            wake.extend(state.tell(expired, || OutOfBand::Failed(late.clone())));
+            wake.extend(state.tell(expired, &NoAnswer::Failed(late)));
             wake
         };
         rt::wake_all(wake);

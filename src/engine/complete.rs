@@ -1,17 +1,47 @@
-//! The end of a call: what its answer changes, and who learns it.
+//! A call from its sending to its end: what its answer changes, and who learns it.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::answer::{CallResult, Decided};
+use super::Engine;
+use super::answer::{Decided, NoAnswer};
 use super::call::Flight;
-use super::driver;
-use super::lane::OutOfBand;
+use super::lane::Lane;
 use super::opt_ins::lease::Leftover;
-use super::plan::Answered;
+use super::plan::{Answered, Plan};
 use super::refund::Entry;
+use super::retry::retry;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt;
+
+/// What a lane does after each call; answers further callers to wake.
+pub(super) type AfterCall = fn(&Arc<Engine>, &Arc<Lane>) -> Vec<Waker>;
+
+/// Carries a call out, and settles its requests.
+pub(super) fn run(
+    engine: Arc<Engine>,
+    lane: Arc<Lane>,
+    plan: Plan,
+    after_call: AfterCall,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made before the first poll: a runtime that is ending may drop the call before that, and then
+    // it must be abandoned, as otherwise its callers would wait for ever.
+    let flight = Flight::new(engine, lane, plan);
+    let mut running = Running { flight, after_call, has_ended: false };
+    async move {
+        let answer = retry(&mut running.flight).await;
+        running.end(answer);
+    }
+}
+
+/// A call until its end. Dropped before that, with its runtime, it is abandoned: otherwise callers
+/// would wait for an answer that nobody awaits.
+struct Running {
+    flight: Flight,
+    after_call: AfterCall,
+    has_ended: bool,
+}
 
 /// What is done once the lane's lock is free.
 #[derive(Default)]
@@ -21,57 +51,45 @@ struct Afterwards {
     give_back: Vec<Leftover>,
 }
 
-impl Flight {
-    pub(super) fn complete(&self, answer: Result<Answered, Error>) {
-        self.settle(|afterwards| match answer {
-            Ok(answered) => self.decided(answered, afterwards),
-            Err(error) => self.failed(error, afterwards),
-        });
-    }
-
-    /// The runtime is ending: callers elsewhere begin anew.
-    pub(super) fn abandon(&self) {
-        self.settle(|afterwards| {
-            self.callers.engine.knowledge().seen = None;
-            let mut state = self.callers.lane.lock();
-            let settled = state.queue.failed();
-            afterwards.wake = state.settle(settled, &CallResult::Abandoned);
-        });
-    }
-
-    fn settle(&self, write: impl FnOnce(&mut Afterwards)) {
-        let (engine, lane) = (&self.callers.engine, &self.callers.lane);
-        let mut afterwards = Afterwards::default();
-        write(&mut afterwards);
-        let (driver_sleeps, needs_driver) = {
-            let mut state = lane.lock();
-            if engine.is_closed() {
-                // Requests that wait are pending again; nobody would ever make their call.
-                afterwards.wake.extend(engine.fail_pending(lane, &mut state));
-            } else if state.has_ended && !state.has_driver {
-                // The same: the lane starts no driver any more.
-                afterwards.wake.extend(lane.close_intake(&mut state, engine));
-                afterwards.wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
-            }
-            let needs_driver = driver::is_needed(&mut state, engine);
-            lane.release_if_ended(&mut state);
-            (state.driver_sleeps, needs_driver)
-        };
-        lane.wake_driver(driver_sleeps);
-        if needs_driver {
-            driver::start(engine, lane, None);
+impl Running {
+    fn end(&mut self, answer: Result<Answered, Error>) {
+        self.has_ended = true;
+        if answer.is_err() {
+            self.flight.give_up();
         }
+        self.settle(|flight, afterwards| match answer {
+            Ok(answered) => flight.decided(answered, afterwards),
+            Err(error) => flight.failed(error, afterwards),
+        });
+    }
+
+    fn settle(&self, write: impl FnOnce(&Flight, &mut Afterwards)) {
+        let (engine, lane) = (&self.flight.callers.engine, &self.flight.callers.lane);
+        let mut afterwards = Afterwards::default();
+        write(&self.flight, &mut afterwards);
+        afterwards.wake.extend((self.after_call)(engine, lane));
         engine.give_back_all(afterwards.give_back);
         rt::wake_all(afterwards.wake);
     }
+}
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.flight.give_back_unconfirmed();
+            self.settle(Flight::abandoned);
+        }
+    }
+}
+
+impl Flight {
     fn decided(&self, mut answered: Answered, afterwards: &mut Afterwards) {
         let engine = &self.callers.engine;
         let now = engine.core.now();
         let mut state = self.callers.lane.lock();
         state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
-        let is_other_rate = knowledge.learn(&answered.reply, answered.audited);
+        let is_other_rate = knowledge.limiter.learn(&answered.reply, answered.audited);
         let extra = engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
         let reply = answered.reply;
         let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
@@ -89,7 +107,7 @@ impl Flight {
             left,
             outcomes: std::mem::take(&mut settled.outcomes),
         };
-        afterwards.wake = state.settle(settled, &CallResult::Decided(decided.into()));
+        afterwards.wake = state.settle(settled, &Ok(decided.into()));
         drop(state);
         let leases = engine.take_in_lease(
             &mut knowledge,
@@ -107,13 +125,21 @@ impl Flight {
 
     fn failed(&self, error: Error, afterwards: &mut Afterwards) {
         if error.execution() == Execution::Unknown {
-            self.callers.engine.knowledge().seen = None;
+            self.callers.engine.knowledge().limiter.seen = None;
         }
         let mut state = self.callers.lane.lock();
         let settled = match error.kind() {
             ErrorKind::NotInitialized => state.queue.uninitialized(),
             _ => state.queue.failed(),
         };
-        afterwards.wake = state.settle(settled, &CallResult::Failed(error));
+        afterwards.wake = state.settle(settled, &Err(NoAnswer::Failed(error)));
+    }
+
+    /// The runtime is ending: callers elsewhere begin anew.
+    fn abandoned(&self, afterwards: &mut Afterwards) {
+        self.callers.engine.knowledge().limiter.seen = None;
+        let mut state = self.callers.lane.lock();
+        let settled = state.queue.failed();
+        afterwards.wake = state.settle(settled, &Err(NoAnswer::Abandoned));
     }
 }

@@ -1,18 +1,20 @@
-//! A call that its own caller polls: one round trip, without a task.
+//! The call in flight of a lane, while its own caller polls it: one round trip, without a task.
+//!
+//! Once somebody else has to poll it, it is handed over; to whom is for the callers here to say.
 
-use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use futures::future::BoxFuture;
 
-use super::lane::Lane;
-use super::{Engine, driver};
 use crate::queue::Ticket;
-use crate::rt::lock;
+use crate::rt::{Mutex, lock};
 
 /// The call in flight, if its own caller polls it; otherwise a driver does.
 #[derive(Default)]
-pub(super) enum DirectCall {
+pub(super) struct DirectCall(Mutex<State>);
+
+#[derive(Default)]
+enum State {
     #[default]
     None,
     /// Between two polls.
@@ -21,7 +23,7 @@ pub(super) enum DirectCall {
     /// come back here.
     Polling {
         ticket: Ticket,
-        /// A driver has been asked for meanwhile: the poller starts it.
+        /// It is to be handed over: the poller does so.
         driver_wanted: bool,
     },
 }
@@ -33,113 +35,111 @@ pub(super) struct Direct {
     pub(super) waker: Option<Waker>,
 }
 
-/// Polls the call in flight, if it is this caller's own; returns whether it still is, and wakes the
-/// caller when it goes on.
-pub(super) fn poll(
-    engine: &Arc<Engine>,
-    lane: &Arc<Lane>,
-    ticket: Ticket,
-    cx: &mut Context<'_>,
-) -> bool {
-    let mut direct = {
-        let mut slot = lock(&lane.direct);
-        match std::mem::take(&mut *slot) {
-            DirectCall::Idle(direct) if direct.ticket == ticket => {
-                *slot = DirectCall::Polling { ticket, driver_wanted: false };
-                direct
+impl DirectCall {
+    /// The call of the caller with this ticket, which is to poll it.
+    pub(super) fn set(&self, ticket: Ticket, call: BoxFuture<'static, ()>) {
+        *lock(&self.0) = State::Idle(Direct { ticket, call, waker: None });
+    }
+
+    /// Polls the call in flight, if it is this caller's own; returns whether it still is, and wakes
+    /// the caller when it goes on. If it is to be handed over, the call goes `to_driver`, unless it
+    /// has ended.
+    pub(super) fn poll(
+        &self,
+        ticket: Ticket,
+        cx: &mut Context<'_>,
+        to_driver: impl FnMut(Option<Direct>),
+    ) -> bool {
+        let mut direct = {
+            let mut state = lock(&self.0);
+            match std::mem::take(&mut *state) {
+                State::Idle(direct) if direct.ticket == ticket => {
+                    *state = State::Polling { ticket, driver_wanted: false };
+                    direct
+                }
+                other => {
+                    *state = other;
+                    return false;
+                }
             }
+        };
+        let mut polling = Polling { of: self, ticket, call: None, has_ended: false, to_driver };
+        if direct.call.as_mut().poll(cx).is_pending() {
+            direct.waker = Some(cx.waker().clone());
+            polling.call = Some(direct);
+        }
+        polling.end()
+    }
+
+    /// A driver is needed: it gets the call in flight if a caller has it. If that is polling the
+    /// call, it hands it over itself.
+    pub(super) fn hand_over(&self, to_driver: impl FnOnce(Option<Direct>)) {
+        let call = {
+            let mut state = lock(&self.0);
+            match std::mem::take(&mut *state) {
+                State::Polling { ticket, .. } => {
+                    *state = State::Polling { ticket, driver_wanted: true };
+                    return;
+                }
+                State::Idle(direct) => Some(direct),
+                State::None => None,
+            }
+        };
+        to_driver(call);
+    }
+
+    /// Takes the call of a caller that goes away.
+    pub(super) fn take(&self, ticket: Ticket) -> Option<BoxFuture<'static, ()>> {
+        let mut state = lock(&self.0);
+        match std::mem::take(&mut *state) {
+            State::Idle(direct) if direct.ticket == ticket => Some(direct.call),
             other => {
-                *slot = other;
-                return false;
+                *state = other;
+                None
             }
         }
-    };
-    let mut polling = Polling { engine, lane, ticket, call: None, has_ended: false };
-    if direct.call.as_mut().poll(cx).is_pending() {
-        direct.waker = Some(cx.waker().clone());
-        polling.call = Some(direct);
     }
-    polling.end()
 }
 
 /// Ends a poll, by a panic too: otherwise nobody would ever poll the queue's calls again.
-struct Polling<'a> {
-    engine: &'a Arc<Engine>,
-    lane: &'a Arc<Lane>,
+struct Polling<'a, D: FnMut(Option<Direct>)> {
+    of: &'a DirectCall,
     ticket: Ticket,
     /// The call, unless it has ended.
     call: Option<Direct>,
     has_ended: bool,
+    to_driver: D,
 }
 
-impl Polling<'_> {
+impl<D: FnMut(Option<Direct>)> Polling<'_, D> {
     /// Returns whether the caller keeps its call.
     fn end(&mut self) -> bool {
         self.has_ended = true;
         let call = self.call.take();
         let is_pending = call.is_some();
         {
-            let mut slot = lock(&self.lane.direct);
-            match *slot {
-                DirectCall::Polling { ticket, driver_wanted } if ticket == self.ticket => {
+            let mut state = lock(&self.of.0);
+            match *state {
+                State::Polling { ticket, driver_wanted } if ticket == self.ticket => {
                     if !driver_wanted {
-                        *slot = call.map_or(DirectCall::None, DirectCall::Idle);
+                        *state = call.map_or(State::None, State::Idle);
                         return is_pending;
                     }
-                    *slot = DirectCall::None;
+                    *state = State::None;
                 }
                 // The call has ended, and the next caller's may be here already.
                 _ => return false,
             }
         }
-        start_driver_with(self.engine, self.lane, call);
+        (self.to_driver)(call);
         false
     }
 }
 
-impl Drop for Polling<'_> {
+impl<D: FnMut(Option<Direct>)> Drop for Polling<'_, D> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.end();
-        }
-    }
-}
-
-/// Starts the driver that was found to be needed, with the call in flight if a caller had it.
-pub(super) fn hand_to_driver(engine: &Arc<Engine>, lane: &Arc<Lane>) {
-    let call = {
-        let mut slot = lock(&lane.direct);
-        match std::mem::take(&mut *slot) {
-            DirectCall::Polling { ticket, .. } => {
-                *slot = DirectCall::Polling { ticket, driver_wanted: true };
-                return;
-            }
-            DirectCall::Idle(direct) => Some(direct),
-            DirectCall::None => None,
-        }
-    };
-    start_driver_with(engine, lane, call);
-}
-
-fn start_driver_with(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<Direct>) {
-    let call = call.map(|Direct { ticket, call, waker }| {
-        // From now on its caller is woken as any other. If it has been polled meanwhile, it has left
-        // its waker itself: this one may be an older one that wakes nobody.
-        let unwanted = waker.and_then(|waker| lane.lock().queue.set_first_waker(ticket, waker));
-        drop(unwanted);
-        call
-    });
-    driver::start(engine, lane, call);
-}
-
-/// Takes the call of a caller that goes away.
-pub(super) fn take(lane: &Lane, ticket: Ticket) -> Option<BoxFuture<'static, ()>> {
-    let mut slot = lock(&lane.direct);
-    match std::mem::take(&mut *slot) {
-        DirectCall::Idle(direct) if direct.ticket == ticket => Some(direct.call),
-        other => {
-            *slot = other;
-            None
         }
     }
 }

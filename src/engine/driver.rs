@@ -1,13 +1,16 @@
 //! The task that makes a lane's calls while requests are pending.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::lane::{Lane, LaneState, Next, OutOfBand};
+use super::direct::Direct;
+use super::lane::{Lane, LaneState};
+use super::plan::{Next, Plan};
 use super::tasks::Tasks;
-use super::{Engine, call, micros};
+use super::{Engine, complete, micros};
 use crate::rt;
 
 /// Before a call the driver lets others run until the queue stops growing: callers that have just
@@ -51,6 +54,23 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFutu
     });
 }
 
+/// Starts the driver of a lane that [`is_needed`], with the call in flight if a caller has it. That
+/// caller may not be polled again for long.
+pub(super) fn hand_over(engine: &Arc<Engine>, lane: &Arc<Lane>) {
+    lane.direct.hand_over(|call| start_with_direct(engine, lane, call));
+}
+
+pub(super) fn start_with_direct(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<Direct>) {
+    let call = call.map(|Direct { ticket, call, waker }| {
+        // From now on its caller is woken as any other. If it has been polled meanwhile, it has left
+        // its waker itself: this one may be an older one that wakes nobody.
+        let unwanted = waker.and_then(|waker| lane.lock().queue.set_first_waker(ticket, waker));
+        drop(unwanted);
+        call
+    });
+    start(engine, lane, call);
+}
+
 /// Carries on the call of a caller that has gone away, beside a driver that waits for its end.
 pub(super) fn start_call(engine: &Arc<Engine>, lane: &Lane, call: BoxFuture<'static, ()>) {
     let runtime = lane.lock().runtime.clone();
@@ -60,6 +80,37 @@ pub(super) fn start_call(engine: &Arc<Engine>, lane: &Lane, call: BoxFuture<'sta
         let _busy = busy;
         call.await;
     });
+}
+
+/// Makes a call of the lane, whoever polls it.
+pub(super) fn call(
+    engine: &Arc<Engine>,
+    lane: &Arc<Lane>,
+    plan: Plan,
+) -> impl Future<Output = ()> + Send + 'static {
+    complete::run(engine.clone(), lane.clone(), plan, after_call)
+}
+
+/// Wakes the driver after a call, or starts it. Answers callers to wake whose requests wait for
+/// another call that nobody would make.
+fn after_call(engine: &Arc<Engine>, lane: &Arc<Lane>) -> Vec<Waker> {
+    let mut wake = Vec::new();
+    let (driver_sleeps, needs_driver) = {
+        let mut state = lane.lock();
+        if engine.is_closed() {
+            wake = lane.fail_pending(&mut state, engine);
+        } else if state.has_ended && !state.has_driver {
+            wake = lane.abandon_pending(&mut state, engine);
+        }
+        let needs_driver = is_needed(&mut state, engine);
+        lane.release_if_ended(&mut state);
+        (state.driver_sleeps, needs_driver)
+    };
+    lane.wake_driver(driver_sleeps);
+    if needs_driver {
+        start(engine, lane, None);
+    }
+    wake
 }
 
 struct Driver {
@@ -99,7 +150,7 @@ impl Driver {
             rt::wake_all(wake);
             match next {
                 Next::Idle => return,
-                Next::Call(plan) => call::run(engine.clone(), lane.clone(), plan).await,
+                Next::Call(plan) => call(&engine, &lane, plan).await,
                 Next::InFlight => lane.driver_wakeup.notified().await,
                 Next::SleepUntil(time) => {
                     let timer = rt::sleep_until(engine.core.instant_of(time));
@@ -148,8 +199,7 @@ impl Drop for Driver {
         let (wake, runtime) = {
             let mut state = self.lane.lock();
             state.has_driver = false;
-            let mut wake = self.lane.close_intake(&mut state, &self.engine);
-            wake.extend(state.tell_pending(|| OutOfBand::LaneEnded));
+            let wake = self.lane.abandon_pending(&mut state, &self.engine);
             let runtime = state.runtime.clone();
             self.lane.release_if_ended(&mut state);
             (wake, runtime)

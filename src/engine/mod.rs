@@ -4,6 +4,8 @@
 //! arrive meanwhile wait in the queue, and a driver task ([`driver`]) exists while any do. What a
 //! call decides is written once into the [`answer::BatchAnswer`] that its callers share. What its
 //! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
+//!
+//! The modules below are in the order in which to read them: that of a request's path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,32 +23,58 @@ use crate::store::{Reply, SeenRate, Store};
 use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
+// A request, and the lane that it joins.
 pub(crate) mod acquire;
-pub(crate) mod answer;
-mod call;
-mod callers;
-mod complete;
-mod direct;
-mod driver;
-mod intake;
-mod knowledge;
+
+mod lanes;
+
 mod lane;
+
+mod intake;
+
+// Who makes the lane's calls.
+mod direct;
+
+mod driver;
+
+// A call.
+mod plan;
+
+mod complete;
+
+mod call;
+
+mod callers;
+
+pub(crate) mod answer;
+
+// What calls use, and change.
+mod retry;
+
 mod latency;
+
+mod knowledge;
+
+mod refund;
+
+mod reset;
+
+// Where they run.
+mod runtimes;
+
+mod tasks;
+
+// What users can opt in to.
+pub(crate) mod opt_ins;
+
 #[cfg(all(test, shuttle))]
 mod model_tests;
-pub(crate) mod opt_ins;
-mod plan;
-mod refund;
-mod reset;
-mod retry;
-mod runtimes;
-mod tasks;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
 use knowledge::Knowledge;
 pub(crate) use knowledge::Remembered;
-use lane::Lanes;
+use lanes::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
 use opt_ins::busy_poll::BusyPoll;
@@ -223,7 +251,14 @@ pub(crate) fn instant_after(duration: Duration) -> Instant {
 const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
 impl Engine {
-    pub(crate) fn new(name: Arc<str>, keys: Keys, core: Arc<Core>) -> Self {
+    /// `remembered` is what an earlier engine of the limiter knew.
+    pub(crate) fn new(
+        name: Arc<str>,
+        keys: Keys,
+        core: Arc<Core>,
+        remembered: Option<Remembered>,
+    ) -> Self {
+        let limiter = remembered.unwrap_or_default();
         let server_time = match core.store.has_one_clock() {
             true => core.server_time.clone(),
             false => Arc::new(AtomicI64::new(0)),
@@ -234,8 +269,8 @@ impl Engine {
             core,
             server_time,
             opt_ins: OptIns::default(),
-            knowledge: Mutex::new(Knowledge::default()),
-            lanes: Lanes::new(),
+            knowledge: Mutex::new(Knowledge { limiter, ..Knowledge::default() }),
+            lanes: Lanes::default(),
             opening: Mutex::new(()),
             closed: AtomicBool::new(false),
         }
@@ -245,26 +280,6 @@ impl Engine {
         for seen in [&self.server_time, &self.core.server_time] {
             seen.fetch_max(epoch_ms, Ordering::Relaxed);
         }
-    }
-
-    /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
-    /// and remembered denials are forgotten.
-    pub(crate) fn permits_came_back(&self) {
-        self.forget_denials(&mut self.knowledge());
-        for lane in self.lanes.iter() {
-            let driver_sleeps = {
-                let mut state = lane.lock();
-                state.queue.ask_now();
-                state.driver_sleeps
-            };
-            lane.wake_driver(driver_sleeps);
-        }
-    }
-
-    /// A call is made that gives permits back: dropped, it may still be carried out, so that
-    /// [`permits_came_back`](Self::permits_came_back) in either case.
-    pub(crate) fn permits_may_come_back(&self) -> PermitsMayComeBack<'_> {
-        PermitsMayComeBack(Some(self))
     }
 
     /// Attempts `call` until it is answered or the deadline passes.
@@ -281,27 +296,19 @@ impl Engine {
         self.core.call(operation, deadline, move |store| call(store, &engine.keys)).await
     }
 
-    /// This engine, knowing what another one of the limiter knew.
-    pub(crate) fn with_remembered(self, remembered: Option<Remembered>) -> Self {
-        if let Some(remembered) = remembered {
-            self.knowledge().recall(remembered);
-        }
-        self
-    }
-
     /// What the next engine of the limiter needs to know.
     pub(crate) fn remember(&self) -> Remembered {
-        self.knowledge().remember()
+        self.knowledge().limiter
     }
 
     /// The rate in force at the last answer.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.knowledge().rate
+        self.knowledge().limiter.rate
     }
 
     /// What this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
-        self.knowledge().seen
+        self.knowledge().limiter.seen
     }
 
     /// Whether no request is pending and no call is in flight.
@@ -326,7 +333,7 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
         });
         for lane in self.lanes.iter() {
-            let wake = self.fail_pending(lane, &mut lane.lock());
+            let wake = lane.fail_pending(&mut lane.lock(), self);
             lane.driver_wakeup.notify_one();
             rt::wake_all(wake);
         }
@@ -339,22 +346,4 @@ impl Engine {
 
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, Execution::NotExecuted)
-}
-
-/// See [`Engine::permits_may_come_back`].
-pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
-
-impl PermitsMayComeBack<'_> {
-    /// The call was answered, and none have come back.
-    fn none_came_back(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for PermitsMayComeBack<'_> {
-    fn drop(&mut self) {
-        if let Some(engine) = self.0 {
-            engine.permits_came_back();
-        }
-    }
 }

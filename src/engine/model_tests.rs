@@ -2,7 +2,6 @@
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --lib model_tests`
 
-use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,263 +9,27 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::Acquire;
-use super::answer::Verdict;
+use super::answer::NoAnswer;
 use super::opt_ins::LocalAnswer;
 use super::opt_ins::busy_poll::BusyPoll;
 use super::opt_ins::pool::Pool;
 use super::{Core, Engine};
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Execution};
 use crate::options::LimiterOptions;
 use crate::queue::{MaxWait, Request};
 use crate::rate::{Mode, Rate};
-use crate::rt::{self, Mutex};
-use crate::store::*;
-use crate::wire::entry::EntryId;
+use crate::rt;
+use crate::store::Outcome;
 use crate::wire::keys::Keys;
+
+mod store;
+
+use store::{Answers, ModelStore};
 
 /// How many schedules each scheduler explores of a scenario, with each kind of store.
 const SCHEDULES: usize = 500;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// A store that loses some answers, and keeps a ledger.
-#[derive(Clone)]
-struct ModelStore {
-    ledger: Arc<Mutex<ModelLedger>>,
-    answers: Answers,
-}
-
-/// When a store answers.
-#[derive(Clone, Copy)]
-enum Answers {
-    /// In the first poll, as the in-process store does.
-    AtOnce,
-    /// Later, as a server does.
-    Later,
-}
-
-impl Answers {
-    async fn pass(self) {
-        if let Answers::Later = self {
-            rt::yield_now().await;
-        }
-    }
-}
-
-struct ModelLedger {
-    rate: u64,
-    interval: u64,
-    left: u64,
-    /// Each entry's expiry, id and permits.
-    log: VecDeque<(u64, EntryId, u64)>,
-    in_flight: usize,
-    granted: u64,
-    granted_to: HashMap<EntryId, u64>,
-    refunded: HashMap<EntryId, u64>,
-    /// The answer of every attempt whose number is a multiple of this is lost; 0: none.
-    lose_every: usize,
-    attempts: usize,
-    refunds: usize,
-    ticks: u64,
-}
-
-impl ModelLedger {
-    fn refunded(&self) -> u64 {
-        self.refunded.values().sum()
-    }
-
-    fn decide(&mut self, call: &AcquireCall) -> AcquireReply {
-        self.ticks += 1;
-        while self.log.front().is_some_and(|entry| entry.0 <= self.ticks) {
-            self.left += self.log.pop_front().unwrap().2;
-        }
-        let mut budget = self.left;
-        let found = self.log.iter().find(|entry| entry.1 == call.id).map(|entry| entry.2);
-        if call.earlier != Earlier::None
-            && let Some(found) = found
-        {
-            budget = found;
-        }
-        if call.earlier != Earlier::None {
-            match found {
-                // A confirmed grant is dated now.
-                Some(_) => {
-                    let index = self.log.iter().position(|entry| entry.1 == call.id).unwrap();
-                    let (_, id, permits) = self.log.remove(index).unwrap();
-                    self.log.push_back((self.ticks + self.interval, id, permits));
-                }
-                // It has expired, and nobody has used it: this attempt counts as the first.
-                None => self.granted -= self.granted_to.remove(&call.id).unwrap_or(0),
-            }
-        }
-        let mut blocked = false;
-        let mut granted = 0;
-        let mut outcomes = Vec::new();
-        for group in &call.groups {
-            for _ in 0..group.count {
-                let wait = Wait { ms: 3, at_least: true };
-                let outcome = if group.permits > self.rate {
-                    Outcome::ExceedsRate
-                } else if !blocked && granted + group.permits <= budget {
-                    granted += group.permits;
-                    Outcome::Granted
-                } else if group.max_wait_ms < wait.ms {
-                    Outcome::Refused(wait)
-                } else {
-                    blocked = true;
-                    Outcome::Waiting(wait)
-                };
-                outcomes.push(OutcomeGroup { count: 1, outcome });
-            }
-        }
-        match found {
-            Some(found) => assert_eq!(granted, found, "a repeated attempt gets the same answer"),
-            None if granted > 0 => {
-                self.left -= granted;
-                self.granted += granted;
-                self.granted_to.insert(call.id, granted);
-                self.log.push_back((self.ticks + self.interval, call.id, granted));
-            }
-            None => {}
-        }
-        let rate = Rate::from_wire(Mode::Overall, self.rate, self.interval, 0);
-        AcquireReply {
-            now: 0,
-            rate,
-            entry_date: 0,
-            left: self.left as i64,
-            outcomes,
-            holders: None,
-        }
-    }
-
-    /// The answer, and whether it is lost.
-    fn refund(&mut self, call: &RefundCall) -> (RefundReply, bool) {
-        assert!(call.returned <= call.granted, "more given back than was granted");
-        let granted = self.granted_to.get(&call.id).copied().unwrap_or(0);
-        let returned = self.refunded.entry(call.id).or_default();
-        let left = granted - *returned;
-        let credited = left - left.min(call.granted - call.returned);
-        *returned += credited;
-        self.refunds += 1;
-        if let Some(entry) = self.log.iter_mut().find(|entry| entry.1 == call.id) {
-            entry.2 -= credited;
-            self.left += credited;
-        }
-        let lost = self.lose_every > 0 && self.refunds.is_multiple_of(self.lose_every);
-        (RefundReply { credited, left: left - credited }, lost)
-    }
-}
-
-impl ModelStore {
-    fn new(rate: u64, lose_every: usize, answers: Answers) -> Self {
-        let ledger = ModelLedger {
-            rate,
-            interval: 8,
-            left: rate,
-            log: VecDeque::new(),
-            in_flight: 0,
-            granted: 0,
-            granted_to: HashMap::new(),
-            refunded: HashMap::new(),
-            lose_every,
-            attempts: 0,
-            refunds: 0,
-            ticks: 0,
-        };
-        ModelStore { ledger: Arc::new(Mutex::new(ledger)), answers }
-    }
-}
-
-fn not_called<T>() -> Reply<T> {
-    unreachable!("the engine does not call this")
-}
-
-impl Store for ModelStore {
-    fn acquire(&self, _: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let ModelStore { ledger, answers } = self.clone();
-        Box::pin(async move {
-            {
-                let mut ledger = ledger.lock().unwrap();
-                ledger.in_flight += 1;
-                assert_eq!(ledger.in_flight, 1, "two calls in flight");
-            }
-            answers.pass().await;
-            let (reply, lost) = {
-                let mut ledger = ledger.lock().unwrap();
-                ledger.attempts += 1;
-                let lost = ledger.lose_every > 0 && ledger.attempts % ledger.lose_every == 0;
-                (ledger.decide(&call), lost)
-            };
-            answers.pass().await;
-            ledger.lock().unwrap().in_flight -= 1;
-            if lost {
-                return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
-            }
-            Ok(reply)
-        })
-    }
-
-    fn refund(&self, _: &Keys, call: RefundCall) -> Reply<RefundReply> {
-        let ModelStore { ledger, answers } = self.clone();
-        Box::pin(async move {
-            answers.pass().await;
-            let (reply, lost) = ledger.lock().unwrap().refund(&call);
-            answers.pass().await;
-            if lost {
-                return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
-            }
-            Ok(reply)
-        })
-    }
-
-    fn release(&self, _: &Keys, _: ReleaseCall) -> Reply<ReleaseReply> {
-        not_called()
-    }
-    fn peek(&self, _: &Keys, _: PeekCall) -> Reply<PeekReply> {
-        not_called()
-    }
-    fn try_set_rate(&self, _: &Keys, _: Rate) -> Reply<bool> {
-        not_called()
-    }
-    fn set_rate(&self, _: &Keys, _: SetRate) -> Reply<bool> {
-        not_called()
-    }
-    fn config(&self, _: &Keys) -> Reply<Option<Rate>> {
-        not_called()
-    }
-    fn expire(&self, _: &Keys, _: Lifetime, _: Option<ExpireCondition>) -> Reply<bool> {
-        not_called()
-    }
-    fn clear_expire(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn time_to_live(&self, _: &Keys) -> Reply<TimeToLive> {
-        not_called()
-    }
-    fn exists(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn delete(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn rename(&self, _: &Keys, _: &Keys) -> Reply<()> {
-        not_called()
-    }
-    fn touch(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn size_in_memory(&self, _: &Keys) -> Reply<u64> {
-        not_called()
-    }
-    fn server_time(&self) -> Reply<i64> {
-        not_called()
-    }
-    fn within(&self, _: Duration) -> Box<dyn Store> {
-        Box::new(self.clone())
-    }
-}
 
 /// How a caller behaves.
 #[derive(Clone, Copy)]
@@ -363,7 +126,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         _ => acquire.await,
     };
     match verdict {
-        Verdict::Call(answer, Outcome::Granted) => {
+        Ok((answer, Outcome::Granted)) => {
             if matches!(habit, Habit::GivesBack(_)) {
                 let entry = &answer.decided().unwrap().entry;
                 let first = engine.refund(entry, 1, SECOND).await.unwrap();
@@ -373,11 +136,11 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             }
             permits
         }
-        Verdict::Call(_, Outcome::Refused(_)) | Verdict::Queue(..) => {
+        Ok((_, Outcome::Refused(_))) | Err(NoAnswer::Refused(_)) => {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Verdict::Call(_, Outcome::ExceedsRate) => {
+        Ok((_, Outcome::ExceedsRate)) => {
             let rate = engine.rate().expect("a call has named it").permits();
             assert!(permits > rate, "{permits} of {rate}: the answer of another request");
             0
@@ -412,7 +175,7 @@ fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Hab
     let rate = store.ledger.lock().unwrap().rate;
     let clock = Clock::manual(0).0;
     let core = Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND, BusyPoll::default()));
-    let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone()));
+    let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone(), None));
     engine.set_options(&options).unwrap();
     engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
     let callers: Vec<_> = habits

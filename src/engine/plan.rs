@@ -1,13 +1,28 @@
-//! What a call is to ask for, and what comes back.
+//! What a lane is to do next; if that is a call, what to ask for, and what comes back.
 
+use std::task::Waker;
 use std::time::Duration;
 
+use super::Engine;
+use super::answer::NoAnswer;
+use super::knowledge::Knowledge;
+use super::lane::LaneState;
 use super::opt_ins::lease::LeaseRequest;
 use super::opt_ins::pool::Nanos;
+use super::retry::FIRST_PAUSE;
 use crate::clock::Now;
-use crate::queue::Time;
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireReply, RequestGroup, SeenRate, ShareTerms};
+
+/// What a lane is to do next.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
+pub(super) enum Next {
+    Call(Plan),
+    SleepUntil(Time),
+    InFlight,
+    Idle,
+}
 
 /// A call that has left the queue.
 pub(super) struct Plan {
@@ -26,10 +41,75 @@ pub(super) struct Plan {
     pub(super) audit: Option<(i64, Rate)>,
     /// See [`Knowledge`](super::knowledge::Knowledge).
     pub(super) generation: u64,
-    pub(super) resets: u64,
+    pub(super) lease_epoch: u64,
     /// The pause after the first attempt: if earlier calls have failed, this one goes on with their
     /// back-off. Otherwise each caller would bring attempts of its own upon a server that is away.
     pub(super) first_pause: Duration,
+}
+
+impl LaneState {
+    /// Decides what to do next. The caller wakes `wake`, once the lock is free.
+    pub(super) fn step(&mut self, engine: &Engine, wake: &mut Vec<Waker>) -> Next {
+        let Turn { step, refused } = self.queue.step(engine.core.now());
+        if !refused.is_empty() {
+            // Which of them share an answer is not worth finding out.
+            self.queue.shared_answers().for_each(|answer| answer.mark_out_of_band());
+        }
+        for (ticket, wait, waker) in refused {
+            self.out_of_band.insert(ticket, Err(NoAnswer::Refused(wait)));
+            wake.extend(waker);
+        }
+        match step {
+            Step::Call(call) => {
+                let mut knowledge = engine.knowledge();
+                // Once somebody has waited, nothing may be taken ahead of the queue, nor of other
+                // clients' waiters.
+                let lease = match self.queue.has_waited_in_flight() || self.queue.is_exhausted() {
+                    true => None,
+                    false => engine.lease_request(&mut knowledge),
+                };
+                Next::Call(self.plan(engine, &knowledge, call, lease))
+            }
+            Step::SleepUntil(time) => Next::SleepUntil(time),
+            Step::InFlight => Next::InFlight,
+            Step::Idle if engine.wants_call() => {
+                let mut knowledge = engine.knowledge();
+                match engine.lease_request(&mut knowledge) {
+                    Some(lease) => {
+                        let call = self.queue.call_without_callers();
+                        Next::Call(self.plan(engine, &knowledge, call, Some(lease)))
+                    }
+                    None => Next::Idle,
+                }
+            }
+            Step::Idle => Next::Idle,
+        }
+    }
+
+    fn plan(
+        &mut self,
+        engine: &Engine,
+        knowledge: &Knowledge,
+        call: Call,
+        lease: Option<LeaseRequest>,
+    ) -> Plan {
+        self.open_answer = None;
+        let mut groups = call.groups;
+        groups.extend(lease.iter().map(|lease| lease.group()));
+        Plan {
+            groups,
+            lease,
+            create: call.create.map(|index| self.create_rates[usize::from(index)]),
+            share: call.share.filter(|_| !engine.opt_ins.is_greedy()),
+            due: call.due,
+            attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS_PER_DEADLINE),
+            seen: knowledge.limiter.seen,
+            audit: knowledge.limiter.audited.zip(knowledge.limiter.rate),
+            generation: knowledge.generation,
+            lease_epoch: knowledge.lease_epoch,
+            first_pause: self.first_pause.max(FIRST_PAUSE),
+        }
+    }
 }
 
 impl Plan {

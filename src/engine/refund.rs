@@ -243,3 +243,43 @@ impl Engine {
         }
     }
 }
+
+impl Engine {
+    /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
+    /// and remembered denials are forgotten.
+    pub(crate) fn permits_came_back(&self) {
+        self.forget_denials(&mut self.knowledge());
+        for lane in self.lanes.iter() {
+            let driver_sleeps = {
+                let mut state = lane.lock();
+                state.queue.ask_now();
+                state.driver_sleeps
+            };
+            lane.wake_driver(driver_sleeps);
+        }
+    }
+
+    /// A call is made that gives permits back: dropped, it may still be carried out, so that
+    /// [`permits_came_back`](Self::permits_came_back) in either case.
+    pub(crate) fn permits_may_come_back(&self) -> PermitsMayComeBack<'_> {
+        PermitsMayComeBack(Some(self))
+    }
+}
+
+/// See [`Engine::permits_may_come_back`].
+pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
+
+impl PermitsMayComeBack<'_> {
+    /// The call was answered, and none have come back.
+    fn none_came_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for PermitsMayComeBack<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.permits_came_back();
+        }
+    }
+}

@@ -31,7 +31,7 @@ impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
         self.with_leftovers(|knowledge, left| {
             knowledge.resets_under_way += 1;
-            knowledge.resets += 1;
+            knowledge.lease_epoch += 1;
             self.end_leases_locked(knowledge, left);
             self.forget_denials(knowledge);
         });
@@ -64,17 +64,17 @@ impl Drop for Reset {
         {
             let mut knowledge = engine.knowledge();
             knowledge.resets_under_way -= 1;
-            knowledge.resets += 1;
+            knowledge.lease_epoch += 1;
             match self.outcome {
-                ResetOutcome::MayBeReplaced => knowledge.seen = None,
+                ResetOutcome::MayBeReplaced => knowledge.limiter.seen = None,
                 ResetOutcome::Unchanged => {}
                 ResetOutcome::Created(rate) => {
-                    knowledge.seen = None;
-                    knowledge.rate = Some(rate);
+                    knowledge.limiter.seen = None;
+                    knowledge.limiter.rate = Some(rate);
                 }
                 ResetOutcome::HasRate(rate) => {
-                    knowledge.seen = Some(rate.into());
-                    knowledge.rate = Some(rate);
+                    knowledge.limiter.seen = Some(rate.into());
+                    knowledge.limiter.rate = Some(rate);
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A client is usually a static, and is called from many runtimes: one for each test, for each
 //! thread, for each `block_on`. A runtime may be parked or end at any time, so nothing of one may
-//! depend on another: each has its own queues ([`super::lane`]), connection and timers, made at its
+//! depend on another: each has its own queues ([`super::lanes`]), connection and timers, made at its
 //! first call and removed when it ends. Callers outside of any runtime are served by a thread that
 //! the client starts for them.
 
@@ -17,8 +17,7 @@ use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
-use super::lane::Lane;
-use super::{Core, Engine, closed};
+use super::{Core, closed};
 use crate::error::Error;
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
 
@@ -47,7 +46,13 @@ pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     pub(super) handle: Handle,
     /// The limiters that have a lane in it; `None` once it has ended.
-    limiters: Mutex<Option<Vec<Weak<Engine>>>>,
+    limiters: Mutex<Option<Vec<Weak<dyn HasLane>>>>,
+}
+
+/// A limiter, as its runtimes know it.
+pub(super) trait HasLane: Send + Sync {
+    /// A runtime has ended, and the limiter's lane there with it.
+    fn end_lane(&self, runtime: RuntimeId);
 }
 
 impl Runtime {
@@ -61,7 +66,7 @@ impl Runtime {
     }
 
     /// Registers the limiter, so that its lane ends with the runtime; false if that has ended.
-    pub(super) fn register(&self, engine: &Arc<Engine>) -> bool {
+    pub(super) fn register<L: HasLane + 'static>(&self, limiter: &Arc<L>) -> bool {
         let mut limiters = lock(&self.limiters);
         let Some(limiters) = limiters.as_mut() else { return false };
         // Limiters that no longer exist are dropped before the list grows: a service may name one
@@ -70,15 +75,16 @@ impl Runtime {
             limiters.retain(|limiter| limiter.strong_count() > 0);
             limiters.reserve(limiters.len());
         }
-        limiters.push(Arc::downgrade(engine));
+        let limiter = Arc::downgrade(limiter);
+        limiters.push(limiter);
         true
     }
 
     fn end(&self) {
         // Taken out first: no lock may be held while lanes end, as that wakes callers.
         let limiters = lock(&self.limiters).take();
-        for engine in limiters.into_iter().flatten().filter_map(|limiter| limiter.upgrade()) {
-            engine.end_lane(self.id);
+        for limiter in limiters.into_iter().flatten().filter_map(|limiter| limiter.upgrade()) {
+            limiter.end_lane(self.id);
         }
     }
 }
@@ -211,10 +217,9 @@ impl Core {
         }
     }
 
-    /// Whether a lane is the client's own thread's, which is never parked.
-    pub(super) fn is_own_lane(&self, lane: &Lane) -> bool {
-        let known = lock(&self.runtimes.0);
-        known.own.as_ref().is_some_and(|own| lane.belongs_to(Some(own.runtime.id)))
+    /// The runtime of the client's own thread, which is never parked.
+    pub(super) fn own_runtime_id(&self) -> Option<RuntimeId> {
+        lock(&self.runtimes.0).own.as_ref().map(|own| own.runtime.id)
     }
 
     /// A runtime has ended, or is ending: it has dropped a task. If it lives on, as the task has

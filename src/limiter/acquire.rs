@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::acquire::Acquire;
-use crate::engine::answer::Verdict;
+use crate::engine::answer::{NoAnswer, Verdict};
 use crate::engine::micros;
 use crate::engine::opt_ins::LocalAnswer;
 use crate::engine::opt_ins::pool::Taken;
@@ -148,7 +148,7 @@ impl RateLimiter {
         let began = self.engine().leases().then(|| self.engine().core.now());
         let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
         if let Some(began) = began
-            && let Verdict::Call(answer, Outcome::Refused(_)) = &verdict
+            && let Ok((answer, Outcome::Refused(_))) = &verdict
         {
             let left = answer.decided().map_or(0, |decided| decided.left);
             // On the heap: few calls need it, but it would make the future of every call larger.
@@ -156,7 +156,7 @@ impl RateLimiter {
                 verdict = second;
             }
         }
-        if let Verdict::Queue(_) = verdict {
+        if let Err(NoAnswer::Refused(_)) = verdict {
             // No round trip slows down a caller that is answered here: without this, one that asks
             // in a loop would keep other tasks from running.
             tokio::task::consume_budget().await;
@@ -177,23 +177,20 @@ impl RateLimiter {
     #[inline]
     fn decision(&self, verdict: Verdict, permits: u64) -> Result<Decision, Error> {
         match verdict {
-            Verdict::Call(answer, Outcome::Granted) => {
+            Ok((answer, Outcome::Granted)) => {
                 Ok(Decision::Granted(Grant::new(answer, permits, self.deadline)))
             }
-            Verdict::Call(answer, Outcome::ExceedsRate) => {
+            Ok((answer, Outcome::ExceedsRate)) => {
                 let rate = answer.decided().map_or(0, |decided| decided.rate.permits());
                 let kind = ErrorKind::ExceedsRate { requested: permits, rate };
                 Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
             }
-            Verdict::Call(answer, Outcome::Refused(wait) | Outcome::Waiting(wait)) => {
+            Ok((answer, Outcome::Refused(wait) | Outcome::Waiting(wait))) => {
                 let rate = answer.decided().map(|decided| decided.rate);
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Server)))
             }
-            Verdict::Call(_, Outcome::Undecided) => {
-                unreachable!("an undecided request is still in the queue")
-            }
-            Verdict::Queue(refused) => {
-                let (wait, rate) = *refused;
+            Err(NoAnswer::Refused(wait)) => {
+                let rate = self.engine().rate();
                 if let Some(rate) = rate.filter(|rate| permits > rate.permits()) {
                     let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
                     let error = Error::new(kind, Execution::NotExecuted);
@@ -201,7 +198,10 @@ impl RateLimiter {
                 }
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
-            Verdict::Failed(failure) => Err(self.error(Operation::Acquire, failure)),
+            Err(NoAnswer::Failed(failure)) => Err(self.error(Operation::Acquire, failure)),
+            Ok((_, Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
+                unreachable!("the request would still be in a queue")
+            }
         }
     }
 

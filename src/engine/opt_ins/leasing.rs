@@ -13,7 +13,7 @@ use crate::engine::opt_ins::pool::Nanos;
 use crate::engine::plan::Plan;
 use crate::engine::refund::Entry;
 use crate::engine::tasks::Tasks;
-use crate::engine::{Engine, direct, driver};
+use crate::engine::{Engine, driver};
 use crate::error::Error;
 use crate::queue::Time;
 use crate::rt;
@@ -53,7 +53,7 @@ impl Engine {
             state.queue.is_idle() && driver::is_needed(&mut state, self)
         };
         if needs_driver {
-            direct::hand_to_driver(self, lane);
+            driver::hand_over(self, lane);
         }
     }
 
@@ -93,7 +93,8 @@ impl Engine {
         if extra.leased > 0 {
             // If this client replaces the limiter meanwhile, nobody knows which of the two is
             // first: the permits could be used beside all of the new limiter's.
-            let was_reset = knowledge.resets != plan.resets || knowledge.resets_under_way > 0;
+            let was_reset =
+                knowledge.lease_epoch != plan.lease_epoch || knowledge.resets_under_way > 0;
             if extra.has_waiters || was_reset || self.is_closed() {
                 left.push((entry, extra.leased));
             } else {
@@ -140,9 +141,13 @@ impl Engine {
         all_back.await.unwrap_or(false) && self.core.now() < due
     }
 
-    /// Ends all leases and gives back their unused permits.
+    /// Ends all leases for good, as the option has ended, and gives back their unused permits: also
+    /// those of a lease that a call in flight brings later.
     pub(crate) fn end_leases(self: &Arc<Self>) {
-        self.with_leftovers(|knowledge, left| self.end_leases_locked(knowledge, left));
+        self.with_leftovers(|knowledge, left| {
+            knowledge.lease_epoch += 1;
+            self.end_leases_locked(knowledge, left);
+        });
     }
 
     /// Does something under the lock, and then gives back what that left over. Waiting for the end

@@ -174,7 +174,7 @@ impl Engine {
         if self.is_closed() || knowledge.resets_under_way > 0 {
             return None;
         }
-        knowledge.leases.request(leasing, knowledge.rate, self.core.nanos())
+        knowledge.leases.request(leasing, knowledge.limiter.rate, self.core.nanos())
     }
 
     /// Takes over what a reply says besides the callers' outcomes, which it leaves.

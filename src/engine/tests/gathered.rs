@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::{LimiterOptions, World};
-use crate::engine::answer::{BatchAnswer, CallResult};
+use crate::engine::answer::{BatchAnswer, NoAnswer};
 use crate::engine::intake::{Arrived, Gathered, Intake};
-use crate::engine::lane::{LaneState, Next, OutOfBand};
+use crate::engine::lane::LaneState;
+use crate::engine::plan::Next;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::{MaxWait, Request};
 
@@ -38,13 +39,12 @@ async fn an_outcome_out_of_band_is_known_to_the_answers_of_all_threads() {
     state.queue.call_is_slow(now);
     let expired = state.queue.expire_behind(now + DEADLINE);
     assert_eq!(expired.len(), 2);
-    state.tell(expired, || {
-        OutOfBand::Failed(Error::new(ErrorKind::Timeout, Execution::NotExecuted))
-    });
+    let timeout = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
+    state.tell(expired, &NoAnswer::Failed(timeout));
 
     // Without the mark each would take what the batch's answer says at its position.
     for answer in &answers {
-        answer.set(CallResult::Abandoned, 0, 1);
+        answer.set(Err(NoAnswer::Abandoned), 0, 1);
         assert!(answer.settled_here(0).is_none());
     }
 }

@@ -279,3 +279,23 @@ async fn options_end_with_the_last_handle_and_leases_with_them() {
     let other = LimiterOptions::new().denial_memory(ms(10));
     client.limiter_with("api", other).unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_arrives_after_the_option_has_ended_goes_back_at_once() {
+    let world = World::new();
+    let limiter = world.limiter(lease(20, 200)).await;
+    let _first = grant(&limiter, 1).await;
+    let client = client_of(&limiter);
+    let name = limiter.name().to_owned();
+    // Its call takes a lease as well, and goes on when its caller has gone away.
+    world.store.ledger().silent_for.store(2, Ordering::SeqCst);
+    let dropped = tokio::spawn(async move { limiter.try_acquire_now(1).await });
+    tokio::task::yield_now().await;
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    assert_eq!(world.store.outstanding(), 1, "no answer yet");
+    let _plain = client.limiter(&name).unwrap();
+    client.close().await;
+    assert_eq!(world.store.calls(), 2);
+    assert_eq!(world.store.outstanding(), 1);
+}

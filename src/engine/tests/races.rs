@@ -8,10 +8,9 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::engine::acquire::Acquire;
-use crate::engine::answer::Verdict;
-use crate::engine::call;
-use crate::engine::lane::Next;
+use crate::engine::driver;
 use crate::engine::opt_ins::busy_poll::BusyPoll;
+use crate::engine::plan::Next;
 use crate::engine::{Core, Engine};
 use crate::queue::{MaxWait, Request};
 use crate::store::Outcome;
@@ -20,7 +19,7 @@ use crate::wire::keys::Keys;
 fn engine(world: &World) -> Arc<Engine> {
     let store = Arc::new(world.store.clone());
     let core = Core::new(store, world.clock.clone(), ms(1000), BusyPoll::default());
-    Arc::new(Engine::new("api".into(), Keys::new("api", "client"), Arc::new(core)))
+    Arc::new(Engine::new("api".into(), Keys::new("api", "client"), Arc::new(core), None))
 }
 
 fn request(max_wait: MaxWait) -> Request {
@@ -29,7 +28,7 @@ fn request(max_wait: MaxWait) -> Request {
 
 async fn is_granted(engine: Arc<Engine>) -> bool {
     let verdict = Acquire::new(&engine, request(MaxWait::None), Some(&rate(100))).await;
-    matches!(verdict, Verdict::Call(_, Outcome::Granted))
+    matches!(verdict, Ok((_, Outcome::Granted)))
 }
 
 /// A waker that polls a future, once, where it is woken.
@@ -80,6 +79,6 @@ async fn a_call_that_is_dropped_before_its_first_poll_is_abandoned() {
             _ => panic!("no call"),
         }
     };
-    drop(call::run(engine.clone(), lane.clone(), plan));
+    drop(driver::call(&engine, lane, plan));
     assert!(lane.lock().queue.is_idle());
 }

@@ -71,14 +71,31 @@ impl Connections {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
         let mut by_runtime = self.by_runtime();
-        let connection = by_runtime.entry(runtime).or_insert_with(|| {
-            Arc::new(Connection {
-                connector: self.connector.clone(),
-                state: Mutex::new(ConnectionState::Closed(None)),
-                left_replica: Mutex::new(None),
-            })
+        if let Some(connection) = by_runtime.get(&runtime) {
+            return connection.clone();
+        }
+        // A call that is made while its runtime ends leaves one behind that nobody else removes:
+        // those are dropped before the table grows.
+        let mut left_behind = Vec::new();
+        if by_runtime.len() == by_runtime.capacity() {
+            by_runtime.retain(|_, connection| {
+                let is_in_use = connection.is_in_use();
+                if !is_in_use {
+                    left_behind.push(connection.clone());
+                }
+                is_in_use
+            });
+        }
+        let connection = Arc::new(Connection {
+            connector: self.connector.clone(),
+            state: Mutex::new(ConnectionState::Closed(None)),
+            left_replica: Mutex::new(None),
         });
-        connection.clone()
+        by_runtime.insert(runtime, connection.clone());
+        drop(by_runtime);
+        // Only now, as a connection may run foreign code when it is dropped.
+        drop(left_behind);
+        connection
     }
 
     /// Forgets the connection of a runtime that has ended.
@@ -262,6 +279,12 @@ impl Connection {
         }
     }
 
+    /// Whether it is open, or a call holds it.
+    fn is_in_use(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1
+            || matches!(&*self.state(), ConnectionState::Open(open) if !open.is_closed())
+    }
+
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>) {
         // The caller holds the connection: it is not dropped under the lock.
@@ -289,5 +312,29 @@ impl Connection {
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connections").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::store::redis::Access;
+
+    #[test]
+    fn what_ended_runtimes_leave_behind_is_dropped() {
+        let topology = "redis://127.0.0.1:1".try_into().unwrap();
+        let credentials = Access::default().check(false).unwrap();
+        let connections = Connections::new(Connector::new(topology, Arc::new(credentials)));
+        let in_use = in_a_runtime(async { connections.of_current_runtime() });
+        for _ in 0..1000 {
+            in_a_runtime(async { drop(connections.of_current_runtime()) });
+        }
+        let by_runtime = connections.by_runtime();
+        assert!(by_runtime.len() < 10, "{} entries", by_runtime.len());
+        assert!(by_runtime.values().any(|kept| Arc::ptr_eq(kept, &in_use)));
+    }
+
+    fn in_a_runtime<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
     }
 }
