@@ -147,7 +147,7 @@ impl Client {
     }
 
     fn lease_request(&self, now: Time) -> Option<crate::store::RequestGroup> {
-        // As `engine::lane`: nothing is taken ahead of those that wait.
+        // As `engine::plan`: nothing is taken ahead of those that wait.
         let leases = self.leases.as_ref().filter(|_| self.seen.is_some())?;
         let is_open = !self.queue.has_waited_in_flight() && !self.queue.is_exhausted();
         leases.request(now, self.rate.permits()).filter(|_| is_open)
