@@ -32,6 +32,13 @@ const LONG_LOG: u64 = 1000;
 const PAUSE_PER_ENTRY: Time = 10;
 const LONGEST_PAUSE: Time = 50_000;
 
+/// All clients look, and each look reads the whole log. Above this product of entries and parties
+/// the looks of a fleet would take half of what a server can do even with the longest pauses, and
+/// soon all of it: nobody would be granted anything. For [`SUSPENDED_FOR`] a client then takes
+/// whatever is free.
+const MOST_READ: u64 = 125_000;
+const SUSPENDED_FOR: Time = 10_000_000;
+
 /// What a queue knows of those that it shares an exhausted limiter with.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
@@ -48,6 +55,8 @@ pub(super) struct Sharing {
     redisson_seen: Option<Time>,
     /// Nobody else held permits: no need to look before this time.
     alone_until: Time,
+    /// Looking costs the server too much: no look before this time.
+    suspended_until: Time,
     /// The permits that everybody has left since then.
     left: u64,
     left_since: Time,
@@ -71,7 +80,7 @@ impl Sharing {
         if !has_waited && now.saturating_sub(self.replied_at) >= UNCLAIMED_AFTER {
             self.is_exhausted = false;
         }
-        if !self.is_exhausted {
+        if !self.is_exhausted || now < self.suspended_until {
             return None;
         }
         if !is_within(self.round_begun, self.interval.max(SHORTEST_ROUND), now) {
@@ -119,6 +128,10 @@ impl Sharing {
             self.left = 0;
             return 0;
         };
+        let parties = holders.others.saturating_add(1);
+        if holders.entries.saturating_mul(parties) > MOST_READ {
+            self.suspended_until = now.saturating_add(SUSPENDED_FOR);
+        }
         if holders.redisson {
             self.redisson_seen = Some(now);
         } else if holders.others == 0 && !terms.presumes_redisson {
