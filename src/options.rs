@@ -42,7 +42,7 @@ pub struct LimiterOptions {
 /// What a client takes of an exhausted limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Its share, counting as so many parties.
+    /// Its share, counting as this number of parties.
     Weight(u8),
     /// Whatever is free.
     Greedy,

@@ -106,7 +106,7 @@ async fn measure(
     }))
     .await;
     limiters[0].set_rate(Rate::overall(shape.rate, 1000)).await.unwrap();
-    // Otherwise whoever comes first has the burst of the first interval.
+    // Otherwise the process that starts first has the burst of the first interval.
     assert!(limiters[0].try_acquire(shape.rate).await.unwrap());
     let ms = (seconds + 1) * 1000;
     let loads =

@@ -1,4 +1,4 @@
--- The entries of one grant, by its id: an entry holds only so many permits, and a larger grant has
+-- The entries of one grant, by its id: an entry holds a limited number of permits, and a larger grant has
 -- several, its parts. Twin: src/store/memory/grant.rs.
 --
 -- Reads  call, permits_of, with_permits (part/entry.lua); log_key (part/config.lua);
@@ -11,7 +11,7 @@ local function read_id(entry)
   id, tail = string.sub(entry, 2, 15), struct.unpack('<I2', entry, 16)
 end
 
--- Which part of the grant a member is; nil if it is none.
+-- Which part of the grant a member is; nil if it is not a part of it.
 local function part_number(member)
   if #member == 21 and string.byte(member, 1) == 16 and string.sub(member, 2, 15) == id then
     local part = bit.bxor(struct.unpack('<I2', member, 16), tail)

@@ -69,7 +69,7 @@ impl Default for Scenario {
 pub enum Lease {
     /// So many permits at a time, as `LimiterOptions::lease` does it.
     Fixed {
-        /// At most so many.
+        /// At most this number.
         permits: u64,
         /// For so long.
         hold_ms: u64,

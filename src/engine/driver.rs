@@ -82,7 +82,7 @@ pub(super) fn start_call(engine: &Arc<Engine>, lane: &Lane, call: BoxFuture<'sta
     });
 }
 
-/// Makes a call of the lane, whoever polls it.
+/// Makes a call of the lane; its caller or the driver polls it.
 pub(super) fn call(
     engine: &Arc<Engine>,
     lane: &Arc<Lane>,

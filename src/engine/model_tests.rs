@@ -35,7 +35,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 enum Habit {
     Now(u64),
-    /// The same so many times: a call of one caller ends while that of another one begins.
+    /// The same this many times: a call of one caller ends while that of another one begins.
     Again(u64, usize),
     Wait(u64),
     /// Waits without end, but gives up after this many polls.

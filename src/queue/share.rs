@@ -8,15 +8,15 @@
 use super::events::Time;
 use crate::store::{Holders, ShareTerms};
 
-/// Permits that nobody has taken for so long are anybody's: a tick, the 3 ms, and slack, as a
+/// Permits that nobody has taken for this long are anybody's: a tick, the 3 ms, and slack, as a
 /// client whose tick falls at the very end of 103 ms would come too late each time.
 const UNCLAIMED_AFTER: Time = 125_000;
 
-/// Redisson is a party for so long after one of its entries was seen.
+/// Redisson is a party for this long after one of its entries was seen.
 const REMEMBERED: Time = 10_000_000;
 
-/// A client that gets nothing leaves no trace. So in the first round of an exhaustion, and in one of
-/// so many from then on, Redisson is presumed to be there, until permits are left unclaimed.
+/// A client that gets nothing leaves no trace. So in the first round of an exhaustion, and in each
+/// eighth from then on, Redisson is presumed to be there, until permits are left unclaimed.
 const PRESUMED_EVERY: u64 = 8;
 
 /// A round is an interval, and at least this: at shorter ones a client that is alone would lose a
@@ -27,7 +27,7 @@ const SHORTEST_ROUND: Time = 1_000_000;
 const ALONE_FOR: Time = 100_000;
 
 /// Reading a log takes the server about 0.2 ms for 1,000 entries. In a longer one a client pauses
-/// after a look, for each further entry so long, and `LONGEST_PAUSE` at most: fifty times what it took.
+/// after a look, this long for each further entry, and `LONGEST_PAUSE` at most: fifty times what it took.
 const LONG_LOG: u64 = 1000;
 const PAUSE_PER_ENTRY: Time = 10;
 const LONGEST_PAUSE: Time = 50_000;
@@ -105,8 +105,8 @@ impl Sharing {
         })
     }
 
-    /// The call was answered: `left` are left, and it was granted so many. Answers how long to wait
-    /// at least before the next look.
+    /// The call was answered: it was granted `granted` permits, and `left` are left. Returns how long
+    /// to wait at least before the next look.
     pub(super) fn replied(
         &mut self,
         now: Time,

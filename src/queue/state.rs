@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::events::{MaxWait, Request, Span, Ticket, Time};
+use super::events::{Request, Span, Ticket, Time};
 use super::head_block::HeadBlock;
 use super::share::Sharing;
 
@@ -177,7 +177,9 @@ impl<W, A> Queue<W, A> {
             let is_new = index >= self.first_new();
             assert!(is_new || !waiter.cancelled, "a cancelled request is kept for nothing");
             assert!(!is_new || !waiter.has_server_answer);
-            if let (MaxWait::Until(end), false) = (waiter.request.max_wait, waiter.cancelled) {
+            if let (super::events::MaxWait::Until(end), false) =
+                (waiter.request.max_wait, waiter.cancelled)
+            {
                 assert!(self.earliest_end <= end);
             }
         }

@@ -30,7 +30,7 @@ pub(crate) struct ClientTag(pub(crate) [u8; 4]);
 /// Who holds the permits of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// A client of this crate, which counts as so many parties.
+    /// A client of this crate, which counts as this number of parties.
     Client(ClientTag, u8),
     /// Redisson, or anybody else.
     Redisson,

@@ -36,7 +36,7 @@ impl Authority {
         self.issuer.as_ref().pem()
     }
 
-    /// A certificate for this host, valid from and until so many days from now.
+    /// A certificate for this host, valid from and until these numbers of days from now.
     pub fn sign(&self, host: &str, days: std::ops::Range<i64>) -> Certificate {
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         let day = |days| OffsetDateTime::now_utc() + time::Duration::days(days);

@@ -18,7 +18,7 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The time until the next of so many events a second.
+    /// The time until the next event, at this number of events a second.
     pub(super) fn until_next(&mut self, per_second: f64) -> Time {
         (-(1.0 - self.uniform()).ln() * 1e6 / per_second) as Time + 1
     }

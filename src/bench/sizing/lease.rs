@@ -115,7 +115,7 @@ impl Leases {
         (count >= least).then_some(RequestGroup { permits: 1, max_wait_ms: 0, count })
     }
 
-    /// A call was answered that asked for so many, and brought this lease.
+    /// A call was answered that asked for `requested` permits, and brought this lease.
     pub(super) fn answered(
         &mut self,
         now: Time,

@@ -393,7 +393,7 @@ impl Reader {
     }
 }
 
-/// Whether it is the class that Redisson uses if it is told nothing.
+/// Whether it is the class that Redisson uses by default.
 fn is_default(node: &Node) -> bool {
     matches!(node, Node::Map(map) if map.class().starts_with("Default"))
 }

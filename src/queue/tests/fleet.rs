@@ -24,10 +24,10 @@ const T0: i64 = 1_700_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Each waiting request asks for itself. Refused, it is told 3 ms plus the wait of the oldest
+    /// Each waiting request asks for itself. A refusal names 3 ms plus the wait of the oldest
     /// entry, and asks again at the next tick of its client's timer wheel.
     Redisson,
-    /// This crate, counting as so many parties.
+    /// This crate, counting as this number of parties.
     Crate(u8),
     /// This crate, taking whatever is free.
     Greedy,

@@ -100,7 +100,7 @@ fn run(mut world: World, events: Vec<Event>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever happens when: everybody is told once and in order, what is granted is either told
+    /// Whatever happens when: everybody learns its outcome once and in order, what is granted is either told
     /// or unwanted, and nobody is left standing.
     #[test]
     fn nothing_is_lost(

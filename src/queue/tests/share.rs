@@ -5,7 +5,7 @@ use crate::store::Holders;
 
 const SECOND: u64 = 1_000_000;
 
-/// Whether a queue still keeps to its share after a look that found `entries` of so many clients.
+/// Whether a queue still keeps to its share after a look that found `entries`, of `others` clients and itself.
 fn keeps_to_its_share(entries: u64, others: u64, later: u64) -> bool {
     let mut sharing = Sharing::default();
     sharing.replied(0, SECOND, (1, 0), true, None);

@@ -1,4 +1,4 @@
-//! The entries of one grant: an entry holds only so many permits, and a larger grant has several, its
+//! The entries of one grant: an entry holds a limited number of permits, and a larger grant has several, its
 //! parts.
 //!
 //! `lua/part/grant.lua` is its twin.

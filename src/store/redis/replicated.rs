@@ -29,7 +29,7 @@ use crate::store::redis::role;
 /// # Ok::<(), redisson_rate_limiter::Error>(())
 /// ```
 ///
-/// If two servers call themselves masters, one of them is taken: whoever makes a server the master
+/// If two servers call themselves masters, one of them is taken: the one who makes a server the master
 /// must first have made the old one a replica, or have ended it.
 #[derive(Clone, Debug)]
 pub struct Replicated {

@@ -30,7 +30,7 @@ pub(super) async fn is_demoted(connection: MultiplexedConnection) -> bool {
 }
 
 /// A server that does not say, for want of the right to ask it, counts as a master: it refuses
-/// writes if it is none.
+/// writes if it is not.
 async fn is_master(mut connection: MultiplexedConnection) -> Result<bool, Error> {
     let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
     Ok(match role.map_err(reply::not_sent)? {

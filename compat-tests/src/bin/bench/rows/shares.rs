@@ -25,7 +25,7 @@ pub(super) async fn shares(fleet: &Fleet, options: &Options) -> Vec<Line> {
             let name = fleet.fresh_name();
             let limiters = [Rust, Redisson].map(|contestant| fleet.peer(contestant).limiter(&name));
             assert!(expect(limiters[0].try_set_rate(Rate::overall(rate as i64, 1000)).await));
-            // Otherwise whoever comes first has the burst of the first interval.
+            // Otherwise the process that starts first has the burst of the first interval.
             assert!(expect(limiters[0].try_acquire(rate as i64).await));
             let before = fleet.probe(None).await;
             let ms = options.ms() * 3;
