@@ -1,4 +1,5 @@
-//! The configuration file of a Redisson, in the layouts of 3.x and 4.x.
+//! The configuration file of a Redisson, in the layouts of 3.x and 4.x. Its blocks share their
+//! settings, so they are read in one file, from top to bottom.
 
 use std::fmt;
 use std::path::Path;
