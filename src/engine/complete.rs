@@ -15,7 +15,7 @@ use super::retry::retry;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt;
 
-/// What a lane does after each call; answers further callers to wake.
+/// What a lane does after each call; returns further callers to wake.
 pub(super) type AfterCall = fn(&Arc<Engine>, &Arc<Lane>) -> Vec<Waker>;
 
 /// Carries a call out, and settles its requests.

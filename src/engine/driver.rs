@@ -39,14 +39,10 @@ pub(super) fn is_needed(state: &mut LaneState, engine: &Engine) -> bool {
 /// Starts the driver of a lane that [`is_needed`]. It first finishes `call`, one that a caller has
 /// polled so far.
 pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFuture<'static, ()>>) {
-    let runtime = lane.lock().runtime.clone();
     // Made before the task: a runtime that is ending drops the task before its first poll, and then
     // its drop must still say that there is no driver. Otherwise nobody would start another one.
     let mut driver = Driver { engine: engine.clone(), lane: lane.clone(), is_done: false };
-    let Some(runtime) = runtime else { return };
-    let busy = Tasks::begin_in(&engine.core, runtime.id);
-    runtime.spawn(async move {
-        let _busy = busy;
+    spawn(engine, lane, async move {
         if let Some(call) = call {
             call.await;
         }
@@ -73,12 +69,18 @@ pub(super) fn start_with_direct(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Op
 
 /// Carries on the call of a caller that has gone away, beside a driver that waits for its end.
 pub(super) fn start_call(engine: &Arc<Engine>, lane: &Lane, call: BoxFuture<'static, ()>) {
+    spawn(engine, lane, call);
+}
+
+/// Runs a task in the lane's runtime; without one it is dropped.
+fn spawn(engine: &Arc<Engine>, lane: &Lane, task: impl Future<Output = ()> + Send + 'static) {
+    // Not in the `let else`: the task may be dropped there, and what it holds locks the lane.
     let runtime = lane.lock().runtime.clone();
     let Some(runtime) = runtime else { return };
     let busy = Tasks::begin_in(&engine.core, runtime.id);
     runtime.spawn(async move {
         let _busy = busy;
-        call.await;
+        task.await;
     });
 }
 
@@ -91,7 +93,7 @@ pub(super) fn call(
     complete::run(engine.clone(), lane.clone(), plan, after_call)
 }
 
-/// Wakes the driver after a call, or starts it. Answers callers to wake whose requests wait for
+/// Wakes the driver after a call, or starts it. Returns callers to wake whose requests wait for
 /// another call that nobody would make.
 fn after_call(engine: &Arc<Engine>, lane: &Arc<Lane>) -> Vec<Waker> {
     let mut wake = Vec::new();
