@@ -36,23 +36,23 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 pub struct LimiterOptions {
     pub(crate) lease: Option<LeaseTerms>,
     pub(crate) denial_memory: Option<Duration>,
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<ShareRule>,
 }
 
 /// What a client takes of an exhausted limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum ShareRule {
     /// Its share, counting as this number of parties.
     Weight(u8),
     /// Whatever is free.
     Greedy,
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for ShareRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Share::Weight(weight) => write!(f, "a weight of {weight}"),
-            Share::Greedy => f.write_str("greedy"),
+            ShareRule::Weight(weight) => write!(f, "a weight of {weight}"),
+            ShareRule::Greedy => f.write_str("greedy"),
         }
     }
 }
@@ -149,7 +149,7 @@ impl LimiterOptions {
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks. It takes the place of
     /// [`greedy`](Self::greedy).
     pub fn weight(mut self, weight: u8) -> Self {
-        self.share = Some(Share::Weight(weight));
+        self.share = Some(ShareRule::Weight(weight));
         self
     }
 
@@ -159,13 +159,13 @@ impl LimiterOptions {
     ///
     /// It takes the place of [`weight`](Self::weight).
     pub fn greedy(mut self) -> Self {
-        self.share = Some(Share::Greedy);
+        self.share = Some(ShareRule::Greedy);
         self
     }
 
     /// Why an option is out of range, if one is.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.share == Some(Share::Weight(0)) {
+        if self.share == Some(ShareRule::Weight(0)) {
             return Err("a weight of 0: must be at least 1".to_owned());
         }
         if self.denial_memory.is_some_and(|longest| longest.is_zero()) {

@@ -11,7 +11,7 @@ use crate::{port, process};
 /// The name under which sentinels know the master.
 pub const MASTER: &str = "mymaster";
 
-/// Sentinels make the replica the master after the master has been silent for so long.
+/// Sentinels make the replica the master after the master has been silent for this time.
 const DOWN_AFTER_MS: u32 = 400;
 
 /// Two servers and three sentinels. All end when this is dropped.

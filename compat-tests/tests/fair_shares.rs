@@ -12,9 +12,9 @@ use futures::future::join_all;
 /// What each process asks for.
 #[derive(Clone, Copy, Debug)]
 enum Demand {
-    /// So many tasks, each waiting for a permit again and again.
+    /// This number of tasks, each waiting for a permit again and again.
     Tasks(u64),
-    /// So many calls a second that wait for two seconds at most, at random times.
+    /// This number of calls a second, which wait for two seconds at most, at random times.
     Arrivals(f64),
 }
 

@@ -1,6 +1,6 @@
 //! What `docs/sizing.md` says of fleets, by short simulations.
 
-use redisson_rate_limiter::bench::sizing::{Audits, Costs, Figures, Lease, Scenario, run};
+use redisson_rate_limiter::bench::sizing::{Audits, Costs, Figures, LeaseRule, Scenario, run};
 
 const BASE_RATE: u64 = 125;
 
@@ -38,7 +38,9 @@ fn a_busy_server_makes_clients_share_calls() {
 /// Two hundred clients with leases: few calls, most requests answered at once.
 #[test]
 fn leases_take_the_load_off_the_server() {
-    for lease in [Lease::Fixed { permits: 20, hold_ms: 200 }, Lease::Following { hold_ms: 200 }] {
+    for lease in
+        [LeaseRule::Fixed { permits: 20, hold_ms: 200 }, LeaseRule::Following { hold_ms: 200 }]
+    {
         let figures = fleet(200, |scenario| {
             scenario.lease = Some(lease);
             scenario.audits = Audits::PerFleet;

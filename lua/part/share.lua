@@ -10,7 +10,7 @@
 -- Sets   what is declared here
 local allowed -- what requests that can wait may take now; nil if the client is alone
 local share_size, held = 0, 0 -- all of the share, and what the client holds of it
--- A request that exceeds the share waits for so long; one that cannot is not held back.
+-- A request that exceeds the share waits this long; one that cannot is not held back.
 local hold_ms = 0
 local holders -- the reply: other parties, whether Redisson is one, what was left of the share, entries
 

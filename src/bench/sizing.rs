@@ -29,7 +29,7 @@ pub struct Scenario {
     /// How long a request waits for permits.
     pub max_wait_ms: u64,
     /// Permits taken ahead.
-    pub lease: Option<Lease>,
+    pub lease: Option<LeaseRule>,
     /// Clients remember denials.
     pub denial_memory: bool,
     /// Who sums the log, and how often.
@@ -66,18 +66,18 @@ impl Default for Scenario {
 
 /// The terms of a fleet's leases.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Lease {
-    /// So many permits at a time, as `LimiterOptions::lease` does it.
+pub enum LeaseRule {
+    /// A fixed number of permits at a time, as `LimiterOptions::lease` does it.
     Fixed {
         /// At most this number.
         permits: u64,
-        /// For so long.
+        /// How long each is held, in ms.
         hold_ms: u64,
     },
     /// As many as were asked for during the last hold; half of that after a lease that was refused
     /// in part. A model only: the crate has no such leases.
     Following {
-        /// For so long.
+        /// How long each is held, in ms.
         hold_ms: u64,
     },
 }

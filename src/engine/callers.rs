@@ -24,7 +24,7 @@ const SLOW: Duration = Duration::from_millis(5);
 /// From then on requests behind it are timed out this often, until it is answered.
 const EXPIRE_EVERY: Duration = Duration::from_millis(20);
 
-/// Whoever waits for a call: nobody, if it has been made to refill a lease alone.
+/// The callers that wait for a call: none, if it is made only to refill a lease.
 pub(super) struct Callers {
     pub(super) engine: Arc<Engine>,
     pub(super) lane: Arc<Lane>,

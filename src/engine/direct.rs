@@ -11,10 +11,10 @@ use crate::rt::{Mutex, lock};
 
 /// The call in flight, if its own caller polls it; otherwise a driver does.
 #[derive(Default)]
-pub(super) struct DirectCall(Mutex<State>);
+pub(super) struct DirectCall(Mutex<PollState>);
 
 #[derive(Default)]
-enum State {
+enum PollState {
     #[default]
     None,
     /// Between two polls.
@@ -38,7 +38,7 @@ pub(super) struct Direct {
 impl DirectCall {
     /// The call of the caller with this ticket, which is to poll it.
     pub(super) fn set(&self, ticket: Ticket, call: BoxFuture<'static, ()>) {
-        *lock(&self.0) = State::Idle(Direct { ticket, call, waker: None });
+        *lock(&self.0) = PollState::Idle(Direct { ticket, call, waker: None });
     }
 
     /// Polls the call in flight, if it is this caller's own; returns whether it still is, and wakes
@@ -53,8 +53,8 @@ impl DirectCall {
         let mut direct = {
             let mut state = lock(&self.0);
             match std::mem::take(&mut *state) {
-                State::Idle(direct) if direct.ticket == ticket => {
-                    *state = State::Polling { ticket, driver_wanted: false };
+                PollState::Idle(direct) if direct.ticket == ticket => {
+                    *state = PollState::Polling { ticket, driver_wanted: false };
                     direct
                 }
                 other => {
@@ -77,12 +77,12 @@ impl DirectCall {
         let call = {
             let mut state = lock(&self.0);
             match std::mem::take(&mut *state) {
-                State::Polling { ticket, .. } => {
-                    *state = State::Polling { ticket, driver_wanted: true };
+                PollState::Polling { ticket, .. } => {
+                    *state = PollState::Polling { ticket, driver_wanted: true };
                     return;
                 }
-                State::Idle(direct) => Some(direct),
-                State::None => None,
+                PollState::Idle(direct) => Some(direct),
+                PollState::None => None,
             }
         };
         to_driver(call);
@@ -92,7 +92,7 @@ impl DirectCall {
     pub(super) fn take(&self, ticket: Ticket) -> Option<BoxFuture<'static, ()>> {
         let mut state = lock(&self.0);
         match std::mem::take(&mut *state) {
-            State::Idle(direct) if direct.ticket == ticket => Some(direct.call),
+            PollState::Idle(direct) if direct.ticket == ticket => Some(direct.call),
             other => {
                 *state = other;
                 None
@@ -120,12 +120,12 @@ impl<D: FnMut(Option<Direct>)> Polling<'_, D> {
         {
             let mut state = lock(&self.of.0);
             match *state {
-                State::Polling { ticket, driver_wanted } if ticket == self.ticket => {
+                PollState::Polling { ticket, driver_wanted } if ticket == self.ticket => {
                     if !driver_wanted {
-                        *state = call.map_or(State::None, State::Idle);
+                        *state = call.map_or(PollState::None, PollState::Idle);
                         return is_pending;
                     }
-                    *state = State::None;
+                    *state = PollState::None;
                 }
                 // The call has ended, and the next caller's may be here already.
                 _ => return false,

@@ -40,7 +40,7 @@ impl HeadBlock {
         }
         let demand = self.demand.saturating_add(request.permits);
         if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {
-            // It is not held back itself, as it cannot wait for so long.
+            // It is not held back itself, as it cannot wait that long.
             return Feasibility::Unknown;
         }
         let end = match request.max_wait {

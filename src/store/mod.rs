@@ -171,7 +171,7 @@ pub(crate) struct AcquireCall {
 pub(crate) struct ShareTerms {
     /// Redisson is a party even if it holds nothing.
     pub(crate) presumes_redisson: bool,
-    /// So many permits have been left by everybody for long enough: anybody may take them.
+    /// How many permits everybody has left for long enough: anybody may take them.
     pub(crate) unclaimed: u64,
     /// After how long those that are free now will have been, in ms.
     pub(crate) unclaimed_after_ms: u64,
@@ -252,7 +252,7 @@ impl AcquireReply {
     }
 }
 
-/// So many requests, one after the other, with one outcome.
+/// Requests one after the other that have the same outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeGroup {
     pub(crate) count: u64,

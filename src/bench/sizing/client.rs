@@ -1,7 +1,7 @@
 //! One client: a queue as every client has it, and its opt-ins.
 
 use super::demand::Random;
-use super::lease::{Lease, Leases};
+use super::lease::{ClientLeases, HeldLease};
 use super::{Audits, Scenario};
 use crate::clock::Now;
 use crate::engine::opt_ins::lease::take_lease_outcomes;
@@ -37,7 +37,7 @@ pub(super) struct Effects {
     pub(super) look_at: Option<Time>,
 }
 
-pub(super) struct Client {
+pub(super) struct FleetClient {
     tag: ClientTag,
     pub(super) limiter: usize,
     pub(super) demand: f64,
@@ -53,7 +53,7 @@ pub(super) struct Client {
     audits: Audits,
     random: Random,
     greedy: bool,
-    leases: Option<Leases>,
+    leases: Option<ClientLeases>,
     wants_lease: bool,
     looks: bool,
     denial_memory: bool,
@@ -62,11 +62,11 @@ pub(super) struct Client {
     pub(super) granted: u64,
 }
 
-impl Client {
+impl FleetClient {
     /// A client that has used the limiter for a while.
     pub(super) fn new(number: usize, limiter: usize, demand: f64, rate: Rate, seed: u64) -> Self {
         let mut random = Random::new(seed << 20 | number as u64);
-        Client {
+        FleetClient {
             tag: ClientTag((number as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()),
             limiter,
             demand,
@@ -90,7 +90,7 @@ impl Client {
     }
 
     pub(super) fn with_options(mut self, scenario: &Scenario) -> Self {
-        self.leases = scenario.lease.map(Leases::new);
+        self.leases = scenario.lease.map(ClientLeases::new);
         self.denial_memory = scenario.denial_memory;
         self.audits = scenario.audits;
         self.greedy = scenario.greedy;
@@ -159,7 +159,8 @@ impl Client {
         let mut groups = call.groups;
         groups.extend(lease);
         let audit = self.is_audit(now);
-        let hold = self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, Leases::hold_ms);
+        let hold =
+            self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, ClientLeases::hold_ms);
         let call = AcquireCall {
             now: Now::At(epoch_ms(now)),
             id: EntryId::random(self.tag, 1),
@@ -212,7 +213,7 @@ impl Client {
         effects.answered.extend(wake);
         effects.granted = granted;
         if let Some(leases) = self.leases.as_mut().filter(|_| sent.leased > 0) {
-            let lease = Lease {
+            let lease = HeldLease {
                 id: sent.call.id,
                 date: reply.entry_date,
                 written: granted + leased,

@@ -1,7 +1,7 @@
 //! A client's leases, as `engine::opt_ins` keeps them: the current one, and the next for when that is
 //! used up.
 
-use super::Lease as Terms;
+use super::LeaseRule;
 use crate::queue::Time;
 use crate::store::{RefundCall, RequestGroup};
 use crate::wire::entry::EntryId;
@@ -9,7 +9,7 @@ use crate::wire::entry::EntryId;
 /// How often in its hold a lease is looked at.
 const LOOKS: Time = 4;
 
-pub(super) struct Lease {
+pub(super) struct HeldLease {
     pub(super) id: EntryId,
     pub(super) date: i64,
     /// The permits that its entry was written with, those of the call's callers included.
@@ -18,7 +18,7 @@ pub(super) struct Lease {
     pub(super) end: Time,
 }
 
-impl Lease {
+impl HeldLease {
     /// Gives back what is left.
     fn refund(&self) -> Option<RefundCall> {
         let refund = RefundCall {
@@ -31,10 +31,10 @@ impl Lease {
     }
 }
 
-pub(super) struct Leases {
-    terms: Terms,
-    current: Option<Lease>,
-    next: Option<Lease>,
+pub(super) struct ClientLeases {
+    terms: LeaseRule,
+    current: Option<HeldLease>,
+    next: Option<HeldLease>,
     last_take: Time,
     /// The requests since the beginning of this hold, and in the one before.
     counted: (Time, u64, u64),
@@ -42,15 +42,15 @@ pub(super) struct Leases {
     part: f64,
 }
 
-impl Leases {
-    pub(super) fn new(terms: Terms) -> Self {
+impl ClientLeases {
+    pub(super) fn new(terms: LeaseRule) -> Self {
         let part = 1.0;
-        Leases { terms, current: None, next: None, last_take: 0, counted: (0, 0, 0), part }
+        ClientLeases { terms, current: None, next: None, last_take: 0, counted: (0, 0, 0), part }
     }
 
     pub(super) fn hold_ms(&self) -> u64 {
         match self.terms {
-            Terms::Fixed { hold_ms, .. } | Terms::Following { hold_ms } => hold_ms,
+            LeaseRule::Fixed { hold_ms, .. } | LeaseRule::Following { hold_ms } => hold_ms,
         }
     }
 
@@ -61,8 +61,8 @@ impl Leases {
     /// How many permits are wanted ahead.
     fn wanted(&self) -> u64 {
         match self.terms {
-            Terms::Fixed { permits, .. } => permits,
-            Terms::Following { .. } => {
+            LeaseRule::Fixed { permits, .. } => permits,
+            LeaseRule::Following { .. } => {
                 let demand = self.counted.1.max(self.counted.2);
                 (demand as f64 * self.part).ceil() as u64
             }
@@ -82,7 +82,7 @@ impl Leases {
 
     /// Takes a permit; `Some(true)`: it is time for another lease.
     pub(super) fn take(&mut self, now: Time, refunds: &mut Vec<RefundCall>) -> Option<bool> {
-        let is_usable = |lease: &Lease| lease.left > 0 && now < lease.end;
+        let is_usable = |lease: &HeldLease| lease.left > 0 && now < lease.end;
         if !self.current.as_ref().is_some_and(is_usable) {
             let next = self.next.take().filter(is_usable)?;
             self.end_current(refunds);
@@ -111,7 +111,7 @@ impl Leases {
         }
         let count = (all - held).min(rate);
         // A lease of the next request alone saves nothing.
-        let least = if matches!(self.terms, Terms::Following { .. }) { 2 } else { 1 };
+        let least = if matches!(self.terms, LeaseRule::Following { .. }) { 2 } else { 1 };
         (count >= least).then_some(RequestGroup { permits: 1, max_wait_ms: 0, count })
     }
 
@@ -120,7 +120,7 @@ impl Leases {
         &mut self,
         now: Time,
         requested: u64,
-        lease: Lease,
+        lease: HeldLease,
         has_waiters: bool,
         refunds: &mut Vec<RefundCall>,
     ) {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::client::{Client, Effects, Sent, epoch_ms};
+use super::client::{Effects, FleetClient, Sent, epoch_ms};
 use super::demand::{Random, demand};
 use super::server::{ONE_WAY_US, Server};
 use super::{Figures, Scenario};
@@ -55,7 +55,7 @@ impl Eq for Scheduled {}
 
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
-    clients: Vec<Client>,
+    clients: Vec<FleetClient>,
     server: Server,
     events: BinaryHeap<Scheduled>,
     number: u64,
@@ -71,7 +71,7 @@ impl<'a> World<'a> {
         let clients = (0..scenario.clients).map(|number| {
             let demand = demand(number, scenario.clients, scenario.demand, scenario.uneven);
             let limiter = number % scenario.limiters;
-            Client::new(number, limiter, demand, rate, scenario.seed).with_options(scenario)
+            FleetClient::new(number, limiter, demand, rate, scenario.seed).with_options(scenario)
         });
         World {
             clients: clients.collect(),
@@ -115,7 +115,7 @@ impl<'a> World<'a> {
         let requests: u64 = self.clients.iter().map(|client| client.requests).sum();
         let granted: u64 = self.clients.iter().map(|client| client.granted).sum();
         let mean = granted as f64 / requests.max(1) as f64;
-        let share = |client: &Client| {
+        let share = |client: &FleetClient| {
             client.granted as f64 / (client.demand * seconds) / mean.max(f64::MIN_POSITIVE)
         };
         let mut shares: Vec<f64> = self.clients.iter().map(share).collect();

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use super::Engine;
 use super::knowledge::Knowledge;
 use super::plan::{Answered, Plan};
-use crate::options::{LimiterOptions, Share};
+use crate::options::{LimiterOptions, ShareRule};
 use crate::queue::{MaxWait, Time};
 use crate::rate::Rate;
 use crate::store::{Outcome, Wait};
@@ -33,21 +33,21 @@ use pool::Taken;
 pub(crate) struct OptIns {
     pub(super) denials: OnceLock<Denials>,
     pub(super) leasing: OnceLock<Leasing>,
-    pub(super) share: OnceLock<Share>,
+    pub(super) share: OnceLock<ShareRule>,
 }
 
 impl OptIns {
     /// As how many parties this client counts while the limiter is exhausted.
     pub(super) fn weight(&self) -> u8 {
         match self.share.get() {
-            Some(Share::Weight(weight)) => *weight,
-            Some(Share::Greedy) | None => 1,
+            Some(ShareRule::Weight(weight)) => *weight,
+            Some(ShareRule::Greedy) | None => 1,
         }
     }
 
     /// Whether it takes whatever is free all the same.
     pub(super) fn is_greedy(&self) -> bool {
-        self.share.get() == Some(&Share::Greedy)
+        self.share.get() == Some(&ShareRule::Greedy)
     }
 }
 

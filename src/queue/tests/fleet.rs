@@ -35,9 +35,9 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 enum Demand {
-    /// So many tasks a client, each asking again as soon as it is served.
+    /// This number of tasks a client, each asking again as soon as it is served.
     Tasks(u32),
-    /// So many Poisson arrivals a second and client, each waiting for two seconds at most.
+    /// This number of Poisson arrivals a second and client, each waiting for two seconds at most.
     Arrivals(f64),
 }
 

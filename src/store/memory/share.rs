@@ -18,7 +18,7 @@ pub(super) struct Share {
     size: i64,
     /// What the client holds of it.
     held: i64,
-    /// A request that exceeds the share waits for so long; one that cannot is not held back.
+    /// A request that exceeds the share waits this long; one that cannot is not held back.
     pub(super) hold_ms: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use redisson_rate_limiter::bench::sizing::{Audits, Figures, Lease, Scenario, run};
+use redisson_rate_limiter::bench::sizing::{Audits, Figures, LeaseRule, Scenario, run};
 
 /// Requests a second and client.
 const DEMAND: f64 = 100.0;
@@ -14,12 +14,12 @@ const AMPLE: f64 = 1.25;
 const EXHAUSTED: f64 = 0.5;
 
 /// A fifth of a second's demand, for a fifth of a second.
-const BY_HAND: Lease = Lease::Fixed { permits: 20, hold_ms: 200 };
+const BY_HAND: LeaseRule = LeaseRule::Fixed { permits: 20, hold_ms: 200 };
 
 /// Half of that: what is leased and not used is missing elsewhere.
-const SHORT: Lease = Lease::Fixed { permits: 10, hold_ms: 100 };
+const SHORT: LeaseRule = LeaseRule::Fixed { permits: 10, hold_ms: 100 };
 
-const FOLLOWING: Lease = Lease::Following { hold_ms: 200 };
+const FOLLOWING: LeaseRule = LeaseRule::Following { hold_ms: 200 };
 
 /// What the clients of a fleet do, whatever their number.
 pub struct Setting {

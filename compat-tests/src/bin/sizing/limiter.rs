@@ -6,7 +6,7 @@ use std::time::Duration;
 use compat_tests::server::Server;
 use redisson_rate_limiter::{Client, Error, Rate};
 
-/// So many entries are in the log, of calls that were granted one permit each.
+/// Lengths of the log, in entries of calls that were granted one permit each.
 const ENTRIES: [u64; 6] = [1, 10, 100, 1000, 10_000, 50_000];
 
 /// Audits that are measured at each length; the lowest figure counts, as others use the machine too.

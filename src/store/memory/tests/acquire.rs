@@ -169,7 +169,7 @@ fn a_request_that_cannot_wait_long_enough_blocks_nobody() {
         ]
     );
     assert_eq!((reply.left, c.log()), (0, vec![(0, 5), (0, 5)]));
-    // One that can wait exactly so long does.
+    // One that can wait exactly that long does.
     let wait = Wait { ms: 1000, at_least: false };
     assert_eq!(c.ask(&[request(1, 1000)]).outcomes[0].outcome, Outcome::Waiting(wait));
 }

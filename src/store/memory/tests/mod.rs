@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-/// So many times the usual number of cases; `PROPTEST_CASES` sets that.
+/// A multiple of the usual number of cases; `PROPTEST_CASES` sets that.
 fn cases(times: u32) -> ProptestConfig {
     let usual = ProptestConfig::default();
     ProptestConfig { failure_persistence: None, cases: times * usual.cases, ..usual }

@@ -41,12 +41,12 @@ const REDIRECTS: usize = 5;
 pub(super) struct Nodes {
     settings: Cluster,
     credentials: Arc<Credentials>,
-    state: Mutex<State>,
+    state: Mutex<KnownNodes>,
     refreshes: Refreshes,
 }
 
 #[derive(Default)]
-struct State {
+struct KnownNodes {
     map: SlotMap,
     by_address: HashMap<Address, Arc<Connections>>,
     /// Nodes that failed, or that have redirected calls: before one gets another call, the map is
@@ -57,14 +57,14 @@ struct State {
 }
 
 /// A call on its way.
-struct Call<'a> {
+struct RoutedCall<'a> {
     script: Option<&'static Script>,
     cmd: &'a Cmd,
     slot: Option<u16>,
     end: Instant,
 }
 
-impl Call<'_> {
+impl RoutedCall<'_> {
     fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
@@ -93,7 +93,7 @@ impl Nodes {
         deadline: Duration,
     ) -> Result<Value, Error> {
         let slot = keys_of(cmd).first().map(|key| slot_of(key));
-        let call = Call { script, cmd, slot, end: Instant::now() + deadline };
+        let call = RoutedCall { script, cmd, slot, end: Instant::now() + deadline };
         let mut target = self.target(&call).await?;
         for _ in 0..REDIRECTS {
             let value = self.send_to(&target, &call).await?;
@@ -113,7 +113,7 @@ impl Nodes {
         Err(unavailable("the nodes of the cluster send calls to each other").passing())
     }
 
-    async fn send_to(&self, target: &Address, call: &Call<'_>) -> Result<Value, Error> {
+    async fn send_to(&self, target: &Address, call: &RoutedCall<'_>) -> Result<Value, Error> {
         let connection = self.connection(target);
         let sent = match call.script {
             Some(script) => connection.call(script, call.cmd, call.left()).await,
@@ -123,7 +123,7 @@ impl Nodes {
     }
 
     /// The node to try first.
-    async fn target(self: &Arc<Self>, call: &Call<'_>) -> Result<Address, Error> {
+    async fn target(self: &Arc<Self>, call: &RoutedCall<'_>) -> Result<Address, Error> {
         if let Some(target) = self.known_target(call.slot) {
             return Ok(target);
         }
@@ -139,7 +139,7 @@ impl Nodes {
     }
 
     /// Notes that a node has named another owner of the slot, and answers the owner's address.
-    fn moved(&self, call: &Call<'_>, by: &Address, owner: Address) -> Address {
+    fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
         let owner = self.settings.reachable(owner);
         let mut state = self.state();
         if let Some(slot) = call.slot {
@@ -222,12 +222,12 @@ impl Nodes {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KnownNodes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl KnownNodes {
     /// The owner of the slot; of calls without keys, any node, rather one that is not suspected.
     fn target(&self, slot: Option<u16>) -> Option<Address> {
         let owner = match slot {

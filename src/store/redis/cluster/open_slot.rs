@@ -15,13 +15,13 @@
 use redis::{Cmd, Value, cmd, pipe};
 
 use super::redirect::Redirect;
-use super::{Call, Nodes, keys_of, unavailable};
+use super::{Nodes, RoutedCall, keys_of, unavailable};
 use crate::error::{Error, Execution};
 use crate::store::redis::endpoint::Address;
 use crate::store::redis::scripts::OpenSlot;
 
 /// Where the keys of a call are.
-enum Place {
+enum KeysPlace {
     /// At the node that receives the slot.
     There(Address),
     /// At its owner, the ones of the mode in force; their positions.
@@ -33,7 +33,7 @@ impl Nodes {
     /// Carries out a call that `owner` has answered with `answer`, as it does not have all keys.
     pub(super) async fn send_in_open_slot(
         &self,
-        call: &Call<'_>,
+        call: &RoutedCall<'_>,
         owner: &Address,
         answer: Value,
     ) -> Result<Value, Error> {
@@ -48,13 +48,13 @@ impl Nodes {
             return Err(on_their_way());
         }
         match self.find_keys(call, owner).await? {
-            Place::There(node) => {
+            KeysPlace::There(node) => {
                 let cmd = script.call_in_open_slot(call.cmd, &[0]);
                 self.send_asking(call, node, &cmd).await
             }
-            Place::Here(declared) if script.open_slot() == OpenSlot::AtEither => {
+            KeysPlace::Here(declared) if script.open_slot() == OpenSlot::AtEither => {
                 let cmd = script.call_in_open_slot(call.cmd, &declared);
-                let here = Call { script: None, cmd: &cmd, ..*call };
+                let here = RoutedCall { script: None, cmd: &cmd, ..*call };
                 let value = self.send_to(owner, &here).await?;
                 // They may have left since they were looked for.
                 match Redirect::read(&value, owner) {
@@ -62,13 +62,13 @@ impl Nodes {
                     None => Ok(value),
                 }
             }
-            Place::Here(_) | Place::OnTheirWay => Err(on_their_way()),
+            KeysPlace::Here(_) | KeysPlace::OnTheirWay => Err(on_their_way()),
         }
     }
 
     /// Asks the owner of the slot for each key alone, which is never refused: a key that is missing
     /// is answered with the address of the receiving node.
-    async fn find_keys(&self, call: &Call<'_>, owner: &Address) -> Result<Place, Error> {
+    async fn find_keys(&self, call: &RoutedCall<'_>, owner: &Address) -> Result<KeysPlace, Error> {
         let keys = keys_of(call.cmd);
         let mut look = pipe();
         for key in &keys {
@@ -89,7 +89,7 @@ impl Nodes {
                 }
                 None if *value == Value::Int(1) => is_here.push(true),
                 // The slot is not open any more.
-                _ => return Ok(Place::OnTheirWay),
+                _ => return Ok(KeysPlace::OnTheirWay),
             }
         }
         let of_mode = match &found[keys.len()] {
@@ -98,11 +98,11 @@ impl Nodes {
             _ => [0; 3],
         };
         Ok(match receiver {
-            Some(node) if !is_here.contains(&true) => Place::There(node),
+            Some(node) if !is_here.contains(&true) => KeysPlace::There(node),
             _ if of_mode != [0; 3] && of_mode.iter().all(|key| is_here[*key]) => {
-                Place::Here(of_mode)
+                KeysPlace::Here(of_mode)
             }
-            _ => Place::OnTheirWay,
+            _ => KeysPlace::OnTheirWay,
         })
     }
 
@@ -110,7 +110,7 @@ impl Nodes {
     /// the same connection.
     async fn send_asking(
         &self,
-        call: &Call<'_>,
+        call: &RoutedCall<'_>,
         node: Address,
         command: &Cmd,
     ) -> Result<Value, Error> {
