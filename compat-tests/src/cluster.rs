@@ -213,6 +213,13 @@ impl Cluster {
 
     /// Moves a slot with its keys to another master, which is returned.
     pub async fn move_slot(&self, slot: u16) -> &Node {
+        // As `redis-cli` does. If a slot moves again before all nodes know of its last move, two
+        // nodes may claim it with the same epoch, and the one that loses deletes the keys.
+        self.until("all nodes name the same owner of the slot", async || {
+            let owners = try_join_all(self.nodes.iter().map(|node| node.owner_of(slot))).await?;
+            Ok(owners.iter().all(|owner| owner.is_some() && *owner == owners[0]))
+        })
+        .await;
         let from = self.owner(slot).await;
         let to = self.another_master(from).await;
         self.open_slot(slot, from, to).await;
