@@ -134,6 +134,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Leaves the queue, and gives back what it was granted.
+    #[cold]
     fn leave(&mut self) {
         let Stage::Queued(mut place) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return;
@@ -173,7 +174,6 @@ impl Place<'_> {
         &mut self,
         engine: &Arc<Engine>,
         cx: &mut Context<'_>,
-        has_left_waker: bool,
     ) -> Option<Result<Outcome, NoAnswer>> {
         if let outcome @ Some(_) = self.answer.settled_here(self.position) {
             return outcome;
@@ -190,8 +190,6 @@ impl Place<'_> {
             if let outcome @ Some(_) = self.answer.settled_here(self.position) {
                 return outcome;
             }
-        } else if has_left_waker {
-            return None;
         }
         // Neither is to be dropped under the lock.
         let waker = cx.waker().clone();
@@ -244,41 +242,64 @@ impl Place<'_> {
     }
 }
 
+impl Acquire<'_> {
+    /// Its first poll, and those that find no answer to read.
+    #[inline(never)]
+    fn poll_unanswered(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
+        loop {
+            if matches!(self.stage, Stage::New) {
+                if let Some(reason) = self.arrive(cx.waker()) {
+                    self.stage = Stage::Done;
+                    return Poll::Ready(Err(reason));
+                }
+                // One that polls its own call has left no waker, even if a driver has taken that call
+                // over and finished it since: nobody would wake it.
+                if matches!(&self.stage, Stage::Queued(place) if !place.polls_call) {
+                    return Poll::Pending;
+                }
+            }
+            let Stage::Queued(place) = &mut self.stage else { panic!("polled after it was ready") };
+            match place.look(self.engine, cx) {
+                None => return Poll::Pending,
+                Some(Err(NoAnswer::Abandoned)) => {
+                    self.leave();
+                    self.stage = Stage::New;
+                    self.begins_anew = true;
+                }
+                Some(outcome) => return self.finish(outcome),
+            }
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self, outcome: Result<Outcome, NoAnswer>) -> Poll<Verdict> {
+        let Stage::Queued(place) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            unreachable!("it was in the queue")
+        };
+        Poll::Ready(outcome.map(|outcome| (place.answer, outcome)))
+    }
+}
+
 impl Future for Acquire<'_> {
     type Output = Verdict;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
         let this = self.get_mut();
-        loop {
-            let is_new = matches!(this.stage, Stage::New);
-            if is_new && let Some(reason) = this.arrive(cx.waker()) {
-                this.stage = Stage::Done;
-                return Poll::Ready(Err(reason));
-            }
-            let Stage::Queued(place) = &mut this.stage else { panic!("polled after it was ready") };
-            // One that polls its own call has left none, even if a driver has taken that call over
-            // and finished it since: nobody would wake it.
-            let has_left_waker = is_new && !place.polls_call;
-            let outcome = match place.look(this.engine, cx, has_left_waker) {
-                None => return Poll::Pending,
-                Some(Err(NoAnswer::Abandoned)) => {
-                    this.leave();
-                    this.stage = Stage::New;
-                    this.begins_anew = true;
-                    continue;
-                }
-                Some(outcome) => outcome,
-            };
-            let Stage::Queued(place) = std::mem::replace(&mut this.stage, Stage::Done) else {
-                unreachable!("it was in the queue")
-            };
-            return Poll::Ready(outcome.map(|outcome| (place.answer, outcome)));
+        // Most requests are polled twice: when they arrive, and when they can read their outcome.
+        if let Stage::Queued(place) = &this.stage
+            && let Some(outcome @ Ok(_)) = place.answer.settled_here(place.position)
+        {
+            return this.finish(outcome);
         }
+        this.poll_unanswered(cx)
     }
 }
 
 impl Drop for Acquire<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.leave();
+        if matches!(self.stage, Stage::Queued(_)) {
+            self.leave();
+        }
     }
 }

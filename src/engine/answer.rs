@@ -96,6 +96,7 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position, unless some requests have theirs elsewhere.
+    #[inline]
     pub(super) fn settled_here(&self, position: usize) -> Option<Result<Outcome, NoAnswer>> {
         // Read the answer first. A request that gets its outcome elsewhere is marked so before the
         // answer is written: if we looked for the mark first, both could be written between the two
@@ -105,6 +106,7 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position; `None` if this answer does not settle it.
+    #[inline]
     pub(super) fn settled(&self, position: usize) -> Option<Result<Outcome, NoAnswer>> {
         let BatchResult { result, first, count } = self.result.get()?;
         if position >= *count {
@@ -119,6 +121,7 @@ impl BatchAnswer {
 
 impl Decided {
     /// The outcome at this position; `None` for a request that is still in the queue.
+    #[inline]
     fn outcome(&self, position: usize) -> Option<Outcome> {
         let mut end = 0;
         let group = self.outcomes.iter().find(|group| {

@@ -36,6 +36,7 @@ impl<W, A> Queue<W, A> {
     /// A request arrives; it shares the answer set last by [`share_answer`](Self::share_answer).
     /// `now` is called only if the outcome depends on the time.
     /// The waker is taken only if it is queued.
+    #[inline]
     pub(crate) fn arrive(
         &mut self,
         now: impl Fn() -> Time,
@@ -64,6 +65,7 @@ impl<W, A> Queue<W, A> {
         arrival
     }
 
+    #[inline]
     fn push(&mut self, request: Request, waker: Option<W>, due: Time) -> Arrival {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
