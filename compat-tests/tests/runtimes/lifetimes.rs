@@ -1,11 +1,11 @@
 //! No task, thread or connection outlives its client or its runtime.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use compat_tests::runtimes::{current_thread, multi_thread, poll_once};
 use compat_tests::scenario;
 use compat_tests::store::Store;
-use compat_tests::watchdog::{LIMIT, clients_threads, watch_alone};
+use compat_tests::watchdog::{self, LIMIT, clients_threads};
 use futures::executor::block_on;
 use redisson_rate_limiter::{Client, LimiterOptions};
 use tokio::runtime::Runtime;
@@ -13,11 +13,28 @@ use tokio::runtime::Runtime;
 use crate::{SECOND, every, fixed, ms, plenty, take, wait_for};
 
 /// The time that background work may take to end.
-const MOMENT: std::time::Duration = SECOND;
+const MOMENT: Duration = SECOND;
+
+/// How long a refund is attempted that nobody waits for, and a little more.
+const REFUNDS_LAST: Duration = ms(12_000);
+
+/// While no other scenario runs, nor what an earlier one has left behind: a refund on a client's own
+/// thread outlives the client if the scenario's server is gone.
+fn watch_alone(test: &'static str, scenario: impl FnOnce() + Send + 'static) {
+    watchdog::watch_alone(test, LIMIT, || {
+        until(
+            "earlier refunds have ended",
+            REFUNDS_LAST,
+            || clients_threads().is_empty(),
+            || format!("{:?}", clients_threads()),
+        );
+        scenario();
+    });
+}
 
 fn on_each_store(test: &'static str, scenario: fn(&Store)) {
     for store in [Store::in_process as fn() -> Store, Store::server] {
-        watch_alone(test, LIMIT, move || scenario(&store()));
+        watch_alone(test, move || scenario(&store()));
     }
 }
 
@@ -63,7 +80,7 @@ fn nothing_outlives_a_client_that_is_dropped_with_calls_in_flight() {
 /// The same while the server does not answer.
 #[test]
 fn nothing_outlives_a_client_whose_server_is_frozen() {
-    watch_alone("the server is frozen", LIMIT, || {
+    watch_alone("the server is frozen", || {
         let (store, runtime) = (Store::server(), multi_thread(2));
         let client = busy_client(&store, &runtime);
         let limiter = client.limiter("used up").unwrap().with_deadline(ms(600)).unwrap();
@@ -79,7 +96,7 @@ fn nothing_outlives_a_client_whose_server_is_frozen() {
 /// A client outlives its runtimes, but their connections do not.
 #[test]
 fn an_ended_runtimes_connection_is_closed() {
-    watch_alone("connections", LIMIT, || {
+    watch_alone("connections", || {
         let store = Store::server();
         let limiter = store.limiter("api", plenty());
         for round in 0..5 {
@@ -93,6 +110,7 @@ fn an_ended_runtimes_connection_is_closed() {
             // thread.
             until(
                 "their connections are closed",
+                MOMENT,
                 || connections(&store) <= 1,
                 || format!("round {round}: {} connections", connections(&store)),
             );
@@ -146,6 +164,7 @@ fn assert_nothing_left(store: &Store, runtime: &Runtime) {
     };
     until(
         "nothing is left",
+        MOMENT,
         || tasks() == 0 && clients_threads().is_empty() && connections(store) == 0,
         left,
     );
@@ -159,10 +178,10 @@ fn connections(store: &Store) -> usize {
     list.lines().count() - 1
 }
 
-fn until(what: &str, condition: impl Fn() -> bool, state: impl Fn() -> String) {
+fn until(what: &str, limit: Duration, condition: impl Fn() -> bool, state: impl Fn() -> String) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < MOMENT, "never: {what}: {}", state());
+        assert!(begun.elapsed() < limit, "never: {what}: {}", state());
         std::thread::sleep(ms(5));
     }
 }
