@@ -69,9 +69,9 @@ local function unchanged()
   return reply
 end
 
-local own, own_scores = find_own(date)
-local is_repeat = own[1] and (earlier == 'd' or earlier == 's')
-if own[1] and not is_repeat then
+local own, own_scores, overtaken = find_own(date)
+local is_repeat = own[1] ~= nil
+if overtaken then
   -- This very attempt came twice, or its own retry came first: the answer is the one that was
   -- given, out of what is there.
   local permits = 0

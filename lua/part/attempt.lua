@@ -28,11 +28,30 @@ if (ARGV[7] or '') ~= '' then
 end
 read_id(ARGV[2])
 
--- The entries of this call's id and their scores: an earlier attempt wrote them, or a later one that
--- came first. `date` is that of this attempt.
+-- Of these members with their scores: the entries of this call's id, and their scores.
+local function own_among(found)
+  local own, scores, known = {}, {}, {}
+  for i = 1, #found, 2 do
+    local member = found[i]
+    if part_number(member) and not known[member] then
+      known[member] = true
+      own[#own + 1], scores[#own + 1] = member, found[i + 1]
+    end
+  end
+  return own, scores
+end
+
+-- The entries of this call's id and their scores: an earlier attempt wrote them; or, which is the third
+-- result, this very attempt, as it comes twice, or a later one that came first. `date` is that of this
+-- attempt.
 local function find_own(date)
   local found = {}
   if earlier == 'd' then
+    local own, scores =
+      own_among(call('ZRANGEBYSCORE', log_key, int(date), '+inf', 'WITHSCORES'))
+    if own[1] then
+      return own, scores, true
+    end
     for i = 1, #dates do
       local there = call('ZRANGEBYSCORE', log_key, dates[i], dates[i], 'WITHSCORES')
       for k = 1, #there do
@@ -55,13 +74,6 @@ local function find_own(date)
       found = call('ZRANGEBYSCORE', log_key, from, '+inf', 'WITHSCORES')
     end
   end
-  local own, scores, known = {}, {}, {}
-  for i = 1, #found, 2 do
-    local member = found[i]
-    if part_number(member) and not known[member] then
-      known[member] = true
-      own[#own + 1], scores[#own + 1] = member, found[i + 1]
-    end
-  end
-  return own, scores
+  local own, scores = own_among(found)
+  return own, scores, own[1] ~= nil and (earlier == 'n' or earlier == 'f')
 end

@@ -3,7 +3,7 @@
 //! `lua/acquire.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::memory::attempt::find_own;
+use crate::store::memory::attempt::{find_earlier, find_overtaking};
 use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
 use crate::store::memory::grant::{give_back, parts};
@@ -83,10 +83,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<AttemptResult, Error> {
-        if self.call.earlier.is_first()
-            && let own = find_own(log, self.call, self.date)
-            && let Some(date) = own.first().map(|part| part.score)
-        {
+        let own = find_overtaking(log, self.call, self.date);
+        if let Some(date) = own.first().map(|part| part.score) {
             // This very attempt came twice, or its own retry came first: the answer is the one that
             // was given, out of what is there.
             let permits = own.iter().map(|part| part.permits).sum();
@@ -98,7 +96,7 @@ impl<'a> Attempt<'a> {
             let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
             return Ok(self.unwritten(log, value, outcomes));
         };
-        let is_repeat = !self.call.earlier.is_first() && self.move_own(log);
+        let is_repeat = self.move_own(log);
 
         let known =
             value.filter(|_| !self.is_audit() && self.call.share.is_none() && !self.is_another());
@@ -142,7 +140,7 @@ impl<'a> Attempt<'a> {
     /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
     /// for a full interval from when its permits are used. Whether there is one.
     fn move_own(&self, log: &mut Log) -> bool {
-        let own = find_own(log, self.call, self.date);
+        let own = find_earlier(log, self.call);
         for part in &own {
             log.add(self.date, part.member.clone());
         }

@@ -5,14 +5,26 @@
 use crate::store::memory::log::{Log, Part};
 use crate::store::{AcquireCall, Earlier};
 
-/// The entries of this call's id: an earlier attempt wrote them, or a later one that came first.
-/// `date` is that of this attempt.
-pub(super) fn find_own(log: &Log, call: &AcquireCall, date: i64) -> Vec<Part> {
+/// The entries that earlier attempts of this call wrote.
+pub(super) fn find_earlier(log: &Log, call: &AcquireCall) -> Vec<Part> {
     let mut own = log.of_id(call.id);
     own.retain(|part| match &call.earlier {
-        Earlier::None => part.score >= date,
-        Earlier::FirstSince(last) | Earlier::Since(last) => part.score > *last,
+        Earlier::None | Earlier::FirstSince(_) => false,
+        Earlier::Since(last) => part.score > *last,
         Earlier::Dated(dates) => dates.contains(&part.score),
+    });
+    own
+}
+
+/// The entries that this very attempt wrote, as it comes twice, or a later one that came first.
+/// `date` is that of this attempt.
+pub(super) fn find_overtaking(log: &Log, call: &AcquireCall, date: i64) -> Vec<Part> {
+    let mut own = log.of_id(call.id);
+    own.retain(|part| match &call.earlier {
+        Earlier::None | Earlier::Dated(_) => part.score >= date,
+        Earlier::FirstSince(last) => part.score > *last,
+        // Not told from an earlier one: the entry is moved once more, and not granted again.
+        Earlier::Since(_) => false,
     });
     own
 }

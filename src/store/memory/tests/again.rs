@@ -54,6 +54,26 @@ fn a_first_attempt_that_comes_after_its_retry_grants_nothing() {
 }
 
 #[test]
+fn a_repeated_attempt_that_comes_twice_or_after_a_later_one_grants_nothing() {
+    for (earlier, later) in [(&[T0][..], &[T0][..]), (&[T0], &[T0, T0 + 500])] {
+        let mut c = limiter(10);
+        let first = c.call(&[request(3, 0)]);
+        c.send(first.clone()).unwrap();
+        c.clock.advance(500);
+        let second = again(&c, &first, earlier);
+        if earlier != later {
+            c.clock.advance(100);
+        }
+        c.send(again(&c, &first, later)).unwrap();
+        let before = c.store.snapshot();
+        let late = c.send(second).unwrap();
+        assert_eq!(late.outcomes[0].outcome, Outcome::Granted);
+        assert_eq!(c.store.snapshot(), before);
+        assert_eq!((c.value(), c.sum()), (Some(7), 3));
+    }
+}
+
+#[test]
 fn an_attempt_that_was_overtaken_does_not_create_the_limiter_either() {
     let mut c = limiter(10);
     let first = AcquireCall { create: Some(rate(10)), ..c.call(&[request(3, 0)]) };

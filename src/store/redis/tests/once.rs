@@ -109,8 +109,20 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
             earlier: Earlier::Dated(vec![T0 + 10]),
             ..first.clone()
         };
-        assert_eq!(client.outcome(retry).await, Outcome::Granted);
+        assert_eq!(client.outcome(retry.clone()).await, Outcome::Granted);
         let before = (client.value(), client.log());
+        // Nor does the retry, if it comes twice, or after a later one.
+        assert_eq!(client.outcome(retry.clone()).await, Outcome::Granted);
+        assert_eq!((client.value(), client.log()), before);
+        let later = AcquireCall {
+            now: Now::At(T0 + 30),
+            earlier: Earlier::Dated(vec![T0 + 10, T0 + 20]),
+            ..retry.clone()
+        };
+        assert_eq!(client.outcome(later).await, Outcome::Granted);
+        let before = (client.value(), client.log());
+        assert_eq!(client.outcome(retry).await, Outcome::Granted);
+        assert_eq!((client.value(), client.log()), before);
         assert_eq!(client.outcome(first.clone()).await, Outcome::Granted);
         assert_eq!(client.outcome(first).await, Outcome::Granted);
         assert_eq!((client.value(), client.log()), before);
