@@ -29,8 +29,14 @@ impl<W, A> Queue<W, A> {
             if now < block.ask_at {
                 return Step::SleepUntil(block.ask_at.min(self.earliest_end.max(now + 1)));
             }
+            // A head that is held back is asked for together with those behind it that are due:
+            // alone, it would be asked for again and again.
+            let is_head_due = self.pending.front().is_some_and(|head| head.free_at <= now + 1000);
             let mut unanswered = self.pending.iter().filter(|waiter| !waiter.has_server_answer);
-            if now >= block.head_at && unanswered.all(|w| w.request.max_wait.lasts_beyond(now)) {
+            if now >= block.head_at
+                && is_head_due
+                && unanswered.all(|w| w.request.max_wait.lasts_beyond(now))
+            {
                 served_by = now + 1000;
             }
         }

@@ -1,7 +1,9 @@
 //! When a queue keeps to its client's share, and when it does not.
 
 use super::super::share::Sharing;
-use crate::store::Holders;
+use super::*;
+use crate::queue::Step;
+use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
 const SECOND: u64 = 1_000_000;
 
@@ -23,4 +25,26 @@ fn a_fleet_whose_looks_would_fill_the_server_takes_what_is_free() {
     assert!(!keeps_to_its_share(10_000, 99, SECOND));
     // It looks again, as the fleet may have become smaller.
     assert!(keeps_to_its_share(50_000, 999, 10 * SECOND));
+}
+
+/// The head is held back for longer than the request behind it can wait. At the time of that request
+/// both are asked for: a call for the head alone would be followed by the same call at once.
+#[test]
+fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let head =
+        Request { permits: 2, max_wait: MaxWait::Unbounded, deadline: DEADLINE, create: None };
+    arrive(&mut queue, || 0, head, 0);
+    arrive(&mut queue, || 0, Request { max_wait: MaxWait::Until(20 * MS), ..head }, 1);
+    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    assert_eq!(call.groups.len(), 2);
+    let waiting = |ms| OutcomeGroup {
+        count: 1,
+        outcome: Outcome::Waiting(Wait { ms, at_least: true }),
+    };
+    let holders = Holders { others: 1, redisson: false, share_left: 0, entries: 1 };
+    queue.replied(0, 0, (10, SECOND), vec![waiting(125), waiting(10)], 3, Some(holders));
+    assert_eq!(queue.step(9 * MS).step, Step::SleepUntil(10 * MS));
+    let Step::Call(call) = queue.step(10 * MS).step else { panic!("no call") };
+    assert_eq!(call.groups.len(), 2);
 }
