@@ -214,11 +214,7 @@ impl RateLimiter {
         began: Time,
         left: u64,
     ) -> Option<Verdict> {
-        let due = match request.max_wait {
-            MaxWait::Until(end) => end.max(began),
-            MaxWait::None | MaxWait::Unbounded => began,
-        }
-        .saturating_add(request.deadline);
+        let due = request.due(began);
         if !self.engine().return_leases_and_wait(request.permits, left, due).await {
             return None;
         }

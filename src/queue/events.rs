@@ -43,7 +43,7 @@ impl Request {
     ///
     /// A request that waits for permits is attempted while it waits, however long that is, and
     /// times out an attempt later: its timeout says how long its caller has.
-    pub(super) fn due(&self, now: Time) -> Time {
+    pub(crate) fn due(&self, now: Time) -> Time {
         match self.max_wait {
             MaxWait::Until(end) => {
                 end.max(now).saturating_add(self.deadline / ATTEMPTS_PER_DEADLINE)
