@@ -51,6 +51,23 @@ impl Clock {
         Clock(TimeSource::Runtime { epoch: system_time(), origin: Instant::now() })
     }
 
+    /// [`Clock::runtime`], at this time since 1970 now.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn runtime_at(epoch: Duration) -> Self {
+        Clock(TimeSource::Runtime { epoch, origin: Instant::now() })
+    }
+
+    /// The same clock of the runtime, ahead by this time.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn ahead_by(&self, time: Duration) -> Self {
+        match self.0 {
+            TimeSource::Runtime { epoch, origin } => {
+                Clock(TimeSource::Runtime { epoch: epoch + time, origin })
+            }
+            _ => unreachable!("another clock cannot be moved"),
+        }
+    }
+
     /// For tests, a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the
     /// handle that sets it. Waits still take real time, unless the runtime's time is paused.
     ///

@@ -53,6 +53,12 @@ pub enum ErrorKind {
         /// The rate in force, in permits per interval.
         rate: u64,
     },
+    /// As many calls of this client wait for the limiter as
+    /// [`LimiterOptions::max_waiters`](crate::LimiterOptions::max_waiters) allows. Nothing was sent.
+    QueueFull {
+        /// The most that may wait.
+        limit: u32,
+    },
     /// An argument is out of range, an option differs from the one in force, or the operation does
     /// not exist in the limiter's mode.
     InvalidArgument,

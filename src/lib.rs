@@ -75,6 +75,8 @@ mod options;
 mod queue;
 mod rate;
 mod rt;
+#[cfg(all(test, not(shuttle)))]
+mod sim;
 mod store;
 mod wire;
 

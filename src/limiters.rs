@@ -152,7 +152,7 @@ impl Table {
         // Options end with the last handle, so an engine that has some is replaced. What it knows
         // of the limiter stays.
         let (engine, replaced) = match known {
-            Some(engine) if !engine.answers_locally() => (engine, None),
+            Some(engine) if !engine.has_options() => (engine, None),
             known => {
                 if known.is_none() {
                     self.make_room(core);

@@ -37,6 +37,7 @@ pub struct LimiterOptions {
     pub(crate) lease: Option<LeaseTerms>,
     pub(crate) denial_memory: Option<Duration>,
     pub(crate) share: Option<ShareRule>,
+    pub(crate) max_waiters: Option<u32>,
 }
 
 /// What a client takes of an exhausted limiter.
@@ -163,8 +164,28 @@ impl LimiterOptions {
         self
     }
 
+    /// At most `waiters` calls of this client wait for an answer in one runtime. Further ones fail at
+    /// once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. What is
+    /// answered without the server (leases, remembered denials) does not count. One that is dropped makes
+    /// room at the next call to the server, which is made within a second.
+    ///
+    /// Without this option the queue grows with its callers. A call with a timeout is denied at once
+    /// if it cannot be served in time, so that only [`acquire`](crate::RateLimiter::acquire) can fill
+    /// a queue; and a caller's own task takes more memory than its place in the queue, about 200
+    /// bytes. So a limit is the caller's decision: at which length it is better to fail than to wait.
+    ///
+    /// `waiters` must be at least 1, which
+    /// [`Client::limiter_with`](crate::Client::limiter_with) checks.
+    pub fn max_waiters(mut self, waiters: u32) -> Self {
+        self.max_waiters = Some(waiters);
+        self
+    }
+
     /// Why an option is out of range, if one is.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.max_waiters == Some(0) {
+            return Err("at most 0 waiters: must be at least 1".to_owned());
+        }
         if self.share == Some(ShareRule::Weight(0)) {
             return Err("a weight of 0: must be at least 1".to_owned());
         }
@@ -194,6 +215,8 @@ mod tests {
     fn options_out_of_range_are_refused() {
         assert!(LimiterOptions::new().check().is_ok());
         assert!(LimiterOptions::new().weight(0).check().is_err());
+        assert!(LimiterOptions::new().max_waiters(0).check().is_err());
+        assert!(LimiterOptions::new().max_waiters(1).check().is_ok());
         assert!(LimiterOptions::new().weight(255).check().is_ok());
         assert!(LimiterOptions::new().weight(0).greedy().check().is_ok());
         assert!(LimiterOptions::new().denial_memory(Duration::ZERO).check().is_err());

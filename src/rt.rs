@@ -278,6 +278,28 @@ pub(crate) use real::*;
 /// The identity of a runtime among all that this process has had.
 pub(crate) type RuntimeId = NonZeroU64;
 
+/// Random bits: of ids, and of what tells clients apart.
+pub(crate) fn random() -> u64 {
+    #[cfg(test)]
+    if let Some(seeded) = SEEDED.with_borrow_mut(|seeded| seeded.as_mut().map(rand::RngExt::random))
+    {
+        return seeded;
+    }
+    rand::random()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What takes the place of the system's randomness on this thread.
+    static SEEDED: std::cell::RefCell<Option<rand::rngs::StdRng>> = const { std::cell::RefCell::new(None) };
+}
+
+/// From now on [`random`] depends on the seed alone, on this thread.
+#[cfg(all(test, not(shuttle)))]
+pub(crate) fn seed_random(seed: u64) {
+    SEEDED.set(Some(rand::SeedableRng::seed_from_u64(seed)));
+}
+
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
 }

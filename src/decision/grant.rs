@@ -95,6 +95,15 @@ impl Grant {
         }
     }
 
+    /// The date of the log entry, epoch ms; `None` for permits out of a lease.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn date(&self) -> Option<i64> {
+        match &self.entry {
+            GrantEntry::Call(answer) => Some(decided(answer).entry.date),
+            GrantEntry::Lease { .. } => None,
+        }
+    }
+
     /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
     /// fewer if the grant has expired in the meantime, or if its limiter was reset.
     ///

@@ -100,6 +100,9 @@ impl<'a> Acquire<'a> {
         if engine.is_closed() {
             return Some(NoAnswer::Failed(closed()));
         }
+        if let Err(full) = state.check_room(engine) {
+            return Some(full);
+        }
         self.request.create = self.create.map(|rate| state.create_rate(*rate));
         let polls_call =
             state.queue.is_idle() && !state.has_driver && lane.belongs_to(rt::current_id());

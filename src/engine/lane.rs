@@ -12,6 +12,7 @@ use super::direct::DirectCall;
 use super::intake::{Arrived, Gathered, Intake};
 use super::runtimes::Runtime;
 use super::{Engine, closed};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::{Arrival, Queue, Request, Settled, Ticket};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicU64, Ordering};
@@ -163,6 +164,17 @@ impl LaneState {
         self.has_driver && !self.driver_sleeps || current_id() == Some(runtime)
     }
 
+    /// An error if no further request may join the queue.
+    pub(super) fn check_room(&self, engine: &Engine) -> Result<(), NoAnswer> {
+        match engine.opt_ins.max_waiters() {
+            Some(limit) if self.queue.len() >= limit as usize => {
+                let kind = ErrorKind::QueueFull { limit };
+                Err(NoAnswer::Failed(Error::new(kind, Execution::NotExecuted)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A request joins the queue; its position is in the answer that comes with it.
     pub(super) fn arrive(
         &mut self,
@@ -197,11 +209,16 @@ impl LaneState {
             request.create = create.map(|rate| self.create_rate(rate));
             let mut waker = Some(waker);
             let ticket = self.queue.next_ticket();
-            if let Arrival::Refused(wait) =
-                self.queue.arrive(|| engine.core.now(), request, &mut waker)
-            {
+            let refused = match self.check_room(engine) {
+                Err(full) => Some(full),
+                Ok(()) => match self.queue.arrive(|| engine.core.now(), request, &mut waker) {
+                    Arrival::Refused(wait) => Some(NoAnswer::Refused(wait)),
+                    Arrival::Queued { .. } => None,
+                },
+            };
+            if let Some(reason) = refused {
                 self.queue.keep_position(request);
-                self.out_of_band.insert(ticket, Err(NoAnswer::Refused(wait)));
+                self.out_of_band.insert(ticket, Err(reason));
                 answer.mark_out_of_band();
             }
             wake.extend(waker);

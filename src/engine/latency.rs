@@ -40,11 +40,15 @@ impl Latency {
         if took < SHORTEST {
             return false;
         }
+        took > self.longest_on_time(interval_ms)
+    }
+
+    pub(super) fn longest_on_time(&self, interval_ms: u64) -> Time {
         let usual = self.usual.load(Ordering::Relaxed);
         let slack = SHORTEST
             .max(interval_ms.saturating_mul(1000) / PART_OF_INTERVAL)
             .max(usual / PART_OF_USUAL);
-        took > usual.saturating_add(slack)
+        usual.saturating_add(slack)
     }
 
     /// An answer took this long.

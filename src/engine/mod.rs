@@ -133,7 +133,7 @@ impl Core {
             store,
             attempt,
             clock,
-            client_tag: ClientTag(rand::random()),
+            client_tag: ClientTag((rt::random() as u32).to_le_bytes()),
             origin: rt::now(),
             server_time: Arc::new(AtomicI64::new(0)),
             busy_poll,
@@ -170,6 +170,12 @@ impl Core {
             Now::At(at) => at,
             Now::Server => self.server_time.load(Ordering::Relaxed),
         }
+    }
+
+    /// How late an answer may be without being confirmed, at this interval.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn longest_on_time_ms(&self, interval_ms: u64) -> u64 {
+        self.latency.longest_on_time(interval_ms).div_ceil(1000)
     }
 
     /// Finds out whether the store can be reached, with one attempt that may take this long.

@@ -66,6 +66,11 @@ impl Inner {
                     "{requested} permits requested at once, but the rate is {rate} per interval"
                 )
             }
+            ErrorKind::QueueFull { limit } => {
+                format!(
+                    "{limit} calls wait for this limiter already, the most that its options allow"
+                )
+            }
             ErrorKind::WrongType => {
                 format!("one of the limiter's keys holds a value of another type{after_colon}")
             }
@@ -93,6 +98,9 @@ impl Inner {
             }
             ErrorKind::ExceedsRate { rate, .. } => {
                 Some(format!("request at most {rate}, or raise the rate"))
+            }
+            ErrorKind::QueueFull { .. } => {
+                Some("shed load, or allow more by `LimiterOptions::max_waiters`".to_owned())
             }
             ErrorKind::WrongType => {
                 Some("choose another name or key prefix, or delete that key".to_owned())

@@ -111,6 +111,11 @@ impl<W, A> Queue<W, A> {
         self.in_flight.is_none() && self.pending.is_empty()
     }
 
+    /// How many requests have no answer, those in flight included.
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len() + self.in_flight.as_ref().map_or(0, |call| call.waiters.len())
+    }
+
     /// Whether requests have to wait, or had to shortly before.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.sharing.is_exhausted()

@@ -5,6 +5,8 @@
 
 use byteorder::{ByteOrder, LittleEndian};
 
+use crate::rt;
+
 /// The bytes of an id that this crate writes.
 pub(crate) const ID_LEN: usize = 16;
 
@@ -63,7 +65,7 @@ impl EntryId {
         id[..3].copy_from_slice(&MARK);
         id[3] = weight.max(1);
         id[4..8].copy_from_slice(&client.0);
-        let random = rand::random::<u64>() & !DEBT;
+        let random = rt::random() & !DEBT;
         LittleEndian::write_u64(&mut id[8..], random);
         EntryId(id)
     }

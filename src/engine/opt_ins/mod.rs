@@ -34,6 +34,7 @@ pub(crate) struct OptIns {
     pub(super) denials: OnceLock<Denials>,
     pub(super) leasing: OnceLock<Leasing>,
     pub(super) share: OnceLock<ShareRule>,
+    max_waiters: OnceLock<u32>,
 }
 
 impl OptIns {
@@ -43,6 +44,12 @@ impl OptIns {
             Some(ShareRule::Weight(weight)) => *weight,
             Some(ShareRule::Greedy) | None => 1,
         }
+    }
+
+    /// How many requests may be in a queue.
+    #[inline]
+    pub(super) fn max_waiters(&self) -> Option<u32> {
+        self.max_waiters.get().copied()
     }
 
     /// Whether it takes whatever is free all the same.
@@ -72,11 +79,12 @@ pub(crate) struct Extra {
 impl Engine {
     /// The options in force.
     pub(crate) fn options(&self) -> LimiterOptions {
-        let OptIns { denials, leasing, share } = &self.opt_ins;
+        let OptIns { denials, leasing, share, max_waiters } = &self.opt_ins;
         LimiterOptions {
             lease: leasing.get().map(|leasing| leasing.terms),
             denial_memory: denials.get().map(Denials::longest),
             share: share.get().copied(),
+            max_waiters: max_waiters.get().copied(),
         }
     }
 
@@ -85,7 +93,7 @@ impl Engine {
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
         // Under a lock, as otherwise two callers could set half of their options each.
         let _knowledge = self.knowledge();
-        let OptIns { denials, leasing, share } = &self.opt_ins;
+        let OptIns { denials, leasing, share, max_waiters } = &self.opt_ins;
         if let (Some(wanted), Some(has)) = (options.denial_memory, denials.get())
             && has.longest() != wanted
         {
@@ -107,8 +115,18 @@ impl Engine {
         {
             return Err(format!("{wanted}: this client's limiter of the name already has {has}"));
         }
+        if let (Some(wanted), Some(has)) = (options.max_waiters, max_waiters.get())
+            && *has != wanted
+        {
+            return Err(format!(
+                "at most {wanted} waiters: this client's limiter of the name already has at most {has}"
+            ));
+        }
         if let Some(wanted) = options.share {
             let _ = share.set(wanted);
+        }
+        if let Some(wanted) = options.max_waiters {
+            let _ = max_waiters.set(wanted);
         }
         if let Some(terms) = options.lease {
             let _ = leasing.set(Leasing::new(terms));
@@ -117,6 +135,11 @@ impl Engine {
             let _ = denials.set(Denials::new(longest));
         }
         Ok(())
+    }
+
+    /// Whether an option is in force.
+    pub(crate) fn has_options(&self) -> bool {
+        self.options() != LimiterOptions::default()
     }
 
     /// Whether there can be requests that need no call.

@@ -15,6 +15,7 @@ use crate::{
 
 mod counting;
 mod denials;
+mod full;
 mod gathered;
 mod leases;
 mod races;

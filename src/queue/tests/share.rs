@@ -38,10 +38,8 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
     arrive(&mut queue, || 0, Request { max_wait: MaxWait::Until(20 * MS), ..head }, 1);
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!(call.groups.len(), 2);
-    let waiting = |ms| OutcomeGroup {
-        count: 1,
-        outcome: Outcome::Waiting(Wait { ms, at_least: true }),
-    };
+    let waiting =
+        |ms| OutcomeGroup { count: 1, outcome: Outcome::Waiting(Wait { ms, at_least: true }) };
     let holders = Holders { others: 1, redisson: false, share_left: 0, entries: 1 };
     queue.replied(0, 0, (10, SECOND), vec![waiting(125), waiting(10)], 3, Some(holders));
     assert_eq!(queue.step(9 * MS).step, Step::SleepUntil(10 * MS));

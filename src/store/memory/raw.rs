@@ -54,7 +54,7 @@ impl MemoryStore {
     }
 
     /// The key holds this from now on; `None`: there is none.
-    #[cfg(feature = "_raw-store")]
+    #[cfg(any(all(test, not(shuttle)), feature = "_raw-store"))]
     pub(crate) fn raw_put(&self, name: &str, key: Option<Key>) {
         let mut space = self.raw();
         let Some(Key { content, ttl_ms }) = key else {
@@ -72,6 +72,15 @@ impl MemoryStore {
         };
         let expires_at = ttl_ms.map(|ms| space.now().saturating_add(ms));
         space.put(&name.into(), Slot { data, expires_at });
+    }
+
+    /// Everything is as it was then.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn restore(&self, snapshot: &Snapshot) {
+        self.flush();
+        for (name, key) in snapshot {
+            self.raw_put(name, Some(key.clone()));
+        }
     }
 
     /// `FLUSHALL`.

@@ -1,0 +1,58 @@
+//! Queues that may have no more than so many waiters.
+
+use super::*;
+
+fn limit(error: crate::Error) -> u32 {
+    assert_eq!(error.execution(), Execution::NotExecuted);
+    match error.kind() {
+        ErrorKind::QueueFull { limit } => limit,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_beyond_the_limit_fails_at_once() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new().max_waiters(3)).await;
+    let _all = grant(&limiter, 100).await;
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.acquire(1).await.map(drop) })
+        })
+        .collect();
+    settle().await;
+    let calls = world.store.calls();
+    assert_eq!(limit(limiter.acquire(1).await.unwrap_err()), 3);
+    assert_eq!(limit(limiter.try_acquire(1, ms(5000)).await.unwrap_err()), 3);
+    assert_eq!(limit(limiter.try_acquire_now(1).await.unwrap_err()), 3);
+    assert_eq!(world.store.calls(), calls, "nothing is sent");
+    // Whoever leaves makes room.
+    waiting[2].abort();
+    settle().await;
+    let next = tokio::spawn(async move { limiter.acquire(1).await.map(drop) });
+    settle().await;
+    assert!(!next.is_finished());
+    sleep(ms(1100)).await;
+    for waiting in waiting.into_iter().chain([next]) {
+        if let Ok(answer) = waiting.await {
+            answer.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_belongs_to_the_name_and_ends_with_its_last_handle() {
+    let world = World::new();
+    let client = world.client();
+    let open = |limit| client.limiter_with("api", LimiterOptions::new().max_waiters(limit));
+    let first = open(2).unwrap();
+    assert!(open(2).is_ok());
+    let error = open(3).unwrap_err().to_string();
+    assert!(
+        error.contains("at most 3 waiters: this client's limiter of the name already has"),
+        "{error}"
+    );
+    drop(first);
+    assert!(open(3).is_ok());
+}

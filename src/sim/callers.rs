@@ -1,0 +1,184 @@
+//! What callers do: they come again and again, wait, give up, and give back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::EPOCH_MS;
+use super::history::{GrantSeen, History};
+use super::random::Random;
+use super::scenario::ClientPlan;
+use crate::decision::{DecidedBy, Decision, Grant};
+use crate::error::{Error, ErrorKind};
+use crate::limiter::RateLimiter;
+use crate::limiter::rates::Usage;
+use crate::rate::Rate;
+
+/// Beyond its deadline a call may take as long as it is behind a call that is not known to be slow
+/// yet, until the next look at deadlines, and a tick of the clock.
+const SLACK_MS: u64 = 5 + 20 + 2;
+
+pub(super) struct Caller {
+    pub(super) client: usize,
+    pub(super) limiter: RateLimiter,
+    pub(super) plan: ClientPlan,
+    /// The rate that the limiter begins with.
+    pub(super) rate: Rate,
+    pub(super) is_calm: bool,
+    pub(super) random: Random,
+    pub(super) history: Arc<History>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Now,
+    Within(u64),
+    Unbounded,
+}
+
+impl Caller {
+    /// Calls until `ends_at`.
+    pub(super) async fn run(mut self, ends_at: u64) {
+        loop {
+            sleep(Duration::from_millis(self.random.between(0..=self.plan.think_ms))).await;
+            if self.history.now() >= ends_at {
+                return;
+            }
+            if self.random.per_mille(self.plan.sets_rates) {
+                self.set_rate().await;
+            } else {
+                self.acquire().await;
+            }
+        }
+    }
+
+    async fn set_rate(&mut self) {
+        let permits = self.random.between(1..=2 * self.rate.permits());
+        let rate = Rate::overall(permits, self.rate.interval());
+        let rate = rate.unwrap_or_else(|_| unreachable!("it is in range"));
+        let begun = self.history.now();
+        let (result, what) = match self.random.per_mille(300) {
+            true => (self.limiter.set_rate(rate).await, "set_rate"),
+            false => (self.limiter.update_rate(rate, Usage::Keep).await.map(drop), "update_rate"),
+        };
+        let ended = self.history.now();
+        self.history.event(self.client, what, "done", &(permits, result.is_ok()));
+        self.history.records().resets.push((self.client, begun, ended));
+        self.check_time(what, begun, self.plan.deadline_ms);
+        if let Err(error) = result {
+            self.check_error(&error);
+        }
+    }
+
+    async fn acquire(&mut self) {
+        let permits = match self.random.between(0..=9) {
+            0..=6 => 1,
+            7..=8 => self.random.between(1..=3),
+            _ => self.random.between(1..=self.rate.permits()),
+        };
+        let kind = match self.random.between(0..=9) {
+            0..=3 => Kind::Now,
+            4..=7 => Kind::Within(self.random.between(1..=2 * self.rate.interval_ms())),
+            _ => Kind::Unbounded,
+        };
+        // Dropped after this time, if it is not answered before.
+        let gives_up_after = match self.random.per_mille(self.plan.cancels) {
+            true => Duration::from_millis(self.random.between(0..=self.rate.interval_ms())),
+            false => Duration::from_secs(86_400),
+        };
+        let begun = self.history.now();
+        let call = self.history.call_begins(self.client, permits, !matches!(kind, Kind::Now));
+        self.history.event(self.client, "call", "begins", &(call, permits, kind));
+        let limiter = self.limiter.clone();
+        let answer = timeout(gives_up_after, async {
+            match kind {
+                Kind::Now => limiter.try_acquire_now(permits).await,
+                Kind::Within(ms) => limiter.try_acquire(permits, Duration::from_millis(ms)).await,
+                Kind::Unbounded => limiter.acquire(permits).await.map(Decision::Granted),
+            }
+        })
+        .await;
+        self.history.call_ends(call);
+        let Ok(answer) = answer else {
+            self.history.event(self.client, "call", "given up", &call);
+            return;
+        };
+        // One attempt, a third of the deadline, may pass before its own call is sent.
+        let attempt_ms = self.plan.deadline_ms / 3;
+        match kind {
+            Kind::Now => {
+                let limit_ms = self.plan.deadline_ms + attempt_ms;
+                self.check_time("a call that does not wait", begun, limit_ms);
+            }
+            Kind::Within(ms) => {
+                self.check_time("a call with a timeout", begun, ms + 2 * attempt_ms);
+            }
+            Kind::Unbounded => {}
+        }
+        match answer {
+            Ok(Decision::Granted(grant)) => self.use_grant(call, kind, grant).await,
+            Ok(Decision::Denied(denial)) => {
+                self.history.event(self.client, "call", "denied", &denial)
+            }
+            Err(error) => self.check_error(&error),
+        }
+    }
+
+    async fn use_grant(&mut self, call: u64, kind: Kind, mut grant: Grant) {
+        let at = self.history.now();
+        let is_leased = grant.decided_by() == DecidedBy::Lease;
+        let number = self.history.granted(GrantSeen {
+            client: self.client,
+            call,
+            is_unbounded: matches!(kind, Kind::Unbounded),
+            is_leased,
+            at,
+            date: grant.date().map(|date| date.saturating_sub(EPOCH_MS) as u64),
+            allowed_ms: self.limiter.limiters().core.longest_on_time_ms(self.rate.interval_ms()),
+            kept: grant.permits(),
+        });
+        if !self.random.per_mille(self.plan.refunds) {
+            return;
+        }
+        sleep(Duration::from_millis(self.random.between(0..=self.rate.interval_ms() / 2))).await;
+        let permits = self.random.between(1..=grant.permits());
+        // From now on its caller does not use them.
+        self.history.records().grants[number].kept -= permits;
+        let begun = self.history.now();
+        let refund = grant.refund(permits).await;
+        self.history.event(self.client, "refund", "done", &(call, permits, refund.is_ok()));
+        self.check_time("a refund", begun, self.plan.deadline_ms);
+        match refund {
+            Ok(credited) if credited > permits => {
+                self.history.violation(format!("a refund of {permits} credits {credited}"));
+            }
+            Ok(_) => {}
+            Err(error) => self.check_error(&error),
+        }
+    }
+
+    fn check_time(&self, what: &str, begun: u64, limit_ms: u64) {
+        let took = self.history.now() - begun;
+        if took > limit_ms + SLACK_MS {
+            self.history.violation(format!(
+                "client {}: {what} took {took} ms, where {limit_ms} ms are promised",
+                self.client
+            ));
+        }
+    }
+
+    fn check_error(&self, error: &Error) {
+        self.history.event(self.client, "call", "failed", &error.kind());
+        let is_expected = match error.kind() {
+            ErrorKind::ExceedsRate { .. } => true,
+            ErrorKind::Unavailable | ErrorKind::Timeout => !self.is_calm,
+            // Operations that do not create the limiter, after a crash that has lost it.
+            ErrorKind::NotInitialized => !self.is_calm,
+            _ => false,
+        };
+        if !is_expected {
+            self.history.violation(format!("client {}: unexpected: {error}", self.client));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What callers saw, and what happened to the server: all that a run is judged by.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::time::Instant;
+
+/// Milliseconds since the run began.
+pub(super) type Ms = u64;
+
+pub(super) struct History {
+    began: Instant,
+    /// Shows events while they happen.
+    is_verbose: bool,
+    records: Mutex<Records>,
+}
+
+#[derive(Default)]
+pub(super) struct Records {
+    pub(super) grants: Vec<GrantSeen>,
+    /// Calls that wait for permits, by the order of their arrival: client, and permits.
+    pub(super) waiting: BTreeMap<u64, (usize, u64)>,
+    calls: u64,
+    /// By the time from which they were in force.
+    pub(super) rates: Vec<(Ms, u64)>,
+    /// The live permits that a log has lost: nobody can know that they were used.
+    pub(super) forgotten: Vec<(Ms, u64)>,
+    /// Calls of a client that replace the limiter.
+    pub(super) resets: Vec<(usize, Ms, Ms)>,
+    pub(super) violations: Vec<String>,
+    /// Of all events: equal for two runs of one seed.
+    digest: DefaultHasher,
+}
+
+/// A grant, as its caller saw it.
+#[derive(Clone, Debug)]
+pub(super) struct GrantSeen {
+    pub(super) client: usize,
+    /// The order of its call's arrival.
+    pub(super) call: u64,
+    /// Whether its call waits without end.
+    pub(super) is_unbounded: bool,
+    /// It is out of a lease, without a call.
+    pub(super) is_leased: bool,
+    /// When its caller had it, and used it.
+    pub(super) at: Ms,
+    /// The date in the log by the clock of its client; `None` for one out of a lease.
+    pub(super) date: Option<Ms>,
+    /// How much later than its date it may be used.
+    pub(super) allowed_ms: u64,
+    /// Those that were not given back.
+    pub(super) kept: u64,
+}
+
+impl History {
+    pub(super) fn new(is_verbose: bool) -> Self {
+        History { began: Instant::now(), is_verbose, records: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> Ms {
+        self.began.elapsed().as_millis() as Ms
+    }
+
+    pub(super) fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap()
+    }
+
+    pub(super) fn event(&self, client: usize, what: &str, became: &str, detail: &impl fmt::Debug) {
+        let now = self.now();
+        (now, client, what, became).hash(&mut self.records().digest);
+        if self.is_verbose {
+            println!("{now:>6} ms  client {client}: {what} {became} {detail:?}");
+        }
+    }
+
+    /// What a repeated run shows besides.
+    pub(super) fn show(&self, what: impl FnOnce() -> String) {
+        if self.is_verbose {
+            println!("{:>9}  {}", "", what());
+        }
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.records().digest.finish()
+    }
+
+    /// A call arrives. If it waits for permits, it may be the first to be served.
+    pub(super) fn call_begins(&self, client: usize, permits: u64, waits: bool) -> u64 {
+        let mut records = self.records();
+        records.calls += 1;
+        let call = records.calls;
+        if waits {
+            records.waiting.insert(call, (client, permits));
+        }
+        call
+    }
+
+    pub(super) fn call_ends(&self, call: u64) {
+        self.records().waiting.remove(&call);
+    }
+
+    /// Answers its number, for what is given back.
+    pub(super) fn granted(&self, grant: GrantSeen) -> usize {
+        self.event(grant.client, "grant", "used", &grant);
+        let mut records = self.records();
+        records.grants.push(grant);
+        records.grants.len() - 1
+    }
+
+    /// The limiter has this rate from now on.
+    pub(super) fn rate_in_force(&self, rate: u64) {
+        let now = self.now();
+        let mut records = self.records();
+        if records.rates.last().is_none_or(|(_, last)| *last != rate) {
+            records.rates.push((now, rate));
+        }
+    }
+
+    pub(super) fn log_forgotten(&self, permits: u64) {
+        if permits > 0 {
+            let now = self.now();
+            self.event(0, "log", "forgotten", &permits);
+            self.records().forgotten.push((now, permits));
+        }
+    }
+
+    pub(super) fn violation(&self, what: String) {
+        let now = self.now();
+        self.event(0, "VIOLATION", "", &what);
+        let mut records = self.records();
+        // The first ones say it.
+        if records.violations.len() < 5 {
+            records.violations.push(format!("at {now} ms: {what}"));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a seed draws: the limiter, the clients with their callers, the network, and the faults.
+
+use super::random::Random;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) seed: u64,
+    /// Permits per interval.
+    pub(super) rate: u64,
+    pub(super) interval_ms: u64,
+    /// All clients date their grants by the server's clock.
+    pub(super) uses_server_clock: bool,
+    pub(super) clients: Vec<ClientPlan>,
+    /// By the time at which each begins.
+    pub(super) faults: Vec<(u64, Fault)>,
+    /// For this long callers come and faults happen; then everything is repaired.
+    pub(super) lasts_ms: u64,
+    /// The server keeps its state this often, for crashes that lose later writes.
+    pub(super) saves_every_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ClientPlan {
+    pub(super) callers: u64,
+    /// A caller pauses for up to this long before its next call.
+    pub(super) think_ms: u64,
+    pub(super) deadline_ms: u64,
+    /// Permits and hold.
+    pub(super) lease: Option<(u32, u64)>,
+    pub(super) denial_memory_ms: Option<u64>,
+    /// It takes whatever is free of an exhausted limiter.
+    pub(super) is_greedy: bool,
+    /// How far its clock is ahead.
+    pub(super) skew_ms: u64,
+    pub(super) weather: Weather,
+    /// How many calls in a thousand set another rate.
+    pub(super) sets_rates: u64,
+    /// How many calls in a thousand are dropped before they are answered.
+    pub(super) cancels: u64,
+    /// How many grants in a thousand are given back.
+    pub(super) refunds: u64,
+}
+
+/// What happens to the messages of one client; chances in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weather {
+    /// One way takes this long, and up to `jitter_ms` more. With jitter messages overtake each other.
+    pub(super) one_way_ms: u64,
+    pub(super) jitter_ms: u64,
+    pub(super) loses_request: u64,
+    pub(super) loses_answer: u64,
+    /// The server receives a message that may be repeated twice.
+    pub(super) duplicates: u64,
+    /// A message is held up, for up to `delay_ms`.
+    pub(super) delays: u64,
+    pub(super) delay_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// The server does nothing for this long, and then everything at once.
+    Freeze { ms: u64 },
+    /// The server is away for this long, and comes back with what it had saved.
+    Crash { away_ms: u64, lost: Lost },
+    /// One of the limiter's keys is gone.
+    Evict(Evicted),
+    /// No message of this client gets through, in either direction.
+    CutOff { client: usize, ms: u64 },
+    /// The client's process is killed, and another one takes its place.
+    Kill { client: usize },
+}
+
+/// What a crash loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    Nothing,
+    /// What was written since the state was last saved.
+    SinceSaved,
+    Everything,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Evicted {
+    Value,
+    Log,
+}
+
+impl Scenario {
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let random = &mut random;
+        let kind = random.between(0..=9);
+        // One client and no faults: for these the strictest promises hold.
+        let is_alone = kind < 2;
+        let is_calm = kind < 4;
+        let has_leases = !is_alone && random.per_mille(400);
+        let interval_ms = random.one_of(&[100, 250, 500, 1000]);
+        let lasts_ms = (4 * interval_ms).max(1000);
+        let clients = if is_alone { 1 } else { random.between(2..=3) as usize };
+        let uses_server_clock = random.per_mille(250);
+        let has_skew = !is_alone && random.per_mille(200);
+        let sets_rates = random.one_of(&[0, 0, 20]);
+        let mut plans = Vec::new();
+        for _ in 0..clients {
+            let weather = match is_alone {
+                true => Weather { one_way_ms: random.between(0..=2), ..Weather::default() },
+                false => Weather::draw(random, is_calm),
+            };
+            // Until a client knows how long answers usually take, it asks several times.
+            let is_far = is_calm && weather.round_trip_ms() > 5;
+            plans.push(ClientPlan {
+                callers: random.between(2..=6),
+                think_ms: random.one_of(&[5, 40, 150]),
+                deadline_ms: random.one_of(if is_far { &[900, 1500] } else { &[300, 900, 1500] }),
+                lease: has_leases.then(|| {
+                    (random.between(1..=8) as u32, random.one_of(&[interval_ms / 10, interval_ms]))
+                }),
+                denial_memory_ms: random.per_mille(150).then(|| random.between(1..=interval_ms)),
+                skew_ms: if has_skew { random.between(0..=interval_ms / 10) } else { 0 },
+                is_greedy: is_alone && random.per_mille(500),
+                weather,
+                sets_rates,
+                cancels: random.one_of(&[0, 50, 200]),
+                refunds: random.one_of(&[0, 100, 400]),
+            });
+        }
+        let faults = match is_calm {
+            true => Vec::new(),
+            false => draw_faults(random, lasts_ms, clients),
+        };
+        Scenario {
+            seed,
+            rate: random.one_of(&[3, 10, 30]),
+            interval_ms,
+            uses_server_clock,
+            clients: plans,
+            faults,
+            lasts_ms,
+            saves_every_ms: random.between(20..=300),
+        }
+    }
+
+    /// No message is lost or late, and nothing breaks.
+    pub(super) fn is_calm(&self) -> bool {
+        self.faults.is_empty() && self.clients.iter().all(|client| client.weather.is_calm())
+    }
+
+    /// The store's state is never damaged from outside.
+    pub(super) fn keeps_state(&self) -> bool {
+        !self.faults.iter().any(|(_, fault)| match fault {
+            Fault::Crash { lost, .. } => *lost != Lost::Nothing,
+            Fault::Evict(_) => true,
+            Fault::Freeze { .. } | Fault::CutOff { .. } | Fault::Kill { .. } => false,
+        })
+    }
+
+    pub(super) fn leases(&self) -> bool {
+        self.clients.iter().any(|client| client.lease.is_some())
+    }
+
+    pub(super) fn longest_hold_ms(&self) -> u64 {
+        self.clients
+            .iter()
+            .filter_map(|client| client.lease)
+            .map(|(_, hold)| hold)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The difference of the clocks that date grants.
+    pub(super) fn skew_ms(&self) -> u64 {
+        let skews = || self.clients.iter().map(|client| client.skew_ms);
+        match self.uses_server_clock {
+            true => 0,
+            false => skews().max().unwrap_or(0) - skews().min().unwrap_or(0),
+        }
+    }
+}
+
+fn draw_faults(random: &mut Random, lasts_ms: u64, clients: usize) -> Vec<(u64, Fault)> {
+    let mut faults = Vec::new();
+    for _ in 0..random.between(0..=3) {
+        let at = random.between(0..=lasts_ms * 3 / 4);
+        let ms = random.one_of(&[30, 150, 600, 1200]);
+        let client = random.between(0..=clients as u64 - 1) as usize;
+        faults.push((
+            at,
+            match random.between(0..=9) {
+                0..=1 => Fault::Freeze { ms },
+                2..=4 => {
+                    let lost = random.one_of(&[Lost::Nothing, Lost::SinceSaved, Lost::Everything]);
+                    Fault::Crash { away_ms: ms, lost }
+                }
+                5 => Fault::Evict(random.one_of(&[Evicted::Value, Evicted::Log])),
+                6..=7 => Fault::CutOff { client, ms },
+                _ => Fault::Kill { client },
+            },
+        ));
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+impl Weather {
+    fn draw(random: &mut Random, is_calm: bool) -> Self {
+        let one_way_ms = random.one_of(&[0, 1, 1, 5, 20]);
+        let calm = Weather { one_way_ms, jitter_ms: random.between(0..=2), ..Weather::default() };
+        match is_calm || random.per_mille(200) {
+            true => calm,
+            false => Weather {
+                jitter_ms: random.between(0..=8),
+                loses_request: random.one_of(&[0, 10, 60]),
+                loses_answer: random.one_of(&[0, 10, 60]),
+                duplicates: random.one_of(&[0, 50]),
+                delays: random.one_of(&[0, 10, 40]),
+                delay_ms: random.one_of(&[50, 400, 1500]),
+                ..calm
+            },
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        self.loses_request + self.loses_answer + self.duplicates + self.delays == 0
+    }
+
+    /// The longest round trip that nothing holds up.
+    pub(super) fn round_trip_ms(&self) -> u64 {
+        2 * (self.one_way_ms + self.jitter_ms)
+    }
+}

@@ -1,0 +1,244 @@
+//! The server: the in-process store, and what can happen to it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::{Instant, sleep_until};
+
+use super::EPOCH_MS;
+use super::history::History;
+use super::scenario::{Evicted, Lost, Scenario};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::store::Reply;
+use crate::store::memory::MemoryStore;
+use crate::store::memory::raw::{Content, Snapshot};
+use crate::wire::entry::{Holder, Member, holder, unpack};
+use crate::wire::keys::Keys;
+
+/// The limiter of all clients.
+pub(super) const NAME: &str = "api";
+
+pub(super) struct Server {
+    store: MemoryStore,
+    clock: Clock,
+    keys: Keys,
+    /// With which callers create the limiter, if there is none.
+    first_rate: u64,
+    interval_ms: u64,
+    history: Arc<History>,
+    /// Nothing is lost: value and log always add up to the rate.
+    keeps_state: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_away: bool,
+    /// Counts crashes: an answer of before one never leaves.
+    life: u64,
+    frozen_until: Option<Instant>,
+    saved: Option<Snapshot>,
+}
+
+/// It is away: the call was not carried out.
+pub(super) struct Away;
+
+/// What carrying a call out twice would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing: it reads, or is recognised by its id.
+    Idempotent,
+    /// It would count twice.
+    Once,
+    /// The same, and it may drop the log, or change the rate.
+    Resets,
+}
+
+impl Effect {
+    fn resets(self) -> bool {
+        self == Effect::Resets
+    }
+}
+
+impl Server {
+    pub(super) fn new(clock: Clock, scenario: &Scenario, history: Arc<History>) -> Arc<Self> {
+        Arc::new(Server {
+            store: MemoryStore::with_clock(clock.clone()),
+            clock,
+            keys: Keys::new(NAME, ""),
+            first_rate: scenario.rate,
+            interval_ms: scenario.interval_ms,
+            history,
+            keeps_state: scenario.keeps_state(),
+            state: Mutex::default(),
+        })
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.state().is_away
+    }
+
+    pub(super) fn life(&self) -> u64 {
+        self.state().life
+    }
+
+    /// Carries a call out, once it can.
+    pub(super) async fn execute<T>(
+        &self,
+        effect: Effect,
+        call: &(impl Fn(&MemoryStore) -> Reply<T> + ?Sized),
+    ) -> Result<Result<T, Error>, Away> {
+        loop {
+            let frozen_until = self.state().frozen_until.filter(|until| *until > Instant::now());
+            match frozen_until {
+                Some(until) => sleep_until(until).await,
+                None => break,
+            }
+        }
+        if self.is_away() {
+            return Err(Away);
+        }
+        let before = effect.resets().then(|| self.live_permits());
+        let answer = call(&self.store).now_or_never();
+        let answer = answer.unwrap_or_else(|| unreachable!("the in-process store never waits"));
+        self.history.show(|| self.content());
+        match before {
+            Some(before) => self.note_reset(&before),
+            None => self.check_debts(),
+        }
+        Ok(answer)
+    }
+
+    /// The permits that can be taken now, by the server's own clock.
+    pub(super) fn available(&self) -> u64 {
+        let call = crate::store::PeekCall { now: self.clock.read().now, permits: 0, seen: None };
+        let peek = crate::store::Store::peek(&self.store, &self.keys, call).now_or_never();
+        match peek {
+            Some(Ok(peek)) => peek.available,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn freeze(&self, ms: u64) {
+        self.state().frozen_until = Some(Instant::now() + Duration::from_millis(ms));
+    }
+
+    pub(super) fn save(&self) {
+        let saved = self.store.snapshot();
+        self.state().saved = Some(saved);
+    }
+
+    pub(super) fn crash(&self, lost: Lost) {
+        let before = self.live_permits();
+        {
+            let mut state = self.state();
+            state.is_away = true;
+            state.life += 1;
+            match (lost, &state.saved) {
+                (Lost::Nothing, _) => {}
+                (Lost::SinceSaved, Some(saved)) => self.store.restore(saved),
+                (Lost::SinceSaved | Lost::Everything, _) => self.store.flush(),
+            }
+        }
+        self.note_reset(&before);
+    }
+
+    pub(super) fn come_back(&self) {
+        let mut state = self.state();
+        state.is_away = false;
+        state.frozen_until = None;
+    }
+
+    pub(super) fn evict(&self, what: Evicted) {
+        let key = match what {
+            Evicted::Value => &self.keys.value,
+            Evicted::Log => &self.keys.permits,
+        };
+        let before = self.live_permits();
+        self.store.raw_put(key, None);
+        self.note_reset(&before);
+    }
+
+    /// The limiter may be another one: writes down which rate is in force, and how many live permits
+    /// the log has lost since `before`.
+    fn note_reset(&self, before: &Live) {
+        let now = self.live_permits();
+        self.history.rate_in_force(now.rate.unwrap_or(self.first_rate));
+        let lost = |(id, permits): (&Vec<u8>, &u64)| {
+            permits.saturating_sub(now.entries.get(id).copied().unwrap_or(0))
+        };
+        self.history.log_forgotten(before.entries.iter().map(lost).sum());
+    }
+
+    /// As long as nothing is lost, value and log add up to the rate, and no permit needs healing.
+    fn check_debts(&self) {
+        if self.keeps_state && self.live_permits().debts > 0 {
+            self.history.violation("a debt was written, although nothing was lost".to_owned());
+        }
+    }
+
+    /// What the log has that has not expired.
+    fn live_permits(&self) -> Live {
+        let snapshot = self.store.snapshot();
+        let content = |key: &str| snapshot.get(key).map(|key| &key.content);
+        let rate = match content(&self.keys.hash) {
+            Some(Content::Hash(fields)) => fields.get("rate").and_then(|rate| rate.parse().ok()),
+            _ => None,
+        };
+        let mut live = Live { rate, ..Live::default() };
+        let now = match self.clock.read().now {
+            crate::clock::Now::At(now) => now,
+            crate::clock::Now::Server => unreachable!("the server has a clock of its own"),
+        };
+        if let Some(Content::Log(members)) = content(&self.keys.permits) {
+            for (date, member) in members {
+                let Member::Entry { id, permits } = unpack(member) else { continue };
+                if holder(id) == Holder::Debt {
+                    live.debts += permits;
+                } else if date + self.interval_ms as i64 > now {
+                    live.entries.insert(id.to_vec(), permits);
+                }
+            }
+        }
+        live
+    }
+
+    /// The value, and the log by date.
+    fn content(&self) -> String {
+        let snapshot = self.store.snapshot();
+        let content = |key: &str| snapshot.get(key).map(|key| &key.content);
+        let log = match content(&self.keys.permits) {
+            Some(Content::Log(members)) => members.as_slice(),
+            _ => &[],
+        };
+        let entry = |(date, member): &(i64, Vec<u8>)| match unpack(member) {
+            Member::Entry { id, permits } => {
+                let debt = if holder(id) == Holder::Debt { " debt" } else { "" };
+                let short = u16::from_le_bytes([id[8], id[9]]);
+                format!("{}:{permits} ({short:04x}{debt})", date - EPOCH_MS)
+            }
+            other => format!("{other:?}"),
+        };
+        let log: Vec<_> = log.iter().map(entry).collect();
+        format!("value {:?}, log {}", content(&self.keys.value), log.join(" "))
+    }
+
+    /// The permits in the log that have not expired.
+    pub(super) fn in_log(&self) -> u64 {
+        self.live_permits().entries.values().sum()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+#[derive(Default)]
+struct Live {
+    rate: Option<u64>,
+    entries: HashMap<Vec<u8>, u64>,
+    debts: u64,
+}

@@ -1,0 +1,338 @@
+//! One run: clients are started, faults happen, everything is repaired, and what is left is looked at.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::EPOCH_MS;
+use super::callers::Caller;
+use super::history::History;
+use super::network::Link;
+use super::random::Random;
+use super::scenario::{Fault, Scenario};
+use super::server::{NAME, Server};
+use super::store::RemoteStore;
+use crate::client::Client;
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::engine::Core;
+use crate::limiter::RateLimiter;
+use crate::options::LimiterOptions;
+use crate::rate::Rate;
+
+/// How long callers may take to end once everything is repaired. They queue for permits: at the
+/// lowest rate for minutes.
+const ALL_ENDED_WITHIN: Duration = Duration::from_secs(300);
+
+/// How long a call in the background goes on after its client has been closed or killed: refunds are
+/// attempted for ten seconds.
+const BACKGROUND_ENDED_WITHIN: Duration = Duration::from_secs(15);
+
+pub(super) struct World {
+    scenario: Scenario,
+    rate: Rate,
+    clock: Clock,
+    server: Arc<Server>,
+    history: Arc<History>,
+    random: Random,
+    clients: Vec<RunningClient>,
+    /// Of all clients that there ever were.
+    cores: Vec<Weak<Core>>,
+    ids: u128,
+}
+
+struct RunningClient {
+    client: Client,
+    link: Arc<Link>,
+    callers: Vec<JoinHandle<()>>,
+}
+
+impl World {
+    pub(super) fn new(scenario: Scenario, history: Arc<History>) -> Self {
+        let clock = Clock::runtime_at(Duration::from_millis(EPOCH_MS as u64));
+        let rate = Rate::overall(scenario.rate, Duration::from_millis(scenario.interval_ms));
+        World {
+            rate: rate.unwrap_or_else(|_| unreachable!("it is in range")),
+            server: Server::new(clock.clone(), &scenario, history.clone()),
+            clock,
+            history,
+            random: Random::new(scenario.seed ^ 0x5eed),
+            clients: Vec::new(),
+            cores: Vec::new(),
+            ids: 0,
+            scenario,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        self.create_limiter().await;
+        for number in 0..self.scenario.clients.len() {
+            let client = self.start(number);
+            self.clients.push(client);
+        }
+        let saving = tokio::spawn(save_often(self.server.clone(), self.scenario.saves_every_ms));
+        let watching = self.scenario.is_calm().then(|| tokio::spawn(self.watch_waiting()));
+        self.break_things().await;
+        self.repair();
+        self.await_callers().await;
+        saving.abort();
+        if let Some(watching) = watching {
+            watching.abort();
+        }
+        self.check_log().await;
+        self.check_all_permits_are_back().await;
+        self.check_nothing_is_left().await;
+    }
+
+    async fn create_limiter(&mut self) {
+        // Over a network without faults, as no caller is there yet.
+        let link = Link::new(
+            usize::MAX,
+            &self.server,
+            &self.history,
+            Default::default(),
+            self.random.fork(),
+        );
+        let client = self.client(&link, 1000, 0);
+        let limiter = client.limiter(NAME).unwrap();
+        assert!(limiter.try_set_rate(self.rate).await.unwrap());
+        client.close().await;
+    }
+
+    fn client(&mut self, link: &Arc<Link>, deadline_ms: u64, skew_ms: u64) -> Client {
+        self.ids += 1;
+        let clock = match self.scenario.uses_server_clock {
+            true => Clock::server(),
+            false => self.clock.ahead_by(Duration::from_millis(skew_ms)),
+        };
+        let id = uuid_like(self.ids);
+        let builder = Client::builder().id(id).clock(clock);
+        let builder = builder.deadline(Duration::from_millis(deadline_ms));
+        let client = builder.build(Arc::new(RemoteStore::new(link.clone()))).unwrap();
+        self.cores.push(Arc::downgrade(&client.limiter(NAME).unwrap().limiters().core));
+        client
+    }
+
+    /// Starts a client's process, with all its callers.
+    fn start(&mut self, number: usize) -> RunningClient {
+        let plan = self.scenario.clients[number].clone();
+        let link = Link::new(number, &self.server, &self.history, plan.weather, self.random.fork());
+        let client = self.client(&link, plan.deadline_ms, plan.skew_ms);
+        let mut options = LimiterOptions::new();
+        if let Some((permits, hold_ms)) = plan.lease {
+            options = options.lease(permits, Duration::from_millis(hold_ms));
+        }
+        if plan.is_greedy {
+            options = options.greedy();
+        }
+        if let Some(ms) = plan.denial_memory_ms {
+            options = options.denial_memory(Duration::from_millis(ms));
+        }
+        let limiter = client.limiter_with(NAME, options).unwrap().with_rate(self.rate);
+        let ends_at = self.scenario.lasts_ms;
+        let callers = (0..plan.callers).map(|_| {
+            let caller = Caller {
+                client: number,
+                limiter: limiter.clone(),
+                plan: plan.clone(),
+                rate: self.rate,
+                is_calm: self.scenario.is_calm(),
+                random: self.random.fork(),
+                history: self.history.clone(),
+            };
+            tokio::spawn(caller.run(ends_at))
+        });
+        let callers = callers.collect();
+        RunningClient { client, link, callers }
+    }
+
+    async fn break_things(&mut self) {
+        let began = Instant::now() - Duration::from_millis(self.history.now());
+        for (at, fault) in self.scenario.faults.clone() {
+            sleep_until(began + Duration::from_millis(at)).await;
+            self.history.event(0, "fault", "happens", &fault);
+            match fault {
+                Fault::Freeze { ms } => self.server.freeze(ms),
+                Fault::Crash { away_ms, lost } => {
+                    self.server.crash(lost);
+                    let server = self.server.clone();
+                    tokio::spawn(async move {
+                        sleep(Duration::from_millis(away_ms)).await;
+                        server.come_back();
+                    });
+                }
+                Fault::Evict(what) => self.server.evict(what),
+                Fault::CutOff { client, ms } => self.clients[client].link.cut_for(ms),
+                Fault::Kill { client } => {
+                    let new = self.start(client);
+                    std::mem::replace(&mut self.clients[client], new).kill();
+                }
+            }
+        }
+        sleep_until(began + Duration::from_millis(self.scenario.lasts_ms)).await;
+    }
+
+    fn repair(&self) {
+        self.server.come_back();
+        for client in &self.clients {
+            client.link.repair();
+        }
+        self.history.event(0, "everything", "repaired", &());
+    }
+
+    async fn await_callers(&mut self) {
+        let until = Instant::now() + ALL_ENDED_WITHIN;
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            for caller in &mut client.callers {
+                let left = until.saturating_duration_since(Instant::now());
+                match timeout(left, &mut *caller).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => {
+                        self.history.violation(format!("client {number}: a caller panicked"))
+                    }
+                    Err(_) => {
+                        self.history
+                            .violation(format!("client {number}: a caller was never answered"));
+                        caller.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    /// While nothing goes wrong, permits that the first waiting caller needs are not left lying.
+    fn watch_waiting(&self) -> impl Future<Output = ()> + 'static {
+        const LOOK_EVERY: u64 = 5;
+        let (server, history) = (self.server.clone(), self.history.clone());
+        let clients = &self.scenario.clients;
+        let round_trip = clients.iter().map(|client| client.weather.round_trip_ms()).max();
+        // What is held back for others is left for 125 ms; what they give back is noticed within a
+        // second.
+        let others = match clients.as_slice() {
+            [one] if one.is_greedy => 0,
+            [_] => 2 * 125,
+            _ => 1000 + 2 * 125,
+        };
+        let limit = 4 * round_trip.unwrap_or(0) + 10 + others;
+        async move {
+            let mut idle: Option<(u64, u64)> = None;
+            loop {
+                sleep(Duration::from_millis(LOOK_EVERY)).await;
+                let first = {
+                    let records = history.records();
+                    records.waiting.first_key_value().map(|(call, (_, permits))| (*call, *permits))
+                };
+                let waits_for_free = first.filter(|(_, permits)| server.available() >= *permits);
+                idle = waits_for_free.map(|(call, _)| match idle {
+                    Some((same, ms)) if same == call => (call, ms + LOOK_EVERY),
+                    _ => (call, 0),
+                });
+                if let Some((call, ms)) = idle
+                    && ms > limit
+                {
+                    history.violation(format!(
+                        "call {call} waits, and its permits are free for {ms} ms"
+                    ));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// While nothing goes wrong, what the log has is what callers have kept.
+    async fn check_log(&self) {
+        let round_trips = self.scenario.clients.iter().map(|client| client.weather.round_trip_ms());
+        sleep(Duration::from_millis(2 * round_trips.max().unwrap_or(0) + 5)).await;
+        let records = self.history.records();
+        let is_exact = self.scenario.is_calm()
+            && !self.scenario.leases()
+            && self.scenario.skew_ms() == 0
+            && records.forgotten.is_empty();
+        if !is_exact {
+            return;
+        }
+        let from = (self.history.now() + 1).saturating_sub(self.scenario.interval_ms);
+        let live =
+            records.grants.iter().filter(|grant| grant.date.is_some_and(|date| date >= from));
+        let kept: u64 = live.map(|grant| grant.kept).sum();
+        drop(records);
+        let in_log = self.server.in_log();
+        if in_log != kept {
+            self.history
+                .violation(format!("callers have kept {kept} permits, the log has {in_log}"));
+        }
+    }
+
+    /// An interval after the last use, all permits are there.
+    async fn check_all_permits_are_back(&mut self) {
+        let interval = self.scenario.interval_ms;
+        let all_expired = interval + self.scenario.longest_hold_ms() + self.scenario.skew_ms();
+        sleep(BACKGROUND_ENDED_WITHIN + Duration::from_millis(all_expired)).await;
+        let link = Link::new(
+            usize::MAX,
+            &self.server,
+            &self.history,
+            Default::default(),
+            self.random.fork(),
+        );
+        let client = self.client(&link, 1000, 0);
+        let limiter = client.limiter(NAME).unwrap().with_rate(self.rate);
+        if !self.scenario.keeps_state() {
+            // What was lost comes back an interval after the first look.
+            let _ = limiter.try_acquire_now(1).await;
+            sleep(Duration::from_millis(all_expired + 1)).await;
+        }
+        self.check_takes_all(&limiter).await;
+        client.close().await;
+    }
+
+    async fn check_takes_all(&self, limiter: &RateLimiter) {
+        let rate = match limiter.config().await {
+            Ok(Some(rate)) => rate.permits(),
+            _ => self.rate.permits(),
+        };
+        match limiter.try_acquire_now(rate).await {
+            Ok(Decision::Granted(_)) => {}
+            other => {
+                self.history.violation(format!("at the end the whole rate, {rate}: {other:?}"))
+            }
+        }
+    }
+
+    /// Closed or dropped clients leave nothing behind: no task, and nothing in memory.
+    async fn check_nothing_is_left(mut self) {
+        for client in self.clients.drain(..) {
+            client.client.close().await;
+        }
+        sleep(BACKGROUND_ENDED_WITHIN).await;
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        let cores = self.cores.iter().filter(|core| core.strong_count() > 0).count();
+        if tasks + cores > 0 {
+            self.history.violation(format!("{tasks} tasks and {cores} clients are left"));
+        }
+    }
+}
+
+impl RunningClient {
+    /// Its process is gone: nothing of it is sent or received any more.
+    fn kill(self) {
+        self.link.kill();
+        for caller in self.callers {
+            caller.abort();
+        }
+    }
+}
+
+async fn save_often(server: Arc<Server>, every_ms: u64) {
+    loop {
+        server.save();
+        sleep(Duration::from_millis(every_ms)).await;
+    }
+}
+
+fn uuid_like(number: u128) -> String {
+    format!("00000000-0000-4000-8000-{number:012x}")
+}
