@@ -68,6 +68,9 @@ mod clock;
 mod decision;
 mod engine;
 mod error;
+#[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod in_process;
 mod limiter;
 mod limiters;

@@ -71,9 +71,18 @@ impl ClientBuilder {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
             .map_err(|error| invalid(format!("{}", path.display())).with_source(error))?;
-        let text = tree::with_variables(&text, |name| std::env::var(name).ok());
-        let read = Map::read(&text).and_then(|map| Reader::new(self, map)?.read());
+        let read = self.redisson_yaml_text(&text, |name| std::env::var(name).ok());
         read.map_err(|why| invalid(format!("{}: {why}", path.display())))
+    }
+
+    /// Reads the text of such a file, with these variables.
+    pub(crate) fn redisson_yaml_text(
+        self,
+        text: &str,
+        value_of: impl Fn(&str) -> Option<String>,
+    ) -> Result<RedissonYaml, Why> {
+        let text = tree::with_variables(text, value_of);
+        Map::read(&text).and_then(|map| Reader::new(self, map)?.read())
     }
 }
 

@@ -28,6 +28,8 @@ mod arguments;
 mod cluster;
 mod connection;
 mod endpoint;
+#[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
+pub(crate) mod fuzz;
 mod open;
 mod replicated;
 mod reply;

@@ -133,7 +133,7 @@ impl Sentinels {
     }
 
     /// The master's address in the answer of a sentinel; `None` if it does not know the name.
-    fn address_in(&self, answer: &Value) -> Option<Address> {
+    pub(super) fn address_in(&self, answer: &Value) -> Option<Address> {
         let Value::Array(parts) = answer else { return None };
         let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
             return None;

@@ -33,7 +33,7 @@ impl Map {
                 Event::StreamEnd => return Err("there are no settings".to_owned()),
                 Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
                 first => {
-                    return match node(first, &mut next)? {
+                    return match node(first, &mut next, DEEPEST)? {
                         Node::Map(map) => Ok(map),
                         _ => Err("settings must be of the form `name: value`".to_owned()),
                     };
@@ -54,11 +54,18 @@ impl Map {
     }
 }
 
-/// The node that begins with this event.
+/// How deep settings may be nested; Redisson's are by three. Each level takes room on the stack.
+const DEEPEST: usize = 32;
+
+/// The node that begins with this event, nested this deep at most.
 fn node<'a>(
     first: Event<'a>,
     next: &mut impl FnMut() -> Result<Event<'a>, String>,
+    deepest: usize,
 ) -> Result<Node, String> {
+    let Some(deepest) = deepest.checked_sub(1) else {
+        return Err("settings are nested too deep".to_owned());
+    };
     match first {
         Event::Scalar(text, style, ..) => Ok(match (style, &*text) {
             (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Node::Null,
@@ -69,7 +76,7 @@ fn node<'a>(
             loop {
                 match next()? {
                     Event::SequenceEnd => return Ok(Node::List(list)),
-                    first => list.push(node(first, next)?),
+                    first => list.push(node(first, next, deepest)?),
                 }
             }
         }
@@ -82,7 +89,7 @@ fn node<'a>(
                     _ => return Err("the name of a setting must be text".to_owned()),
                 };
                 let first = next()?;
-                map.entries.push((key, node(first, next)?));
+                map.entries.push((key, node(first, next, deepest)?));
             }
         }
         Event::Alias(_) => Err("anchors are not supported".to_owned()),
@@ -157,7 +164,8 @@ mod tests {
         assert_eq!(inner.class(), "X");
         assert_eq!(inner.take("f"), said("yes"));
         assert_eq!(map.entries, []);
-        for text in ["", "- a", "a: [", "a: *b"] {
+        let deep = format!("a: {}", "[".repeat(100_000));
+        for text in ["", "- a", "a: [", "a: *b", &deep] {
             assert!(Map::read(text).is_err(), "{text}");
         }
     }

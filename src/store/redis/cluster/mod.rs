@@ -20,6 +20,8 @@ use crate::store::redis::endpoint::Address;
 use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::Connector;
 
+#[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
+pub(super) mod fuzz;
 mod map;
 mod open_slot;
 mod redirect;

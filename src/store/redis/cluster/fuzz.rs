@@ -1,0 +1,26 @@
+//! What reads the answers of a cluster's nodes, for fuzzing.
+
+use redis::Value;
+
+use super::map::SlotMap;
+use super::redirect::Redirect;
+use super::slot::SLOTS;
+use crate::store::redis::endpoint::Address;
+
+/// Whatever a node answers, it is read or refused; and a map that was read knows each slot's owner
+/// after it has moved.
+pub(in crate::store::redis) fn read(value: &Value, slot: u16) {
+    let asked = Address::Tcp { host: "10.0.0.1".into(), port: 7000, tls: false };
+    if let Some(redirect) = Redirect::read(value, &asked) {
+        assert!(matches!(value, Value::ServerError(_)), "{redirect:?}");
+    }
+    if let Some(mut map) = SlotMap::read(value, &asked) {
+        let slot = slot % SLOTS;
+        let before: Vec<_> = (0..SLOTS).map(|slot| map.owner(slot).cloned()).collect();
+        map.moved(slot, asked.clone().into());
+        for other in (0..SLOTS).filter(|other| *other != slot) {
+            assert_eq!(map.owner(other), before[usize::from(other)].as_ref(), "slot {other}");
+        }
+        assert_eq!(map.owner(slot).map(|owner| &**owner), Some(&asked));
+    }
+}
