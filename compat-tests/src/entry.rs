@@ -34,6 +34,11 @@ impl Entry {
         [&[length], id, &permits.to_le_bytes()].concat()
     }
 
+    /// Whether a client of this crate wrote it.
+    pub fn is_of_this_crate(&self) -> bool {
+        matches!(self, Entry::Grant { id, .. } if id.starts_with(&MARK))
+    }
+
     /// The permits; 0 if the entry is foreign.
     pub fn permits(&self) -> u64 {
         match self {
@@ -42,6 +47,9 @@ impl Entry {
         }
     }
 }
+
+/// With these bytes the ids begin that this crate makes.
+const MARK: [u8; 3] = [0xa7, 0x52, 0xf1];
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

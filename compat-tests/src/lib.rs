@@ -12,6 +12,8 @@
 //!   [`stalls`] holds a server up, and measures what its callers see of it;
 //! - [`watch`] records every log entry that any client writes, and [`ledger`]
 //!   checks them, without knowing either implementation;
+//! - [`fleet`] has processes of both kinds use one limiter, and compares what each
+//!   kind was granted with the log;
 //! - [`dump`] shows one limiter as the server stores it, and the difference
 //!   between two; [`keys`] and [`entry`] have the names and the bytes;
 //! - [`store`] runs one scenario on a server and on the store in this process,
@@ -30,6 +32,7 @@ pub mod cluster;
 pub mod dump;
 pub mod empty;
 pub mod entry;
+pub mod fleet;
 pub mod keys;
 pub mod ledger;
 pub mod monitor;

@@ -11,10 +11,12 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, RwLock};
 
+use crate::cluster::{self, Folder};
 use crate::dump::{Budget, Dump};
 use crate::entry::Entry;
 use crate::keys::Keys;
 use crate::peer::{Kind, Limiter, Peer};
+use crate::sentinels::{Sentinel, WatchedServer};
 use crate::server::{Options, Server};
 
 /// The implementations that take part: those that the environment variable
@@ -39,9 +41,20 @@ pub fn pairs() -> Vec<(Kind, Kind)> {
 /// A server and the peers on it, started when they are first used.
 #[derive(Debug)]
 pub struct World {
-    /// The server.
+    /// The server, which has all limiters.
     pub server: Server,
+    /// What peers connect to.
+    url: String,
     peers: Mutex<HashMap<(Kind, usize), Place>>,
+    _beside: Beside,
+}
+
+/// What a topology needs besides the server.
+#[derive(Debug)]
+enum Beside {
+    Nothing,
+    Cluster { _folder: Folder },
+    Sentinel { _sentinel: Sentinel },
 }
 
 /// A peer, once it has been started.
@@ -55,7 +68,35 @@ impl World {
 
     /// The same with these options of the server.
     pub async fn start_with(options: Options) -> World {
-        World { server: Server::start_with(options).await, peers: Mutex::default() }
+        let server = Server::start_with(options).await;
+        let url = server.url();
+        World { server, url, peers: Mutex::default(), _beside: Beside::Nothing }
+    }
+
+    /// In the topology that the environment variable `COMPAT_TOPOLOGY` names: `cluster`, of one node,
+    /// `sentinel`, or one server.
+    async fn of_environment() -> World {
+        let peers = Mutex::default();
+        match std::env::var("COMPAT_TOPOLOGY").as_deref() {
+            Err(_) | Ok("" | "server") => World::start().await,
+            Ok("cluster") => {
+                let (server, _folder) = cluster::lone_node().await;
+                let url = format!("redis+cluster://127.0.0.1:{}", server.port());
+                World { server, url, peers, _beside: Beside::Cluster { _folder } }
+            }
+            Ok("sentinel") => {
+                let watched = WatchedServer::start().await;
+                let url = watched.url();
+                let WatchedServer { server, sentinel: _sentinel } = watched;
+                World { server, url, peers, _beside: Beside::Sentinel { _sentinel } }
+            }
+            Ok(other) => panic!("COMPAT_TOPOLOGY={other} is no topology"),
+        }
+    }
+
+    /// What clients of this world connect to.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// The peer number `nth` of a kind; each is a client of its own.
@@ -64,7 +105,7 @@ impl World {
             let mut peers = self.peers.lock().expect("the peers");
             peers.entry((kind, nth)).or_default().clone()
         };
-        let start = async || Arc::new(Peer::start(kind, self.server.url()).await);
+        let start = async || Arc::new(Peer::start(kind, self.url()).await);
         place.get_or_init(start).await.clone()
     }
 
@@ -116,7 +157,7 @@ pub fn run_alone<T>(future: impl Future<Output = T>) -> T {
 
 /// The world that the tests share. Its server must not be disturbed.
 pub async fn shared_world() -> &'static World {
-    WORLD.get_or_init(World::start).await
+    WORLD.get_or_init(World::of_environment).await
 }
 
 /// A name that no other case has.

@@ -41,7 +41,41 @@ pub struct Sentinel {
     folder: PathBuf,
 }
 
+/// A master and one sentinel: enough for tests in which nothing fails over.
+#[derive(Debug)]
+pub struct WatchedServer {
+    /// The master.
+    pub server: Server,
+    /// What names it.
+    pub sentinel: Sentinel,
+}
+
+impl WatchedServer {
+    /// Starts both.
+    pub async fn start() -> WatchedServer {
+        let server = Server::start().await;
+        let sentinel = Sentinel::start(server.port(), Passwords::default(), "");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while sentinel.master_port().await != Some(server.port()) {
+            assert!(Instant::now() < deadline, "the sentinel does not answer");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        WatchedServer { server, sentinel }
+    }
+
+    /// The sentinel's address as peers take it: `redis+sentinel://host:port/master`.
+    pub fn url(&self) -> String {
+        format!("redis+sentinel://127.0.0.1:{}/{MASTER}", self.sentinel.port())
+    }
+}
+
 impl Sentinels {
+    /// The addresses of the sentinels as peers take them.
+    pub fn url(&self) -> String {
+        let hosts = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port));
+        format!("redis+sentinel://{}/{MASTER}", hosts.collect::<Vec<_>>().join(","))
+    }
+
     /// Starts all of it, and waits until the sentinels know the replica and each other.
     pub async fn start(passwords: Passwords) -> Sentinels {
         let mut options = Options::default();

@@ -88,6 +88,11 @@ impl Server {
         self.tls_port.expect("a server started with `Options::tls`")
     }
 
+    /// The port at which nodes of a cluster reach each other's data: that of TLS if there is one.
+    pub fn cluster_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
     /// The id of its process.
     pub fn id(&self) -> u32 {
         self.child.lock().expect("the child's lock").id()

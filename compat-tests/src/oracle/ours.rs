@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use redisson_rate_limiter::{
     Client, Clock, Decision, Error, ExpireCondition, InProcessStore, ManualClock, RateLimiter,
-    RemainingTime, Usage,
+    RemainingTime, Topology, Usage,
 };
 
 use super::database::Database;
@@ -30,8 +30,8 @@ pub struct Ours {
 /// Where the limiters are stored.
 #[derive(Clone, Debug)]
 enum Backend {
-    /// On the server at this address.
-    Server(String),
+    /// On these servers, in this database if it is not the first, or the one that the address names.
+    Servers(Topology, Option<u32>),
     /// In this store, whose keys expire by this clock.
     InProcess(InProcessStore, ManualClock),
 }
@@ -45,10 +45,12 @@ impl Ours {
     pub async fn on(server: &Server, database: usize, ids: &[String]) -> Side<Ours, Database> {
         let url = format!("{}/{database}", server.url());
         let connection = connect(&url).await.expect("the server accepts connections");
-        Side {
-            subject: Ours::over(Backend::Server(url), ids),
-            site: Database::new(connection).await,
-        }
+        Side { subject: Ours::by(&url, None, ids), site: Database::new(connection).await }
+    }
+
+    /// Clients with these ids of the servers at this address, whatever the topology.
+    pub fn by(url: &str, database: Option<u32>, ids: &[String]) -> Ours {
+        Ours::over(Backend::Servers(url.try_into().expect("an address"), database), ids)
     }
 
     /// Clients with these ids on an in-process store, and that store.
@@ -66,34 +68,47 @@ impl Ours {
         Ours { backend, ids: ids.into(), clients }
     }
 
-    /// The client, created if necessary, with its clock set.
-    fn client(&self, client: usize, now: u64) -> Client {
+    /// The client, created if necessary, with its clock set, and whether it is new.
+    fn client(&self, client: usize, now: u64) -> (Client, bool) {
         let mut clients = self.clients.lock().expect("the clients");
+        let is_new = clients[client].is_none();
         let ClockedClient(client, clock) = clients[client].get_or_insert_with(|| {
             let (clock, handle) = Clock::manual(0);
             let builder = Client::builder().id(&self.ids[client]).clock(clock);
             // Long enough that a busy machine does not cause a retry.
             let builder = builder.deadline(Duration::from_secs(60));
             let client = match &self.backend {
-                Backend::Server(url) => builder.connect_lazy(url),
+                Backend::Servers(topology, database) => {
+                    let builder = match database {
+                        Some(database) => builder.database(*database),
+                        None => builder,
+                    };
+                    builder.connect_lazy(topology.clone())
+                }
                 Backend::InProcess(store, _) => builder.in_process(store),
             };
             ClockedClient(client.expect("a client"), handle)
         });
         clock.set(now as i64);
-        client.clone()
+        (client.clone(), is_new)
     }
 
     /// The time of the clock by which keys expire.
     fn keys_time(&self) -> u64 {
         match &self.backend {
-            Backend::Server(_) => now_ms(),
+            Backend::Servers(..) => now_ms(),
             Backend::InProcess(_, clock) => clock.now() as u64,
         }
     }
 
     async fn run(&self, call: Call<'_>) -> Result<Outcome, Error> {
-        let limiter = self.client(call.client, call.now).limiter(call.name)?;
+        let (client, is_new) = self.client(call.client, call.now);
+        let limiter = client.limiter(call.name)?;
+        if is_new {
+            // Connected first: an answer that is late for that would be confirmed by a second attempt,
+            // which moves the entry to a later date.
+            limiter.exists().await?;
+        }
         Ok(match call.op {
             Op::TryAcquire(permits) => acquire(&limiter, *permits).await?,
             Op::Release(permits) => match u64::try_from(*permits) {
@@ -138,7 +153,7 @@ impl Ours {
 impl Subject for Ours {
     fn label(&self) -> String {
         match self.backend {
-            Backend::Server(_) => "this crate".into(),
+            Backend::Servers(..) => "this crate".into(),
             Backend::InProcess(..) => "this crate's in-process store".into(),
         }
     }

@@ -31,6 +31,20 @@ pub struct Step {
     pub op: Op,
 }
 
+impl Program {
+    /// The same with limiters of other names.
+    pub fn with_names(mut self, names: &[String; 2]) -> Program {
+        for step in &mut self.steps {
+            if let Op::Rename(to) = &mut step.op {
+                let nth = usize::from(*to == self.names[1]);
+                names[nth].clone_into(to);
+            }
+        }
+        self.names.clone_from(names);
+        self
+    }
+}
+
 /// How time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {

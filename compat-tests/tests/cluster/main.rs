@@ -4,13 +4,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use compat_tests::cluster::{Cluster, slot};
-use compat_tests::scenario::{fresh_name, run};
+use compat_tests::fleet::Fleet;
+use compat_tests::scenario::{fresh_name, run, until};
 use compat_tests::watchdog::watch;
 use redisson_rate_limiter::{Client, Rate, RateLimiter};
 use tokio::sync::OnceCell;
 
 mod conformance;
 mod faults;
+mod fleet;
 mod interop;
 mod open_slot;
 mod redirects;
@@ -37,6 +39,20 @@ fn on_cluster(scenario: impl AsyncFnOnce(&'static Cluster) + Send + 'static) {
 fn with_peers(scenario: impl AsyncFnOnce(&'static Cluster)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run(async { scenario(CLUSTER.get_or_init(Cluster::start).await).await });
+}
+
+/// Two processes of each kind, which all tests share: a JVM takes seconds to start.
+async fn fleet(cluster: &Cluster) -> &'static Fleet {
+    static FLEET: OnceCell<Fleet> = OnceCell::const_new();
+    let fleet = FLEET.get_or_init(async || Fleet::start(&cluster.url(), 2).await).await;
+    // Redisson takes a while to find the masters that an earlier test has left. These three are on
+    // one each.
+    for (peer, name) in fleet.peers.iter().flat_map(|peer| ["a", "b", "c"].map(|name| (peer, name)))
+    {
+        let limiter = peer.limiter(name);
+        until("it knows the masters", async || limiter.delete().await.is_ok()).await;
+    }
+    fleet
 }
 
 /// Permits enough for a test, in an interval that outlasts it: the log holds whatever was granted.

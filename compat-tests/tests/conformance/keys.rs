@@ -63,7 +63,8 @@ async fn removing_the_keep_alive_removes_its_time_to_live(world: World) {
 
 async fn names_are_used_unchanged(world: World) {
     let client = world.client().await;
-    let prefixed = world.client_by(Client::builder().key_prefix("team:")).await;
+    let builder = Client::builder().clock(world.clock.clone());
+    let prefixed = world.connect(builder, "team:").await;
     for name in ["a b", "{a}b", "a{b}c", "ключ", "a:b", "🦀", "{", "}", "a}b"] {
         let limiter = client.limiter(name).unwrap();
         assert!(limiter.try_set_rate(rate(3)).await.unwrap(), "{name}");

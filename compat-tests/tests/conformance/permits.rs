@@ -134,11 +134,7 @@ async fn peeking_changes_nothing(world: World) {
 }
 
 async fn the_servers_clock_can_date_the_grants(world: World) {
-    let builder = Client::builder().clock(Clock::server());
-    let client = match &world.backend {
-        Backend::InProcess(store) => builder.in_process(store).unwrap(),
-        Backend::Server(server) => builder.connect(&server.url()).await.unwrap(),
-    };
+    let client = world.connect(Client::builder().clock(Clock::server()), "").await;
     let limiter = client.limiter("api").unwrap();
     limiter.try_set_rate(Rate::overall(5, ms(300)).unwrap()).await.unwrap();
     for _ in 0..3 {

@@ -27,7 +27,7 @@ impl Pair {
         let world = shared_world().await;
         let theirs = world.peer(Kind::Java, 0).await.limiter(fresh_name());
         theirs.set_rate(rate).await.unwrap();
-        let client = Client::connect(&world.server.url()).await.unwrap();
+        let client = Client::connect(world.url()).await.unwrap();
         let options = LimiterOptions::new().lease(lease, ms(hold_ms));
         let ours = client.limiter_with(theirs.name(), options).unwrap();
         Pair { client, ours, theirs }
@@ -214,7 +214,7 @@ fn the_lease_of_a_killed_process_expires() {
         let world = shared_world().await;
         let theirs = world.peer(Kind::Java, 0).await.limiter(fresh_name());
         theirs.set_rate(Rate::overall(RATE as i64, INTERVAL as i64)).await.unwrap();
-        let peer = Arc::new(Peer::start(Kind::Rust, world.server.url()).await);
+        let peer = Arc::new(Peer::start(Kind::Rust, world.url()).await);
         let ours = peer.limiter(theirs.name());
         // A load of zero duration only sets the options.
         let options = json!({"permits": 1, "tasks": 1, "ms": 0,

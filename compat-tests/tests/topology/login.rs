@@ -90,6 +90,44 @@ async fn a_unix_socket_is_a_server() {
     assert!(error.to_string().contains(path), "{error}");
 }
 
+/// In a URL `+` is itself, and `%2B` too.
+#[tokio::test]
+async fn odd_characters_in_names_and_passwords_are_those_of_the_user() {
+    const USER: &str = "j@ne:ö%41+b/?#&=[x]";
+    const WORD: &str = "a&b=c+d %41 \"e\" 'f' ${g}\\";
+    let path = std::env::temp_dir().join(format!("odd-{}.sock", std::process::id()));
+    let path = path.to_str().unwrap();
+    let options = Options::default().set("unixsocket", path);
+    let server = Server::start_with(options.password("default's")).await;
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg(&[USER, "on", &format!(">{WORD}"), "~*", "+@all"]);
+    let () = admin(&server, user).await;
+
+    let [name, word] = [USER, WORD]
+        .map(|text| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>());
+    let tcp = format!("redis://127.0.0.1:{}", server.port());
+    let unix = format!("unix://{path}");
+    for (builder, url) in [
+        (Client::builder().user(USER).password(WORD), tcp.clone()),
+        (Client::builder().user(USER).password(WORD).database(1), unix.clone()),
+        (Client::builder(), tcp.replace("//", &format!("//{name}:{word}@"))),
+        (Client::builder(), format!("{unix}?user={name}&pass={word}&db=1")),
+        (Client::builder().password(WORD), tcp.replace("//", &format!("//{name}:wrong@"))),
+    ] {
+        let client = use_it(builder, &url).await;
+        let whoami: String = admin(&server, redis::cmd("CLIENT").arg("LIST").take()).await;
+        assert!(whoami.contains("user=j@ne:"), "{url}: {whoami}");
+        let shown = format!("{client:?}");
+        assert!(!shown.contains("j@ne") && !shown.contains("a&b"), "{shown}");
+        let error = Client::builder().user(USER).password("no").connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+        let said = format!("{error} {error:?}");
+        assert!(!said.contains("j@ne") && !said.contains(&name), "{said}");
+        drop(client);
+    }
+    let _ = std::fs::remove_file(path);
+}
+
 #[tokio::test]
 async fn wrong_credentials_fail_connecting_and_the_first_call() {
     let server = server().await;

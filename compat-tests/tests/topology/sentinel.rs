@@ -15,8 +15,8 @@ fn sentinels(urls: &[String]) -> Sentinels {
     Sentinels::new(MASTER, urls.iter().map(String::as_str)).unwrap()
 }
 
-/// What answers as a sentinel, with the port that this says.
-async fn puppet(named: &Arc<AtomicU16>) -> String {
+/// What answers as a sentinel with this host, and the port that `named` says, after this time.
+pub async fn puppet(host: &'static str, named: &Arc<AtomicU16>, after: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let named = named.clone();
@@ -29,9 +29,12 @@ async fn puppet(named: &Arc<AtomicU16>) -> String {
                 while let Ok(count @ 1..) = stream.read(&mut asked).await {
                     let text = String::from_utf8_lossy(&asked[..count]);
                     let port = named.load(Ordering::Relaxed).to_string();
-                    let address = format!("*2\r\n$9\r\n127.0.0.1\r\n$5\r\n{port}\r\n");
+                    let [host, port] =
+                        [host, &port].map(|text| format!("${}\r\n{text}\r\n", text.len()));
+                    let address = format!("*2\r\n{host}{port}");
                     let answers = "+OK\r\n".repeat(text.matches("SETINFO").count())
                         + &address.repeat(text.matches("SENTINEL").count());
+                    tokio::time::sleep(after).await;
                     stream.write_all(answers.as_bytes()).await.unwrap();
                 }
             });
@@ -257,7 +260,7 @@ async fn what_most_sentinels_say_counts_and_a_replica_is_not_used() {
     let named = [&other, &one, &one].map(|server| Arc::new(AtomicU16::new(server.port())));
     let mut urls = Vec::new();
     for named in &named {
-        urls.push(puppet(named).await);
+        urls.push(puppet("127.0.0.1", named, Duration::ZERO).await);
     }
     // The first one, which was cut off from the others, still names what calls itself a master.
     let client = Client::connect(sentinels(&urls)).await.unwrap();

@@ -13,16 +13,21 @@ use super::certificates::{Authority, Certificate};
 /// A server with this certificate; with `Clients::Known`, only for clients with a certificate from
 /// its authority.
 async fn server(authority: &Authority, certificate: &Certificate, clients: Clients) -> Server {
+    Server::start_with(options(authority, certificate, clients)).await
+}
+
+/// The options of such a server.
+pub fn options(authority: &Authority, certificate: &Certificate, clients: Clients) -> Options {
     let ca = authority.file("ca.pem", &authority.pem());
     let cert = authority.file("server.pem", &certificate.pem);
     let key = authority.file("server.key", &certificate.key);
     let auth = if clients == Clients::Known { "yes" } else { "no" };
     let options = Options::default().tls().set("tls-cert-file", &cert).set("tls-key-file", &key);
-    Server::start_with(options.set("tls-ca-cert-file", &ca).set("tls-auth-clients", auth)).await
+    options.set("tls-ca-cert-file", &ca).set("tls-auth-clients", auth)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Clients {
+pub enum Clients {
     Any,
     Known,
 }

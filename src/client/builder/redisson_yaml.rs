@@ -43,9 +43,9 @@ impl ClientBuilder {
     ///
     /// Taken over are the addresses and the database; the user and the password; `nameMapper` with a
     /// `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a
-    /// cluster; for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the files are in PEM
-    /// format. `${NAME}` and `${NAME:-default}` are replaced by environment variables. All other
-    /// settings are listed by [`RedissonYaml::ignored`]. With the feature `redisson-yaml`.
+    /// cluster or of sentinels; for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the
+    /// files are in PEM format. `${NAME}` and `${NAME:-default}` are replaced by environment variables.
+    /// All other settings are listed by [`RedissonYaml::ignored`]. With the feature `redisson-yaml`.
     ///
     /// ```no_run
     /// use redisson_rate_limiter::Client;
@@ -267,8 +267,8 @@ impl Reader {
             (None, Some(Node::Map(mut mapper))) => {
                 let map = mapper.take("hostsPortMap").or_else(|| mapper.take("hostsMap"));
                 map.ok_or(
-                    "natMapper: must have hostsPortMap or hostsMap; or give `Cluster` an \
-                    address map",
+                    "natMapper: must have hostsPortMap or hostsMap; or give `Cluster` or \
+                    `Sentinels` an address map",
                 )?
             }
             (None, Some(_)) => return Err("natMapper: must name a class".to_owned()),
@@ -283,13 +283,10 @@ impl Reader {
         let name = self.text("masterName")?.ok_or("sentinelServersConfig has no masterName")?;
         let addresses = self.list("sentinelAddresses")?;
         let (user, password) = (self.text("sentinelUsername")?, self.text("sentinelPassword")?);
-        if let Some(mapper) = self.block.take("natMapper")
-            && !is_default(&mapper)
-        {
-            self.ignore("natMapper", "only clusters have an address map");
-        }
+        let pairs = self.read_address_map()?;
+        let pairs = pairs.iter().map(|(from, to)| (&**from, &**to)).collect::<Vec<_>>();
         let sentinels = Sentinels::new(name, addresses.iter().map(String::as_str));
-        Ok(sentinels.map(|mut sentinels| {
+        let sentinels = sentinels.map(|mut sentinels| {
             if let Some(user) = user {
                 sentinels = sentinels.user(user);
             }
@@ -297,7 +294,8 @@ impl Reader {
                 Some(password) => sentinels.password(password),
                 None => sentinels,
             }
-        }))
+        });
+        Ok(sentinels.and_then(|sentinels| sentinels.address_map(pairs)))
     }
 
     fn read_tls(&mut self, topology: &Topology) -> Result<(), Why> {
@@ -411,7 +409,7 @@ fn is_default(node: &Node) -> bool {
 fn text_of(name: &str, node: Option<Node>) -> Result<Option<String>, Why> {
     match node {
         None | Some(Node::Null) => Ok(None),
-        Some(Node::Text(text)) if text.contains("${") => {
+        Some(Node::Text(text)) if tree::has_variable(&text) => {
             Err(format!("{name}: a variable in it is not set and has no default"))
         }
         Some(Node::Text(text)) => Ok(Some(text)),

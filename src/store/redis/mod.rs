@@ -24,9 +24,11 @@ use crate::wire::entry;
 use crate::wire::keys::Keys;
 
 mod access;
+mod address_map;
 mod arguments;
 mod cluster;
 mod connection;
+mod dial;
 mod endpoint;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(crate) mod fuzz;

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::access::Credentials;
+use crate::store::redis::dial::dial;
 use crate::store::redis::endpoint::{Address, Endpoint};
 use crate::store::redis::reply;
 #[cfg(feature = "tls")]
@@ -35,7 +36,7 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Connects and logs in. A host name is resolved anew.
+    /// Connects and logs in, at the first address of the host that accepts; a name is resolved anew.
     pub(super) async fn open(
         endpoint: &Endpoint,
         credentials: &Credentials,
@@ -68,7 +69,7 @@ impl OpenConnection {
             Address::Tcp { host, port, tls } => {
                 let stream = match address {
                     Some(address) => TcpStream::connect(address).await,
-                    None => TcpStream::connect((&**host, *port)).await,
+                    None => dial(host, *port).await,
                 };
                 let stream = stream.map_err(reply::no_stream)?;
                 stream.set_nodelay(true).map_err(reply::no_stream)?;

@@ -298,7 +298,11 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
     let is_passing = error.code() == Some("TRYAGAIN");
-    let failure = Error::new(kind, execution).with_source(error);
+    let is_of_cluster = matches!(error.code(), Some("MOVED" | "ASK"));
+    let mut failure = Error::new(kind, execution).with_source(error);
+    if is_of_cluster {
+        failure = failure.with_detail("the server is a node of a cluster: connect to a `Cluster`");
+    }
     if is_passing { failure.passing() } else { failure }
 }
 

@@ -11,14 +11,15 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::store::redis::access::Credentials;
+use crate::store::redis::address_map::AddressMap;
 use crate::store::redis::endpoint::{Address, Endpoint};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::telling;
 use crate::store::redis::{reply, role};
 
-/// After the first answer, how long the other sentinels may take to say whether they agree. One that
-/// was cut off from the others still names the old master.
-const AGREEMENT: Duration = Duration::from_millis(100);
+/// While no server is named by most of the sentinels, how long those that have not answered yet may
+/// take. One that was cut off from the others still names the old master, and it may be the nearest.
+const AGREEMENT: Duration = Duration::from_millis(500);
 
 /// A master that is found by sentinels: by any of several, as some may be away.
 ///
@@ -46,6 +47,8 @@ pub struct Sentinels {
     pub(super) endpoints: Vec<Endpoint>,
     user: Option<String>,
     password: Option<String>,
+    /// Where servers are that cannot be reached where the sentinels say.
+    address_map: AddressMap,
 }
 
 impl Sentinels {
@@ -74,7 +77,25 @@ impl Sentinels {
             );
         }
         let master = master_name.into().into();
-        Ok(Sentinels { master, endpoints, user: None, password: None })
+        let address_map = AddressMap::default();
+        Ok(Sentinels { master, endpoints, user: None, password: None, address_map })
+    }
+
+    /// Sentinels by one address: `host:port,host:port/mymaster`.
+    pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
+        let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
+        let Some((hosts, master)) = rest.split_once('/').filter(|(_, master)| !master.is_empty())
+        else {
+            return invalid("the address of sentinels must end with the name of the master");
+        };
+        // Whose they are, the sentinels' or the servers', would be a guess.
+        if hosts.contains('@') {
+            return invalid(
+                "the address of sentinels has no credentials: give them to `Sentinels` and the builder",
+            );
+        }
+        let urls: Vec<String> = hosts.split(',').map(|host| format!("{scheme}://{host}")).collect();
+        Sentinels::new(master, urls.iter().map(String::as_str))
     }
 
     /// The user to log in to the sentinels as, if it is not the one of their URLs.
@@ -92,6 +113,27 @@ impl Sentinels {
         self
     }
 
+    /// Where servers are reached if sentinels name addresses that cannot be, as behind network address
+    /// translation: pairs of `host:port`, first the named one. Both can be hosts without a port, which
+    /// then stays as it is; a pair with ports comes first. Redisson's `natMapper`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not
+    /// of that form, and for a pair of which only one has a port.
+    pub fn address_map<'a>(
+        mut self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, Error> {
+        self.address_map.add(pairs)?;
+        Ok(self)
+    }
+
+    /// More than half of them: that many cannot be mistaken together.
+    fn most(&self) -> usize {
+        self.endpoints.len() / 2 + 1
+    }
+
     /// A connection to the master.
     pub(super) async fn open(
         &self,
@@ -99,7 +141,7 @@ impl Sentinels {
         limit: Duration,
     ) -> Result<OpenConnection, Error> {
         let mut discovery = Discovery::new(self.clone(), credentials);
-        let named = discovery.ask().await?;
+        let named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;
         // Should one of them hang, time is left for the others.
         let share = limit / named.len() as u32;
         let mut failure = None;
@@ -140,7 +182,8 @@ impl Sentinels {
         };
         let host = std::str::from_utf8(host).ok()?.into();
         let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-        Some(Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() })
+        let announced = Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() };
+        Some(self.address_map.reachable(announced))
     }
 }
 
@@ -160,8 +203,13 @@ impl Discovery {
     }
 
     /// The servers that sentinels call the master, and how many do, the most first. An error if none
-    /// names one.
-    async fn ask(&mut self) -> Result<Vec<(Address, usize)>, Error> {
+    /// names one. Does not wait for all of them once so many name the same as are `enough`, nor longer
+    /// than `patience` once one has been named.
+    async fn ask(
+        &mut self,
+        enough: usize,
+        patience: Duration,
+    ) -> Result<Vec<(Address, usize)>, Error> {
         let Discovery { sentinels, credentials, connections } = self;
         let mut answers: FuturesUnordered<_> = sentinels
             .endpoints
@@ -171,11 +219,11 @@ impl Discovery {
             .collect();
         let mut named: Vec<(Address, usize)> = Vec::new();
         let mut failure = None;
-        let mut until: Option<Instant> = None;
+        let until = Instant::now() + patience;
         loop {
-            let answer = match until {
-                None => answers.next().await,
-                Some(until) => timeout_at(until, answers.next()).await.unwrap_or(None),
+            let answer = match named.is_empty() {
+                true => answers.next().await,
+                false => timeout_at(until, answers.next()).await.unwrap_or(None),
             };
             let address = match answer {
                 None => break,
@@ -186,10 +234,12 @@ impl Discovery {
                     continue;
                 }
             };
-            until.get_or_insert_with(|| Instant::now() + AGREEMENT);
             match named.iter_mut().find(|(known, _)| *known == address) {
                 Some((_, votes)) => *votes += 1,
                 None => named.push((address, 1)),
+            }
+            if named.iter().any(|(_, votes)| *votes >= enough) {
+                break;
             }
         }
         // Stable: of those with as many votes the one that was named first.
@@ -216,8 +266,9 @@ impl Discovery {
 
     /// Whether most of the sentinels name another server: less cannot have made it the master.
     async fn name_another(&mut self, address: &Address) -> bool {
-        let most = self.sentinels.endpoints.len() / 2 + 1;
-        match timeout(role::WATCH, self.ask()).await {
+        let (all, most) = (self.sentinels.endpoints.len(), self.sentinels.most());
+        // All are heard: the connection of one that is not would have to be opened again each time.
+        match timeout(role::WATCH, self.ask(all, AGREEMENT)).await {
             Ok(Ok(named)) => named.iter().any(|(named, votes)| named != address && *votes >= most),
             Ok(Err(_)) | Err(_) => false,
         }
@@ -261,6 +312,7 @@ impl fmt::Debug for Sentinels {
             .field("master", &self.master)
             .field("sentinels", &self.endpoints)
             .field("has_password", &self.password.is_some())
+            .field("address_map", &self.address_map)
             .finish_non_exhaustive()
     }
 }

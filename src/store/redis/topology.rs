@@ -80,13 +80,17 @@ impl From<Sentinels> for Topology {
     }
 }
 
-/// The scheme says which: `redis+cluster://host:port,host:port`, or the URL of one server.
+/// The scheme says which: `redis+cluster://host:port,host:port`,
+/// `redis+sentinel://host:port,host:port/master`, or the URL of one server.
 impl TryFrom<&str> for Topology {
     type Error = Error;
 
     fn try_from(url: &str) -> Result<Self, Error> {
-        match url.split_once("+cluster://") {
-            Some((scheme, nodes)) => Cluster::parse(scheme, nodes).map(Topology::Cluster),
+        if let Some((scheme, nodes)) = url.split_once("+cluster://") {
+            return Cluster::parse(scheme, nodes).map(Topology::Cluster);
+        }
+        match url.split_once("+sentinel://") {
+            Some((scheme, rest)) => Sentinels::parse(scheme, rest).map(Topology::Sentinel),
             None => Endpoint::try_from(url).map(Topology::Single),
         }
     }

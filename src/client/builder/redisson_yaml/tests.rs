@@ -115,6 +115,28 @@ fn sentinels_and_replicated_servers() {
 }
 
 #[test]
+fn sentinels_have_an_address_map_too() {
+    let text = "sentinelServersConfig:\n  masterName: m\n  sentinelAddresses: redis://a:26379\n  \
+                natMapper: !<org.redisson.api.HostNatMapper> {hostsMap: {10.0.0.1: b}}\n";
+    let file = read(text);
+    let Topology::Sentinel(sentinels) = &file.topology else { panic!("{file:?}") };
+    assert!(format!("{sentinels:?}").contains("10.0.0.1"), "{sentinels:?}");
+    assert_eq!(ignored(&file), [""; 0]);
+    assert!(refused(&text.replace("hostsMap", "hosts")).contains("natMapper: must have"));
+}
+
+#[test]
+fn what_is_no_variable_is_text_and_unknown_settings_are_listed() {
+    let file = read(
+        "singleServerConfig: {address: 'redis://db', password: 'p-${u-v}${z'}\n\
+         future: {setting: 1}\nabsent: null\n",
+    );
+    assert_eq!(file.builder.access.password.as_deref(), Some("p-${u-v}${z"));
+    let [unknown] = file.ignored() else { panic!("{:?}", file.ignored()) };
+    assert_eq!(unknown.to_string(), "future: it is not known");
+}
+
+#[test]
 fn what_the_builder_has_is_kept() {
     let builder = Client::builder().password("own").key_prefix("own:").database(7);
     let text = "singleServerConfig: {address: 'redis://db', password: x, database: 3}\n\

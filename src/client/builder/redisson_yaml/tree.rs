@@ -101,6 +101,22 @@ fn class(tag: &Tag) -> String {
     format!("{}{}", tag.handle, tag.suffix).trim_start_matches('!').to_owned()
 }
 
+/// What is in the braces of the variable with which a text begins. As in Redisson a name has letters,
+/// digits, `_` and dots: anything else is text, and may be part of a password.
+fn variable(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix("${")?;
+    let inside = &inside[..inside.find(['}', '\n'])?];
+    let name = inside.split_once(":-").map_or(inside, |(name, _)| name);
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+    let is_closed = text[2 + inside.len()..].starts_with('}');
+    (is_closed && !name.is_empty() && name.bytes().all(is_of_name)).then_some(inside)
+}
+
+/// Whether a variable in the text has not been replaced.
+pub(super) fn has_variable(text: &str) -> bool {
+    text.match_indices("${").any(|(at, _)| variable(&text[at..]).is_some())
+}
+
 /// Replaces `${name}` and `${name:-default}` by the variables that `value_of` knows, or by the
 /// default. Others stay as they are, as in Redisson: they may stand in a comment.
 pub(super) fn with_variables(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
@@ -109,7 +125,7 @@ pub(super) fn with_variables(text: &str, value_of: impl Fn(&str) -> Option<Strin
     while let Some(start) = rest.find("${") {
         replaced.push_str(&rest[..start]);
         rest = &rest[start..];
-        let inside = rest.find('}').map(|end| &rest[2..end]);
+        let inside = variable(rest);
         let value = inside.and_then(|inside| {
             let (name, default) = match inside.split_once(":-") {
                 Some((name, default)) => (name, Some(default)),
@@ -145,6 +161,7 @@ mod tests {
             ("${NONE:-}", ""),
             ("# ${NONE} ${HOST}", "# ${NONE} db"),
             ("${", "${"),
+            ("p${HOST\n}${not-a-name:-x}", "p${HOST\n}${not-a-name:-x}"),
             ("ü${HOST}ü", "üdbü"),
         ] {
             assert_eq!(with_variables(text, known), expected);

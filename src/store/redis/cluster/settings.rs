@@ -1,10 +1,10 @@
 //! What the user says about a cluster.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use super::map::SlotMap;
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::error::{Error, Operation};
+use crate::store::redis::address_map::AddressMap;
 use crate::store::redis::endpoint::{Address, Endpoint};
 
 /// A Redis Cluster or Valkey Cluster: one or more of its nodes, by which the others are found.
@@ -25,11 +25,8 @@ pub struct Cluster {
     /// At least one.
     seeds: Vec<Endpoint>,
     /// Where nodes are that announce an address that cannot be reached, by that address.
-    reachable: HashMap<HostAndPort, HostAndPort>,
+    address_map: AddressMap,
 }
-
-/// A host, and a port unless all ports are meant.
-type HostAndPort = (Box<str>, Option<u16>);
 
 impl Cluster {
     /// The cluster of these nodes, which are all reached over TLS, or all without it. If nodes of it
@@ -55,7 +52,7 @@ impl Cluster {
         if tls.iter().any(|other| *other != tls[0]) {
             return Err(invalid("either all nodes of a cluster are reached over TLS, or none"));
         }
-        Ok(Cluster { seeds, reachable: HashMap::new() })
+        Ok(Cluster { seeds, address_map: AddressMap::default() })
     }
 
     /// Where nodes are reached that announce another address than theirs, as in managed clusters and
@@ -71,13 +68,7 @@ impl Cluster {
         mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, Error> {
-        for (announced, reachable) in pairs {
-            let (from, to) = (host_and_port(announced)?, host_and_port(reachable)?);
-            if from.1.is_some() != to.1.is_some() {
-                return Err(invalid("an address map has either two ports in a pair, or none"));
-            }
-            self.reachable.insert(from, to);
-        }
+        self.address_map.add(pairs)?;
         Ok(self)
     }
 
@@ -109,47 +100,20 @@ impl Cluster {
 
     /// Where a node is that announces this address.
     pub(super) fn reachable(&self, announced: Address) -> Address {
-        let Address::Tcp { host, port, tls } = &announced else { return announced };
-        let of_host = || self.reachable.get(&((**host).into(), None));
-        let Some((to, to_port)) =
-            self.reachable.get(&((**host).into(), Some(*port))).or_else(of_host)
-        else {
-            return announced;
-        };
-        Address::Tcp { host: (**to).into(), port: to_port.unwrap_or(*port), tls: *tls }
+        self.address_map.reachable(announced)
     }
 
     /// The same for all owners.
     pub(super) fn reachable_map(&self, map: SlotMap) -> SlotMap {
-        match self.reachable.is_empty() {
+        match self.address_map.is_empty() {
             true => map,
             false => map.with_owners(|owner| self.reachable(owner)),
         }
     }
 }
 
-/// A host, and its port if there is one. An IPv6 address with a port is in brackets.
-fn host_and_port(text: &str) -> Result<HostAndPort, Error> {
-    let wrong = || invalid(&format!("{text:?} in an address map: must be host:port, or a host"));
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, "")) => (host, None),
-        Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
-        None => match text.split_once(':') {
-            Some((host, port)) if !port.contains(':') => (host, Some(port)),
-            _ => (text, None),
-        },
-    };
-    let port = port.map(|port| port.parse().map_err(|_| wrong())).transpose()?;
-    match host {
-        "" => Err(wrong()),
-        host => Ok((host.into(), port)),
-    }
-}
-
 fn invalid(detail: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted)
-        .with_detail(detail)
-        .of(Operation::Connect, None)
+    Error::invalid(Operation::Connect, detail)
 }
 
 /// The first node that was named.
@@ -162,6 +126,7 @@ impl fmt::Display for Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn detail(result: Result<Cluster, Error>) -> String {
         let error = result.unwrap_err();
@@ -188,24 +153,5 @@ mod tests {
         let login = cluster.endpoint(cluster.seeds[2].address.clone()).login;
         assert_eq!((login.username(), login.password()), (Some("user"), Some("p@ss")));
         assert!(!format!("{cluster:?}").contains("p@ss"));
-    }
-
-    #[test]
-    fn an_announced_address_is_mapped() {
-        let pairs = [("10.0.0.1:1", "a:7"), ("10.0.0.1", "b"), ("::1", "c"), ("[::2]:5", "d:6")];
-        let cluster = Cluster::new(["redis://a"]).unwrap().address_map(pairs).unwrap();
-        let reachable = |host: &str, port| {
-            let announced = Address::Tcp { host: host.into(), port, tls: false };
-            cluster.reachable(announced).to_string()
-        };
-        assert_eq!(reachable("10.0.0.1", 1), "a:7");
-        assert_eq!(reachable("10.0.0.1", 2), "b:2");
-        assert_eq!(reachable("::1", 3), "c:3");
-        assert_eq!(reachable("::2", 5), "d:6");
-        assert_eq!(reachable("10.0.0.3", 1), "10.0.0.3:1");
-        for pair in [("a:1", "b"), ("a:b", "c:1"), ("", "a"), ("[::1]2", "a")] {
-            let cluster = Cluster::new(["redis://a"]).unwrap();
-            assert!(detail(cluster.address_map([pair])).contains("address map"), "{pair:?}");
-        }
     }
 }

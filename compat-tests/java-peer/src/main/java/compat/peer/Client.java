@@ -20,9 +20,7 @@ final class Client {
     static RedissonClient connect(Options options) {
         Config config = new Config();
         Options.Servers redis = options.redis();
-        BaseConfig<?> server = "cluster".equals(redis.topology())
-            ? config.useClusterServers().addNodeAddress(redis.addresses()).setScanInterval(500)
-            : config.useSingleServer().setAddress(redis.addresses()[0]).setDatabase(redis.database());
+        BaseConfig<?> server = servers(config, redis);
         // In 4.0 these moved from the server's configuration to the main one.
         if (redis.user() != null) {
             set(config, server, "setUsername", redis.user());
@@ -34,6 +32,18 @@ final class Client {
             set(config, server, "setNameMapper", prefixMapper(options.keyPrefix()));
         }
         return Redisson.create(config);
+    }
+
+    private static BaseConfig<?> servers(Config config, Options.Servers redis) {
+        if ("cluster".equals(redis.topology())) {
+            return config.useClusterServers().addNodeAddress(redis.addresses()).setScanInterval(500);
+        }
+        if ("sentinel".equals(redis.topology())) {
+            // The check refuses a single sentinel.
+            return config.useSentinelServers().setMasterName(redis.path()).addSentinelAddress(redis.addresses())
+                .setCheckSentinelsList(redis.hosts().size() > 1);
+        }
+        return config.useSingleServer().setAddress(redis.addresses()[0]).setDatabase(redis.database());
     }
 
     /** Calls the setter on the object that has it in this release; the main configuration comes first. */

@@ -8,7 +8,8 @@ import java.util.regex.Pattern;
 /** The command line: the servers, and the prefix of every name. */
 record Options(Servers redis, String keyPrefix) {
     static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host:port[/db] "
-        + "| redis+cluster://[[user]:password@]host:port[,host:port…] [--key-prefix PREFIX]";
+        + "| redis+cluster://[[user]:password@]host:port[,host:port…] "
+        + "| redis+sentinel://host:port[,host:port…]/master [--key-prefix PREFIX]";
 
     static Options parse(String[] args) {
         Servers redis = null;
@@ -32,14 +33,14 @@ record Options(Servers redis, String keyPrefix) {
     /**
      * What {@code --redis} names.
      *
-     * @param topology {@code cluster}, or null for one server
+     * @param topology {@code cluster} or {@code sentinel}, or null for one server
      * @param user null if there is none
      * @param password null if there is none
-     * @param path what follows the first slash behind the hosts, or null
+     * @param path what follows the first slash behind the hosts, or null: a database, or the name of a master
      */
     record Servers(String scheme, String topology, String user, String password, List<String> hosts, String path) {
         private static final Pattern FORM = Pattern.compile(
-            "(rediss?)(?:\\+(cluster))?://(?:([^:@]*):([^@]*)@)?([^/@:]+:\\d+(?:,[^/@:]+:\\d+)*)(?:/(.*))?");
+            "(rediss?)(?:\\+(cluster|sentinel))?://(?:([^:@]*):([^@]*)@)?([^/@:]+:\\d+(?:,[^/@:]+:\\d+)*)(?:/(.*))?");
 
         static Servers parse(String address) {
             Matcher found = FORM.matcher(address);

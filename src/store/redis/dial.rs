@@ -1,0 +1,98 @@
+//! A TCP stream to a host, which may have several addresses.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::net::{TcpStream, lookup_host};
+
+/// An address that has not answered after this time may be one from which nothing comes back, not even
+/// a refusal: the next one is tried as well. Otherwise it would use up the time of every attempt.
+const HEDGE: Duration = Duration::from_millis(100);
+
+/// Resolves the host anew, and connects to the first of its addresses that accepts.
+pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+    first_to_accept(lookup_host((host, port)).await?).await
+}
+
+async fn first_to_accept(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut attempts = FuturesUnordered::new();
+    let mut failure = None;
+    loop {
+        match addresses.next() {
+            Some(address) => attempts.push(TcpStream::connect(address)),
+            None if attempts.is_empty() => {
+                let nowhere = || io::Error::new(io::ErrorKind::NotFound, "it has no address");
+                return Err(failure.unwrap_or_else(nowhere));
+            }
+            None => {}
+        }
+        match tokio::time::timeout(HEDGE, attempts.next()).await {
+            Ok(Some(Ok(stream))) => return Ok(stream),
+            Ok(Some(Err(error))) => failure = Some(error),
+            // All have failed, or this one takes its time.
+            Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    async fn address(listener: &TcpListener) -> SocketAddr {
+        listener.local_addr().unwrap()
+    }
+
+    /// An address that neither accepts nor refuses, and what keeps it so.
+    async fn hanging() -> (SocketAddr, TcpListener, Vec<tokio::task::JoinHandle<()>>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = address(&listener).await;
+        // Nobody accepts: once the backlog is full, requests to connect are dropped.
+        let fill = || {
+            tokio::spawn(async move {
+                let _stream = TcpStream::connect(address).await;
+                std::future::pending::<()>().await;
+            })
+        };
+        let waiting = (0..4).map(|_| fill()).collect();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        (address, listener, waiting)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_hangs_or_refuses_does_not_keep_from_the_next() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (hanging, _listener, _waiting) = hanging().await;
+        let refusing = {
+            let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            address(&gone).await
+        };
+        let begun = Instant::now();
+        let addresses = [refusing, hanging, address(&server).await];
+        let stream = first_to_accept(addresses.into_iter()).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), addresses[2]);
+        assert!(begun.elapsed() >= HEDGE, "the second one did not hang");
+        assert!(begun.elapsed() < HEDGE * 8, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn an_error_says_why_no_address_accepts() {
+        let refusing = {
+            let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            address(&gone).await
+        };
+        let error = first_to_accept([refusing].into_iter()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let error = first_to_accept([].into_iter()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
