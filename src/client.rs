@@ -5,6 +5,7 @@ pub(crate) mod builder;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::clock::ClockSkew;
 use crate::engine;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
@@ -118,6 +119,19 @@ impl Client {
             false => core.call(Operation::Ping, self.0.deadline, |store| store.ping()).await,
         };
         answer.map_err(|error| error.of(Operation::Ping, None).with_server(core.store.address()))
+    }
+
+    /// How far this client's [`Clock`](crate::Clock) was from the server's when it was last measured,
+    /// which takes one `TIME` command a minute while acquires are made, the first after the first
+    /// acquire. With [`Clock::server`](crate::Clock::server) it is this machine's clock that is
+    /// measured. In a cluster it is compared with that of the node which has the limiter of the
+    /// last acquire.
+    ///
+    /// `None` before the first measurement has ended, always with an in-process store, and as long
+    /// as the server does not permit `TIME`.
+    /// [`ClientBuilder::on_clock_skew`](crate::ClientBuilder::on_clock_skew) warns of a large one.
+    pub fn clock_skew(&self) -> Option<ClockSkew> {
+        self.0.core.skew.last()
     }
 
     /// Makes all waiting calls check again at once, and clears remembered denials. Call it after setting

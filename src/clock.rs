@@ -3,17 +3,25 @@
 //! It gives dates and nothing else: timeouts and timers run on the runtime's own time.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
+
+mod skew;
+mod steady;
+
+pub use skew::ClockSkew;
+pub(crate) use skew::SkewWarning;
+use steady::SteadyClock;
 
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.
 ///
 /// Redisson dates each grant by the clock of the machine that requests it, and so does this crate
 /// by default. If the machines' clocks differ, the one that is ahead drops the others' grants too
 /// early. If all clients use [`Clock::server`], their own clocks do not matter.
+/// [`Client::clock_skew`](crate::Client::clock_skew) tells how much a clock differs from the server's.
 ///
 /// Timeouts and waits do not follow this clock: they run on the tokio runtime's own time.
 #[derive(Clone, Default)]
@@ -34,12 +42,18 @@ enum TimeSource {
 
 impl Clock {
     /// This machine's clock, as Redisson uses it. The default.
+    ///
+    /// If the machine's clock is set back while the process runs, by up to ten seconds, dates do not
+    /// go back: they go on at three quarters of the speed until the machine's clock has caught up.
+    /// Otherwise callers would be refused for as long as it was set back. Steps back of more than
+    /// ten seconds, and all steps forward, are followed at once.
     pub fn system() -> Self {
         Clock(TimeSource::System)
     }
 
     /// The server's clock, read by the script that decides: the same clock for all clients that
-    /// choose it.
+    /// choose it, so that their own clocks do not matter. If it goes back, by a step or as a
+    /// failover leads to a server whose clock is behind, permits in use come back that much later.
     pub fn server() -> Self {
         Clock(TimeSource::Server)
     }
@@ -87,13 +101,21 @@ impl Clock {
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {
-            TimeSource::System => Reading::of(system_time()),
+            TimeSource::System => Reading::of(steady_time()),
             TimeSource::Runtime { epoch, origin } => Reading::of(*epoch + origin.elapsed()),
             TimeSource::Server => Reading { now: Now::Server, into_ms: 0 },
             TimeSource::Manual(now) => match now.load(Ordering::SeqCst) {
                 FOLLOW_SYSTEM => Clock::system().read(),
                 now => Reading { now: Now::At(now), into_ms: 0 },
             },
+        }
+    }
+
+    /// The time in microseconds; of the server's clock, that of this machine.
+    pub(crate) fn local_us(&self) -> i64 {
+        match self.read() {
+            Reading { now: Now::At(ms), into_ms } => ms.saturating_mul(1000) + i64::from(into_ms),
+            Reading { now: Now::Server, .. } => Clock::system().local_us(),
         }
     }
 }
@@ -176,6 +198,19 @@ pub(crate) enum Now {
 /// This machine's clock; a clock before 1970 reads as 1970.
 fn system_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same without its steps back, for as long as the process runs.
+fn steady_time() -> Duration {
+    static CLOCK: SteadyClock = SteadyClock::new();
+    static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    let origin = *ORIGIN;
+    let date = CLOCK.date(|| (to_micros(system_time()), to_micros(origin.elapsed())));
+    Duration::from_micros(date.try_into().unwrap_or(0))
+}
+
+fn to_micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// The same in whole milliseconds.

@@ -87,7 +87,7 @@ pub use client::Client;
 pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;

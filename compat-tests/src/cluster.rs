@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use futures::future::{join_all, try_join_all};
 use redis::{Cmd, FromRedisValue, RedisResult, cmd};
 
-use crate::server::{self, Options, Server};
+use crate::acl;
+use crate::server::{Options, Server};
 
 const MASTERS: usize = 3;
 const SLOTS: u16 = 16_384;
@@ -143,7 +144,7 @@ impl Cluster {
         let nodes = nodes.collect::<Vec<_>>().join(",");
         match self.nodes[0].server.password() {
             Some(password) => format!("redis+cluster://:{password}@{nodes}"),
-            None => format!("redis+cluster://{nodes}"),
+            None => format!("redis+cluster://{}:{}@{nodes}", acl::USER, acl::PASSWORD),
         }
     }
 
@@ -280,8 +281,7 @@ impl Node {
     }
 
     async fn try_run<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
-        let answer =
-            async { command.query_async(&mut server::connect(&self.server.url()).await?).await };
+        let answer = async { command.query_async(&mut self.server.try_connect().await?).await };
         // A node that hangs must not hold up those that look at all nodes.
         match tokio::time::timeout(Duration::from_secs(2), answer).await {
             Ok(answer) => answer,

@@ -80,6 +80,12 @@ impl Ledger {
         self
     }
 
+    /// Allows 2 ms only: for grants whose times are those of the server, at which they were decided.
+    pub fn strict(mut self) -> Ledger {
+        self.tolerance_ms = 2;
+        self
+    }
+
     /// Adds grants.
     pub fn record(mut self, grants: impl IntoIterator<Item = impl Into<Grant>>) -> Ledger {
         self.grants.extend(grants.into_iter().map(Into::into));

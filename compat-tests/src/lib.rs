@@ -3,9 +3,11 @@
 //! A scenario is written once against the peer protocol and run with any mix
 //! of Rust and Java peers on one server:
 //!
-//! - [`server`] starts Redis or Valkey servers that a test owns; [`sentinels`] has a master, its
+//! - [`server`] starts Redis or Valkey servers that a test owns, with a user that may do no more than
+//!   [`acl`] says; [`sentinels`] has a master, its
 //!   replica, and the sentinels that watch them, and [`cluster`] six nodes;
-//! - [`peer`] starts peer processes and calls them;
+//! - [`peer`] starts peer processes and calls them; [`clock`] sets the clocks of the machines on
+//!   which peers and servers run;
 //! - [`scenario`] combines the two: which peers take part, a fresh limiter
 //!   name for each run, what is printed when a run fails;
 //! - [`proxy`] sits between a peer and its server and disturbs the network;
@@ -27,7 +29,9 @@
 //! A support function that fails panics with the reason: a test has no use
 //! for an error value.
 
+pub mod acl;
 pub mod busy;
+pub mod clock;
 pub mod cluster;
 pub mod dump;
 pub mod empty;

@@ -13,6 +13,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::acl;
+use crate::clock::MachineClock;
+
 mod limiter;
 pub use limiter::{Config, Limiter, Load, Mode, Rate};
 
@@ -73,6 +76,9 @@ pub type Answer<T> = Result<T, CallError>;
 /// answer. If it is not set, the client does not poll.
 pub const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
 
+/// The environment variable that makes the Rust peer's client date its grants by the server's clock.
+pub const SERVER_CLOCK: &str = "RUST_PEER_SERVER_CLOCK";
+
 /// How a peer is started.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -84,8 +90,15 @@ pub struct Options {
 
 impl Options {
     /// A peer on the server at `url`.
+    ///
+    /// Other implementations than this crate need more than it is permitted: they log in as the
+    /// default user.
     pub fn new(kind: Kind, url: impl Into<String>) -> Self {
-        let arguments = vec!["--redis".into(), url.into()];
+        let mut url = url.into();
+        if kind != Kind::Rust {
+            url = url.replace(&format!("{}:{}@", acl::USER, acl::PASSWORD), "");
+        }
+        let arguments = vec!["--redis".into(), url];
         Options { kind, release: None, arguments, environment: Vec::new() }
     }
 
@@ -110,6 +123,20 @@ impl Options {
     /// This many worker threads (Rust only).
     pub fn tokio_threads(mut self, threads: usize) -> Self {
         self.arguments.extend(["--tokio-threads".into(), threads.to_string()]);
+        self
+    }
+
+    /// Its machine has this clock.
+    pub fn clock(mut self, clock: &MachineClock) -> Self {
+        let (library, offset) = clock.preload();
+        // By way of the script, which must not build the peer with a wrong clock.
+        self.environment.extend([("PEER_PRELOAD", library), offset]);
+        self
+    }
+
+    /// Its client dates its grants by the server's clock (Rust only).
+    pub fn server_clock(mut self) -> Self {
+        self.environment.push((SERVER_CLOCK, "1".into()));
         self
     }
 

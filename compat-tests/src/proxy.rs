@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::server::Server;
+use crate::server::{Server, url_of};
 use crate::{port, resp};
 
 /// What happens to one request.
@@ -119,10 +119,7 @@ impl Proxy {
 
     /// The address that peers connect to.
     pub fn url(&self) -> String {
-        match &self.password {
-            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
-            None => format!("redis://127.0.0.1:{}", self.port),
-        }
+        url_of(self.port, self.password.as_deref())
     }
 
     /// Delays everything from now on, by a time for each direction.

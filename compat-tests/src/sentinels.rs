@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::server::{Options, Server, binary, connect};
-use crate::{port, process};
+use crate::{acl, port, process};
 
 /// The name under which sentinels know the master.
 pub const MASTER: &str = "mymaster";
@@ -139,6 +139,7 @@ impl Sentinel {
              sentinel failover-timeout {MASTER} 4000\n",
             folder.display()
         );
+        config += &format!("user {}\n", acl::rule_of_sentinels());
         if let Some(password) = passwords.servers {
             config += &format!("sentinel auth-pass {MASTER} {password}\n");
         }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue};
 
-use crate::{port, process};
+use crate::clock::MachineClock;
+use crate::{acl, port, process};
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,7 @@ pub struct Options {
     password: Option<String>,
     tls: bool,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Options {
@@ -27,6 +29,13 @@ impl Options {
     /// A second port speaks TLS: [`Server::tls_port`]. The certificates are further settings.
     pub fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// Its machine has this clock.
+    pub fn clock(mut self, clock: &MachineClock) -> Self {
+        let (library, offset) = clock.preload();
+        self.environment = vec![("LD_PRELOAD", library), offset];
         self
     }
 
@@ -70,10 +79,16 @@ impl Server {
         panic!("no server starts with {options:?}");
     }
 
-    /// The address that peers connect to, with the password if there is one.
+    /// The address that clients connect to, as the user that may do [no more than
+    /// needed](crate::acl); if there is a password, as the default user.
     pub fn url(&self) -> String {
-        match &self.options.password {
-            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+        url_of(self.port, self.password())
+    }
+
+    /// The address for the test itself, and for whoever else may do anything.
+    pub fn admin_url(&self) -> String {
+        match self.password() {
+            Some(_) => self.url(),
             None => format!("redis://127.0.0.1:{}", self.port),
         }
     }
@@ -133,9 +148,14 @@ impl Server {
 
     /// A new connection of the test's own.
     pub async fn connect(&self) -> MultiplexedConnection {
-        connect(&self.url())
+        self.try_connect()
             .await
-            .unwrap_or_else(|e| panic!("no connection to {}: {e}", self.url()))
+            .unwrap_or_else(|e| panic!("no connection to {}: {e}", self.admin_url()))
+    }
+
+    /// The same with a server that may be away.
+    pub async fn try_connect(&self) -> redis::RedisResult<MultiplexedConnection> {
+        connect(&self.admin_url()).await
     }
 
     /// Ends the server at once, as a power failure would.
@@ -226,7 +246,7 @@ impl Server {
                 }
                 child.id()
             };
-            if let Ok(mut connection) = connect(&self.url()).await
+            if let Ok(mut connection) = self.try_connect().await
                 && let Ok(info) =
                     redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await
                 && info.lines().any(|l| l == format!("process_id:{id}"))
@@ -262,6 +282,14 @@ pub(crate) fn binary(tls: bool) -> String {
     named.unwrap_or_else(|| "redis-server".into())
 }
 
+/// Where clients connect to.
+pub(crate) fn url_of(port: u16, password: Option<&str>) -> String {
+    match password {
+        Some(password) => format!("redis://:{password}@127.0.0.1:{port}"),
+        None => format!("redis://{}:{}@127.0.0.1:{port}", acl::USER, acl::PASSWORD),
+    }
+}
+
 fn replication_file(port: u16) -> String {
     format!("server-{}-{port}.rdb", std::process::id())
 }
@@ -277,7 +305,10 @@ fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
         // A replica does not wait five seconds for another one, and keeps what it is sent in a file
         // of its own: any server would read one of the usual name when it starts.
         .args(["--repl-diskless-sync-delay", "0", "--dbfilename", &file])
+        .arg("--user")
+        .args(acl::rule())
         .args(&options.arguments)
+        .envs(options.environment.iter().cloned())
         .current_dir(std::env::temp_dir())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -300,12 +331,12 @@ mod tests {
         let server = Server::start().await;
         let () = server.run(redis::cmd("SET").arg("k").arg(1).take()).await;
         server.kill();
-        assert!(connect(&server.url()).await.is_err());
+        assert!(server.try_connect().await.is_err());
         server.restart().await;
         let left: Option<String> = server.run(redis::cmd("GET").arg("k").take()).await;
         assert_eq!(left, None);
         server.stop();
-        assert!(connect(&server.url()).await.is_err());
+        assert!(server.try_connect().await.is_err());
     }
 
     #[tokio::test]

@@ -70,11 +70,11 @@ fn same(oracle: &Outcome, live: &Answer<Value>) -> bool {
 
 async fn check(release: &str, programs: &[Program]) {
     let server = Server::start().await;
-    let options = Options::new(Kind::Java, server.url()).release(release);
+    let options = Options::new(Kind::Java, server.admin_url()).release(release);
     let peer = Peer::start_with(options).await;
     let clients = [peer.client_id().to_owned()];
     let live = Database::new(server.connect().await).await;
-    let other = connect(&format!("{}/1", server.url())).await.expect("a connection");
+    let other = connect(&format!("{}/1", server.admin_url())).await.expect("a connection");
     let replayed = Database::new(other.clone()).await;
     let oracle = Oracle::new(recording(release).await, &clients, other).await;
     for program in programs {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
-use crate::clock::Clock;
-use crate::engine::Core;
+use crate::clock::{Clock, ClockSkew, SkewWarning};
 use crate::engine::opt_ins::busy_poll::{self, BusyPoll};
+use crate::engine::{Core, SkewWatch};
 use crate::error::{Error, Operation};
 use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
@@ -53,6 +53,7 @@ pub struct ClientBuilder {
     clock: Clock,
     deadline: Option<Duration>,
     busy_poll: Duration,
+    skew_warning: Option<SkewWarning>,
     access: Access,
 }
 
@@ -78,6 +79,35 @@ impl ClientBuilder {
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Calls `warn` whenever a measurement (see [`Client::clock_skew`]) shows that the client's clock
+    /// differs from the server's by more than `threshold`, in either direction and whatever its
+    /// uncertainty: at most once a minute. By default nobody is warned.
+    ///
+    /// A difference of clocks lets a fleet exceed its rate: permits that a client is granted count
+    /// for the interval less the largest difference between two clients. A hundredth of the shortest
+    /// interval is a sensible threshold.
+    ///
+    /// `warn` runs on a task of the runtime that made the call, and should return soon.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use redisson_rate_limiter::Client;
+    /// let builder = Client::builder().on_clock_skew(Duration::from_millis(10), |skew| {
+    ///     eprintln!("this machine's clock is {skew}");
+    /// });
+    /// # let _ = builder;
+    /// ```
+    #[must_use]
+    pub fn on_clock_skew(
+        mut self,
+        threshold: Duration,
+        warn: impl Fn(ClockSkew) + Send + Sync + 'static,
+    ) -> Self {
+        self.skew_warning = Some(SkewWarning { threshold, warn: Arc::new(warn) });
         self
     }
 
@@ -222,8 +252,9 @@ impl ClientBuilder {
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
         let busy_poll = BusyPoll::new(self.busy_poll);
-        let core =
-            Core::new(store, self.clock, deadline / (ATTEMPTS_PER_DEADLINE as u32), busy_poll);
+        let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
+        let mut core = Core::new(store, self.clock, attempt, busy_poll);
+        core.skew = SkewWatch::new(self.skew_warning);
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }
 

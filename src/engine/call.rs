@@ -21,6 +21,11 @@ use crate::wire::entry::EntryId;
 /// callers that wait for a short time have to give up.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long before the last time seen of the server's clock an attempt may have been dated, in ms:
+/// a failover may lead to a server whose clock is behind. Without it, a retry there would not find
+/// what its first attempt was granted, and be granted it twice.
+const CLOCK_MAY_GO_BACK: i64 = 60_000;
+
 /// A call in flight.
 pub(super) struct Flight {
     pub(super) callers: Callers,
@@ -83,7 +88,7 @@ impl Flight {
         let keys = &self.callers.engine.keys;
         let time = core.store_for(self.plan.attempt).server_time_of(keys);
         let time = self.callers.in_time(time, execution).await;
-        let time = time.map_err(|error| error.with_execution(execution))?;
+        let time = time.map_err(|error| error.with_execution(execution))? / 1000;
         self.callers.engine.saw_server_time(time);
         Ok(time)
     }
@@ -164,7 +169,7 @@ impl Flight {
                 let since = self.server_time().await? - 1;
                 let earlier = match self.unconfirmed_since {
                     None => Earlier::FirstSince(since),
-                    Some(since) => Earlier::Since(since),
+                    Some(since) => Earlier::Since(since - CLOCK_MAY_GO_BACK),
                 };
                 (Now::Server, earlier)
             }

@@ -121,6 +121,7 @@ impl Flight {
         if leases {
             engine.start_lease_expiry();
         }
+        engine.watch_skew(now);
     }
 
     fn failed(&self, error: Error, afterwards: &mut Afterwards) {

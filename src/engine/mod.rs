@@ -59,6 +59,8 @@ mod refund;
 
 mod reset;
 
+mod skew;
+
 // Where they run.
 mod runtimes;
 
@@ -81,6 +83,7 @@ use opt_ins::busy_poll::BusyPoll;
 use opt_ins::pool::Nanos;
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
+pub(crate) use skew::SkewWatch;
 pub(crate) use tasks::Tasks;
 
 /// What all limiters of one client share.
@@ -99,6 +102,7 @@ pub(crate) struct Core {
     server_time: Arc<AtomicI64>,
     busy_poll: BusyPoll,
     latency: Latency,
+    pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
     /// Calls, and refunds in the background.
     pub(crate) tasks: Tasks,
@@ -138,6 +142,7 @@ impl Core {
             server_time: Arc::new(AtomicI64::new(0)),
             busy_poll,
             latency: Latency::default(),
+            skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
             tasks: Tasks::default(),
         }
@@ -282,9 +287,14 @@ impl Engine {
         }
     }
 
+    /// Answers may overtake each other. One that is far behind is of a clock that went back, by a
+    /// step or a failover: were it ignored, retries would look for their grants behind their dates.
     fn saw_server_time(&self, epoch_ms: i64) {
+        const OVERTAKEN_BY: i64 = 1_000;
         for seen in [&self.server_time, &self.core.server_time] {
-            seen.fetch_max(epoch_ms, Ordering::Relaxed);
+            if epoch_ms < seen.fetch_max(epoch_ms, Ordering::Relaxed) - OVERTAKEN_BY {
+                seen.store(epoch_ms, Ordering::Relaxed);
+            }
         }
     }
 

@@ -93,7 +93,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(self.server_time().map_ok(drop))
     }
 
-    /// The store's own clock, in milliseconds since the Unix epoch.
+    /// The store's own clock, in microseconds since the Unix epoch.
     fn server_time(&self) -> Reply<i64>;
 
     /// The clock that dates the grants of this limiter.

@@ -44,7 +44,8 @@ impl Ours {
     /// Clients with these ids on one database of a server, and that database.
     pub async fn on(server: &Server, database: usize, ids: &[String]) -> Side<Ours, Database> {
         let url = format!("{}/{database}", server.url());
-        let connection = connect(&url).await.expect("the server accepts connections");
+        let admin = format!("{}/{database}", server.admin_url());
+        let connection = connect(&admin).await.expect("the server accepts connections");
         Side { subject: Ours::by(&url, None, ids), site: Database::new(connection).await }
     }
 

@@ -65,7 +65,7 @@ impl Oracle {
         release: &str,
         clients: &[String],
     ) -> Side<Oracle, Database> {
-        let url = format!("{}/{database}", server.url());
+        let url = format!("{}/{database}", server.admin_url());
         let connection = connect(&url).await.expect("the server takes connections");
         let recording = recording(release).await;
         Side {

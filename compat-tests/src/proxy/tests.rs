@@ -1,6 +1,11 @@
 use super::*;
 use crate::server::connect;
 
+/// The address of the proxy for a user that may do anything.
+fn admin(proxy: &Proxy) -> String {
+    format!("redis://127.0.0.1:{}", proxy.port())
+}
+
 async fn incr(url: &str) -> Result<i64, redis::RedisError> {
     let mut connection = connect(url).await?;
     redis::cmd("INCR").arg("n").query_async(&mut connection).await
@@ -14,7 +19,7 @@ async fn get(server: &Server) -> Option<i64> {
 async fn each_direction_is_delayed_without_loss_of_throughput() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
-    let mut connection = connect(&proxy.url()).await.unwrap();
+    let mut connection = connect(&admin(&proxy)).await.unwrap();
     proxy.delay(Duration::from_millis(30), Duration::from_millis(50));
     let start = Instant::now();
     let ping = redis::cmd("PING");
@@ -36,12 +41,12 @@ async fn a_lost_reply_was_executed_and_a_lost_request_was_not() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     proxy.trap("INCR", Fault::LoseRequest);
-    assert!(incr(&proxy.url()).await.is_err());
+    assert!(incr(&admin(&proxy)).await.is_err());
     assert_eq!(get(&server).await, None);
     proxy.trap("INCR", Fault::LoseReply);
-    assert!(incr(&proxy.url()).await.is_err());
+    assert!(incr(&admin(&proxy)).await.is_err());
     assert_eq!(get(&server).await, Some(1));
-    assert_eq!(incr(&proxy.url()).await.unwrap(), 2);
+    assert_eq!(incr(&admin(&proxy)).await.unwrap(), 2);
 }
 
 #[tokio::test]
@@ -49,7 +54,7 @@ async fn a_silent_connection_was_executed() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let mut trap = proxy.trap("INCR", Fault::Silence);
-    let url = proxy.url();
+    let url = admin(&proxy);
     let call = tokio::spawn(async move { incr(&url).await });
     trap.sprung().await;
     while get(&server).await.is_none() {
@@ -65,7 +70,7 @@ async fn a_held_request_arrives_after_its_sender_has_disconnected() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let mut trap = proxy.trap("INCR", Fault::Hold);
-    let url = proxy.url();
+    let url = admin(&proxy);
     let call = tokio::spawn(async move { incr(&url).await });
     trap.sprung().await;
     call.abort();
@@ -81,7 +86,7 @@ async fn a_duplicate_is_executed_twice_and_answered_once() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let mut trap = proxy.trap("INCR", Fault::Duplicate);
-    let mut connection = connect(&proxy.url()).await.unwrap();
+    let mut connection = connect(&admin(&proxy)).await.unwrap();
     let incr = redis::cmd("INCR").arg("n").take();
     let () = incr.query_async(&mut connection).await.unwrap();
     trap.sprung().await;
@@ -94,7 +99,7 @@ async fn a_refusing_proxy_accepts_again() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     proxy.refuse().await;
-    assert!(connect(&proxy.url()).await.is_err());
+    assert!(connect(&admin(&proxy)).await.is_err());
     proxy.accept().await;
-    assert_eq!(incr(&proxy.url()).await.unwrap(), 1);
+    assert_eq!(incr(&admin(&proxy)).await.unwrap(), 1);
 }

@@ -74,7 +74,7 @@ async fn behind_proxies(cluster: &Nodes) -> (Vec<Proxy>, Cluster) {
     let mut pairs = Vec::new();
     for node in cluster.nodes() {
         let proxy = Proxy::start(&node.server).await;
-        let reachable = proxy.url().trim_start_matches("redis://").to_owned();
+        let reachable = format!("127.0.0.1:{}", proxy.port());
         pairs.push((format!("127.0.0.1:{}", node.server.port()), reachable));
         proxies.push(proxy);
     }

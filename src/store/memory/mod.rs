@@ -165,7 +165,7 @@ impl Store for MemoryStore {
     }
 
     fn server_time(&self) -> Reply<i64> {
-        ready(Ok(self.now()))
+        ready(Ok(self.now().saturating_mul(1000)))
     }
 
     fn is_in_process(&self) -> bool {

@@ -193,7 +193,7 @@ pub(super) fn integer(value: &Value) -> Result<i64, Error> {
     }
 }
 
-/// The answer of `TIME`, in ms.
+/// The answer of `TIME`, in µs.
 pub(super) fn time(value: &Value) -> Result<i64, Error> {
     let part = |value: &Value| match value {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<i64>().ok(),
@@ -204,13 +204,13 @@ pub(super) fn time(value: &Value) -> Result<i64, Error> {
         Value::Array(parts) => parts.as_slice(),
         _ => &[],
     };
-    let ms = match parts {
+    let time = match parts {
         [seconds, micros] => part(seconds)
             .zip(part(micros))
-            .and_then(|(s, us)| s.checked_mul(1000)?.checked_add(us / 1000)),
+            .and_then(|(seconds, us)| seconds.checked_mul(1_000_000)?.checked_add(us)),
         _ => None,
     };
-    ms.ok_or_else(|| unexpected(value))
+    time.ok_or_else(|| unexpected(value))
 }
 
 fn unexpected(value: &Value) -> Error {

@@ -153,12 +153,12 @@ impl Fleet {
     pub(crate) async fn start(options: &Options) -> Fleet {
         let server = Server::start().await;
         let connection = server.connect().await;
-        let empty = Empty::connect(&server.url()).await.expect("the server is there");
+        let empty = Empty::connect(&server.admin_url()).await.expect("the server is there");
         let mut peers = HashMap::new();
         for contestant in Contestant::ALL {
             let wanted = options.takes_part(contestant)
                 && options.rows.iter().any(|row| row.needs(contestant));
-            if let (true, Some(options)) = (wanted, contestant.peer(&server.url())) {
+            if let (true, Some(options)) = (wanted, contestant.peer(&server.admin_url())) {
                 peers.insert(contestant, Arc::new(Peer::start_with(options).await));
             }
         }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use calls::Peer;
-use compat_tests::peer::BUSY_POLL;
+use compat_tests::peer::{BUSY_POLL, SERVER_CLOCK};
 use protocol::{Failure, Line};
 use redisson_rate_limiter::{Client, Clock, ManualClock};
 use serde_json::{Value, json};
@@ -136,6 +136,10 @@ fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
 }
 
 fn client(options: Options, clock: Clock) -> Result<Client, String> {
+    let clock = match std::env::var_os(SERVER_CLOCK) {
+        Some(_) => Clock::server(),
+        None => clock,
+    };
     let mut builder = Client::builder().key_prefix(options.key_prefix).clock(clock);
     if let Some(id) = options.client_id {
         builder = builder.id(id);

@@ -18,7 +18,7 @@ pub async fn table(server: &Server) -> Result<String, Error> {
         "| entries in the log | memory of the limiter | per entry | an audit |\n|---|---|---|---|\n",
     );
     let rate = Rate::overall(1_000_000, Duration::from_secs(3600))?;
-    let writer = Client::connect(&server.url()).await?;
+    let writer = Client::connect(&server.admin_url()).await?;
     let limiter = writer.limiter("sizing")?.with_rate(rate);
     let mut written = 0;
     for entries in ENTRIES {
@@ -30,7 +30,7 @@ pub async fn table(server: &Server) -> Result<String, Error> {
         let mut audit = f64::MAX;
         for _ in 0..AUDITS {
             // A client's first call is an audit.
-            let newcomer = Client::connect(&server.url()).await?;
+            let newcomer = Client::connect(&server.admin_url()).await?;
             newcomer.ping().await?;
             let before = script_time(server).await;
             assert!(newcomer.limiter("sizing")?.try_acquire_now(1).await?.is_granted());

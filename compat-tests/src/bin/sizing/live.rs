@@ -40,7 +40,7 @@ async fn real(server: &Server, clients: usize) -> Result<(f64, f64), Error> {
     let mut fleet = Vec::new();
     let begin = tokio::time::Instant::now() + Duration::from_secs(1);
     for number in 0..clients {
-        let client = Client::connect(&server.url()).await?;
+        let client = Client::connect(&server.admin_url()).await?;
         let limiter = client.limiter(&name)?.with_rate(rate);
         fleet.push(tokio::spawn(async move {
             // Evenly spread, a client's requests come at its own times.

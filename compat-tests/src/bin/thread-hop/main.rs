@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     let kept = if options.busy_cores { ", kept busy" } else { "" };
     println!("{}, {cores} cores{kept}\n", runtime.block_on(server.describe()));
 
-    let url = server.url();
+    let url = server.admin_url();
     let mut comparisons = [
         Comparison::new("a lone call, p50", |design, time| calls::lone(&url, design, time)),
         Comparison::new("1000 loops of lone calls, per call", |design, time| {

@@ -196,7 +196,7 @@ async fn scripts_are_sent_again_if_the_server_has_forgotten_them() {
     granted(&store).await;
     assert_eq!(store.peek(&keys(), peek()).await.unwrap().available, 998);
     assert!(store.size_in_memory(&keys()).await.unwrap() > 0);
-    assert!(store.server_time().await.unwrap() > 1_700_000_000_000);
+    assert!(store.server_time().await.unwrap() > 1_700_000_000_000_000);
 }
 
 fn peek() -> crate::store::PeekCall {

@@ -1,0 +1,154 @@
+//! The system's clock, without its steps back.
+//!
+//! If it is set back by a second, entries dated before count for a second longer: callers would be
+//! refused for that time. Nor may the entries be dated anew, as nobody can tell them from those of
+//! a client whose clock is ahead, which would then be granted the rate again and again. So dates
+//! go on from where they were and let the system's clock catch up: three seconds of dates in four
+//! seconds of time, which is three quarters of the rate for that long.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// How much further dates may be ahead of the system's clock, in µs. A clock that is set back by more
+/// has been wrong by more than this does good for: dates follow it at once.
+const LONGEST_LEAD: i64 = 10_000_000;
+
+/// One part in this many of the time that passes is taken off the lead.
+const CATCH_UP: i64 = 4;
+
+/// A difference that is no step, in µs: of an adjustment in small parts, and of the time between
+/// the readings of the two clocks.
+const NOISE: i64 = 1_000;
+
+/// How often both clocks are read to make sure of a step.
+const LOOKS: usize = 5;
+
+/// What has been seen of the system's clock. Times are in microseconds.
+pub(super) struct SteadyClock {
+    /// What the system's clock was ahead of the monotonic one.
+    offset: AtomicI64,
+    is_ahead: AtomicBool,
+    lead: Mutex<Option<Lead>>,
+}
+
+/// Dates are ahead of the system's clock.
+struct Lead {
+    /// What they were ahead of the monotonic clock.
+    offset: i64,
+    /// When that was.
+    since: i64,
+}
+
+impl SteadyClock {
+    pub(super) const fn new() -> Self {
+        SteadyClock {
+            offset: AtomicI64::new(i64::MIN),
+            is_ahead: AtomicBool::new(false),
+            lead: Mutex::new(None),
+        }
+    }
+
+    /// The date. `look` reads the system's clock and then the monotonic one.
+    pub(super) fn date(&self, look: impl Fn() -> (i64, i64)) -> i64 {
+        let (system, monotonic) = look();
+        let offset = system.saturating_sub(monotonic);
+        let known = self.offset.load(Ordering::Relaxed);
+        if !self.is_ahead.load(Ordering::Acquire) && offset >= known.saturating_sub(NOISE) {
+            // Written seldom, as all threads read it.
+            if offset.abs_diff(known) > NOISE as u64 / 4 {
+                self.offset.store(offset, Ordering::Relaxed);
+            }
+            return system;
+        }
+        self.catch_up(known, look)
+    }
+
+    #[cold]
+    fn catch_up(&self, known: i64, look: impl Fn() -> (i64, i64)) -> i64 {
+        // A thread that is suspended between the two readings finds less than there is.
+        let looks = (0..LOOKS).map(|_| look());
+        let best = looks.max_by_key(|(system, monotonic)| system.saturating_sub(*monotonic));
+        let Some((system, monotonic)) = best else { return known };
+        let offset = system.saturating_sub(monotonic);
+        let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = lead.get_or_insert(Lead { offset: known, since: monotonic });
+        let passed = monotonic.saturating_sub(begun.since).max(0);
+        let dated = begun.offset - passed / CATCH_UP;
+        let is_ahead = dated > offset && dated - offset <= LONGEST_LEAD;
+        if !is_ahead {
+            *lead = None;
+            self.offset.store(offset, Ordering::Relaxed);
+        }
+        self.is_ahead.store(is_ahead, Ordering::Release);
+        monotonic + if is_ahead { dated } else { offset }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+    const EPOCH: i64 = 1_700_000_000 * SECOND;
+
+    /// A clock that has shown the right time for a second.
+    fn clock() -> SteadyClock {
+        let clock = SteadyClock::new();
+        assert_eq!(clock.date(|| (EPOCH, 0)), EPOCH);
+        assert_eq!(clock.date(|| (EPOCH + SECOND, SECOND)), EPOCH + SECOND);
+        clock
+    }
+
+    #[test]
+    fn dates_are_the_systems_while_it_goes_forward() {
+        let clock = clock();
+        // By a jump, a small adjustment, and over a sleep in which monotonic time stands still.
+        for (system, monotonic) in [(9, 2), (10, 3), (500, 3)] {
+            let date = EPOCH + system * SECOND;
+            assert_eq!(clock.date(|| (date, monotonic * SECOND)), date);
+        }
+        let mut at = 4 * SECOND;
+        for drift in 0..10_000 {
+            at += SECOND;
+            let date = EPOCH + 497 * SECOND + at - drift * 500;
+            assert_eq!(clock.date(|| (date, at)), date, "half a millisecond slower each second");
+        }
+    }
+
+    #[test]
+    fn a_step_back_is_made_up_for_while_dates_go_on() {
+        let clock = clock();
+        let mut last = EPOCH + SECOND;
+        // Two seconds back, at this very moment.
+        for ms in 0..10_000 {
+            let passed = ms * 1000;
+            let date = clock.date(|| (EPOCH - SECOND + passed, SECOND + passed));
+            if ms > 0 {
+                let step = date - last;
+                assert!((750..=1_000).contains(&step), "{step} µs of dates in 1 ms, after {ms} ms");
+            }
+            let lead = date - (EPOCH - SECOND + passed);
+            assert!((0..=2 * SECOND).contains(&lead));
+            assert_eq!(lead == 0, ms >= 8_000, "{lead} µs ahead after {ms} ms");
+            last = date;
+        }
+    }
+
+    #[test]
+    fn a_second_step_back_and_one_forward_are_seen_too() {
+        let clock = clock();
+        assert_eq!(clock.date(|| (EPOCH, SECOND)), EPOCH + SECOND);
+        let date = clock.date(|| (EPOCH - 3 * SECOND, 2 * SECOND));
+        assert_eq!(date, EPOCH + 2 * SECOND - SECOND / CATCH_UP);
+        assert_eq!(clock.date(|| (EPOCH + 9 * SECOND, 3 * SECOND)), EPOCH + 9 * SECOND);
+        assert_eq!(clock.date(|| (EPOCH + 10 * SECOND, 4 * SECOND)), EPOCH + 10 * SECOND);
+    }
+
+    #[test]
+    fn a_clock_that_was_far_ahead_is_followed_at_once() {
+        let clock = clock();
+        let back = EPOCH + SECOND - LONGEST_LEAD - 2;
+        assert_eq!(clock.date(|| (back, SECOND)), back);
+        assert_eq!(clock.date(|| (back + 5, SECOND + 5)), back + 5);
+    }
+}

@@ -1,0 +1,74 @@
+//! A look at the server's clock now and then, to know how far the client's is from it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Engine;
+use crate::clock::{ClockSkew, SkewWarning};
+use crate::queue::Time;
+use crate::rt::atomic::{AtomicU64, Ordering};
+use crate::rt::{Mutex, lock};
+
+/// How often a client that makes calls looks.
+const LOOK_EVERY: Time = 60_000_000;
+
+/// What a client knows of its clock and the server's.
+pub(crate) struct SkewWatch {
+    next_look_at: AtomicU64,
+    last: Mutex<Option<ClockSkew>>,
+    warning: Option<SkewWarning>,
+}
+
+/// One that never looks.
+impl Default for SkewWatch {
+    fn default() -> Self {
+        SkewWatch { next_look_at: AtomicU64::new(Time::MAX), last: Mutex::default(), warning: None }
+    }
+}
+
+impl SkewWatch {
+    /// It looks first when the first call has been answered.
+    pub(crate) fn new(warning: Option<SkewWarning>) -> Self {
+        SkewWatch { next_look_at: AtomicU64::new(0), warning, ..SkewWatch::default() }
+    }
+
+    pub(crate) fn last(&self) -> Option<ClockSkew> {
+        *lock(&self.last)
+    }
+
+    /// Whether it is time for a look, which the caller then makes.
+    fn begin(&self, now: Time) -> bool {
+        let due = self.next_look_at.load(Ordering::Relaxed);
+        let next = now.saturating_add(LOOK_EVERY);
+        let relaxed = Ordering::Relaxed;
+        now >= due && self.next_look_at.compare_exchange(due, next, relaxed, relaxed).is_ok()
+    }
+
+    fn record(&self, skew: ClockSkew) {
+        *lock(&self.last) = Some(skew);
+        if let Some(SkewWarning { threshold, warn }) = &self.warning
+            && skew.at_least() > *threshold
+        {
+            warn(skew);
+        }
+    }
+}
+
+impl Engine {
+    /// Looks at the clock of the server that has this limiter, in the background, if it is time for
+    /// it. A look that fails is not repeated until the next is due.
+    pub(super) fn watch_skew(self: &Arc<Self>, now: Time) {
+        if self.core.is_in_process || !self.core.skew.begin(now) {
+            return;
+        }
+        let (core, keys) = (self.core.clone(), self.keys.clone());
+        self.core.spawn(async move {
+            let begun = Instant::now();
+            let Ok(server_us) = core.store_for(core.attempt).server_time_of(&keys).await else {
+                return;
+            };
+            let (at, here) = (Instant::now(), core.clock.local_us());
+            core.skew.record(ClockSkew::measured(here, at - begun, server_us, at));
+        });
+    }
+}
