@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::clock::ClockSkew;
 use crate::engine;
+use crate::engine::outage::OutageReport;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiters::Limiters;
@@ -87,6 +88,13 @@ impl Client {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;
         Ok(limiter)
+    }
+
+    /// What was decided while the server was away, of all limiters of this client, and whether it is
+    /// away now as far as they know: see [`OnOutage`](crate::OnOutage). Limiters without a policy
+    /// take no part.
+    pub fn outages(&self) -> OutageReport {
+        self.0.core.outage_report()
     }
 
     /// Makes one round trip to the server, for health checks. An in-process store answers at once.

@@ -98,6 +98,11 @@ impl Clock {
         (Clock(TimeSource::Manual(now.clone())), ManualClock(now))
     }
 
+    /// Whether the server's clock dates grants.
+    pub(crate) fn is_servers(&self) -> bool {
+        matches!(self.0, TimeSource::Server)
+    }
+
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {

@@ -135,6 +135,8 @@ struct Inner {
     execution: Execution,
     /// See [`passing`](Error::passing).
     is_passing: bool,
+    /// See [`forbidden`](Error::forbidden).
+    is_forbidden: bool,
     operation: Option<Operation>,
     limiter: Option<Arc<str>>,
     /// The server's address, without credentials.
@@ -196,6 +198,7 @@ impl Error {
             kind,
             execution,
             is_passing: false,
+            is_forbidden: false,
             operation: None,
             limiter: None,
             server: None,
@@ -238,6 +241,23 @@ impl Error {
 
     pub(crate) fn is_passing(&self) -> bool {
         self.0.is_passing
+    }
+
+    /// The server knows the user, who may not do this: on these keys, or at all.
+    pub(crate) fn forbidden(mut self) -> Self {
+        self.inner().is_forbidden = true;
+        self
+    }
+
+    /// Whether it says that the server is away, rather than something of the call: see
+    /// [`OnOutage`](crate::OnOutage).
+    pub(crate) fn is_outage(&self) -> bool {
+        match self.0.kind {
+            ErrorKind::Unavailable | ErrorKind::Timeout => self.0.execution != Execution::Executed,
+            ErrorKind::Tls => true,
+            ErrorKind::Auth => !self.0.is_forbidden,
+            _ => false,
+        }
     }
 
     /// Names the server, if the error is one of reaching it.

@@ -89,12 +89,13 @@ pub use client::builder::ClientBuilder;
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
 pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
+pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
-pub use options::LimiterOptions;
+pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 #[cfg(feature = "tls")]

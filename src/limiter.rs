@@ -2,6 +2,7 @@
 
 mod acquire;
 pub(crate) mod keys;
+mod outage;
 mod permits;
 pub(crate) mod rates;
 
@@ -56,6 +57,8 @@ use crate::wire::keys::Keys;
 /// | all others, which must not be carried out twice | in the same way; and with [`Execution::Unknown`] as soon as an attempt may have been carried out |
 ///
 /// A server that comes back in the meantime answers the call as usual.
+///
+/// [`OnOutage`](crate::OnOutage) has acquires decided without the server instead.
 ///
 /// # Errors of the server
 ///

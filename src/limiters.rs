@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::{self, Core, Engine, Remembered};
 use crate::error::{Error, Operation};
+use crate::options::LimiterOptions;
 use crate::wire::keys::Keys;
 
 /// Limiters without a handle are dropped once the client has this many.
@@ -184,7 +185,7 @@ impl Table {
         let remembered = &mut self.remembered;
         self.by_name.retain(|name, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            if in_use || engine.holds_lease() {
+            if in_use || engine.holds_lease() || engine.has_stand_in() {
                 return true;
             }
             let known = engine.remember();

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+mod outage;
+
+pub use outage::{Fraction, OnOutage};
+
 /// The longest hold of a lease.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
@@ -38,6 +42,7 @@ pub struct LimiterOptions {
     pub(crate) denial_memory: Option<Duration>,
     pub(crate) share: Option<ShareRule>,
     pub(crate) max_waiters: Option<u32>,
+    pub(crate) on_outage: Option<OnOutage>,
 }
 
 /// What a client takes of an exhausted limiter.
@@ -181,11 +186,23 @@ impl LimiterOptions {
         self
     }
 
+    /// Decides calls in this way while the server is away, whatever
+    /// [`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage) says.
+    ///
+    /// It concerns acquires alone; other operations fail as ever. Permits of a
+    /// [lease](Self::lease) and [remembered denials](Self::denial_memory) are answers of the server,
+    /// and come first.
+    pub fn on_outage(mut self, policy: OnOutage) -> Self {
+        self.on_outage = Some(policy);
+        self
+    }
+
     /// Why an option is out of range, if one is.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.max_waiters == Some(0) {
             return Err("at most 0 waiters: must be at least 1".to_owned());
         }
+        self.on_outage.map_or(Ok(()), OnOutage::check)?;
         if self.share == Some(ShareRule::Weight(0)) {
             return Err("a weight of 0: must be at least 1".to_owned());
         }

@@ -56,6 +56,10 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// The highest rate that can be set.
+    pub(crate) const HIGHEST: Rate =
+        Rate { mode: Mode::Overall, permits: MAX_EXACT, interval_ms: 1, keep_alive_ms: 0 };
+
     /// A rate of `permits` per `interval`, without keep-alive.
     ///
     /// # Errors

@@ -148,6 +148,11 @@ mod real {
         Instant::now()
     }
 
+    /// A random number from 0 to below `end`, which is not 0.
+    pub(crate) fn random_below(end: u64) -> u64 {
+        rand::random_range(0..end)
+    }
+
     pub(crate) async fn sleep_until(instant: Instant) {
         tokio::time::sleep_until(instant).await;
     }
@@ -242,6 +247,10 @@ mod model {
 
     pub(crate) fn ready_tasks(_: &Handle) -> usize {
         0
+    }
+
+    pub(crate) fn random_below(end: u64) -> u64 {
+        shuttle::rand::RngCore::next_u64(&mut shuttle::rand::thread_rng()) % end
     }
 
     /// A millisecond passes with every look.

@@ -11,6 +11,7 @@ use crate::error::{Error, Operation};
 use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
+use crate::options::OnOutage;
 use crate::queue::ATTEMPTS_PER_DEADLINE;
 use crate::store::Store;
 #[cfg(feature = "tls")]
@@ -54,6 +55,7 @@ pub struct ClientBuilder {
     deadline: Option<Duration>,
     busy_poll: Duration,
     skew_warning: Option<SkewWarning>,
+    on_outage: OnOutage,
     access: Access,
 }
 
@@ -153,6 +155,17 @@ impl ClientBuilder {
         self
     }
 
+    /// What acquires are answered while the server is away, unless their limiter has a policy of its
+    /// own ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)). By default they fail.
+    ///
+    /// A client that is to start while its server is away uses
+    /// [`connect_lazy`](Self::connect_lazy).
+    #[must_use]
+    pub fn on_outage(mut self, policy: OnOutage) -> Self {
+        self.on_outage = policy;
+        self
+    }
+
     /// The user to log in as, if it is not the one of the URL. Needs no encoding.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
@@ -191,7 +204,8 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidArgument`] for an invalid address or TLS setting, an id that is not a UUID, a
-    ///   deadline of zero, or a busy poll of more than 1 ms; nothing is sent.
+    ///   deadline of zero, a busy poll of more than 1 ms, or a fraction of a rate that is none; nothing
+    ///   is sent.
     /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
     ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials,
     ///   [`ErrorKind::Tls`] if the TLS handshake fails.
@@ -253,7 +267,8 @@ impl ClientBuilder {
         let id = self.id.unwrap_or_else(random_uuid);
         let busy_poll = BusyPoll::new(self.busy_poll);
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
-        let mut core = Core::new(store, self.clock, attempt, busy_poll);
+        let mut core =
+            Core::new(store, self.clock, attempt, busy_poll).on_outage(self.on_outage);
         core.skew = SkewWatch::new(self.skew_warning);
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }
@@ -266,6 +281,9 @@ impl ClientBuilder {
         }
         if self.busy_poll > busy_poll::LONGEST {
             return invalid(format!("a busy poll of {:?}: must be at most 1 ms", self.busy_poll));
+        }
+        if let Err(detail) = self.on_outage.check() {
+            return invalid(detail);
         }
         match &self.id {
             Some(id) if !is_uuid(id) => invalid(format!(

@@ -20,6 +20,8 @@ pub enum DecidedBy {
     /// This client, from permits that it has leased: see
     /// [`LimiterOptions::lease`](crate::LimiterOptions::lease).
     Lease,
+    /// This client, as the server is away: see [`OnOutage`](crate::OnOutage).
+    Outage,
 }
 
 /// Permits that were not taken.

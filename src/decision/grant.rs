@@ -28,13 +28,15 @@ enum GrantEntry {
     Call(Arc<BatchAnswer>),
     /// That of a lease.
     Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
+    /// There is none: the server is away, and every call passes.
+    Unlimited { engine: Arc<Engine>, rate: Rate },
 }
 
 impl GrantEntry {
     fn engine(&self) -> &Arc<Engine> {
         match self {
             GrantEntry::Call(answer) => &decided(answer).engine,
-            GrantEntry::Lease { engine, .. } => engine,
+            GrantEntry::Lease { engine, .. } | GrantEntry::Unlimited { engine, .. } => engine,
         }
     }
 }
@@ -62,36 +64,54 @@ impl Grant {
         Grant { entry, permits, returned: 0, deadline }
     }
 
+    /// A grant of a server that is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
+    pub(crate) fn unlimited(
+        engine: Arc<Engine>,
+        rate: Option<Rate>,
+        permits: u64,
+        deadline: Duration,
+    ) -> Self {
+        let rate = rate.unwrap_or(Rate::HIGHEST);
+        Grant { entry: GrantEntry::Unlimited { engine, rate }, permits, returned: 0, deadline }
+    }
+
     /// The permits that were taken and have not been given back.
     pub fn permits(&self) -> u64 {
         self.permits - self.returned
     }
 
     /// The permits that were still available after the call that granted these; that call may have
-    /// granted permits to other callers as well. For a leased grant, those that remained in the lease.
+    /// granted permits to other callers as well. For a leased grant, those that remained in the lease;
+    /// under [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the
+    /// rate; under [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
             GrantEntry::Call(answer) => decided(answer).left,
             GrantEntry::Lease { left, .. } => u64::from(*left),
+            GrantEntry::Unlimited { .. } => 0,
         }
     }
 
     /// The rate in force when the permits were granted; for a leased grant, the one that this client
-    /// last saw.
+    /// last saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of
+    /// it. Under [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last one seen, or else that of
+    /// the handle, or else the highest that there is: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
         match &self.entry {
             GrantEntry::Call(answer) => decided(answer).rate,
             GrantEntry::Lease { engine, .. } => engine
                 .rate()
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
+            GrantEntry::Unlimited { rate, .. } => *rate,
         }
     }
 
     /// Who decided.
     pub fn decided_by(&self) -> DecidedBy {
         match self.entry {
-            GrantEntry::Call(_) => DecidedBy::Server,
+            GrantEntry::Call(_) => self.entry.engine().core.decided_by,
             GrantEntry::Lease { .. } => DecidedBy::Lease,
+            GrantEntry::Unlimited { .. } => DecidedBy::Outage,
         }
     }
 
@@ -111,6 +131,10 @@ impl Grant {
     /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the
     /// lease if it is still in use; this client remembers the last 256 leases that were used up. A
     /// refund of zero permits does nothing. A grant can be refunded after its client was closed.
+    ///
+    /// Permits that were granted while the server was away ([`DecidedBy::Outage`]) never come back to
+    /// the server's limiter: those of [`OnOutage::Local`](crate::OnOutage::Local) go back to this
+    /// client's own limiter as long as it decides, and count for nothing afterwards.
     ///
     /// # Errors
     ///
@@ -146,6 +170,7 @@ impl Grant {
             GrantEntry::Lease { engine, lease, .. } => {
                 engine.refund_leased(*lease, permits, self.deadline).await
             }
+            GrantEntry::Unlimited { .. } => Ok(0),
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {

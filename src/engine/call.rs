@@ -12,6 +12,7 @@ use super::tasks::{TaskGuard, Tasks};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
+use crate::queue::Time;
 use crate::rt;
 use crate::rt::atomic::Ordering;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome};
@@ -41,6 +42,8 @@ pub(super) struct Flight {
     /// The client has closed while the server did not answer: there is no use in asking it to take
     /// permits back, and they expire.
     was_left_unanswered: bool,
+    /// When the last attempt began.
+    pub(super) attempt_began: Time,
     _busy: TaskGuard,
 }
 
@@ -52,6 +55,7 @@ impl Flight {
             under_way: None,
             unconfirmed_since: None,
             was_left_unanswered: false,
+            attempt_began: 0,
             _busy: Tasks::begin(&engine.core),
             callers: Callers::new(engine, lane, plan.due),
             plan,
@@ -122,6 +126,9 @@ impl Attempts for Flight {
         // The second failure to reach the server: it is away, and a caller that does not wait has
         // its answer. One failure may be a connection that was lost while nobody used it.
         let is_certain = is_certain(&error) && pause > FIRST_PAUSE;
+        if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
+            self.callers.engine.server_failed(self.attempt_began, &error);
+        }
         self.callers.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
         let core = self.callers.engine.core.clone();
@@ -151,6 +158,7 @@ impl Flight {
     async fn attempt_once(&mut self) -> Result<Option<Answered>, Error> {
         let engine = self.callers.engine.clone();
         let core = &engine.core;
+        self.attempt_began = core.now();
         let hold_ms = i64::try_from(self.plan.hold_ms()).unwrap_or(i64::MAX);
         // Before the clock is read: the hold must not end after the date that is sent.
         let begun = core.nanos();

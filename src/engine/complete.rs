@@ -91,6 +91,7 @@ impl Flight {
         let mut knowledge = engine.knowledge();
         let is_other_rate = knowledge.limiter.learn(&answered.reply, answered.audited);
         let extra = engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
+        engine.server_answered(&answered.reply);
         let reply = answered.reply;
         let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
         let left = u64::try_from(reply.left).unwrap_or(0);
@@ -125,6 +126,7 @@ impl Flight {
     }
 
     fn failed(&self, error: Error, afterwards: &mut Afterwards) {
+        self.callers.engine.server_failed(self.attempt_began, &error);
         if error.execution() == Execution::Unknown {
             self.callers.engine.knowledge().limiter.seen = None;
         }

@@ -3,17 +3,19 @@
 //! A caller that finds the queue empty polls its own call ([`acquire`], [`direct`]). Requests that
 //! arrive meanwhile wait in the queue, and a driver task ([`driver`]) exists while any do. What a
 //! call decides is written once into the [`answer::BatchAnswer`] that its callers share. What its
-//! user can opt in to is in [`opt_ins`]; the default path knows four hooks of it.
+//! user can opt in to is in [`opt_ins`], of which the default path knows four hooks, and in
+//! [`outage`].
 //!
 //! The modules below are in the order in which to read them: that of a request's path.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::time::Instant;
 
 use crate::clock::{Clock, Now};
+use crate::decision::DecidedBy;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
@@ -69,6 +71,8 @@ mod tasks;
 // What users can opt in to.
 pub(crate) mod opt_ins;
 
+pub(crate) mod outage;
+
 #[cfg(all(test, shuttle))]
 mod model_tests;
 #[cfg(all(test, not(shuttle)))]
@@ -81,6 +85,7 @@ use latency::Latency;
 use opt_ins::OptIns;
 use opt_ins::busy_poll::BusyPoll;
 use opt_ins::pool::Nanos;
+use outage::{Outage, Outages};
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
@@ -104,6 +109,9 @@ pub(crate) struct Core {
     latency: Latency,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
+    /// What its grants and denials are said to be decided by.
+    pub(crate) decided_by: DecidedBy,
+    outages: Outages,
     /// Calls, and refunds in the background.
     pub(crate) tasks: Tasks,
 }
@@ -114,6 +122,8 @@ pub(crate) struct Engine {
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
+    /// Of limiters with a policy for outages.
+    outage: OnceLock<Box<Outage>>,
     knowledge: Mutex<Knowledge>,
     /// The last time seen of the clock that dates this limiter's grants: the core's, unless each
     /// node of the store has a clock of its own. Were it another node's that is ahead, a retry would
@@ -144,6 +154,8 @@ impl Core {
             latency: Latency::default(),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
+            decided_by: DecidedBy::Server,
+            outages: Outages::default(),
             tasks: Tasks::default(),
         }
     }
@@ -239,6 +251,7 @@ impl Core {
             Ok(())
         };
         let _ = self.in_runtime(drained).await;
+        self.outages.close();
         self.leave_runtimes();
     }
 
@@ -280,6 +293,7 @@ impl Engine {
             core,
             server_time,
             opt_ins: OptIns::default(),
+            outage: OnceLock::new(),
             knowledge: Mutex::new(Knowledge { limiter, ..Knowledge::default() }),
             lanes: Lanes::default(),
             opening: Mutex::new(()),
@@ -348,6 +362,7 @@ impl Engine {
             self.forget_denials(knowledge);
             self.end_leases_locked(knowledge, left);
         });
+        self.close_outage();
         for lane in self.lanes.iter() {
             let wake = lane.fail_pending(&mut lane.lock(), self);
             lane.driver_wakeup.notify_one();

@@ -22,6 +22,7 @@ use crate::rt;
 use crate::store::Outcome;
 use crate::wire::keys::Keys;
 
+mod outage;
 mod store;
 
 use store::{Answers, ModelStore};

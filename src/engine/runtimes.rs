@@ -210,6 +210,7 @@ impl Core {
     /// Ends the client's own thread, with the refunds under way in it: nobody is left to call. One
     /// that a grant needs later is started anew.
     pub(crate) fn end_own_thread(&self) {
+        self.outages.end_own_thread();
         // Dropped without the lock.
         let own = lock(&self.runtimes.0).own.take();
         if let Some(own) = own {

@@ -12,6 +12,7 @@ use crate::engine::opt_ins::LocalAnswer;
 use crate::engine::opt_ins::pool::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::queue::{MaxWait, Request, Time};
+use crate::rate::Rate;
 use crate::store::Outcome;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -56,7 +57,7 @@ impl RateLimiter {
         self.pay_budget().await;
         match self.answer_locally(permits, max_wait) {
             Some(answer) => Ok(answer),
-            None => self.decide(permits, max_wait).await,
+            None => self.decide(permits, max_wait, true).await,
         }
     }
 
@@ -86,7 +87,7 @@ impl RateLimiter {
         if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
             return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
         }
-        self.decide(permits, MaxWait::None).await
+        self.decide(permits, MaxWait::None, true).await
     }
 
     /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
@@ -105,7 +106,7 @@ impl RateLimiter {
             self.pay_budget().await;
             let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
                 Some(answer) => answer,
-                None => self.decide(permits, MaxWait::Unbounded).await?,
+                None => self.decide(permits, MaxWait::Unbounded, true).await?,
             };
             // A request that waits without end is denied only by an attempt that its own retry has
             // overtaken: it is made again.
@@ -139,9 +140,17 @@ impl RateLimiter {
         })
     }
 
-    /// Asks the store, through the queue.
-    async fn decide(&self, permits: u64, max_wait: MaxWait) -> Result<Decision, Error> {
+    /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.
+    pub(super) async fn decide(
+        &self,
+        permits: u64,
+        max_wait: MaxWait,
+        consults: bool,
+    ) -> Result<Decision, Error> {
         let request = self.request(permits, max_wait)?;
+        if consults && let Some((outage, policy)) = self.engine().outage() {
+            return self.decide_with_policy(request, outage, policy).await;
+        }
         if self.engine().core.is_in_process {
             tokio::task::consume_budget().await;
         }
@@ -192,9 +201,7 @@ impl RateLimiter {
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();
                 if let Some(rate) = rate.filter(|rate| permits > rate.permits()) {
-                    let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
-                    let error = Error::new(kind, Execution::NotExecuted);
-                    return Err(self.error(Operation::Acquire, error));
+                    return Err(self.exceeds(permits, rate));
                 }
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
@@ -203,6 +210,12 @@ impl RateLimiter {
                 unreachable!("the request would still be in a queue")
             }
         }
+    }
+
+    /// The error of a request for more than the rate, without a call.
+    pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
+        let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
+        self.error(Operation::Acquire, Error::new(kind, Execution::NotExecuted))
     }
 
     /// If a refused request would fit with the permits that this client has leased itself: returns

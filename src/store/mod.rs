@@ -36,6 +36,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Takes permits out of the log, oldest grant first, and returns how many there were.
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply>;
 
+    /// Writes permits into the log that were granted without the store, once, whether they fit or
+    /// not.
+    fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply>;
+
     /// What an acquire would see. Writes nothing.
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply>;
 
@@ -95,6 +99,18 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The store's own clock, in microseconds since the Unix epoch.
     fn server_time(&self) -> Reply<i64>;
+
+    /// Finds out whether acquires of this limiter would be carried out now: a write that changes
+    /// nothing.
+    fn probe(&self, keys: &Keys) -> Reply<()> {
+        Box::pin(self.exists(keys).map_ok(drop))
+    }
+
+    /// A number for the part of the store that has this limiter now, where parts can be away while
+    /// others are not.
+    fn part_of(&self, _keys: &Keys) -> u64 {
+        0
+    }
 
     /// The clock that dates the grants of this limiter.
     fn server_time_of(&self, _keys: &Keys) -> Reply<i64> {
@@ -315,6 +331,29 @@ pub(crate) struct ReleaseCall {
 pub(crate) struct ReleaseReply {
     /// The permits taken out of the log.
     pub(crate) taken: u64,
+    /// The rate in force.
+    pub(crate) rate: Rate,
+}
+
+/// Permits that were granted without the store. Repeating a call changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChargeCall {
+    pub(crate) now: Now,
+    pub(crate) id: EntryId,
+    /// The date of the entry. One that has expired is not written.
+    pub(crate) date: i64,
+    /// 1..=2^32-1
+    pub(crate) permits: u64,
+    /// What this client last saw in this limiter's hash.
+    pub(crate) seen: Option<SeenRate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChargeReply {
+    /// Whether the entry is in the log now.
+    pub(crate) counts: bool,
+    /// What is left; negative if more is in use than the rate allows.
+    pub(crate) left: i64,
     /// The rate in force.
     pub(crate) rate: Rate,
 }

@@ -7,6 +7,7 @@ mod leases;
 mod lifetime;
 mod names;
 mod operations;
+mod outage;
 mod rates;
 mod state;
 mod waiting;

@@ -1,6 +1,7 @@
 //! The store of the model: it loses some answers, and keeps a ledger.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,9 +51,24 @@ pub(super) struct ModelLedger {
     attempts: usize,
     refunds: usize,
     ticks: u64,
+    /// The server is away for these of all steps: attempts, probes and charges.
+    pub(super) away: Range<usize>,
+    steps: usize,
+    probes_under_way: usize,
+    charges_answered: usize,
+    pub(super) charged: HashMap<EntryId, u64>,
 }
 
 impl ModelLedger {
+    /// The failure of this step, if the server is away.
+    fn step(&mut self) -> Result<(), Error> {
+        self.steps += 1;
+        match self.away.contains(&self.steps) {
+            true => Err(Error::new(ErrorKind::Unavailable, Execution::NotExecuted)),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn refunded(&self) -> u64 {
         self.refunded.values().sum()
     }
@@ -155,6 +171,11 @@ impl ModelStore {
             attempts: 0,
             refunds: 0,
             ticks: 0,
+            away: 0..0,
+            steps: 0,
+            probes_under_way: 0,
+            charges_answered: 0,
+            charged: HashMap::new(),
         };
         ModelStore { ledger: Arc::new(Mutex::new(ledger)), answers }
     }
@@ -176,6 +197,10 @@ impl Store for ModelStore {
             answers.pass().await;
             let (reply, lost) = {
                 let mut ledger = ledger.lock().unwrap();
+                if let Err(error) = ledger.step() {
+                    ledger.in_flight -= 1;
+                    return Err(error);
+                }
                 ledger.attempts += 1;
                 let lost = ledger.lose_every > 0 && ledger.attempts % ledger.lose_every == 0;
                 (ledger.decide(&call), lost)
@@ -204,6 +229,41 @@ impl Store for ModelStore {
 
     fn release(&self, _: &Keys, _: ReleaseCall) -> Reply<ReleaseReply> {
         not_called()
+    }
+    fn charge(&self, _: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
+        let ModelStore { ledger, answers } = self.clone();
+        Box::pin(async move {
+            answers.pass().await;
+            let (rate, lost) = {
+                let mut ledger = ledger.lock().unwrap();
+                ledger.step()?;
+                let known = *ledger.charged.entry(call.id).or_insert(call.permits);
+                assert_eq!(known, call.permits, "the same charge every time");
+                ledger.charges_answered += 1;
+                let lost =
+                    ledger.lose_every > 0 && ledger.charges_answered % ledger.lose_every == 0;
+                (Rate::from_wire(Mode::Overall, ledger.rate, ledger.interval, 0), lost)
+            };
+            answers.pass().await;
+            match lost {
+                true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
+                false => Ok(ChargeReply { counts: true, left: 0, rate }),
+            }
+        })
+    }
+    fn probe(&self, _: &Keys) -> Reply<()> {
+        let ModelStore { ledger, answers } = self.clone();
+        Box::pin(async move {
+            {
+                let mut ledger = ledger.lock().unwrap();
+                ledger.probes_under_way += 1;
+                assert_eq!(ledger.probes_under_way, 1, "two probes at the same time");
+            }
+            answers.pass().await;
+            let mut ledger = ledger.lock().unwrap();
+            ledger.probes_under_way -= 1;
+            ledger.step()
+        })
     }
     fn peek(&self, _: &Keys, _: PeekCall) -> Reply<PeekReply> {
         not_called()

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use super::Engine;
 use super::knowledge::Knowledge;
 use super::plan::{Answered, Plan};
-use crate::options::{LimiterOptions, ShareRule};
+use crate::options::{LimiterOptions, OnOutage, ShareRule};
 use crate::queue::{MaxWait, Time};
 use crate::rate::Rate;
 use crate::store::{Outcome, Wait};
@@ -35,6 +35,7 @@ pub(crate) struct OptIns {
     pub(super) leasing: OnceLock<Leasing>,
     pub(super) share: OnceLock<ShareRule>,
     max_waiters: OnceLock<u32>,
+    pub(super) on_outage: OnceLock<OnOutage>,
 }
 
 impl OptIns {
@@ -79,12 +80,13 @@ pub(crate) struct Extra {
 impl Engine {
     /// The options in force.
     pub(crate) fn options(&self) -> LimiterOptions {
-        let OptIns { denials, leasing, share, max_waiters } = &self.opt_ins;
+        let OptIns { denials, leasing, share, max_waiters, on_outage } = &self.opt_ins;
         LimiterOptions {
             lease: leasing.get().map(|leasing| leasing.terms),
             denial_memory: denials.get().map(Denials::longest),
             share: share.get().copied(),
             max_waiters: max_waiters.get().copied(),
+            on_outage: on_outage.get().copied(),
         }
     }
 
@@ -93,7 +95,7 @@ impl Engine {
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
         // Under a lock, as otherwise two callers could set half of their options each.
         let _knowledge = self.knowledge();
-        let OptIns { denials, leasing, share, max_waiters } = &self.opt_ins;
+        let OptIns { denials, leasing, share, max_waiters, on_outage } = &self.opt_ins;
         if let (Some(wanted), Some(has)) = (options.denial_memory, denials.get())
             && has.longest() != wanted
         {
@@ -121,6 +123,16 @@ impl Engine {
             return Err(format!(
                 "at most {wanted} waiters: this client's limiter of the name already has at most {has}"
             ));
+        }
+        if let (Some(wanted), Some(has)) = (options.on_outage, on_outage.get())
+            && *has != wanted
+        {
+            return Err(format!(
+                "{wanted} on an outage: this client's limiter of the name already has {has}"
+            ));
+        }
+        if let Some(wanted) = options.on_outage {
+            let _ = on_outage.set(wanted);
         }
         if let Some(wanted) = options.share {
             let _ = share.set(wanted);

@@ -27,12 +27,14 @@ pub(super) struct StoreLedger {
     pub(super) calls: AtomicU64,
     /// Attempts, answered or not.
     pub(super) attempts: AtomicU64,
+    pub(super) probes: AtomicU64,
+    pub(super) charges: AtomicU64,
     /// The server is away: no attempt is carried out.
     pub(super) away: AtomicBool,
     /// The most dates of earlier attempts that an attempt carried.
     pub(super) dates: AtomicUsize,
     pub(super) credited: AtomicU64,
-    /// How many of the next answers to acquire calls are lost.
+    /// How many of the next answers to acquire calls and charges are lost.
     pub(super) lose: AtomicU64,
     /// For this many polls an answer is not ready, and it wakes nobody when it is.
     pub(super) silent_for: AtomicU64,
@@ -58,8 +60,22 @@ impl CountingStore {
         granted - self.ledger.credited.load(Ordering::SeqCst)
     }
 
+    /// The failure of every call while the server is away.
+    fn away(&self) -> Option<Error> {
+        let is_away = self.ledger.away.load(Ordering::SeqCst);
+        is_away.then(|| Error::new(ErrorKind::Unavailable, Execution::NotExecuted))
+    }
+
     pub(super) fn calls(&self) -> u64 {
         self.ledger.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl StoreLedger {
+    /// Whether this answer is lost.
+    fn loses_one(&self) -> bool {
+        let lose = |n: u64| n.checked_sub(1);
+        self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok()
     }
 }
 
@@ -76,8 +92,7 @@ impl Store for CountingStore {
         if let Earlier::Dated(dates) = &call.earlier {
             self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
         }
-        if self.ledger.away.load(Ordering::SeqCst) {
-            let failure = Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
+        if let Some(failure) = self.away() {
             return async { Err(failure) }.boxed();
         }
         let reply = self.store.acquire(keys, call);
@@ -95,8 +110,7 @@ impl Store for CountingStore {
             ledger.calls.fetch_add(1, Ordering::SeqCst);
             let granted = granted(&groups, &reply.outcomes);
             ledger.granted.lock().unwrap().insert(id, granted);
-            let lose = |n: u64| n.checked_sub(1);
-            if ledger.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok() {
+            if ledger.loses_one() {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
@@ -122,6 +136,26 @@ impl Store for CountingStore {
 
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
         self.store.release(keys, call)
+    }
+    fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
+        self.ledger.charges.fetch_add(1, Ordering::SeqCst);
+        if let Some(failure) = self.away() {
+            return async { Err(failure) }.boxed();
+        }
+        let (reply, ledger) = (self.store.charge(keys, call), self.ledger.clone());
+        async move {
+            tokio::task::yield_now().await;
+            match ledger.loses_one() {
+                true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
+                false => reply.await,
+            }
+        }
+        .boxed()
+    }
+    fn probe(&self, _: &Keys) -> Reply<()> {
+        self.ledger.probes.fetch_add(1, Ordering::SeqCst);
+        let answer = self.away().map_or(Ok(()), Err);
+        async { answer }.boxed()
     }
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
         self.store.peek(keys, call)

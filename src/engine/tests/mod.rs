@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::{
-    Client, DecidedBy, Decision, Denial, ErrorKind, Execution, Grant, LimiterOptions, Rate,
-    RateLimiter,
+    Client, ClientBuilder, DecidedBy, Decision, Denial, ErrorKind, Execution, Grant,
+    LimiterOptions, Rate, RateLimiter,
 };
 
 mod counting;
@@ -18,6 +18,7 @@ mod denials;
 mod full;
 mod gathered;
 mod leases;
+mod outage;
 mod races;
 mod sharing;
 mod windows;
@@ -40,7 +41,11 @@ impl World {
     }
 
     fn client(&self) -> Client {
-        let builder = Client::builder().clock(self.clock.clone());
+        self.client_by(Client::builder())
+    }
+
+    fn client_by(&self, builder: ClientBuilder) -> Client {
+        let builder = builder.clock(self.clock.clone());
         builder.build(Arc::new(self.store.clone())).unwrap()
     }
 

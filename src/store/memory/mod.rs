@@ -17,17 +17,20 @@ use crate::clock::{Clock, Now, system_ms};
 use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::{
-    AcquireCall, AcquireReply, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
-    RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, Store, TimeToLive,
+    AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
+    PeekReply, RefundCall, RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, Store,
+    TimeToLive,
 };
 use crate::wire::keys::Keys;
 
 mod acquire;
 mod attempt;
+mod charge;
 mod config;
 mod decide;
 mod expire;
 mod grant;
+mod hand_over;
 mod heal;
 mod keyspace;
 mod lifetime;
@@ -109,6 +112,10 @@ impl Store for MemoryStore {
 
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
         ready(release::release(&mut self.enter([keys]), keys, &call))
+    }
+
+    fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
+        ready(charge::charge(&mut self.enter([keys]), keys, &call))
     }
 
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {

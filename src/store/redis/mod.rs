@@ -17,8 +17,9 @@ use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::RuntimeId;
 use crate::store::limits::ENDLESS_TTL_MS;
 use crate::store::{
-    AcquireCall, AcquireReply, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
-    RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, StateRule, Store, TimeToLive,
+    AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
+    PeekReply, RefundCall, RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, StateRule,
+    Store, TimeToLive,
 };
 use crate::wire::entry;
 use crate::wire::keys::Keys;
@@ -137,6 +138,14 @@ impl Store for RedisStore {
         self.run(&scripts::RELEASE, cmd, |reply| reply.release())
     }
 
+    fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
+        let mut cmd = call_of(&scripts::CHARGE, keys, 4);
+        arg_time(&mut cmd, call.now);
+        cmd.arg(entry::pack(call.id, call.permits as u32)).arg(call.date);
+        arg_seen(&mut cmd, call.seen);
+        self.run(&scripts::CHARGE, cmd, |reply| reply.charge())
+    }
+
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
         let mut cmd = call_of(&scripts::PEEK, keys, 3);
         arg_time(&mut cmd, call.now);
@@ -249,6 +258,18 @@ impl Store for RedisStore {
 
     fn address(&self) -> Option<Arc<str>> {
         Some(self.servers.address())
+    }
+
+    fn probe(&self, keys: &Keys) -> Reply<()> {
+        // Of the log, which there need not be: a script, as an acquire is, with a write that memory
+        // is needed for.
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg("redis.call('ZADD', KEYS[1], 'XX', '0', '') return 0").arg(1).arg(&*keys.permits);
+        self.ask(cmd, |_| Ok(()))
+    }
+
+    fn part_of(&self, keys: &Keys) -> u64 {
+        self.servers.part_of(keys)
     }
 
     fn server_time(&self) -> Reply<i64> {

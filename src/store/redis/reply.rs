@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::store::refusal::{self, Field};
 use crate::store::{
-    AcquireReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply, ReleaseReply, SeenRate,
-    Wait,
+    AcquireReply, ChargeReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply,
+    ReleaseReply, SeenRate, Wait,
 };
 
 /// The status that a script's reply begins with, below which it is a failure.
@@ -168,6 +168,12 @@ impl Numbers {
         Ok(ReleaseReply { taken: self.number()?, rate: self.rate()? })
     }
 
+    pub(super) fn charge(&self) -> Result<ChargeReply, Error> {
+        let counts = self.get(5).ok_or_else(|| self.unexpected())? == 1;
+        let left = self.get(1).ok_or_else(|| self.unexpected())?;
+        Ok(ChargeReply { counts, left, rate: self.rate()? })
+    }
+
     pub(super) fn peek(&self) -> Result<PeekReply, Error> {
         let ms = self.unsigned(5).ok_or_else(|| self.unexpected())?;
         let wait = Wait { ms, at_least: self.get(6) == Some(1) };
@@ -299,11 +305,16 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     let execution = if sent { execution } else { Execution::NotExecuted };
     let is_passing = error.code() == Some("TRYAGAIN");
     let is_of_cluster = matches!(error.code(), Some("MOVED" | "ASK"));
+    let is_forbidden = kind == ErrorKind::Auth && is_missing_right(&error);
     let mut failure = Error::new(kind, execution).with_source(error);
     if is_of_cluster {
         failure = failure.with_detail("the server is a node of a cluster: connect to a `Cluster`");
     }
-    if is_passing { failure.passing() } else { failure }
+    match (is_passing, is_forbidden) {
+        (true, _) => failure.passing(),
+        (_, true) => failure.forbidden(),
+        _ => failure,
+    }
 }
 
 /// Whether an error has this code. One from inside a script has it within its text before 7.0.
@@ -311,6 +322,15 @@ fn says(code: &str, text: &str, name: &str) -> bool {
     code == name
         || text.contains("@user_script")
             && text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == name)
+}
+
+/// Whether the server says that the user lacks a right.
+fn is_missing_right(error: &RedisError) -> bool {
+    let text = error.detail().unwrap_or_default();
+    let in_script = text.contains("@user_script");
+    says(error.code().unwrap_or_default(), text, "NOPERM")
+        || in_script && text.contains("can't run this command")
+        || in_script && text.contains("can't access at least one of the keys")
 }
 
 /// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
@@ -340,10 +360,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         // The last: a command of more than ten arguments is cut short before anything is said
         // of credentials.
         (ErrorKind::Auth, Execution::NotExecuted)
-    } else if says("NOPERM")
-        || in_script && text.contains("can't run this command")
-        || in_script && text.contains("can't access at least one of the keys")
-    {
+    } else if is_missing_right(error) {
         (ErrorKind::Auth, refused)
     } else if says("READONLY") {
         (ErrorKind::Unavailable, Execution::NotExecuted)

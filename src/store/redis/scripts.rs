@@ -50,6 +50,8 @@ script!(RELEASE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/num
     "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "release");
 script!(REFUND, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
     "part/entry", "part/grant", "refund");
+script!(CHARGE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/grant", "charge");
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
 script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "set_rate");

@@ -74,6 +74,14 @@ impl Servers {
         }
     }
 
+    /// A number for the server that has these keys now.
+    pub(super) fn part_of(&self, keys: &Keys) -> u64 {
+        match self {
+            Servers::One(_) => 0,
+            Servers::Cluster(nodes) => nodes.part_of(keys),
+        }
+    }
+
     /// Where calls go, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
         match self {

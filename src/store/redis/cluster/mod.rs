@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::store::redis::connection::{Connection, Connections};
 use crate::store::redis::endpoint::Address;
 use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::Connector;
+use crate::wire::keys::Keys;
 
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(super) mod fuzz;
@@ -85,6 +87,16 @@ impl Nodes {
     /// The address of the first node that the user has named.
     pub(super) fn address(&self) -> Arc<str> {
         self.settings.to_string().into()
+    }
+
+    /// A number for the node that has these keys, as far as this client knows; 0 if it does not.
+    pub(super) fn part_of(&self, keys: &Keys) -> u64 {
+        let slot = slot_of(keys.hash.as_bytes());
+        let state = self.state();
+        let Some(owner) = state.map.owner(slot) else { return 0 };
+        let mut hasher = DefaultHasher::new();
+        owner.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Sends a command to the node that has its keys, and awaits its reply until the deadline.

@@ -44,6 +44,14 @@ pub(super) enum Op {
         permits: u64,
         seen: Seen,
     },
+    /// Permits that were granted without the store, some time ago; or the last such once more.
+    Charge {
+        who: Who,
+        permits: u64,
+        age: i64,
+        seen: Seen,
+        again: bool,
+    },
     Peek {
         who: Who,
         permits: u64,
@@ -194,6 +202,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         8 => (who(), any::<usize>(), 0u64..120)
             .prop_map(|(who, grant, share)| Op::Refund { who, grant, share }),
         5 => (who(), 1u64..20, seen()).prop_map(|(who, permits, seen)| Op::Release { who, permits, seen }),
+        5 => (who(), prop_oneof![9 => 1u64..20, 1 => Just(u64::from(u32::MAX))], 0i64..1200, seen(), any::<bool>())
+            .prop_map(|(who, permits, age, seen, again)| Op::Charge { who, permits, age, seen, again }),
         6 => (who(), 0u64..40, seen()).prop_map(|(who, permits, seen)| Op::Peek { who, permits, seen }),
         6 => (who(), rate()).prop_map(|(who, rate)| Op::TrySetRate { who, rate }),
         5 => (who(), rate(), any::<bool>(), state).prop_map(|(who, rate, only_existing, state)| {

@@ -14,8 +14,8 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
 use crate::store::{
-    AcquireCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply, RequestGroup,
-    SeenRate, SetRate, Store,
+    AcquireCall, ChargeCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply,
+    RequestGroup, SeenRate, SetRate, Store,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -44,6 +44,7 @@ pub(super) struct World<'a> {
     seen: BTreeMap<(usize, usize), SeenRate>,
     made: BTreeMap<(usize, usize), Made>,
     grants: Vec<Grant>,
+    charged: Option<ChargeCall>,
 }
 
 impl<'a> World<'a> {
@@ -62,6 +63,7 @@ impl<'a> World<'a> {
             seen: BTreeMap::new(),
             made: BTreeMap::new(),
             grants: Vec::new(),
+            charged: None,
         }
     }
 
@@ -210,6 +212,25 @@ impl<'a> World<'a> {
                 let call = ReleaseCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(|store| store.release(&keys, call))?;
+            }
+            Op::Charge { who, permits, age, seen, again } => {
+                self.ids += u32::from(!again);
+                let mut id = [0x3c; 16];
+                id[8..12].copy_from_slice(&self.ids.to_be_bytes());
+                let new = ChargeCall {
+                    now: Now::At(self.now),
+                    id: EntryId(id),
+                    date: self.now - age,
+                    permits,
+                    seen: self.seen(who, seen),
+                };
+                let call = match self.charged {
+                    Some(last) if again => ChargeCall { now: new.now, seen: new.seen, ..last },
+                    _ => new,
+                };
+                self.charged = Some(call);
+                let keys = self.keys(who);
+                self.both(|store| store.charge(&keys, call))?;
             }
             Op::Peek { who, permits, seen } => {
                 let now = Now::At(self.now);

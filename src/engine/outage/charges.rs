@@ -1,0 +1,118 @@
+//! What was granted without the server, as it is written to the log afterwards.
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::rate::Rate;
+use crate::store::{ChargeCall, ChargeReply};
+use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
+
+/// The grants of this part of an interval share an entry, which has the date of the last: it counts
+/// that much longer than they would, and the log does not grow with them.
+const PARTS_OF_INTERVAL: i64 = 8;
+
+/// An entry to be written. Its id and its date stay the same however often that is attempted, so
+/// that it counts once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    pub(super) id: EntryId,
+    /// When its permits were granted, and when they cease to count, by the clock of the local
+    /// limiters.
+    pub(super) granted_at: i64,
+    pub(super) expires_at: i64,
+    /// The same by the clock that dates entries, once it is known.
+    pub(super) date: Option<i64>,
+    pub(super) permits: u64,
+}
+
+/// Gathers grants, oldest first, each with its date and its permits.
+pub(super) fn gather(
+    grants: &[(i64, u64)],
+    rate: Rate,
+    mut new_id: impl FnMut() -> EntryId,
+) -> Vec<Charge> {
+    let interval = i64::try_from(rate.interval_ms()).unwrap_or(i64::MAX);
+    let part = (interval / PARTS_OF_INTERVAL).max(1);
+    let mut charges: Vec<Charge> = Vec::new();
+    for &(date, permits) in grants {
+        match charges.last_mut() {
+            Some(last)
+                if last.granted_at.div_euclid(part) == date.div_euclid(part)
+                    && last.permits + permits <= MAX_ENTRY_PERMITS =>
+            {
+                (last.granted_at, last.expires_at) = (date, date.saturating_add(interval));
+                last.permits += permits;
+            }
+            _ => charges.push(Charge {
+                id: new_id(),
+                granted_at: date,
+                expires_at: date.saturating_add(interval),
+                date: None,
+                permits,
+            }),
+        }
+    }
+    charges
+}
+
+impl Engine {
+    /// The date of a charge's entry: with the server's clock, as long ago as its permits were granted.
+    pub(super) async fn date_of(&self, charge: &Charge, local_now: i64) -> Result<i64, Error> {
+        if let Some(date) = charge.date {
+            return Ok(date);
+        }
+        if !self.core.clock.is_servers() {
+            return Ok(charge.granted_at);
+        }
+        let time = self.core.store_for(self.core.attempt).server_time_of(&self.keys).await?;
+        Ok(time - (local_now - charge.granted_at).max(0))
+    }
+
+    /// Writes an entry. If there is no limiter, and the next acquire would create one of this rate,
+    /// it is created first.
+    pub(super) async fn write_charge(
+        &self,
+        charge: &Charge,
+        date: i64,
+        create: Option<Rate>,
+    ) -> Result<ChargeReply, Error> {
+        let (id, permits) = (charge.id, charge.permits);
+        let now = self.core.clock.read().now;
+        let call = ChargeCall { now, id, date, permits, seen: self.seen() };
+        let store = self.core.store_for(self.core.attempt);
+        match (store.charge(&self.keys, call).await, create) {
+            (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
+                store.try_set_rate(&self.keys, rate).await?;
+                store.charge(&self.keys, call).await
+            }
+            (answer, _) => answer,
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::wire::entry::ClientTag;
+
+    fn gathered(grants: &[(i64, u64)]) -> Vec<(i64, u64)> {
+        let new_id = || EntryId::random(ClientTag([1; 4]), 1);
+        let charges = gather(grants, Rate::per_second(1000), new_id);
+        charges.iter().map(|charge| (charge.granted_at, charge.permits)).collect()
+    }
+
+    #[test]
+    fn grants_of_an_eighth_of_the_interval_share_an_entry_dated_with_the_last() {
+        assert_eq!(gathered(&[]), []);
+        assert_eq!(gathered(&[(1000, 1), (1010, 2), (1125, 3)]), [(1010, 3), (1125, 3)]);
+        let spread: Vec<_> = (1..=1000).map(|at| (at, 1)).collect();
+        let gathered = gathered(&spread);
+        assert!(gathered.len() <= 9, "{gathered:?}");
+        assert_eq!(gathered.iter().map(|(_, permits)| permits).sum::<u64>(), 1000);
+    }
+
+    #[test]
+    fn no_entry_has_more_than_fits() {
+        let most = MAX_ENTRY_PERMITS;
+        assert_eq!(gathered(&[(1, most), (1, 1), (2, 5)]), [(1, most), (2, 6)]);
+    }
+}

@@ -1,0 +1,267 @@
+//! A limiter that decides in place of the server's, and how it ends.
+//!
+//! It is an engine of its own over an in-process store, so that its rules are those of every
+//! limiter. When the server is back it is taken away in one step: its callers find no limiter any
+//! more and look again, and what it has granted is written to the server's log before any of them
+//! asks there.
+
+use std::sync::Arc;
+
+use futures::future::select;
+
+use super::charges::{Charge, gather};
+use super::{LocalStore, Outage};
+use crate::engine::{Core, Engine, Tasks, micros};
+use crate::error::Error;
+use crate::options::Fraction;
+use crate::queue::Time;
+use crate::rate::{Mode, Rate};
+use crate::rt::atomic::Ordering;
+use crate::rt::{self, lock};
+use crate::wire::entry::EntryId;
+
+/// What stands in for one limiter.
+#[derive(Default)]
+pub(super) struct Local {
+    engine: Option<Arc<Engine>>,
+    /// It is there, with this rate.
+    decides: Option<Rate>,
+    /// The rate with which the next acquire creates the server's limiter, if there is none.
+    create: Option<Rate>,
+    /// What is to be written.
+    charges: Vec<Charge>,
+    /// Somebody writes it.
+    writing_since: Option<Time>,
+    /// What the server said last.
+    last: Option<LastAnswer>,
+}
+
+#[derive(Clone, Copy)]
+struct LastAnswer {
+    at: i64,
+    left: i64,
+    rate: Rate,
+}
+
+/// Who decides in place of the server.
+pub(crate) enum StandIn {
+    Limiter(Arc<Engine>, Rate),
+    /// Not a single permit is this client's.
+    Nothing(Rate),
+    NoRate,
+}
+
+/// What comes next on the way back to the server.
+enum Step {
+    Done,
+    /// Somebody else writes.
+    Wait,
+    Write(Vec<Charge>, Option<Rate>),
+}
+
+impl Outage {
+    /// The limiter in place of the server's. `create` is the rate of the caller's handle.
+    pub(crate) fn stand_in(
+        &self,
+        engine: &Arc<Engine>,
+        fraction: Fraction,
+        create: Option<Rate>,
+    ) -> StandIn {
+        let Some(rate) = engine.rate().or(create) else { return StandIn::NoRate };
+        let store = engine.core.outages.local_store(&engine.core);
+        let is_own = rate.mode() == Mode::PerClient;
+        let fraction = if is_own { Fraction::ALL } else { fraction };
+        let permits = fraction.of(rate.permits());
+        let mut local = lock(&self.local);
+        local.create = create.or(local.create);
+        if permits == 0 {
+            return StandIn::Nothing(rate);
+        }
+        let stand_in = local.engine.get_or_insert_with(|| store.engine(engine)).clone();
+        if let Some(decides) = local.decides {
+            return StandIn::Limiter(stand_in, decides);
+        }
+        // What the server has granted still counts, as far as it is known.
+        let last = local.last.map(|last| {
+            let used = last.rate.permits().saturating_sub(u64::try_from(last.left).unwrap_or(0));
+            (last.at, fraction.of_rounded_up(used).min(permits))
+        });
+        let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
+        let used: Vec<_> = last.into_iter().chain(unwritten).collect();
+        let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
+        store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
+        local.decides = Some(own);
+        drop(local);
+        self.has_local.store(true, Ordering::Release);
+        engine.core.outages.register(engine);
+        StandIn::Limiter(stand_in, own)
+    }
+
+    /// The server has said how many permits are left.
+    pub(super) fn saw(&self, core: &Core, left: i64, rate: Rate) {
+        let at = core.outages.local_store(core).core.epoch_ms();
+        lock(&self.local).last = Some(LastAnswer { at, left, rate });
+    }
+
+    pub(super) fn close(&self) {
+        let stand_in = lock(&self.local).engine.clone();
+        if let Some(stand_in) = stand_in {
+            stand_in.close();
+        }
+    }
+
+    /// What is to be done before the server decides again: first what an earlier attempt has left to
+    /// be written; then the limiter is taken away, and what it has granted is written.
+    fn next_step(&self, engine: &Engine, store: &LocalStore) -> Step {
+        let now = engine.core.now();
+        let (step, taken) = {
+            let mut guard = lock(&self.local);
+            let local = &mut *guard;
+            // Nobody may run the runtime of the one who writes. Both may write: it counts once.
+            let patience = micros(engine.core.attempt).saturating_mul(2);
+            if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
+                return Step::Wait;
+            }
+            let local_now = store.core.epoch_ms();
+            self.forget_expired(&engine.core, &mut local.charges, local_now);
+            let mut taken = None;
+            if local.charges.is_empty()
+                && let Some(rate) = local.decides.take()
+                && let Some(stand_in) = &local.engine
+            {
+                let grants = store.store.take(&stand_in.keys, local_now);
+                local.charges = gather(&grants, rate, || engine.new_id());
+                taken = Some(stand_in.clone());
+            }
+            if local.charges.is_empty() {
+                local.writing_since = None;
+                self.has_local.store(local.decides.is_some(), Ordering::Release);
+                (Step::Done, taken)
+            } else {
+                local.writing_since = Some(now);
+                (Step::Write(local.charges.clone(), local.create), taken)
+            }
+        };
+        if let Some(stand_in) = taken {
+            // Those that wait for permits there look again.
+            stand_in.permits_came_back();
+        }
+        step
+    }
+
+    /// What has expired while it was attempted to write it.
+    fn forget_expired(&self, core: &Core, charges: &mut Vec<Charge>, local_now: i64) {
+        charges.retain(|charge| {
+            let counts = charge.expires_at > local_now;
+            if !counts {
+                self.count(core, |counts| &counts.not_written, charge.permits);
+            }
+            counts
+        });
+    }
+
+    /// A charge has this date, however often it is written from now on.
+    fn set_date(&self, id: EntryId, date: i64) {
+        let mut local = lock(&self.local);
+        if let Some(charge) = local.charges.iter_mut().find(|charge| charge.id == id) {
+            charge.date = Some(date);
+        }
+    }
+
+    /// A charge need not be written any more. Counted once, if two have written it.
+    fn settled(&self, core: &Core, id: EntryId, is_written: bool) {
+        let permits = {
+            let mut local = lock(&self.local);
+            let found = local.charges.iter().position(|charge| charge.id == id);
+            found.map(|index| local.charges.remove(index).permits)
+        };
+        match permits {
+            Some(permits) if is_written => self.count(core, |counts| &counts.written, permits),
+            Some(permits) => self.count(core, |counts| &counts.not_written, permits),
+            None => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Has the server decide again: writes what was granted without it, and returns whether it may be
+    /// asked now. Dropped at any time, what is left is written by the next who comes.
+    pub(super) async fn end_stand_in(self: &Arc<Self>) -> bool {
+        let engine = self.clone();
+        let work = async move { Ok(engine.end_stand_in_here().await) };
+        self.core.in_runtime(work).await.unwrap_or(false)
+    }
+
+    async fn end_stand_in_here(self: &Arc<Self>) -> bool {
+        let Some(outage) = self.outage.get() else { return true };
+        let store = self.core.outages.local_store(&self.core);
+        loop {
+            // Before the look at the state: otherwise its end could be missed.
+            let written = outage.written.notified();
+            if self.circuit(outage).is_open() {
+                return false;
+            }
+            match outage.next_step(self, store) {
+                Step::Done => return true,
+                Step::Wait => {
+                    let late = rt::sleep(self.core.attempt);
+                    futures::pin_mut!(written, late);
+                    select(written, late).await;
+                }
+                Step::Write(charges, create) => {
+                    if !self.write(outage, store, charges, create).await {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes charges one after the other; whether the server took them.
+    async fn write(
+        &self,
+        outage: &Outage,
+        store: &LocalStore,
+        charges: Vec<Charge>,
+        create: Option<Rate>,
+    ) -> bool {
+        let _busy = Tasks::begin(&self.core);
+        let _writing = Writing(outage);
+        for charge in charges {
+            let answer = match self.date_of(&charge, store.core.epoch_ms()).await {
+                Ok(date) => {
+                    outage.set_date(charge.id, date);
+                    self.write_charge(&charge, date, create).await
+                }
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(reply) => {
+                    outage.settled(&self.core, charge.id, reply.counts);
+                    outage.saw(&self.core, reply.left, reply.rate);
+                }
+                Err(error) if error.is_outage() => {
+                    self.away(outage, &error);
+                    return false;
+                }
+                Err(_) => outage.settled(&self.core, charge.id, false),
+            }
+        }
+        true
+    }
+
+    /// The server does not take what is to be written: it is away, whoever it answers.
+    fn away(&self, outage: &Outage, error: &Error) {
+        self.open_circuit(&self.circuit(outage), Time::MAX, error);
+    }
+}
+
+/// Somebody writes; dropped, also with its future, another one may.
+struct Writing<'a>(&'a Outage);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.local).writing_since = None;
+        self.0.written.notify_waiters();
+    }
+}

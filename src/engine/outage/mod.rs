@@ -1,0 +1,291 @@
+//! What is decided while the server is away, for those who opt in to it.
+//!
+//! The rest of the engine knows these hooks: a call was answered ([`Engine::server_answered`]), an
+//! attempt or a call failed ([`Engine::server_failed`]), the client closes. Acquires
+//! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and for how long
+//! ([`Engine::unless_away`]); if not, the limiter's policy does.
+//!
+//! [`circuit`] says whether the server is away, [`probe`] looks for it, [`local`] decides in its
+//! place, and [`charges`] is what is written when it is back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use futures::future::{Either, select};
+use tokio::sync::Notify;
+
+use super::opt_ins::busy_poll::BusyPoll;
+use super::{Core, Engine};
+use crate::clock::Clock;
+use crate::decision::DecidedBy;
+use crate::error::Error;
+use crate::options::OnOutage;
+use crate::queue::Time;
+use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::rt::{Mutex, lock};
+use crate::store::AcquireReply;
+use crate::store::memory::MemoryStore;
+use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
+
+mod charges;
+mod circuit;
+mod local;
+mod probe;
+mod report;
+
+use circuit::Circuit;
+pub use circuit::CircuitState;
+use local::Local;
+pub(crate) use local::StandIn;
+use report::Counts;
+pub use report::OutageReport;
+
+/// What the limiters of one client share.
+#[derive(Default)]
+pub(crate) struct Outages {
+    /// The policy of limiters without one of their own.
+    policy: OnOutage,
+    /// By the part of the store that they are for.
+    circuits: Mutex<HashMap<u64, Arc<Circuit>>>,
+    local_store: OnceLock<LocalStore>,
+    /// The limiters that have a stand-in, by their address.
+    stand_ins: Mutex<HashMap<usize, Weak<Engine>>>,
+    counts: Counts,
+    is_closed: AtomicBool,
+}
+
+/// Where the client's limiters are decided while the server is away.
+struct LocalStore {
+    store: MemoryStore,
+    core: Arc<Core>,
+    /// Counts their limiters up: each has keys of its own.
+    limiters: AtomicU64,
+}
+
+/// The same for one limiter.
+#[derive(Default)]
+pub(crate) struct Outage {
+    /// A stand-in decides, or has left something to be written; read without the lock.
+    has_local: AtomicBool,
+    local: Mutex<Local>,
+    /// Notified when somebody has written, or has given up.
+    written: Notify,
+    counts: Counts,
+    /// If there is only one.
+    circuit: OnceLock<Arc<Circuit>>,
+}
+
+impl Core {
+    /// With this policy for limiters without one of their own.
+    pub(crate) fn on_outage(mut self, policy: OnOutage) -> Self {
+        self.outages.policy = policy;
+        self
+    }
+
+    /// The server is back: has it decide again.
+    async fn end_stand_ins(&self) {
+        let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
+        for engine in engines.iter().filter_map(Weak::upgrade) {
+            engine.end_stand_in().await;
+        }
+        // Only now: this may be dropped at any time, and the next prober goes on.
+        lock(&self.outages.stand_ins)
+            .retain(|_, engine| engine.upgrade().is_some_and(|engine| engine.has_stand_in()));
+    }
+
+    pub(crate) fn outage_report(&self) -> OutageReport {
+        let circuits = lock(&self.outages.circuits);
+        let state = circuits.values().map(|circuit| circuit.state()).max();
+        self.outages.counts.report(state.unwrap_or_default())
+    }
+}
+
+impl Outages {
+    fn circuit(&self, part: u64) -> Arc<Circuit> {
+        lock(&self.circuits).entry(part).or_default().clone()
+    }
+
+    fn local_store(&self, core: &Core) -> &LocalStore {
+        self.local_store.get_or_init(|| {
+            // As the clock that dates entries, as far as it is in this process.
+            let clock = if core.clock.is_servers() { Clock::runtime() } else { core.clock.clone() };
+            let store = MemoryStore::with_clock(clock.clone());
+            let inner =
+                Core::new(Arc::new(store.clone()), clock, core.attempt, BusyPoll::default());
+            let inner = Core { origin: core.origin, decided_by: DecidedBy::Outage, ..inner };
+            LocalStore { store, core: Arc::new(inner), limiters: AtomicU64::new(0) }
+        })
+    }
+
+    fn register(&self, engine: &Arc<Engine>) {
+        let address = Arc::as_ptr(engine) as usize;
+        lock(&self.stand_ins).insert(address, Arc::downgrade(engine));
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Nobody is left to call.
+    pub(super) fn end_own_thread(&self) {
+        if let Some(local) = self.local_store.get() {
+            local.core.end_own_thread();
+        }
+    }
+
+    /// The client has closed.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        if let Some(local) = self.local_store.get() {
+            local.core.leave_runtimes();
+        }
+    }
+}
+
+impl LocalStore {
+    /// A limiter here, for one of the client's.
+    fn engine(&self, of: &Engine) -> Arc<Engine> {
+        let number = self.limiters.fetch_add(1, Ordering::Relaxed);
+        let keys = Keys::new(&number.to_string(), "");
+        Arc::new(Engine::new(of.name.clone(), keys, self.core.clone(), None))
+    }
+}
+
+impl Outage {
+    fn count(&self, core: &Core, which: impl Fn(&Counts) -> &AtomicU64, number: u64) {
+        for counts in [&self.counts, &core.outages.counts] {
+            which(counts).fetch_add(number, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn granted(&self, core: &Core, permits: u64) {
+        self.count(core, |counts| &counts.granted, permits);
+    }
+
+    pub(crate) fn denied(&self, core: &Core) {
+        self.count(core, |counts| &counts.denied, 1);
+    }
+}
+
+impl Engine {
+    /// The policy, and what is known of outages; `None` if calls fail.
+    #[inline]
+    pub(crate) fn outage(&self) -> Option<(&Outage, OnOutage)> {
+        let own = self.opt_ins.on_outage.get();
+        let policy = *own.unwrap_or(&self.core.outages.policy);
+        match policy {
+            OnOutage::Fail => None,
+            _ => Some((self.outage.get_or_init(Box::default), policy)),
+        }
+    }
+
+    fn circuit(&self, outage: &Outage) -> Arc<Circuit> {
+        let core = &self.core;
+        if let Some(circuit) = outage.circuit.get() {
+            return circuit.clone();
+        }
+        if !core.store.has_one_clock() {
+            return core.outages.circuit(core.store.part_of(&self.keys));
+        }
+        // Not within the cell's initialization, which takes a lock.
+        let circuit = core.outages.circuit(0);
+        outage.circuit.get_or_init(|| circuit).clone()
+    }
+
+    /// The server is taken for back.
+    #[cfg(all(test, not(shuttle)))]
+    pub(in crate::engine) fn close_circuit(&self) {
+        if let Some((outage, _)) = self.outage() {
+            self.circuit(outage).close(self.core.now());
+        }
+    }
+
+    fn new_id(&self) -> EntryId {
+        EntryId::random(self.core.client_tag, self.opt_ins.weight())
+    }
+
+    /// Hook: a call was answered.
+    pub(super) fn server_answered(&self, reply: &AcquireReply) {
+        let Some((outage, policy)) = self.outage() else { return };
+        self.circuit(outage).answered(self.core.now());
+        if let OnOutage::Local(_) = policy {
+            outage.saw(&self.core, reply.left, reply.rate);
+        }
+    }
+
+    /// Hook: a call failed, or an attempt that began then.
+    pub(super) fn server_failed(&self, began: Time, error: &Error) {
+        if let Some((outage, _)) = self.outage()
+            && error.is_outage()
+            && !self.is_closed()
+        {
+            self.open_circuit(&self.circuit(outage), began, error);
+        }
+    }
+
+    fn open_circuit(&self, circuit: &Arc<Circuit>, began: Time, error: &Error) {
+        if let Some(prober) = circuit.failed(self.core.now(), began, error, &self.keys) {
+            self.start_prober(circuit, prober);
+        }
+    }
+
+    /// Hook: the client closes.
+    pub(super) fn close_outage(&self) {
+        if let Some(outage) = self.outage.get() {
+            outage.close();
+        }
+    }
+
+    /// Whether the server decides. If it is back only now, what was granted without it is written
+    /// first.
+    pub(crate) async fn may_ask(self: &Arc<Self>, outage: &Outage) -> bool {
+        let circuit = self.circuit(outage);
+        if circuit.is_open() {
+            self.replace_prober(&circuit);
+            return false;
+        }
+        !outage.has_local.load(Ordering::Acquire) || self.end_stand_in().await
+    }
+
+    /// Awaits an answer of the server, unless it turns out to be away: `None`.
+    pub(crate) async fn unless_away<T>(
+        &self,
+        outage: &Outage,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        let circuit = self.circuit(outage);
+        let opened = circuit.opened();
+        if circuit.is_open() {
+            return None;
+        }
+        futures::pin_mut!(answer, opened);
+        match select(answer, opened).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// Why the server is away.
+    pub(crate) fn outage_cause(&self, outage: &Outage) -> Option<Error> {
+        self.circuit(outage).cause()
+    }
+
+    /// In how many ms the server is looked for again.
+    pub(crate) fn next_look_ms(&self, outage: &Outage) -> u64 {
+        let at = self.circuit(outage).next_look().unwrap_or(0);
+        at.saturating_sub(self.core.now()).div_ceil(1000).max(1)
+    }
+
+    /// Whether there is something here that would be lost with this engine.
+    pub(crate) fn has_stand_in(&self) -> bool {
+        self.outage.get().is_some_and(|outage| outage.has_local.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn outage_report(&self) -> OutageReport {
+        match self.outage() {
+            Some((outage, _)) => outage.counts.report(self.circuit(outage).state()),
+            None => OutageReport::default(),
+        }
+    }
+}

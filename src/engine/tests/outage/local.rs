@@ -1,0 +1,213 @@
+//! What a client decides by itself while its server is away, and how that is written afterwards.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_the_rate_is_granted_here_less_what_is_in_use_already() {
+    let (world, clock) = stopped();
+    let limiter = world.away(HALF, 40).await;
+    // Half of 100, less half of 40.
+    let granted = grant(&limiter, 20).await;
+    assert_eq!(
+        (granted.decided_by(), granted.rate(), granted.left()),
+        (DecidedBy::Outage, rate(50), 10)
+    );
+    grant(&limiter, 10).await;
+    let denied = denial(&limiter, 1).await;
+    assert_eq!((denied.decided_by(), denied.retry_after()), (DecidedBy::Outage, ms(1000)));
+    assert_eq!(denied.rate(), Some(rate(50)));
+    // More than this client's part, but not than the rate: the server could grant it.
+    let denied = denial(&limiter, 51).await;
+    assert!(denied.is_at_least() && denied.retry_after() <= ms(200), "{denied}");
+    assert_eq!(limiter.acquire(51).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    clock.advance(1000);
+    grant(&limiter, 50).await;
+    denial(&limiter, 1).await;
+    assert_eq!(limiter.outages().granted, 80);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_granted_here_is_written_once_before_the_server_grants_again() {
+    let (world, clock) = stopped();
+    let limiter = world.away(OnOutage::Local(Fraction::ALL), 10).await;
+    clock.advance(500);
+    grant(&limiter, 30).await;
+    clock.advance(300);
+    grant(&limiter, 25).await;
+    world.set_away(false);
+    // The answers to the first two writes are lost; each begins another outage.
+    world.store.ledger().lose.store(2, Ordering::SeqCst);
+    for _ in 0..4 {
+        sleep(LOOK).await;
+    }
+    let report = limiter.outages();
+    assert_eq!((report.written, report.not_written, report.circuit), (55, 0, CircuitState::Closed));
+    assert_eq!(
+        world.store.ledger().charges.load(Ordering::SeqCst),
+        4,
+        "two entries, two lost answers"
+    );
+    assert_eq!(world.available().await, 35);
+    let denied = denial(&limiter, 36).await;
+    assert_eq!((denied.decided_by(), denied.retry_after()), (DecidedBy::Server, ms(200)));
+    // They count until an interval after they were granted.
+    clock.advance(699);
+    assert_eq!(world.available().await, 45);
+    clock.advance(1);
+    assert_eq!(world.available().await, 75);
+    clock.advance(300);
+    assert_eq!(world.available().await, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_writes_what_was_granted_here_if_it_comes_before_the_prober() {
+    let (world, _clock) = stopped();
+    let limiter = world.away(OnOutage::Local(Fraction::ALL), 0).await;
+    grant(&limiter, 60).await;
+    world.set_away(false);
+    // Another limiter's call closes the circuit, in this test.
+    limiter.engine().close_circuit();
+    let calls = (0..10).map(|_| limiter.try_acquire_now(10));
+    let granted =
+        join_all(calls).await.into_iter().filter(|answer| answer.as_ref().unwrap().is_granted());
+    assert_eq!(granted.count(), 4, "60 of 100 are in use");
+    assert_eq!(world.store.ledger().charges.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_moves_to_the_part_of_this_client_and_back() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new().on_outage(HALF)).await;
+    grant(&limiter, 100).await;
+    let waiting = limiter.try_acquire(50, ms(60_000));
+    futures::pin_mut!(waiting);
+    assert!(waiting.as_mut().now_or_never().is_none());
+    world.set_away(true);
+    let began = Instant::now();
+    let granted = waiting.await.unwrap().granted().expect("a grant");
+    assert_eq!(granted.decided_by(), DecidedBy::Outage);
+    assert!(began.elapsed() <= ms(1100), "{:?}", began.elapsed());
+    // And back: it waits for what it will not get here before the server is back.
+    let waiting = limiter.try_acquire(50, ms(60_000));
+    futures::pin_mut!(waiting);
+    assert!(waiting.as_mut().now_or_never().is_none());
+    world.set_away(false);
+    let granted = waiting.await.unwrap().granted().expect("a grant");
+    assert!(matches!(granted.decided_by(), DecidedBy::Server | DecidedBy::Outage));
+    assert!(began.elapsed() <= ms(4000), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refunds_of_what_was_granted_here_stay_here() {
+    let (world, _clock) = stopped();
+    let limiter = world.away(OnOutage::Local(Fraction::ALL), 0).await;
+    let mut first = grant(&limiter, 60).await;
+    let mut second = grant(&limiter, 40).await;
+    denial(&limiter, 1).await;
+    assert_eq!(first.refund(20).await.unwrap(), 20);
+    grant(&limiter, 20).await;
+    world.set_away(false);
+    sleep(LOOK).await;
+    assert_eq!(limiter.outages().written, 100);
+    assert_eq!(world.available().await, 0);
+    assert_eq!(second.refund_all().await.unwrap(), 0, "never credited on the server");
+    assert_eq!(world.available().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_takes_nothing() {
+    let (world, clock) = stopped();
+    let limiter = world.away(OnOutage::Local(Fraction::ALL), 0).await;
+    grant(&limiter, 100).await;
+    let waiting = limiter.acquire(1);
+    assert!(waiting.now_or_never().is_none());
+    clock.advance(1000);
+    sleep(ms(1500)).await;
+    grant(&limiter, 100).await;
+    assert_eq!(limiter.outages().granted, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limiter_may_have_changed_meanwhile() {
+    let (world, _clock) = stopped();
+    let limiter = world.away(OnOutage::Local(Fraction::ALL), 10).await;
+    grant(&limiter, 60).await;
+    world.set_away(false);
+    let other = world.client().limiter("api").unwrap();
+    other.update_rate(rate(50), Usage::Keep).await.unwrap();
+    sleep(LOOK).await;
+    assert_eq!(limiter.outages().written, 60);
+    assert_eq!(world.available().await, 0, "70 of 50 are in use");
+    assert_eq!(denial(&limiter, 1).await.retry_after(), ms(1000));
+
+    other.delete().await.unwrap();
+    other.set_rate(rate(100)).await.unwrap();
+    assert!(grant(&limiter, 1).await.decided_by() == DecidedBy::Server);
+    world.set_away(true);
+    grant(&limiter, 30).await;
+    world.set_away(false);
+    other.delete().await.unwrap();
+    sleep(LOOK).await;
+    let report = limiter.outages();
+    assert_eq!((report.written, report.not_written), (60, 30), "there is no limiter any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_a_rate_needs_no_server_and_creates_the_limiter_with_what_it_granted() {
+    let (world, _clock) = stopped();
+    world.set_away(true);
+    let options = LimiterOptions::new().on_outage(HALF);
+    let limiter = world.client().limiter_with("api", options).unwrap();
+    let error = limiter.try_acquire_now(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "it does not know the rate");
+    let limiter = limiter.with_rate(rate(20));
+    grant(&limiter, 10).await;
+    denial(&limiter, 1).await;
+    world.set_away(false);
+    sleep(LOOK).await;
+    assert_eq!(limiter.outages().written, 10);
+    assert_eq!(world.available().await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clients_own_budget_is_all_its_own() {
+    let (world, _clock) = stopped();
+    let client = world.client();
+    let limiter = client.limiter("api").unwrap();
+    limiter.set_rate(Rate::per_client(10, ms(1000)).unwrap()).await.unwrap();
+    let limiter = client.limiter_with("api", LimiterOptions::new().on_outage(HALF)).unwrap();
+    grant(&limiter, 4).await;
+    world.set_away(true);
+    grant(&limiter, 6).await;
+    denial(&limiter, 1).await;
+    world.set_away(false);
+    sleep(LOOK).await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_less_than_a_permit_is_nothing() {
+    let world = World::new();
+    let limiter = world.away(OnOutage::Local(Fraction::one_of(101)), 0).await;
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Outage);
+    assert_eq!(limiter.acquire(1).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_servers_clock_entries_are_as_old_as_their_permits() {
+    let world = World::new();
+    let builder = Client::builder().on_outage(OnOutage::Local(Fraction::ALL));
+    let client = builder.clock(Clock::server()).build(Arc::new(world.store.clone())).unwrap();
+    let limiter = client.limiter("api").unwrap();
+    limiter.set_rate(Rate::overall(100, ms(60_000)).unwrap()).await.unwrap();
+    grant(&limiter, 10).await;
+    world.set_away(true);
+    grant(&limiter, 50).await;
+    sleep(ms(30_000)).await;
+    world.set_away(false);
+    sleep(LOOK).await;
+    assert_eq!(limiter.outages().written, 50);
+    assert_eq!(limiter.available_permits().await.unwrap(), 40);
+    sleep(ms(28_500)).await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 100);
+}

@@ -1,0 +1,143 @@
+//! Acquires of limiters with a policy for when the server is away.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::consume_budget;
+
+use super::RateLimiter;
+use crate::decision::{DecidedBy, Decision, Denial, Grant};
+use crate::engine::acquire::Acquire;
+use crate::engine::answer::NoAnswer;
+use crate::engine::outage::{Outage, OutageReport, StandIn};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::options::OnOutage;
+use crate::queue::{MaxWait, Request};
+use crate::rate::Rate;
+use crate::store::{Outcome, Wait};
+
+impl RateLimiter {
+    /// What was decided while the server was away, of this limiter. The counts are those of the
+    /// name in this client, and end with its last handle.
+    pub fn outages(&self) -> OutageReport {
+        self.engine().outage_report()
+    }
+
+    /// Has the server decide, or the policy if it is away.
+    ///
+    /// On the heap, as the future of every call would be as large otherwise.
+    pub(super) fn decide_with_policy<'a>(
+        &'a self,
+        request: Request,
+        outage: &'a Outage,
+        policy: OnOutage,
+    ) -> BoxFuture<'a, Result<Decision, Error>> {
+        self.decide_or_fall_back(request, outage, policy).boxed()
+    }
+
+    async fn decide_or_fall_back(
+        &self,
+        request: Request,
+        outage: &Outage,
+        policy: OnOutage,
+    ) -> Result<Decision, Error> {
+        let engine = self.engine();
+        let Request { permits, max_wait, .. } = request;
+        loop {
+            let mut error = None;
+            if engine.may_ask(outage).await {
+                match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
+                    Some(Err(failure)) if failure.is_outage() => error = Some(failure),
+                    Some(answer) => return answer,
+                    None => {}
+                }
+            }
+            // What is answered here slows down nobody who asks in a loop.
+            consume_budget().await;
+            let error = error.or_else(|| {
+                let cause = engine.outage_cause(outage)?;
+                Some(self.error(Operation::Acquire, cause))
+            });
+            // `None`: the server is back.
+            if let Some(error) = error
+                && let Some(answer) = self.answer_in_outage(request, outage, policy, error).await
+            {
+                return answer;
+            }
+        }
+    }
+
+    /// The policy's answer; `None`: the stand-in has been taken away, and the server is to be asked.
+    async fn answer_in_outage(
+        &self,
+        request: Request,
+        outage: &Outage,
+        policy: OnOutage,
+        error: Error,
+    ) -> Option<Result<Decision, Error>> {
+        let engine = self.engine();
+        let rate = engine.rate().or(self.rate);
+        let fraction = match policy {
+            OnOutage::Fail => return Some(Err(error)),
+            OnOutage::Allow => {
+                outage.granted(&engine.core, request.permits);
+                let (permits, deadline) = (request.permits, self.deadline);
+                let grant = Grant::unlimited(engine.clone(), rate, permits, deadline);
+                return Some(Ok(Decision::Granted(grant)));
+            }
+            OnOutage::Deny => return Some(self.deny(request, outage, rate, error)),
+            OnOutage::Local(fraction) => fraction,
+        };
+        let (stand_in, own_rate) = match outage.stand_in(engine, fraction, self.rate) {
+            StandIn::NoRate => return Some(Err(error)),
+            StandIn::Nothing(rate) => return Some(self.deny(request, outage, Some(rate), error)),
+            StandIn::Limiter(stand_in, rate) => (stand_in, rate),
+        };
+        let wait = match Acquire::new(&stand_in, request, None).await {
+            Ok((answer, Outcome::Granted)) => {
+                outage.granted(&engine.core, request.permits);
+                let grant = Grant::new(answer, request.permits, self.deadline);
+                return Some(Ok(Decision::Granted(grant)));
+            }
+            Ok((_, Outcome::Refused(wait) | Outcome::Waiting(wait)))
+            | Err(NoAnswer::Refused(wait)) => wait,
+            // The server may grant it when it is back.
+            Ok((_, Outcome::ExceedsRate)) => return Some(self.deny(request, outage, rate, error)),
+            Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
+                return None;
+            }
+            Err(NoAnswer::Failed(failure)) => {
+                return Some(Err(self.error(Operation::Acquire, failure)));
+            }
+            Ok((_, Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
+                unreachable!("the request would still be in a queue")
+            }
+        };
+        if request.permits > own_rate.permits() {
+            return Some(self.deny(request, outage, rate, error));
+        }
+        outage.denied(&engine.core);
+        let denial = Denial::new(wait, Some(own_rate), DecidedBy::Outage);
+        Some(Ok(Decision::Denied(denial)))
+    }
+
+    /// A denial until the server is looked for again. More than the rate is never granted, and a
+    /// call that waits without end cannot be denied.
+    fn deny(
+        &self,
+        request: Request,
+        outage: &Outage,
+        rate: Option<Rate>,
+        error: Error,
+    ) -> Result<Decision, Error> {
+        if request.max_wait == MaxWait::Unbounded {
+            return Err(error);
+        }
+        if let Some(rate) = rate.filter(|rate| request.permits > rate.permits()) {
+            return Err(self.exceeds(request.permits, rate));
+        }
+        let engine = self.engine();
+        outage.denied(&engine.core);
+        let wait = Wait { ms: engine.next_look_ms(outage), at_least: true };
+        Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
+    }
+}

@@ -1,0 +1,122 @@
+//! What is decided while the server is away.
+
+use std::fmt;
+
+/// What an acquire is answered while the server is away:
+/// [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage).
+///
+/// An outage begins with a fault only: the server cannot be reached, does not answer, cannot carry
+/// out writes, refuses the login or the TLS handshake. A denial, a limiter that does not exist, a
+/// wrong argument or a missing right begin none. [`DecidedBy::Outage`](crate::DecidedBy::Outage)
+/// marks what is answered in its place.
+///
+/// `docs/deployment.md` has a table of what callers see, how much later, and what can be granted
+/// beyond the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnOutage {
+    /// Calls fail with the error. The default.
+    #[default]
+    Fail,
+    /// Calls are granted at once. There is no limit while the outage lasts, and nothing of it is
+    /// written to the server afterwards.
+    Allow,
+    /// Calls are denied at once, with the time until the server is looked for again
+    /// ([`Denial::is_at_least`](crate::Denial::is_at_least)).
+    /// [`acquire`](crate::RateLimiter::acquire), which is never denied, fails.
+    Deny,
+    /// This client decides by itself, by the same rules, with this fraction of the rate: calls are
+    /// granted, wait or are denied as ever. What it has granted is written to the limiter's log when
+    /// the server is back, as far as it still counts.
+    ///
+    /// The rate is the one that this client last saw, or else that of the handle
+    /// ([`with_rate`](crate::RateLimiter::with_rate)); without either, calls fail as with
+    /// [`Fail`](OnOutage::Fail). In the mode [`Mode::PerClient`](crate::Mode::PerClient) all of the
+    /// rate is this client's, and the fraction does not count.
+    Local(Fraction),
+}
+
+impl fmt::Display for OnOutage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OnOutage::Fail => f.write_str("Fail"),
+            OnOutage::Allow => f.write_str("Allow"),
+            OnOutage::Deny => f.write_str("Deny"),
+            OnOutage::Local(fraction) => write!(f, "Local({fraction})"),
+        }
+    }
+}
+
+/// A part of a rate: more than nothing, and at most all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fraction {
+    parts: u32,
+    of: u32,
+}
+
+impl Fraction {
+    /// All of the rate.
+    pub const ALL: Fraction = Fraction::one_of(1);
+
+    /// An equal part for each of `clients`. With a deployment's largest number of clients, all of
+    /// them together grant no more than the rate while the server is away.
+    pub const fn one_of(clients: u32) -> Self {
+        Fraction::new(1, clients)
+    }
+
+    /// `parts` ÷ `of`. It must be within 1 ÷ `of` and 1, which
+    /// [`Client::limiter_with`](crate::Client::limiter_with) and the
+    /// [`ClientBuilder`](crate::ClientBuilder) check.
+    pub const fn new(parts: u32, of: u32) -> Self {
+        Fraction { parts, of }
+    }
+
+    /// This part of a number of permits, rounded down.
+    pub(crate) fn of(self, permits: u64) -> u64 {
+        (u128::from(permits) * u128::from(self.parts) / u128::from(self.of.max(1))) as u64
+    }
+
+    /// The same, rounded up.
+    pub(crate) fn of_rounded_up(self, permits: u64) -> u64 {
+        let of = u128::from(self.of.max(1));
+        (u128::from(permits) * u128::from(self.parts)).div_ceil(of) as u64
+    }
+}
+
+impl fmt::Display for Fraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.parts, self.of)
+    }
+}
+
+impl OnOutage {
+    /// Why it is out of range, if it is.
+    pub(crate) fn check(self) -> Result<(), String> {
+        match self {
+            OnOutage::Local(Fraction { parts, of }) if parts == 0 || parts > of => Err(format!(
+                "a fraction of {parts}/{of}: must be more than nothing, and at most all"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fraction_is_within_nothing_and_all() {
+        let check = |parts, of| OnOutage::Local(Fraction::new(parts, of)).check();
+        assert!(check(1, 1).is_ok() && check(3, 8).is_ok());
+        assert!(check(0, 1).is_err() && check(2, 1).is_err() && check(0, 0).is_err());
+    }
+
+    #[test]
+    fn a_fraction_never_grants_more_than_its_part() {
+        assert_eq!(Fraction::one_of(8).of(10), 1);
+        assert_eq!(Fraction::one_of(8).of_rounded_up(10), 2);
+        assert_eq!(Fraction::one_of(16).of(10), 0);
+        assert_eq!(Fraction::ALL.of(1 << 53), 1 << 53);
+    }
+}

@@ -1,0 +1,42 @@
+//! Charge: permits that were granted without the store are written into its log.
+//!
+//! `lua/charge.lua` is its twin.
+
+use crate::error::Error;
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::settle::{Value, settle};
+use crate::store::{ChargeCall, ChargeReply};
+use crate::wire::entry::pack;
+use crate::wire::keys::Keys;
+
+pub(super) fn charge(
+    space: &mut Keyspace,
+    keys: &Keys,
+    call: &ChargeCall,
+) -> Result<ChargeReply, Error> {
+    let config = Config::read(space, keys, None)?;
+    let pair = Pair::of(keys, config.mode);
+    let value = read_value(space, &pair)?;
+    let cutoff = expiry_cutoff(space.time(call.now), &config);
+    let counts = call.date > cutoff;
+    let new = space.with_log(pair.log, |log| {
+        let dropped = drop_all_expired(log, cutoff);
+        let new = settle(&config, call.seen, value, dropped, &LiveLog::of(log, cutoff))?;
+        let is_there = log.of_id(call.id).iter().any(|part| part.score == call.date);
+        if !counts || is_there {
+            return Ok(new);
+        }
+        log.add(call.date, pack(call.id, call.permits as u32));
+        Ok(Value { v: new.v - call.permits as i64, ..new })
+    })?;
+    if new.set {
+        space.set_number(pair.value, new.v);
+    } else if value != Some(new.v) {
+        space.change_number(pair.value, new.v);
+    }
+    refresh_lifetime(space, keys, &pair, config.keep_alive);
+    Ok(ChargeReply { counts, left: new.v, rate: config.to_rate() })
+}

@@ -1,0 +1,53 @@
+//! A limiter that stands in for another store's: put here whole, and taken away in one step.
+
+use crate::rate::Rate;
+use crate::store::memory::MemoryStore;
+use crate::store::memory::config::{Config, Pair, create};
+use crate::store::memory::grant::parts;
+use crate::wire::entry::{EntryId, Holder, Member, holder, pack, unpack};
+use crate::wire::keys::Keys;
+
+impl MemoryStore {
+    /// Puts a limiter here, with permits that are in use and that nobody here holds, each lot with
+    /// its date.
+    pub(crate) fn put(&self, keys: &Keys, rate: &Rate, id: EntryId, used: &[(i64, u64)]) {
+        let mut space = self.enter([keys]);
+        let pair = Pair::of(keys, rate.mode());
+        for key in keys.all() {
+            space.remove(key);
+        }
+        // Neither can fail: the keys have just been removed.
+        let _ = create(&mut space, keys, rate);
+        let _ = space.with_log(pair.log, |log| {
+            let lots = used.iter().flat_map(|(date, permits)| {
+                parts(*permits as i64).map(move |permits| (*date, permits))
+            });
+            for (number, (date, permits)) in lots.enumerate() {
+                log.add(date, pack(id.debt(number as u16), permits));
+            }
+            Ok(())
+        });
+    }
+
+    /// Takes a limiter away, and returns what it has granted that still counts at `now`: the dates
+    /// and permits, oldest first. Calls find no limiter from then on.
+    pub(crate) fn take(&self, keys: &Keys, now: i64) -> Vec<(i64, u64)> {
+        let mut space = self.enter([keys]);
+        let mut granted = Vec::new();
+        if let Ok(config) = Config::read(&space, keys, None)
+            && let Ok(Some(log)) = space.log(Pair::of(keys, config.mode).log)
+        {
+            let live = log.later_than(now.saturating_sub(config.interval));
+            granted.extend(live.filter_map(|(date, member)| match unpack(member) {
+                Member::Entry { id, permits } if holder(id) != Holder::Debt => {
+                    Some((date, permits))
+                }
+                _ => None,
+            }));
+        }
+        for key in keys.all() {
+            space.remove(key);
+        }
+        granted
+    }
+}
