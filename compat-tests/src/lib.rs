@@ -11,7 +11,7 @@
 //! - [`scenario`] combines the two: which peers take part, a fresh limiter
 //!   name for each run, what is printed when a run fails;
 //! - [`proxy`] sits between a peer and its server and disturbs the network;
-//!   [`stalls`] holds a server up, and measures what its callers see of it;
+//!   [`faults`] disturbs servers and clients too, and measures what callers see of it;
 //! - [`watch`] records every log entry that any client writes, and [`ledger`]
 //!   checks them, without knowing either implementation;
 //! - [`fleet`] has processes of both kinds use one limiter, and compares what each
@@ -36,6 +36,7 @@ pub mod cluster;
 pub mod dump;
 pub mod empty;
 pub mod entry;
+pub mod faults;
 pub mod fleet;
 pub mod keys;
 pub mod ledger;
@@ -50,7 +51,6 @@ pub mod runtimes;
 pub mod scenario;
 pub mod sentinels;
 pub mod server;
-pub mod stalls;
 pub mod store;
 pub mod watch;
 pub mod watchdog;

@@ -13,8 +13,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::acl;
 use crate::clock::MachineClock;
+use crate::{acl, process};
 
 mod limiter;
 pub use limiter::{Config, Limiter, Load, Mode, Rate};
@@ -259,6 +259,11 @@ impl Peer {
     /// Its process, while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// Sends a signal, such as `KILL`, to its process.
+    pub fn signal(&self, name: &str) {
+        process::signal(self.id().expect("the peer is running"), name);
     }
 
     /// The id of its client, which is part of the names of PER_CLIENT keys.

@@ -40,12 +40,10 @@ pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
 }
 
 /// Sends a signal, such as `STOP`, to a process that this one started.
-pub(crate) fn signal(child: &Child, name: &str) {
-    let done = Command::new("sh")
-        .args(["-c", &format!("kill -{name} {}", child.id())])
-        .status()
-        .expect("sh runs");
-    assert!(done.success(), "kill -{name} {} failed", child.id());
+pub(crate) fn signal(id: u32, name: &str) {
+    let done =
+        Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().expect("sh runs");
+    assert!(done.success(), "kill -{name} {id} failed");
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
 //! A TCP proxy on loopback that delays, loses, holds and repeats what passes
 //! between a peer and its server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
 
+use crate::port;
 use crate::server::{Server, url_of};
-use crate::{port, resp};
+
+mod chaos;
+mod pump;
+
+pub use chaos::Chaos;
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,11 @@ pub enum Fault {
     Hold,
     /// The request also arrives a second time, on a connection of its own.
     Duplicate,
+    /// The server sees only so many bytes of it before the connection closes.
+    TruncateRequest(usize),
+    /// The server executes it; the client sees only so many bytes of replies before the connection
+    /// closes.
+    TruncateReply(usize),
 }
 
 /// A fault that waits for its request.
@@ -73,11 +80,14 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    target: u16,
+    target: AtomicU16,
+    /// What passes is not read: it is encrypted.
+    is_opaque: bool,
     password: Option<String>,
     to_server: Mutex<Duration>,
     to_client: Mutex<Duration>,
     traps: Mutex<Vec<Armed>>,
+    chaos: Mutex<Option<chaos::Dice>>,
     /// Incremented to cut all connections.
     cuts: watch::Sender<u64>,
 }
@@ -93,13 +103,25 @@ struct Armed {
 impl Proxy {
     /// A proxy in front of `server` that passes everything on unchanged.
     pub async fn start(server: &Server) -> Proxy {
-        let password = server.password().map(str::to_owned);
+        Self::to(server.port(), server.password(), false).await
+    }
+
+    /// The same in front of its port that speaks TLS, without looking at what passes: traps have no
+    /// effect.
+    pub async fn start_tls(server: &Server) -> Proxy {
+        Self::to(server.tls_port(), server.password(), true).await
+    }
+
+    async fn to(target: u16, password: Option<&str>, is_opaque: bool) -> Proxy {
+        let password = password.map(str::to_owned);
         let shared = Arc::new(Shared {
-            target: server.port(),
+            target: AtomicU16::new(target),
+            is_opaque,
             password: password.clone(),
             to_server: Mutex::default(),
             to_client: Mutex::default(),
             traps: Mutex::default(),
+            chaos: Mutex::default(),
             cuts: watch::Sender::new(0),
         });
         let (listener, port) = loop {
@@ -143,6 +165,16 @@ impl Proxy {
         Trap { sprung: sprung_seen, release }
     }
 
+    /// Treats all that passes in this way from now on, at random from a seed; `None`: no longer.
+    pub fn disturb(&self, how: Option<(Chaos, u64)>) {
+        *self.shared.chaos.lock().expect("the chaos") = how.map(chaos::Dice::new);
+    }
+
+    /// Sends new connections to another server, as a name that has moved does.
+    pub fn retarget(&self, server: &Server) {
+        self.shared.target.store(server.port(), Ordering::SeqCst);
+    }
+
     /// Closes every connection; new ones are accepted.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
@@ -182,7 +214,7 @@ fn accept(listener: TcpListener, shared: Arc<Shared>) -> JoinHandle<()> {
             let shared = shared.clone();
             tokio::spawn(async move {
                 tokio::select! {
-                    _ = join(client, shared) => {}
+                    _ = pump::join(client, shared) => {}
                     _ = cuts.changed() => {}
                 }
             });
@@ -190,138 +222,10 @@ fn accept(listener: TcpListener, shared: Arc<Shared>) -> JoinHandle<()> {
     })
 }
 
-/// One connection, until both sides have closed it.
-async fn join(client: TcpStream, shared: Arc<Shared>) {
-    let Ok(server) = TcpStream::connect(("127.0.0.1", shared.target)).await else {
-        return;
-    };
-    let _ = client.set_nodelay(true);
-    let _ = server.set_nodelay(true);
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    let mute = AtomicBool::new(false);
-    let (requests, requests_out) = mpsc::unbounded_channel();
-    let (replies, replies_out) = mpsc::unbounded_channel();
-    let backward = async {
-        tokio::join!(
-            pump_replies(from_server, replies, &shared, &mute),
-            write_late(to_client, replies_out),
-        );
-    };
-    tokio::select! {
-        // The server's side ends the connection. The client's side alone must
-        // not, or its last requests would be lost.
-        () = backward => {}
-        () = async {
-            tokio::join!(
-                pump_requests(from_client, requests, &shared, &mute),
-                write_late(to_server, requests_out),
-            );
-            std::future::pending::<()>().await;
-        } => {}
+impl Shared {
+    fn target(&self) -> u16 {
+        self.target.load(Ordering::SeqCst)
     }
-}
-
-type Late = (Instant, Vec<u8>);
-
-async fn pump_requests(
-    mut from: OwnedReadHalf,
-    to: mpsc::UnboundedSender<Late>,
-    shared: &Shared,
-    mute: &AtomicBool,
-) {
-    let mut bytes = Vec::new();
-    while matches!(from.read_buf(&mut bytes).await, Ok(1..)) {
-        while let Some(length) = resp::request_length(&bytes) {
-            let request: Vec<u8> = bytes.drain(..length).collect();
-            let trap = spring(shared, &request);
-            let due = Instant::now() + *shared.to_server.lock().expect("the delay");
-            let Some(mut trap) = trap else {
-                let _ = to.send((due, request));
-                continue;
-            };
-            match trap.fault {
-                Fault::LoseRequest => {
-                    trap.sprung.send_replace(true);
-                    mute.store(true, Ordering::SeqCst);
-                    return; // Ends the stream to the server, and so the connection.
-                }
-                Fault::LoseReply => {
-                    mute.store(true, Ordering::SeqCst);
-                    let _ = to.send((due, request));
-                    trap.sprung.send_replace(true);
-                    return; // The server reads the request before the end of the stream.
-                }
-                Fault::Silence => {
-                    mute.store(true, Ordering::SeqCst);
-                    let _ = to.send((due, request));
-                    trap.sprung.send_replace(true);
-                }
-                Fault::Hold => {
-                    trap.sprung.send_replace(true);
-                    // A trap that was dropped no longer holds anything.
-                    let _ = trap.release.wait_for(|released| *released).await;
-                    let _ = to.send((Instant::now(), request));
-                }
-                Fault::Duplicate => {
-                    let _ = to.send((due, request.clone()));
-                    repeat(shared, &request).await;
-                    trap.sprung.send_replace(true);
-                }
-            }
-        }
-    }
-}
-
-/// Disarms and returns the first armed trap for this request.
-fn spring(shared: &Shared, request: &[u8]) -> Option<Armed> {
-    let mut traps = shared.traps.lock().expect("the traps");
-    let hit = traps
-        .iter()
-        .position(|trap| request.windows(trap.needle.len().max(1)).any(|w| w == trap.needle))?;
-    Some(traps.remove(hit))
-}
-
-/// Sends a request on a fresh connection and waits for its answer to begin.
-async fn repeat(shared: &Shared, request: &[u8]) {
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", shared.target)).await else {
-        return;
-    };
-    let mut answer = [0; 64];
-    if let Some(password) = &shared.password {
-        let login = format!("AUTH {password}\r\n");
-        let _ = server.write_all(login.as_bytes()).await;
-        let _ = server.read(&mut answer).await;
-    }
-    let _ = server.write_all(request).await;
-    let _ = server.read(&mut answer).await;
-}
-
-async fn pump_replies(
-    mut from: OwnedReadHalf,
-    to: mpsc::UnboundedSender<Late>,
-    shared: &Shared,
-    mute: &AtomicBool,
-) {
-    let mut bytes = Vec::new();
-    while matches!(from.read_buf(&mut bytes).await, Ok(1..)) {
-        let bytes = std::mem::take(&mut bytes);
-        if !mute.load(Ordering::SeqCst) {
-            let due = Instant::now() + *shared.to_client.lock().expect("the delay");
-            let _ = to.send((due, bytes));
-        }
-    }
-}
-
-/// Writes each chunk when it is due, so that a delay does not reduce throughput.
-async fn write_late(mut to: OwnedWriteHalf, mut chunks: mpsc::UnboundedReceiver<Late>) {
-    while let Some((due, bytes)) = chunks.recv().await {
-        sleep_until(due).await;
-        if to.write_all(&bytes).await.is_err() {
-            return;
-        }
-    }
-    let _ = to.shutdown().await;
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ impl Sentinel {
 
     /// Freezes it: connections stay open and nothing answers.
     pub fn pause(&self) {
-        process::signal(&self.child, "STOP");
+        process::signal(self.child.id(), "STOP");
     }
 
     /// Ends it at once.

@@ -1,6 +1,6 @@
 //! Servers that a test starts, disturbs and ends.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::{acl, port, process};
 pub struct Options {
     password: Option<String>,
     tls: bool,
+    survives_full_disk: bool,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
 }
@@ -36,6 +37,12 @@ impl Options {
     pub fn clock(mut self, clock: &MachineClock) -> Self {
         let (library, offset) = clock.preload();
         self.environment = vec![("LD_PRELOAD", library), offset];
+        self
+    }
+
+    /// [`Server::limit_files`] leads to failed writes: they do not end the server.
+    pub fn survive_full_disk(mut self) -> Self {
+        self.survives_full_disk = true;
         self
     }
 
@@ -169,7 +176,7 @@ impl Server {
     pub fn stop(&self) {
         let mut child = self.child.lock().expect("the child's lock");
         if matches!(child.try_wait(), Ok(None)) {
-            process::signal(&child, "TERM");
+            process::signal(child.id(), "TERM");
         }
         let _ = child.wait();
     }
@@ -189,12 +196,25 @@ impl Server {
 
     /// Freezes the server: connections stay open and nothing answers.
     pub fn pause(&self) {
-        process::signal(&self.child.lock().expect("the child's lock"), "STOP");
+        process::signal(self.id(), "STOP");
     }
 
     /// Unfreezes the server.
     pub fn resume(&self) {
-        process::signal(&self.child.lock().expect("the child's lock"), "CONT");
+        process::signal(self.id(), "CONT");
+    }
+
+    /// The longest that a file may get, in bytes: a write beyond that is cut short there or fails, as
+    /// on a disk that is full.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        assert!(self.options.survives_full_disk, "this would end the server");
+        let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+        // The soft limit alone, so that no privilege is needed to lift it again.
+        let done = Command::new("prlimit")
+            .args(["--pid", &self.id().to_string(), &format!("--fsize={limit}:")])
+            .status()
+            .expect("prlimit, which comes with setpriv");
+        assert!(done.success(), "no limit of {limit} bytes");
     }
 
     /// Makes the server a replica of another one, or with `None` a master.
@@ -298,7 +318,14 @@ fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
     let binary = binary(options.tls);
     let file = replication_file(port);
     let _ = std::fs::remove_file(std::env::temp_dir().join(&file));
-    let mut command = process::command(&binary);
+    let mut command = match options.survives_full_disk {
+        // A write beyond the limit of a file sends a signal, which would end the server.
+        true => process::command("env"),
+        false => process::command(&binary),
+    };
+    if options.survives_full_disk {
+        command.args(["--ignore-signal=XFSZ", &binary]);
+    }
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
@@ -323,46 +350,4 @@ fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_server_restarts_empty_on_its_port() {
-        let server = Server::start().await;
-        let () = server.run(redis::cmd("SET").arg("k").arg(1).take()).await;
-        server.kill();
-        assert!(server.try_connect().await.is_err());
-        server.restart().await;
-        let left: Option<String> = server.run(redis::cmd("GET").arg("k").take()).await;
-        assert_eq!(left, None);
-        server.stop();
-        assert!(server.try_connect().await.is_err());
-    }
-
-    #[tokio::test]
-    async fn a_password_is_required() {
-        let server = Server::start_with(Options::default().password("secret")).await;
-        let pong: String = server.run(redis::cmd("PING")).await;
-        assert_eq!(pong, "PONG");
-        let open = format!("redis://127.0.0.1:{}", server.port());
-        let refused = match connect(&open).await {
-            Ok(mut c) => redis::cmd("PING").query_async::<String>(&mut c).await.err(),
-            Err(e) => Some(e),
-        };
-        assert!(refused.unwrap().to_string().contains("NOAUTH"));
-    }
-
-    #[tokio::test]
-    async fn a_paused_server_answers_after_it_resumes() {
-        let server = Server::start().await;
-        let mut connection = server.connect().await;
-        server.pause();
-        let ping = redis::cmd("PING");
-        let call = ping.query_async::<String>(&mut connection);
-        tokio::pin!(call);
-        let early = tokio::time::timeout(Duration::from_millis(100), &mut call).await;
-        assert!(early.is_err());
-        server.resume();
-        assert_eq!(call.await.unwrap(), "PONG");
-    }
-}
+mod tests;

@@ -116,13 +116,6 @@ impl Attempts for Flight {
     }
 
     async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {
-        // Once an attempt may have been carried out, no later one makes that undone.
-        let error = match error.execution() {
-            Execution::NotExecuted if !self.is_first_attempt() => {
-                error.with_execution(Execution::Unknown)
-            }
-            _ => error,
-        };
         // The second failure to reach the server: it is away, and a caller that does not wait has
         // its answer. One failure may be a connection that was lost while nobody used it.
         let is_certain = is_certain(&error) && pause > FIRST_PAUSE;
@@ -235,7 +228,13 @@ impl Flight {
         if error.execution() == Execution::Unknown {
             self.remember(under_way, &earlier);
         }
-        Err(error)
+        // Once an attempt may have been carried out, no later one makes that undone.
+        Err(match error.execution() {
+            Execution::NotExecuted if !self.is_first_attempt() => {
+                error.with_execution(Execution::Unknown)
+            }
+            _ => error,
+        })
     }
 
     /// An attempt may have been granted something that its callers have not got.

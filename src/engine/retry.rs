@@ -27,6 +27,11 @@ pub(crate) trait Attempts: Send {
 
     fn attempt(&mut self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
 
+    /// Whether another attempt may fare better.
+    fn may_fare_better(&self, error: &Error) -> bool {
+        error.may_be_retried()
+    }
+
     /// Waits before the next attempt; an error gives up.
     fn pause(
         &mut self,
@@ -41,7 +46,7 @@ pub(crate) async fn retry<A: Attempts>(attempts: &mut A) -> Result<A::Output, Er
     loop {
         let error = match attempts.attempt().await {
             Ok(output) => return Ok(output),
-            Err(error) if !error.may_be_retried() => return Err(error),
+            Err(error) if !attempts.may_fare_better(&error) => return Err(error),
             Err(error) => error,
         };
         attempts.pause(pause, error).await?;
@@ -68,7 +73,8 @@ pub(crate) struct UntilDeadline<F, G> {
     /// Carried out twice it is as good as once. Otherwise it is attempted again only if it has certainly
     /// not been carried out.
     pub(crate) is_idempotent: bool,
-    /// Whether attempts end as soon as the server is certain to be out of reach.
+    /// Whether attempts end as soon as the server is certain to be out of reach, or refuses them.
+    /// Otherwise only an answer ends them: rights, or a certificate, may be in order again.
     pub(crate) fails_fast: G,
     /// Some attempt may have been carried out without an answer.
     pub(crate) is_unknown: bool,
@@ -103,6 +109,10 @@ where
             true => Err(error.with_execution(Execution::Unknown)),
             false => Err(error),
         }
+    }
+
+    fn may_fare_better(&self, error: &Error) -> bool {
+        error.may_be_retried() || error.execution() != Execution::Executed && !(self.fails_fast)()
     }
 
     async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {

@@ -103,3 +103,52 @@ async fn a_refusing_proxy_accepts_again() {
     proxy.accept().await;
     assert_eq!(incr(&admin(&proxy)).await.unwrap(), 1);
 }
+
+#[tokio::test]
+async fn a_truncated_request_is_not_executed_and_one_with_a_truncated_reply_is() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    for length in [0, 1, 10, 20] {
+        let trap = proxy.trap("INCR", Fault::TruncateRequest(length));
+        assert!(incr(&proxy.url()).await.is_err());
+        assert!(trap.has_sprung());
+        assert_eq!(get(&server).await, None);
+    }
+    for (nth, length) in [0, 1, 2, 3].into_iter().enumerate() {
+        proxy.trap("INCR", Fault::TruncateReply(length));
+        // A reply is `:1\r\n`.
+        assert!(incr(&proxy.url()).await.is_err());
+        assert_eq!(get(&server).await, Some(nth as i64 + 1));
+    }
+    assert_eq!(incr(&proxy.url()).await.unwrap(), 5);
+}
+
+#[tokio::test]
+async fn a_bad_network_loses_replies_and_a_worse_one_changes_them() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    for chaos in [Chaos::Network, Chaos::Bytes] {
+        proxy.disturb(Some((chaos, 7)));
+        let call = async || {
+            let answer = tokio::time::timeout(Duration::from_millis(200), incr(&proxy.url()));
+            matches!(answer.await, Ok(Ok(_)))
+        };
+        let mut failed = 0;
+        for _ in 0..300 {
+            failed += u32::from(!call().await);
+        }
+        assert!((1..250).contains(&failed), "{chaos:?}: {failed} of 300 fail");
+        proxy.disturb(None);
+        assert!(call().await, "{chaos:?} is over");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_leads_to_another_server() {
+    let (one, other) = (Server::start().await, Server::start().await);
+    let proxy = Proxy::start(&one).await;
+    assert_eq!(incr(&proxy.url()).await.unwrap(), 1);
+    assert_eq!(incr(&proxy.url()).await.unwrap(), 2);
+    proxy.retarget(&other);
+    assert_eq!(incr(&proxy.url()).await.unwrap(), 1);
+}

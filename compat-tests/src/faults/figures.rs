@@ -1,4 +1,4 @@
-//! Faults that stall a server for a while, and measurements of what callers see meanwhile.
+//! Measurements of what callers see of a fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,163 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
-use crate::server::{Options, Server};
+/// A call that has no answer after this time is stuck: no deadline, and no wait for permits of these
+/// tests, is as long.
+pub const PATIENCE: Duration = Duration::from_secs(12);
 
-/// How long a fault lasts.
-pub const FAULT: Duration = Duration::from_secs(2);
-
-/// The pause between two commands of a storm.
-const STORM: Duration = Duration::from_millis(5);
-
-/// A way to stall a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Kill it, and restart it from its append-only file.
-    KillAndRestart,
-    /// Freeze its process.
-    Stop,
-    /// `CLIENT PAUSE … ALL`: it processes no commands.
-    PauseAll,
-    /// `CLIENT PAUSE … WRITE`: it processes no writes.
-    PauseWrites,
-    /// Require more replicas than there are: it refuses writes.
-    TooFewReplicas,
-    /// Make it a replica: it refuses writes.
-    ReadOnly,
-    /// `SCRIPT FLUSH`, again and again.
-    ScriptFlushes,
-    /// `CLIENT KILL` of all connections, again and again.
-    ClientKills,
-}
-
-impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 8] = [
-        Fault::KillAndRestart,
-        Fault::Stop,
-        Fault::PauseAll,
-        Fault::PauseWrites,
-        Fault::TooFewReplicas,
-        Fault::ReadOnly,
-        Fault::ScriptFlushes,
-        Fault::ClientKills,
-    ];
-
-    /// Starts a server that survives this fault.
-    pub async fn server(self) -> StalledServer {
-        let folder = (self == Fault::KillAndRestart).then(Folder::new);
-        let options = match &folder {
-            Some(folder) => {
-                let path = folder.0.to_str().expect("a path in UTF-8");
-                Options::default().set("dir", path).set("appendonly", "yes")
-            }
-            None => Options::default(),
-        };
-        StalledServer { server: Server::start_with(options).await, _folder: folder }
-    }
-
-    /// Inflicts the fault; returns when it is over.
-    pub async fn strike(self, server: &Server) {
-        let mut connection = server.connect().await;
-        let mut run = async |command: &str| run(&mut connection, command).await;
-        let ms = FAULT.as_millis();
-        match self {
-            Fault::KillAndRestart => {
-                server.kill();
-                sleep(FAULT / 2).await;
-                server.restart().await;
-            }
-            Fault::Stop => {
-                server.pause();
-                sleep(FAULT).await;
-                server.resume();
-            }
-            Fault::PauseAll => {
-                run(&format!("CLIENT PAUSE {ms} ALL")).await;
-                sleep(FAULT).await;
-            }
-            Fault::PauseWrites => {
-                run(&format!("CLIENT PAUSE {ms} WRITE")).await;
-                sleep(FAULT).await;
-            }
-            Fault::TooFewReplicas => {
-                run("CONFIG SET min-replicas-to-write 1").await;
-                sleep(FAULT).await;
-                run("CONFIG SET min-replicas-to-write 0").await;
-            }
-            Fault::ReadOnly => {
-                // Nothing listens on this port, so nothing replaces the data.
-                run("REPLICAOF 127.0.0.1 1").await;
-                sleep(FAULT).await;
-                run("REPLICAOF NO ONE").await;
-            }
-            Fault::ScriptFlushes => storm(async || run("SCRIPT FLUSH").await).await,
-            Fault::ClientKills => {
-                storm(async || run("CLIENT KILL TYPE normal SKIPME yes").await).await;
-            }
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Fault::KillAndRestart => "kill -9 and restart",
-            Fault::Stop => "SIGSTOP",
-            Fault::PauseAll => "CLIENT PAUSE ALL",
-            Fault::PauseWrites => "CLIENT PAUSE WRITE",
-            Fault::TooFewReplicas => "min-replicas-to-write",
-            Fault::ReadOnly => "read-only replica",
-            Fault::ScriptFlushes => "SCRIPT FLUSH storm",
-            Fault::ClientKills => "CLIENT KILL storm",
-        })
-    }
-}
-
-/// A server, with the directory of its append-only file if it has one.
-#[derive(Debug)]
-pub struct StalledServer {
-    /// The server.
-    pub server: Server,
-    _folder: Option<Folder>,
-}
-
-#[derive(Debug)]
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        let unique = format!("compat-aof-{}-{}", std::process::id(), crate::port::candidate());
-        let path = std::env::temp_dir().join(unique);
-        std::fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-async fn run(connection: &mut MultiplexedConnection, command: &str) {
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().expect("a command"));
-    let answer: redis::RedisResult<redis::Value> =
-        cmd.arg(words.collect::<Vec<_>>()).query_async(connection).await;
-    answer.unwrap_or_else(|e| panic!("{command}: {e}"));
-}
-
-async fn storm(mut strike: impl AsyncFnMut()) {
-    let end = Instant::now() + FAULT;
-    while Instant::now() < end {
-        strike().await;
-        sleep(STORM).await;
-    }
-}
+/// The kind of error of a call that is stuck.
+pub const NO_ANSWER: &str = "stuck";
 
 /// One call as its caller sees it.
 #[derive(Clone, Debug)]
@@ -259,23 +110,25 @@ impl Figures {
     }
 
     /// The column headings for what [`Display`](fmt::Display) prints.
-    pub fn head(client: &str) -> String {
-        ["max/s", "lost", "longest", "recovered after", "errors"]
-            .map(|column| format!(" {client} {column} |"))
-            .concat()
-    }
+    pub const HEAD: &str =
+        " callers saw | longest call | full rate back after | most in 1 s | permits missing |";
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors: Vec<_> = self.errors.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
-        write!(f, " {} | {} | {:.0?} |", self.most_in_a_second, self.lost, self.longest)?;
+        let errors = if errors.is_empty() { "no errors".into() } else { errors.join(", ") };
+        write!(f, " {errors} | {} |", millis(self.longest))?;
         match self.recovered {
-            Some(time) => write!(f, " {time:.0?} |")?,
+            Some(time) => write!(f, " {} |", millis(time))?,
             None => write!(f, " never |")?,
         }
-        write!(f, " {} |", if errors.is_empty() { "none".into() } else { errors.join(", ") })
+        write!(f, " {} | {} |", self.most_in_a_second, self.lost)
     }
+}
+
+fn millis(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
 }
 
 /// Measures the longest time for which this machine did not schedule a thread that was ready to run.
