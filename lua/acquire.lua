@@ -14,7 +14,7 @@
 --          (4),
 --          each little-endian; '' for a single request that does not wait
 --        7 '' or words: audit (0 or 1); hold in ms; '-' or what the share of its client depends on
---          (see part/attempt.lua), four numbers with commas between; then one of
+--          (see part/attempt.lua), six numbers with commas between; then one of
 --          n   a first attempt
 --          f s a first attempt after server time s
 --          d t … attempted before, dated t …
@@ -26,7 +26,8 @@
 --        left, {left, now}: all are granted
 --        {left, now, count, other count, ms}: granted, then the others refused with this wait
 --        behind the outcomes, of a client that keeps to its share, unless nobody else is a party by
---        the mode: {other parties, 1 if Redisson holds permits, what was left of its share, entries}
+--        the mode: {other parties, 1 if Redisson holds permits, what was left of its share, entries,
+--        thousandths of a permit that it held less than its exact share}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua

@@ -1,11 +1,17 @@
 //! How Rust and Java processes share an exhausted limiter.
 //!
-//! `FAIR_SHARES=long` measures each fleet for half a minute, and larger fleets as well.
+//! `FAIR_SHARES=long` measures each fleet three times for half a minute, larger fleets as well, beside
+//! three releases of Redisson, and prints a table of the medians. It takes about 13 minutes and wants
+//! a quiet machine:
+//!
+//! ```sh
+//! FAIR_SHARES=long cargo test -p compat-tests --test fair_shares -- --nocapture
+//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use compat_tests::peer::{Kind, Limiter, Peer, Rate};
+use compat_tests::peer::{Kind, Limiter, Options, Peer, REDISSON, Rate};
 use compat_tests::scenario::{World, kinds, run_alone};
 use futures::future::join_all;
 
@@ -27,34 +33,59 @@ struct Shape {
     each: f64,
     /// The least part of the rate that the Java processes get together.
     java_together: f64,
+    /// The least part of the rate that is used.
+    used: f64,
 }
 
-const fn pair(rate: i64, demand: Demand) -> Shape {
-    Shape { rust: 1, java: 1, rate, demand, each: 0.9, java_together: 0.45 }
+impl Shape {
+    const fn new(rust: usize, java: usize, rate: i64, demand: Demand) -> Self {
+        let used = if rust + java == 1 { 0.985 } else { 0.95 };
+        Shape { rust, java, rate, demand, each: 0.0, java_together: 0.0, used }
+    }
+
+    const fn pair(rate: i64, demand: Demand) -> Self {
+        Shape { each: 0.9, java_together: 0.45, ..Self::new(1, 1, rate, demand) }
+    }
+
+    /// Nothing in the log tells how many Java processes there are, nor do they share fairly.
+    const fn mixed(rust: usize, java: usize, tasks: u64, java_together: f64) -> Self {
+        Shape { java_together, ..Self::new(rust, java, 100, Demand::Tasks(tasks)) }
+    }
+
+    const fn rust(processes: usize, rate: i64) -> Self {
+        Shape { each: 0.95, ..Self::new(processes, 0, rate, Demand::Tasks(8)) }
+    }
+
+    fn name(&self) -> String {
+        let Shape { rust, java, rate, demand, .. } = self;
+        let demand = match demand {
+            Demand::Tasks(tasks) => format!("{tasks} tasks"),
+            Demand::Arrivals(per_second) => format!("{per_second} arrivals/s"),
+        };
+        format!("{rust} Rust, {java} Java | {rate}/s, {demand} each")
+    }
 }
 
 const SHAPES: [Shape; 6] = [
-    pair(10, Demand::Tasks(8)),
-    pair(100, Demand::Tasks(8)),
-    pair(1000, Demand::Tasks(32)),
-    pair(100, Demand::Arrivals(80.0)),
-    // Nothing in the log tells how many Java processes there are, nor do they share fairly.
-    Shape {
-        rust: 1,
-        java: 3,
-        rate: 100,
-        demand: Demand::Tasks(16),
-        each: 0.0,
-        java_together: 0.45,
-    },
-    Shape { rust: 2, java: 0, rate: 100, demand: Demand::Tasks(8), each: 0.95, java_together: 0.0 },
+    Shape::pair(10, Demand::Tasks(8)),
+    Shape::pair(100, Demand::Tasks(8)),
+    Shape::pair(1000, Demand::Tasks(32)),
+    Shape::pair(100, Demand::Arrivals(80.0)),
+    Shape::mixed(1, 3, 16, 0.45),
+    Shape::rust(2, 100),
 ];
 
-const LONG_SHAPES: [Shape; 3] = [
-    Shape { rust: 2, java: 2, rate: 100, demand: Demand::Tasks(8), each: 0.0, java_together: 0.3 },
-    Shape { rust: 4, java: 0, rate: 100, demand: Demand::Tasks(8), each: 0.95, java_together: 0.0 },
-    Shape { rust: 2, java: 0, rate: 10, demand: Demand::Tasks(8), each: 0.95, java_together: 0.0 },
+const LONG_SHAPES: [Shape; 6] = [
+    Shape::mixed(2, 2, 8, 0.3),
+    Shape::rust(4, 100),
+    Shape::rust(2, 10),
+    Shape::rust(4, 10),
+    Shape::rust(1, 10),
+    Shape::rust(1, 100),
 ];
+
+/// The releases of the long form.
+const RELEASES: [&str; 3] = [REDISSON, "3.52.0", "3.20.1"];
 
 /// One process's demand; returns its grants.
 async fn ask(limiter: Limiter, demand: Demand, ms: u64, seed: u64) -> u64 {
@@ -84,21 +115,40 @@ async fn ask(limiter: Limiter, demand: Demand, ms: u64, seed: u64) -> u64 {
     granted.count() as u64
 }
 
-/// Measures a shape and returns what it missed.
-async fn measure(
-    world: &World,
-    nth: usize,
-    shape: &Shape,
-    seconds: u64,
-    slack: f64,
-) -> Option<String> {
-    let peer = async |kind, nth| -> Arc<Peer> { world.peer(kind, nth).await };
-    let rust = join_all((0..shape.rust).map(|nth| peer(Kind::Rust, nth))).await;
-    let java = join_all((0..shape.java).map(|nth| peer(Kind::Java, nth))).await;
-    let name = format!("shape-{nth}");
-    let limiters: Vec<Limiter> = rust.iter().chain(&java).map(|peer| peer.limiter(&name)).collect();
-    // The first calls of a process load classes, compile and connect: a waiter that wakes up a tenth
-    // of a second late finds nothing left.
+/// The processes that a shape takes some of.
+struct Peers {
+    rust: Vec<Arc<Peer>>,
+    java: Vec<Arc<Peer>>,
+}
+
+impl Peers {
+    async fn start(world: &World, shapes: &[&Shape], release: Option<&str>) -> Self {
+        let start = async |kind| {
+            let options = Options::new(kind, world.server.url());
+            let options = release.into_iter().fold(options, Options::release);
+            Arc::new(Peer::start_with(options).await)
+        };
+        let most =
+            |of: fn(&Shape) -> usize| 0..shapes.iter().map(|shape| of(shape)).max().unwrap_or(0);
+        Peers {
+            rust: join_all(most(|shape| shape.rust).map(|_| start(Kind::Rust))).await,
+            java: join_all(most(|shape| shape.java).map(|_| start(Kind::Java))).await,
+        }
+    }
+}
+
+/// What a fleet got.
+struct Measured {
+    /// The least share of a process, relative to an equal part.
+    least: f64,
+    java_together: f64,
+    used: f64,
+}
+
+async fn measure(peers: &Peers, name: &str, shape: &Shape, seconds: u64) -> Measured {
+    let fleet = peers.rust[..shape.rust].iter().chain(&peers.java[..shape.java]);
+    let limiters: Vec<Limiter> = fleet.map(|peer| peer.limiter(name)).collect();
+    // The first calls of a process load classes, compile and connect.
     join_all(limiters.iter().map(async |limiter| {
         let warm = limiter.peer().limiter(format!("{name}-warm"));
         warm.try_set_rate(Rate::overall(50, 200)).await.unwrap();
@@ -112,20 +162,67 @@ async fn measure(
     let loads =
         limiters.into_iter().zip(1..).map(|(limiter, seed)| ask(limiter, shape.demand, ms, seed));
     let granted = join_all(loads).await;
-    let total: u64 = granted.iter().sum();
-    let part = total as f64 / granted.len() as f64;
-    let java: u64 = granted[shape.rust..].iter().sum();
-    let least = granted.iter().copied().min().unwrap_or(0) as f64 / part;
-    let together = java as f64 / total as f64;
-    let used = total as f64 / (shape.rate as u64 * seconds) as f64;
-    let what = format!(
-        "{} Rust, {} Java at {}/s, {:?}: {granted:?}, the least {least:.2} of its part, Java together \
-         {together:.2}, {used:.3} of the rate used",
-        shape.rust, shape.java, shape.rate, shape.demand
+    let total = granted.iter().sum::<u64>() as f64;
+    let least = granted.iter().copied().min().unwrap_or(0) as f64;
+    let measured = Measured {
+        least: least * granted.len() as f64 / total,
+        java_together: granted[shape.rust..].iter().sum::<u64>() as f64 / total,
+        used: total / (shape.rate as u64 * seconds) as f64,
+    };
+    eprintln!("{}: {granted:?}, {:.3} of the rate used", shape.name(), measured.used);
+    measured
+}
+
+/// The median, and the least.
+fn median(measured: &[Measured], of: fn(&Measured) -> f64) -> (f64, f64) {
+    let mut all: Vec<f64> = measured.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    (all[all.len() / 2], all[0])
+}
+
+/// A line of the table, and whether the shape's goals are reached but for `slack`.
+fn line(release: &str, shape: &Shape, measured: &[Measured], slack: f64) -> (String, bool) {
+    let (least, worst) = median(measured, |fleet| fleet.least);
+    let (java, worst_java) = median(measured, |fleet| fleet.java_together);
+    let (used, worst_used) = median(measured, |fleet| fleet.used);
+    let reached = least >= shape.each - slack
+        && java >= shape.java_together - slack
+        && used >= shape.used - slack;
+    let goal = |goal: f64| if goal > 0.0 { format!("{goal}") } else { "–".into() };
+    let text = format!(
+        "| {release} | {} | {least:.2} ({worst:.2}) | {} | {java:.2} ({worst_java:.2}) | {} | {used:.3} ({worst_used:.3}) | {} | {} |",
+        shape.name(),
+        goal(shape.each),
+        goal(shape.java_together),
+        goal(shape.used),
+        if reached { "yes" } else { "**no**" },
     );
-    println!("{what}");
-    let is_fair = least >= shape.each - slack && together >= shape.java_together && used >= 0.9;
-    (!is_fair).then_some(what)
+    (text, reached)
+}
+
+/// Measures these shapes; returns the lines of the table, and those that miss a goal.
+async fn measure_all(
+    world: &World,
+    shapes: &[&Shape],
+    release: Option<&str>,
+    (rounds, seconds): (usize, u64),
+    slack: f64,
+) -> Vec<(String, bool)> {
+    let peers = Peers::start(world, shapes, release.filter(|_| shapes[0].java > 0)).await;
+    let label = if shapes[0].java > 0 { release.unwrap_or(REDISSON) } else { "–" };
+    let mut measured: Vec<Vec<Measured>> = shapes.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        // At once: the limiters are different ones.
+        let all = shapes.iter().enumerate().map(|(nth, shape)| {
+            let name = format!("{label}-{}-{}-{nth}-{round}", shape.rust, shape.java);
+            let peers = &peers;
+            async move { measure(peers, &name, shape, seconds).await }
+        });
+        let all = join_all(all).await;
+        measured.iter_mut().zip(all).for_each(|(all, one)| all.push(one));
+    }
+    let lines = shapes.iter().zip(&measured);
+    lines.map(|(shape, measured)| line(label, shape, measured, slack)).collect()
 }
 
 #[test]
@@ -136,18 +233,30 @@ fn everybody_gets_a_share_of_an_exhausted_limiter() {
     let is_long = std::env::var("FAIR_SHARES").is_ok_and(|long| long == "long");
     run_alone(async {
         let world = World::start().await;
-        let shapes = SHAPES.iter().chain(LONG_SHAPES.iter().filter(|_| is_long));
+        let shapes: Vec<&Shape> =
+            SHAPES.iter().chain(LONG_SHAPES.iter().filter(|_| is_long)).collect();
+        let of = |fits: fn(&Shape) -> bool| -> Vec<&Shape> {
+            shapes.iter().copied().filter(|shape| fits(shape)).collect()
+        };
+        let (pairs, mixed, rust) =
+            (of(|shape| shape.java == 1), of(|shape| shape.java > 1), of(|shape| shape.java == 0));
         // A short run shows what the first second brought to one of them.
-        let (seconds, slack) = if is_long { (30, 0.0) } else { (7, 0.05) };
-        let mut unfair = Vec::new();
-        // Those of the same fleet at once: the limiters are different ones.
-        let mut all: Vec<_> = shapes.enumerate().collect();
-        all.sort_by_key(|(_, shape)| (shape.java, shape.rust));
-        for fleet in all.chunk_by(|(_, a), (_, b)| (a.java, a.rust) == (b.java, b.rust)) {
-            let measured =
-                fleet.iter().map(|(nth, shape)| measure(&world, *nth, shape, seconds, slack));
-            unfair.extend(join_all(measured).await.into_iter().flatten());
+        let (effort, slack) = if is_long { ((3, 30), 0.0) } else { ((1, 7), 0.05) };
+        let releases = if is_long { RELEASES.map(Some).to_vec() } else { vec![None] };
+        let mut lines = Vec::new();
+        for release in releases {
+            for shapes in [&pairs, &mixed] {
+                lines.extend(measure_all(&world, shapes, release, effort, slack).await);
+            }
         }
-        assert!(unfair.is_empty(), "not fair: {unfair:#?}");
+        lines.extend(measure_all(&world, &rust, None, effort, slack).await);
+        println!(
+            "| Redisson | fleet | demand | least share ÷ equal part: median (least) | goal | Java together | goal | rate used | goal | reached |\n\
+             |---|---|---|---|---|---|---|---|---|---|"
+        );
+        lines.iter().for_each(|(line, _)| println!("{line}"));
+        let missed: Vec<&String> =
+            lines.iter().filter(|(_, reached)| !reached).map(|(line, _)| line).collect();
+        assert!(missed.is_empty(), "not fair: {missed:#?}");
     });
 }

@@ -6,9 +6,11 @@
 -- Sets   what is declared here
 local audit = ARGV[3] == '' -- a client's first call is one
 local hold = 0
--- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), the
--- permits that have been left by everybody for long enough, after how many ms more will have been,
--- and a count of rounds. nil: requests take whatever is free.
+-- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), how
+-- many parties the other clients of this crate are at least, the permits that have been left by
+-- everybody for long enough, those that are left in any case, after how many ms there may be more to
+-- take, and by how many thousandths of a permit the client has fallen short of its share. nil:
+-- requests take whatever is free.
 local terms
 local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three
 if (ARGV[7] or '') ~= '' then
@@ -20,7 +22,7 @@ if (ARGV[7] or '') ~= '' then
   local word = table.remove(dates, 1)
   if word ~= '-' then
     terms = {}
-    for number in string.gmatch(word, '%d+') do
+    for number in string.gmatch(word, '-?%d+') do
       terms[#terms + 1] = tonumber(number)
     end
   end

@@ -6,18 +6,25 @@
 --
 -- Reads  ARGV; call, int, permits_of; terms (part/attempt.lua); rate, interval, per_client, log_key
 --        (part/config.lua); now, count, below, expired, dropped (part/live_log.lua); trimmed, lowered
---        (part/trim.lua)
+--        (part/trim.lua); LONGEST_SHARED_LOG
 -- Sets   what is declared here
-local allowed -- what requests that can wait may take now; nil if the client is alone
+local allowed -- what requests that can wait may take now; nil: whatever is free
 local share_size, held = 0, 0 -- all of the share, and what the client holds of it
+local reserve = 0 -- what is left in any case
 -- A request that exceeds the share waits this long; one that cannot is not held back.
 local hold_ms = 0
-local holders -- the reply: other parties, whether Redisson is one, what was left of the share, entries
+-- The reply: other parties, whether Redisson is one, what was left of the share, entries, shortfall.
+local holders
 
 -- Reads who holds permits, and computes the share of the call's client, of which it takes at most
 -- what is `free`.
 local function read_holders(free)
   if per_client == 1 then
+    return
+  end
+  local all = count - below - expired
+  if all > LONGEST_SHARED_LOG then
+    holders = {0, 0, 0, all, 0}
     return
   end
   local sub, byte = string.sub, string.byte
@@ -52,29 +59,36 @@ local function read_holders(free)
   for _, w in pairs(weights) do
     others = others + w
   end
-  local parties = weight + others + math.max(redisson, terms[1])
-  -- Divided first: the product could be too large. What is no whole number is rounded up as often as
-  -- it should be, in other rounds than those of other clients.
+  local parties = weight + math.max(others, terms[2]) + math.max(redisson, terms[1])
+  -- Divided first: the product could be too large. What is no whole number is rounded up if the client
+  -- has had too little, and down if it has had too much.
   local rest = math.fmod(rate, parties)
-  local turn = (terms[4] % 1000 * 618 + byte(own) * 4) % 1000
-  share_size = (rate - rest) / parties * weight +
-    math.floor((rest * weight * 1000 + turn * parties) / (parties * 1000))
+  local whole = (rate - rest) / parties * weight
+  share_size = math.max(0, whole +
+    math.floor((rest * weight * 1000 + (terms[6] + 500) * parties) / (parties * 1000)))
   local share_left = math.max(0, share_size - held)
-  hold_ms = terms[3]
+  local shortfall = math.max(-1000000, math.min(whole - held, 1000000)) * 1000 +
+    math.floor(rest * weight * 1000 / parties)
+  hold_ms = terms[5]
   if own_first then
     hold_ms = math.min(hold_ms, call('ZSCORE', log_key, own_first) + interval - now)
   end
   hold_ms = math.max(1, hold_ms)
-  holders = {others, redisson, share_left, entries}
-  if parties > weight then
-    allowed = math.max(share_left, math.min(terms[2], free))
+  holders = {others, redisson, share_left, entries, shortfall}
+  reserve = terms[4]
+  if parties > weight or reserve > 0 then
+    allowed = parties > weight and math.min(math.max(share_left, terms[3]), free) or free
+    -- What it had if one more were a party, it takes in any case.
+    local least = math.floor(rate / (parties + 1)) * weight - held
+    allowed = math.max(math.min(allowed, free - reserve), math.min(allowed, least), 0)
   end
 end
 
 -- How many of `n` requests for `p` permits are within the share, and takes them out of it.
 local function take_share(p, n)
   -- One for more than the whole share would never be within it.
-  local within = p > share_size and held < share_size and 1 or math.floor(allowed / p)
+  local is_larger = p > share_size - reserve and held < share_size
+  local within = is_larger and 1 or math.floor(allowed / p)
   n = math.min(n, within)
   allowed, held = math.max(0, allowed - n * p), held + n * p
   return n

@@ -22,7 +22,7 @@ impl<W, A> Queue<W, A> {
         let mut create = None;
         let mut due = Time::MAX;
         let mut shortest_deadline = Time::MAX;
-        let (mut can_wait, mut has_waited) = (false, false);
+        let (mut longest_wait_ms, mut has_waited) = (0, false);
         for waiter in &self.pending {
             if taken == MAX_REQUESTS || !include_next {
                 break;
@@ -47,7 +47,7 @@ impl<W, A> Queue<W, A> {
                 _ if full => break,
                 _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
             }
-            can_wait |= max_wait_ms > 0;
+            longest_wait_ms = longest_wait_ms.max(max_wait_ms);
             has_waited |= waiter.has_server_answer;
             if requests == 0 {
                 create = waiter.request.create;
@@ -73,7 +73,10 @@ impl<W, A> Queue<W, A> {
             return None;
         }
         self.in_flight = Some(InFlight { waiters, not_new, left_out, spans });
-        let share = if can_wait { self.sharing.terms(now, has_waited) } else { None };
+        let share = match longest_wait_ms {
+            0 => None,
+            ms => self.sharing.terms(now, has_waited, ms.saturating_mul(1000)),
+        };
         Some(Call { groups, create, share, due, shortest_deadline })
     }
 

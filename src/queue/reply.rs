@@ -86,18 +86,16 @@ impl<W, A> Queue<W, A> {
         self.keep_buffer(buffer, position);
         settled.outcomes = outcomes;
         self.requeue(back, waits);
-        let interval = rate.1;
-        let pause = self.sharing.replied(
-            now,
-            interval,
-            (settled.granted, left),
-            head_at.is_some(),
-            holders,
-        );
+        let pause =
+            self.sharing.replied(now, rate, (settled.granted, left), head_at.is_some(), holders);
         if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
             // It fits, and is held back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
+            let head_at = match self.sharing.wait_together() {
+                0 => head_at,
+                time => self.together(head_at, head_at.saturating_add(time)),
+            };
             let waiting = || self.pending.iter().filter(|waiter| !waiter.cancelled);
             let tail_at = waiting().map(|waiter| waiter.free_at).max().unwrap_or(0).max(head_at);
             self.feasibility_known = false;
@@ -124,6 +122,15 @@ impl<W, A> Queue<W, A> {
         };
         let earlier = self.pending.iter().filter(before).map(|waiter| waiter.free_at);
         earlier.min().map_or(head_at, |free_at| free_at.min(head_at))
+    }
+
+    /// When the last of those can be served that can be until `reach`, if all can wait that long.
+    fn together(&self, head_at: Time, reach: Time) -> Time {
+        let answered = || self.pending.iter().filter(|waiter| waiter.has_server_answer);
+        let free_at = answered().map(|waiter| waiter.free_at).filter(|free_at| *free_at <= reach);
+        let last = free_at.max().unwrap_or(head_at).max(head_at);
+        let can_wait = |waiter: &Waiter<W>| waiter.request.max_wait.lasts_beyond(last);
+        if answered().all(can_wait) { last } else { head_at }
     }
 
     /// The call in flight failed for good: all its requests fail with it.

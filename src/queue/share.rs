@@ -6,6 +6,7 @@
 //! rest once it has been left by everybody for longer than a tick.
 
 use super::events::Time;
+use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{Holders, ShareTerms};
 
 /// Permits that nobody has taken for this long are anybody's: a tick, the 3 ms, and slack, as a
@@ -15,13 +16,36 @@ const UNCLAIMED_AFTER: Time = 125_000;
 /// Redisson is a party for this long after one of its entries was seen.
 const REMEMBERED: Time = 10_000_000;
 
-/// A client that gets nothing leaves no trace. So in the first round of an exhaustion, and in each
-/// eighth from then on, Redisson is presumed to be there, until permits are left unclaimed.
-const PRESUMED_EVERY: u64 = 8;
+/// Other clients of this crate, for this many rounds: one whose permits have all come back may find
+/// that those who ask at the same time were faster.
+const OTHERS_REMEMBERED: u64 = 3;
+
+/// A client of Redisson that gets nothing leaves no trace. So in the first round of an exhaustion it is
+/// presumed to be there, until permits are left unclaimed. In one of so many rounds, the third first,
+/// some permits are left for one that woke up late then, or came later.
+const RESERVED_EVERY: u64 = 10;
+const FIRST_RESERVED: u64 = 2;
+
+/// This part of the rate, and one permit at least: a single one tells that Redisson is there.
+const RESERVED_PART: u64 = 20;
+
+/// They are left for nearly an interval, as waiters of a busy process wake up late, and taken together
+/// with what the client itself gets back then. Taken apart they would come back apart from then on,
+/// which costs a call an interval. If one permit is more than a tenth of the rate they are left for
+/// `UNCLAIMED_AFTER`, as anything longer would cost a measurable part of the rate.
+const LONGEST_RESERVED: Time = 1_000_000;
+const LEAST_RESERVED_LONG: u64 = 10;
 
 /// A round is an interval, and at least this: at shorter ones a client that is alone would lose a
 /// measurable part of the rate to what it leaves for nobody.
 const SHORTEST_ROUND: Time = 1_000_000;
+
+/// The most that a client makes up for, in thousandths of a permit: with less than half of one, only what
+/// is no whole number is rounded by it.
+const MOST_ARREARS: i64 = 499;
+
+/// Permits that come back within this time are asked for together, once they have been taken apart.
+const TOGETHER: Time = UNCLAIMED_AFTER + 10_000;
 
 /// A client that found itself alone looks again after this time.
 const ALONE_FOR: Time = 100_000;
@@ -36,6 +60,7 @@ const LONGEST_PAUSE: Time = 50_000;
 /// the looks of a fleet would take half of what a server can do even with the longest pauses, and
 /// soon all of it: nobody would be granted anything. For [`SUSPENDED_FOR`] a client then takes
 /// whatever is free.
+/// The same in a log that is too long to read at all.
 const MOST_READ: u64 = 125_000;
 const SUSPENDED_FOR: Time = 10_000_000;
 
@@ -51,10 +76,24 @@ pub(super) struct Sharing {
     interval: Time,
     round: u64,
     round_begun: Option<Time>,
+    rate: u64,
     presumes_redisson: bool,
     redisson_seen: Option<Time>,
-    /// Nobody else held permits: no need to look before this time.
+    /// The most parties that the other clients of this crate were lately, and when they last were.
+    others: u64,
+    others_seen: Option<Time>,
+    /// Nobody else held permits when this client last looked.
+    is_alone: bool,
+    /// It has just taken what it had left for others.
+    took_apart: bool,
+    /// Then there is no need to look before this time.
     alone_until: Time,
+    /// By how much less than its exact share the client has held since `arrears_at`, in thousandths of
+    /// a permit.
+    shortfall: i64,
+    arrears_at: Time,
+    /// The sum of that, an interval with one permit less being 1000.
+    arrears: i64,
     /// Looking costs the server too much: no look before this time.
     suspended_until: Time,
     /// The permits that everybody has left since then.
@@ -71,38 +110,79 @@ impl Sharing {
     }
 
     /// The terms of a call; `None`: it takes whatever is free. `has_waited`: a request in it has.
-    pub(super) fn terms(&mut self, now: Time, has_waited: bool) -> Option<ShareTerms> {
-        self.terms = self.find_terms(now, has_waited);
+    /// `longest_wait` that a request in it can wait.
+    pub(super) fn terms(
+        &mut self,
+        now: Time,
+        has_waited: bool,
+        longest_wait: Time,
+    ) -> Option<ShareTerms> {
+        self.terms = self.find_terms(now, has_waited, longest_wait);
         self.terms
     }
 
-    fn find_terms(&mut self, now: Time, has_waited: bool) -> Option<ShareTerms> {
+    fn find_terms(
+        &mut self,
+        now: Time,
+        has_waited: bool,
+        longest_wait: Time,
+    ) -> Option<ShareTerms> {
         if !has_waited && now.saturating_sub(self.replied_at) >= UNCLAIMED_AFTER {
             self.is_exhausted = false;
         }
         if !self.is_exhausted || now < self.suspended_until {
             return None;
         }
-        if !is_within(self.round_begun, self.interval.max(SHORTEST_ROUND), now) {
-            self.presumes_redisson = self.round.is_multiple_of(PRESUMED_EVERY);
+        if !is_within(self.round_begun, self.round_length(), now) {
+            self.presumes_redisson = self.round == 0;
             self.round += 1;
             self.round_begun = Some(now);
         }
-        let presumes_redisson =
+        let remembers_redisson =
             self.presumes_redisson || is_within(self.redisson_seen, REMEMBERED, now);
-        if !presumes_redisson && now < self.alone_until {
+        if !is_within(self.others_seen, self.round_length() * OTHERS_REMEMBERED, now) {
+            self.others = 0;
+        }
+        let (reserve, reserved_for) = self.reserve(now, longest_wait);
+        if reserve == 0 && !remembers_redisson && now < self.alone_until {
             return None;
         }
         let waited = now.saturating_sub(self.left_since);
         let is_unclaimed = self.left > 0 && waited >= UNCLAIMED_AFTER;
-        let rest =
+        let mut retry_after =
             if self.left > 0 && !is_unclaimed { UNCLAIMED_AFTER - waited } else { UNCLAIMED_AFTER };
+        if reserve > 0 && self.is_alone && !remembers_redisson {
+            retry_after = reserved_for;
+        }
         Some(ShareTerms {
-            presumes_redisson,
+            remembers_redisson,
+            remembered: self.others,
             unclaimed: if is_unclaimed { self.left } else { 0 },
-            unclaimed_after_ms: rest.div_ceil(1000),
-            round: self.round,
+            reserve,
+            retry_after_ms: retry_after.div_ceil(1000),
+            arrears: self.arrears,
         })
+    }
+
+    fn round_length(&self) -> Time {
+        self.interval.max(SHORTEST_ROUND)
+    }
+
+    /// How many permits are left for a Redisson that nobody has seen, and for how long.
+    fn reserve(&self, now: Time, longest_wait: Time) -> (u64, Time) {
+        let round = self.round.wrapping_sub(1);
+        let since = now.saturating_sub(self.round_begun.unwrap_or(0));
+        let round_trips = LONGEST_RESERVED / 20;
+        let interval = self.interval.min(LONGEST_RESERVED);
+        let mut until = interval + round_trips;
+        let mut taken_from = interval - 2 * round_trips;
+        if self.rate < LEAST_RESERVED_LONG || longest_wait < until || taken_from < UNCLAIMED_AFTER {
+            (until, taken_from) = (UNCLAIMED_AFTER, UNCLAIMED_AFTER);
+        }
+        if round % RESERVED_EVERY != FIRST_RESERVED || since >= taken_from {
+            return (0, 0);
+        }
+        ((self.rate / RESERVED_PART).max(1), until - since)
     }
 
     /// The call was answered: it was granted `granted` permits, and `left` are left. Returns how long
@@ -110,13 +190,13 @@ impl Sharing {
     pub(super) fn replied(
         &mut self,
         now: Time,
-        interval: Time,
+        (rate, interval): (u64, Time),
         (granted, left): (u64, u64),
         has_waiters: bool,
         holders: Option<Holders>,
     ) -> Time {
         self.replied_at = now;
-        self.interval = interval;
+        (self.rate, self.interval) = (rate, interval);
         if has_waiters {
             // Short pauses begin no new count of rounds, as each begins with a presumption.
             if !is_within(self.exhausted_at, REMEMBERED, now) {
@@ -124,22 +204,32 @@ impl Sharing {
             }
             (self.is_exhausted, self.exhausted_at) = (true, Some(now));
         }
+        self.count_arrears(now, granted, holders);
         let (Some(terms), Some(holders)) = (self.terms.take(), holders) else {
             self.left = 0;
             return 0;
         };
         let parties = holders.others.saturating_add(1);
-        if holders.entries.saturating_mul(parties) > MOST_READ {
+        if holders.entries.saturating_mul(parties) > MOST_READ
+            || holders.entries > LONGEST_SHARED_LOG as u64
+        {
             self.suspended_until = now.saturating_add(SUSPENDED_FOR);
         }
+        if holders.others > 0 && holders.others >= self.others {
+            (self.others, self.others_seen) = (holders.others, Some(now));
+        }
+        self.is_alone = self.others == 0 && !holders.redisson;
         if holders.redisson {
             self.redisson_seen = Some(now);
-        } else if holders.others == 0 && !terms.presumes_redisson {
+        } else if self.is_alone && !terms.remembers_redisson {
             self.alone_until = now.saturating_add(ALONE_FOR);
         }
-        if terms.unclaimed.min(left.saturating_add(granted)) > holders.share_left {
+        if self.presumes_redisson
+            && terms.unclaimed.min(left.saturating_add(granted)) > holders.share_left
+        {
             // Left for a whole tick: nobody else wants them.
             self.presumes_redisson = false;
+            self.took_apart = self.is_alone;
         }
         if terms.unclaimed > 0 && left > 0 && !has_waiters {
             self.is_exhausted = false;
@@ -149,6 +239,24 @@ impl Sharing {
         }
         self.left = self.left.min(left);
         holders.entries.saturating_sub(LONG_LOG).saturating_mul(PAUSE_PER_ENTRY).min(LONGEST_PAUSE)
+    }
+
+    /// For how long a head waits, from when it could be served, for those behind it: what was taken
+    /// apart would come back apart from then on, which costs a call an interval.
+    pub(super) fn wait_together(&mut self) -> Time {
+        if std::mem::take(&mut self.took_apart) { TOGETHER } else { 0 }
+    }
+
+    /// Adds up how much less than its share the client has held, and holds from now on.
+    fn count_arrears(&mut self, now: Time, granted: u64, holders: Option<Holders>) {
+        let interval = self.interval.max(1);
+        let time = now.saturating_sub(self.arrears_at).min(interval);
+        let since = i128::from(self.shortfall) * i128::from(time) / i128::from(interval);
+        let arrears = i128::from(self.arrears) + since;
+        self.arrears = arrears.clamp(-MOST_ARREARS as i128, MOST_ARREARS as i128) as i64;
+        self.arrears_at = now;
+        let granted = i64::try_from(granted).unwrap_or(i64::MAX).saturating_mul(1000);
+        self.shortfall = holders.map_or(0, |holders| holders.shortfall.saturating_sub(granted));
     }
 }
 

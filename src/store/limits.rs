@@ -14,6 +14,13 @@ pub(crate) const DROP_LIMIT: usize = 2000;
 /// bound.
 pub(crate) const EXACT_WAITS: usize = 16;
 
+/// Who holds permits is not read in a log of more entries than this, which would take the server more
+/// than 2 ms: there are no shares then.
+pub(crate) const LONGEST_SHARED_LOG: usize = 10_000;
+
+/// The most parties that the other clients of this crate can be: each entry one of the greatest weight.
+pub(crate) const MAX_OTHERS: u64 = 255 * LONGEST_SHARED_LOG as u64;
+
 /// A debt is written in no more parts than this; the rest follows with the next audit.
 pub(crate) const MAX_DEBT_PARTS: u16 = 64;
 
@@ -53,6 +60,7 @@ mod tests {
             ("DROP_STEP", DROP_STEP as i64),
             ("DROP_LIMIT", DROP_LIMIT as i64),
             ("EXACT_WAITS", EXACT_WAITS as i64),
+            ("LONGEST_SHARED_LOG", LONGEST_SHARED_LOG as i64),
             ("MAX_DEBT_PARTS", i64::from(MAX_DEBT_PARTS)),
             ("FAR_TTL_MS", FAR_TTL_MS),
             ("ENDLESS_TTL_MS", ENDLESS_TTL_MS),

@@ -185,18 +185,24 @@ pub(crate) struct AcquireCall {
 /// What a client that keeps to its share knows, and the log does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareTerms {
-    /// Redisson is a party even if it holds nothing.
-    pub(crate) presumes_redisson: bool,
+    /// Redisson is a party even if it holds nothing, as it held permits not long ago.
+    pub(crate) remembers_redisson: bool,
+    /// The other clients of this crate are this many parties at least, for the same reason.
+    pub(crate) remembered: u64,
     /// How many permits everybody has left for long enough: anybody may take them.
     pub(crate) unclaimed: u64,
-    /// After how long those that are free now will have been, in ms.
-    pub(crate) unclaimed_after_ms: u64,
-    /// Counts up: a share that is no whole number is rounded up in some rounds and down in others.
-    pub(crate) round: u64,
+    /// How many permits are left for now, for a Redisson that nobody has seen.
+    pub(crate) reserve: u64,
+    /// After how long there may be more to take, in ms, if none of the client's own permits come back
+    /// before.
+    pub(crate) retry_after_ms: u64,
+    /// By how much the client has fallen short of its share, in thousandths of a permit, less than 500;
+    /// negative: exceeded it. The share is rounded so that this comes to nothing.
+    pub(crate) arrears: i64,
 }
 
 /// Who holds permits, as a call found it that keeps to its client's share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holders {
     /// As how many parties the other clients of this crate count.
     pub(crate) others: u64,
@@ -204,8 +210,11 @@ pub(crate) struct Holders {
     pub(crate) redisson: bool,
     /// What the client's share was greater than what it held, before this call.
     pub(crate) share_left: u64,
-    /// How many entries were read.
+    /// How many entries the log has.
     pub(crate) entries: u64,
+    /// By how much the client held less than its exact share before this call, in thousandths of a
+    /// permit; negative: more.
+    pub(crate) shortfall: i64,
 }
 
 /// Requests that are alike, one after the other.

@@ -7,6 +7,7 @@ use futures::FutureExt;
 
 use crate::queue::Time;
 use crate::rate::Rate;
+use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::memory::MemoryStore;
 use crate::store::{AcquireCall, AcquireReply, Outcome, RefundCall, Store};
 use crate::wire::keys::Keys;
@@ -120,7 +121,7 @@ impl Server {
         let expired = (before - log.len()) as f64;
         let is_granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
         let is_denied = reply.outcomes.iter().any(|group| group.outcome != Outcome::Granted);
-        let read = if audit || reads_all {
+        let read = if audit || reads_all && log.len() <= LONGEST_SHARED_LOG {
             log.len()
         } else if is_denied {
             log.len().clamp(5, SHORT_LOG) - 5

@@ -26,11 +26,24 @@ const T0: i64 = 1_700_000_000_000;
 enum Kind {
     /// Each waiting request asks for itself. A refusal names 3 ms plus the wait of the oldest
     /// entry, and asks again at the next tick of its client's timer wheel.
-    Redisson,
+    Redisson(Wakeups),
     /// This crate, counting as this number of parties.
     Crate(u8),
     /// This crate, taking whatever is free.
     Greedy,
+}
+
+/// How late the waiters of a Redisson client wake up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wakeups {
+    /// Within two milliseconds of their tick.
+    Prompt,
+    /// A process that has just started, or is short of processor time: a wakeup is 20 ms late on
+    /// average, and once a second, on average, all of the process stops: for 70 ms in the median, for
+    /// 270 ms or more one time in ten, for two seconds at most.
+    Cold,
+    /// Each wakeup is this much later than its tick.
+    Late(Time),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +71,10 @@ struct Client {
     tag: ClientTag,
     /// When its timer wheel ticks.
     phase: Time,
+    /// All of the process stops from then on, until then.
+    stop: (Time, Time),
+    /// It has a tenth of the rate in arrivals, whatever the others have.
+    is_quiet: bool,
     queue: Queue<(), ()>,
     /// The next step that is planned.
     step_at: Time,
@@ -88,7 +105,7 @@ struct Figures {
 }
 
 impl Fleet {
-    fn new(kinds: &[Kind], rate: Rate, demand: Demand, seed: u64) -> Self {
+    fn new(kinds: &[(Kind, bool)], rate: Rate, demand: Demand, seed: u64) -> Self {
         let (store, keys) = (MemoryStore::new(), Keys::new("api", "a"));
         let set = store.try_set_rate(&keys, rate).now_or_never().unwrap();
         assert!(set.unwrap());
@@ -105,13 +122,15 @@ impl Fleet {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
             now: 0,
         };
-        for (index, &kind) in kinds.iter().enumerate() {
+        for (index, &(kind, is_quiet)) in kinds.iter().enumerate() {
             let phase = fleet.below(100 * MS);
             let tag = (fleet.below(1 << 24) as u32) << 8 | index as u32;
             fleet.clients.push(Client {
                 kind,
                 tag: ClientTag(tag.to_be_bytes()),
                 phase,
+                stop: (0, 0),
+                is_quiet,
                 queue: Queue::default(),
                 step_at: Time::MAX,
                 granted: 0,
@@ -146,7 +165,7 @@ impl Fleet {
 
     fn run(mut self, seconds: u64) -> Figures {
         for client in 0..self.clients.len() {
-            match self.demand {
+            match self.demand_of(client) {
                 Demand::Tasks(tasks) => {
                     for _ in 0..tasks {
                         let begin = self.below(50 * MS);
@@ -187,17 +206,44 @@ impl Fleet {
         }
     }
 
+    fn demand_of(&self, client: usize) -> Demand {
+        let per_second = self.rate.permits() as f64 * 1000.0 / self.rate.interval_ms() as f64;
+        match self.clients[client].is_quiet {
+            true => Demand::Arrivals(per_second / 10.0),
+            false => self.demand,
+        }
+    }
+
+    /// When a waiter of Redisson wakes up that should at this time.
+    fn wakes_up(&mut self, client: usize, wake: Time, wakeups: Wakeups) -> Time {
+        match wakeups {
+            Wakeups::Prompt => wake + self.below(2 * MS),
+            Wakeups::Late(late) => wake + late,
+            Wakeups::Cold => {
+                let wake = wake + self.exponential(20e3);
+                while self.clients[client].stop.1 < wake {
+                    let begin = self.clients[client].stop.1 + self.exponential(1e6);
+                    let tail = (1.0 - self.uniform()).powf(-1.0 / 1.2);
+                    let end = begin + ((40e3 * tail) as Time).min(2 * SECOND);
+                    self.clients[client].stop = (begin, end);
+                }
+                let (begin, end) = self.clients[client].stop;
+                if (begin..end).contains(&wake) { end } else { wake }
+            }
+        }
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Arrive(client) => {
                 let mut end = Time::MAX;
-                if let Demand::Arrivals(rate) = self.demand {
+                if let Demand::Arrivals(rate) = self.demand_of(client) {
                     end = self.now + 2 * SECOND;
                     let next = self.now + self.exponential(1e6 / rate);
                     self.at(next, Event::Arrive(client));
                 }
                 match self.clients[client].kind {
-                    Kind::Redisson => self.ask(client, end),
+                    Kind::Redisson(_) => self.ask(client, end),
                     _ => self.enqueue(client, end),
                 }
             }
@@ -257,7 +303,8 @@ impl Fleet {
             Outcome::Refused(wait) => {
                 let (told, phase) = (self.now + (wait.ms + 3) * MS, self.clients[client].phase);
                 let ticks = (told - phase.min(told)).div_ceil(100 * MS);
-                let wake = phase + ticks * 100 * MS + self.below(2 * MS);
+                let Kind::Redisson(wakeups) = self.clients[client].kind else { unreachable!() };
+                let wake = self.wakes_up(client, phase + ticks * 100 * MS, wakeups);
                 if wake < end {
                     self.at(wake, Event::Ask(client, end));
                 }
@@ -267,7 +314,7 @@ impl Fleet {
     }
 
     fn served(&mut self, client: usize) {
-        if let Demand::Tasks(_) = self.demand {
+        if let Demand::Tasks(_) = self.demand_of(client) {
             let next = self.now + ROUND_TRIP + self.exponential(200.0);
             self.at(next, Event::Arrive(client));
         }
@@ -319,13 +366,18 @@ impl Fleet {
     }
 }
 
-/// `j` Redisson, `s` this crate, `e` this crate with `greedy`, a digit: this crate with that weight.
-fn kinds(fleet: &str) -> Vec<Kind> {
+/// `j` Redisson, `c` a cold one, `l` one that is 200 ms late, `q` one with little demand; `s` this
+/// crate, `t` with little demand, `e` with `greedy`, a digit: with that weight.
+fn kinds(fleet: &str) -> Vec<(Kind, bool)> {
     let kind = |letter| match letter {
-        'j' => Kind::Redisson,
-        's' => Kind::Crate(1),
-        'e' => Kind::Greedy,
-        digit => Kind::Crate(digit.to_digit(10).unwrap() as u8),
+        'j' => (Kind::Redisson(Wakeups::Prompt), false),
+        'q' => (Kind::Redisson(Wakeups::Prompt), true),
+        'c' => (Kind::Redisson(Wakeups::Cold), false),
+        'l' => (Kind::Redisson(Wakeups::Late(200 * MS)), false),
+        's' => (Kind::Crate(1), false),
+        't' => (Kind::Crate(1), true),
+        'e' => (Kind::Greedy, false),
+        digit => (Kind::Crate(digit.to_digit(10).unwrap() as u8), false),
     };
     fleet.chars().map(kind).collect()
 }
@@ -381,18 +433,41 @@ fn all_redisson_clients_together_are_one_party_and_weights_count() {
     }
 }
 
+/// Shares that are no whole numbers: what was too little or too much is made up for.
+#[test]
+fn few_permits_are_shared_by_four() {
+    for demand in [Demand::Tasks(8), Demand::Tasks(200)] {
+        let runs = simulate("ssss", per_second(10), demand, 60, 3);
+        let share = runs.iter().flat_map(|run| &run.shares).copied().fold(f64::MAX, f64::min);
+        assert!(share >= 0.95, "{demand:?}: {share}");
+    }
+}
+
+/// Wherever it wakes up late, a Redisson finds what was left for it.
+#[test]
+fn a_cold_redisson_is_noticed_and_keeps_its_share() {
+    for (fleet, redisson, least) in [("sc", 1, 0.8), ("cs", 0, 0.8), ("sl", 1, 0.25)] {
+        for rate in [10, 100] {
+            for run in simulate(fleet, per_second(rate), Demand::Tasks(8), 30, 5) {
+                let share = run.shares[redisson];
+                assert!(share >= least && run.used >= 0.95, "{fleet} {rate}: {share} {}", run.used);
+            }
+        }
+    }
+}
+
 /// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it has left
-/// for others comes back apart from the rest from then on, which costs a few calls.
+/// for others comes back together with what it has not, so that this costs no calls.
 #[test]
 fn a_client_that_is_alone_uses_all_of_the_rate_with_few_calls() {
     for (rate, demand) in
-        [(10, Demand::Tasks(8)), (100, Demand::Tasks(8)), (100, Demand::Arrivals(160.0))]
+        [(10, Demand::Tasks(200)), (10, Demand::Tasks(8)), (100, Demand::Tasks(8))]
     {
         let run = |fleet| simulate(fleet, per_second(rate), demand, 30, 1).remove(0);
         let (shared, greedy) = (run("s"), run("e"));
         assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
         let calls = (shared.calls_per_grant, greedy.calls_per_grant);
-        assert!(calls.0 <= calls.1 * 1.5 + 0.1, "{rate} {demand:?}: {calls:?}");
+        assert!(calls.0 <= calls.1 * 1.03 + 0.01, "{rate} {demand:?}: {calls:?}");
     }
 }
 
@@ -411,7 +486,8 @@ fn a_limiter_that_is_not_exhausted_is_used_as_ever() {
 #[ignore = "the tool: prints a table"]
 fn fair_shares_in_full() {
     let fleets = std::env::var("FLEETS");
-    let fleets = fleets.as_deref().unwrap_or("jj ej ejjj s ss sj sjjj ssjj ssss 3s 2sj");
+    let fleets =
+        fleets.as_deref().unwrap_or("jj ej ejjj e s ss sj sjjj ssjj ssss 3s 2sj sc cs sl sq st");
     for fleet in fleets.split_whitespace() {
         let clients = fleet.len() as f64;
         for (rate, demand) in [
@@ -422,6 +498,7 @@ fn fair_shares_in_full() {
             (1000, Demand::Arrivals(1600.0 / clients)),
             (100, Demand::Arrivals(70.0 / clients)),
             (1000, Demand::Arrivals(700.0 / clients)),
+            (10, Demand::Tasks(200)),
         ] {
             let runs = simulate(fleet, per_second(rate), demand, 30, 5);
             let shares = (0..fleet.len()).map(|client| {

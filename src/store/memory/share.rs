@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::rate::Mode;
+use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
 use crate::store::memory::config::Config;
 use crate::store::memory::log::Log;
 use crate::store::{AcquireCall, Holders, ShareTerms};
@@ -18,6 +19,8 @@ pub(super) struct Share {
     size: i64,
     /// What the client holds of it.
     held: i64,
+    /// What is left in any case.
+    reserve: i64,
     /// A request that exceeds the share waits this long; one that cannot is not held back.
     pub(super) hold_ms: u64,
 }
@@ -26,7 +29,7 @@ impl Share {
     /// How many requests for this many permits are within the share, and takes them out of it.
     pub(super) fn take(&mut self, permits: i64, count: u64) -> u64 {
         // One for more than the whole share would never be within it.
-        let is_larger = permits > self.size && self.held < self.size;
+        let is_larger = permits > self.size - self.reserve && self.held < self.size;
         let within = if is_larger { 1 } else { (self.allowed / permits) as u64 };
         let count = within.min(count);
         let taken = permits.saturating_mul(count as i64);
@@ -50,6 +53,11 @@ pub(super) fn read_holders(
     if config.mode == Mode::PerClient {
         return None;
     }
+    let all = log.later_than(cutoff.max(-1)).count();
+    if all > LONGEST_SHARED_LOG {
+        let holders = Holders { entries: all as u64, ..Holders::default() };
+        return Some((None, holders));
+    }
     let mut others = BTreeMap::new();
     let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
     for (score, member) in log.later_than(cutoff.max(-1)) {
@@ -70,19 +78,29 @@ pub(super) fn read_holders(
     }
     let others: i64 = others.into_values().map(i64::from).sum();
     let weight = i64::from(weight);
-    let parties = weight + others + i64::from(redisson || terms.presumes_redisson);
-    // Divided first: the product could be too large. What is no whole number is rounded up as often
-    // as it should be, in other rounds than those of other clients.
-    let (whole, rest) = (config.rate / parties, config.rate % parties);
-    let turn = (terms.round % 1000 * 618 + u64::from(own.0[0]) * 4) % 1000;
-    let size = whole * weight + (rest * weight * 1000 + turn as i64 * parties) / (parties * 1000);
+    let remembered = i64::try_from(terms.remembered.min(MAX_OTHERS)).unwrap_or(0);
+    let parties = weight + others.max(remembered) + i64::from(redisson || terms.remembers_redisson);
+    // Divided first: the product could be too large. What is no whole number is rounded up if the
+    // client has had too little, and down if it has had too much.
+    let (whole, rest) = (config.rate / parties * weight, config.rate % parties);
+    let thousandths = rest * weight * 1000;
+    let rounded = (thousandths + (terms.arrears + 500) * parties).div_euclid(parties * 1000);
+    let size = (whole + rounded).max(0);
     let share_left = (size - held).max(0);
-    let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX).min(free);
+    let shortfall = (whole - held).clamp(-1_000_000, 1_000_000) * 1000 + thousandths / parties;
+    let [unclaimed, reserve] =
+        [terms.unclaimed, terms.reserve].map(|permits| i64::try_from(permits).unwrap_or(i64::MAX));
+    let allowed = (parties > weight || reserve > 0).then(|| {
+        let allowed = if parties > weight { share_left.max(unclaimed).min(free) } else { free };
+        // What it had if one more were a party, it takes in any case.
+        let least = config.rate / (parties + 1) * weight - held;
+        allowed.min(free.saturating_sub(reserve)).max(allowed.min(least)).max(0)
+    });
     let until_own =
         own_first.map_or(i64::MAX, |score| score.saturating_add(config.interval).saturating_sub(t));
-    let hold_ms = terms.unclaimed_after_ms.min(until_own.max(1) as u64).max(1);
-    let share = Share { allowed: share_left.max(unclaimed), size, held, hold_ms };
-    let holders =
-        Holders { others: others as u64, redisson, share_left: share_left as u64, entries };
-    Some(((parties > weight).then_some(share), holders))
+    let hold_ms = terms.retry_after_ms.min(until_own.max(1) as u64).max(1);
+    let share = allowed.map(|allowed| Share { allowed, size, held, reserve, hold_ms });
+    let share_left = share_left as u64;
+    let holders = Holders { others: others as u64, redisson, share_left, entries, shortfall };
+    Some((share, holders))
 }

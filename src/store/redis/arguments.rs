@@ -5,6 +5,7 @@ use redis::Cmd;
 use super::scripts::{self, Script};
 use crate::clock::Now;
 use crate::rate::{MAX_EXACT, Mode, Rate};
+use crate::store::limits::MAX_OTHERS;
 use crate::store::{AcquireCall, Earlier, RequestGroup, SeenRate};
 use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
 use crate::wire::keys::Keys;
@@ -103,9 +104,11 @@ fn special(call: &AcquireCall) -> String {
         return String::new();
     }
     let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
-        let presumed = u8::from(terms.presumes_redisson);
-        let after = terms.unclaimed_after_ms.min(MAX_EXACT);
-        format!("{presumed},{},{after},{}", terms.unclaimed.min(MAX_EXACT), terms.round % 1000)
+        let remembers = u8::from(terms.remembers_redisson);
+        let [unclaimed, reserve, after] =
+            [terms.unclaimed, terms.reserve, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
+        let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
+        format!("{remembers},{others},{unclaimed},{reserve},{after},{arrears}")
     });
     format!("{} {} {share} {earlier}", u8::from(call.audit), call.hold_ms)
 }

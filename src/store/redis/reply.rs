@@ -188,7 +188,11 @@ fn holders_of(values: &[Value]) -> Option<Holders> {
         _ => None,
     };
     let (others, redisson) = (number(0)?, number(1)? == 1);
-    Some(Holders { others, redisson, share_left: number(2)?, entries: number(3)? })
+    let shortfall = match values.get(4) {
+        Some(Value::Int(number)) => *number,
+        _ => return None,
+    };
+    Some(Holders { others, redisson, share_left: number(2)?, entries: number(3)?, shortfall })
 }
 
 /// The integer that a plain command answers.

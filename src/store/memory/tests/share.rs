@@ -1,11 +1,18 @@
 //! A client keeps to its share of an exhausted limiter.
 
 use super::*;
+use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{Holders, OutcomeGroup, ShareTerms, Wait};
 use crate::wire::entry::ClientTag;
 
-const NOBODY_LEFT_ANY: ShareTerms =
-    ShareTerms { presumes_redisson: false, unclaimed: 0, unclaimed_after_ms: 125, round: 0 };
+const NOBODY_LEFT_ANY: ShareTerms = ShareTerms {
+    remembers_redisson: false,
+    remembered: 0,
+    unclaimed: 0,
+    reserve: 0,
+    retry_after_ms: 125,
+    arrears: 0,
+};
 
 /// A fleet on one limiter, whose clients are told apart by their tags.
 struct Fleet(Client);
@@ -72,25 +79,71 @@ fn each_client_of_this_crate_is_a_party_and_redisson_is_one() {
     let reply = fleet.ask(1, NOBODY_LEFT_ANY, &[group_of(1, 5000, 100)]);
     assert_eq!(reply.outcomes[0], OutcomeGroup { count: 5, outcome: Outcome::Granted });
     assert_eq!(reply.outcomes[1].outcome, held_back(125));
-    let holders = Holders { others: 2, redisson: true, share_left: 5, entries: 4 };
+    let holders = Holders { others: 2, redisson: true, share_left: 5, entries: 4, shortfall: 5000 };
     assert_eq!(reply.holders, Some(holders));
 }
 
 #[test]
-fn a_starved_redisson_can_be_presumed() {
-    let presumed = ShareTerms { presumes_redisson: true, ..NOBODY_LEFT_ANY };
-    assert_eq!(Fleet::new(20).granted(1, presumed), 10);
-    assert_eq!(Fleet::new(20).granted(3, presumed), 15);
+fn those_that_hold_nothing_now_are_remembered() {
+    let redisson = ShareTerms { remembers_redisson: true, ..NOBODY_LEFT_ANY };
+    assert_eq!(Fleet::new(20).granted(1, redisson), 10);
+    assert_eq!(Fleet::new(20).granted(3, redisson), 15);
+    assert_eq!(Fleet::new(20).granted(1, ShareTerms { remembered: 3, ..NOBODY_LEFT_ANY }), 5);
+    assert_eq!(Fleet::new(20).granted(1, ShareTerms { remembered: 3, ..redisson }), 4);
+    let mut fleet = Fleet::new(20);
+    fleet.take(2, 1);
+    assert_eq!(fleet.granted(1, ShareTerms { remembered: 1, ..NOBODY_LEFT_ANY }), 10);
 }
 
 #[test]
-fn a_share_is_rounded_up_as_often_as_it_should_be() {
-    let presumed = ShareTerms { presumes_redisson: true, ..NOBODY_LEFT_ANY };
-    for (permits, weight, twice) in [(5, 1, 5), (1, 1, 1), (10, 1, 10)] {
-        let granted = |round| Fleet::new(permits).granted(weight, ShareTerms { round, ..presumed });
-        let total: u64 = (0..100).map(granted).sum();
-        assert!(total.abs_diff(50 * twice) <= 1, "{permits}: {total}");
+fn a_share_is_rounded_by_what_the_client_has_had_before() {
+    let remembered = ShareTerms { remembers_redisson: true, ..NOBODY_LEFT_ANY };
+    for (permits, arrears, share) in [
+        (5, 0, 3),
+        (5, -1, 2),
+        (5, 499, 3),
+        (5, -499, 2),
+        (10, 499, 5),
+        (10, -499, 5),
+        (1, 0, 1),
+        (1, -1, 0),
+    ] {
+        let granted = Fleet::new(permits).granted(1, ShareTerms { arrears, ..remembered });
+        assert_eq!(granted, share, "{permits} {arrears}");
     }
+}
+
+#[test]
+fn a_reserve_is_left_by_a_client_that_is_alone_and_by_others() {
+    let reserve = ShareTerms { reserve: 2, ..NOBODY_LEFT_ANY };
+    assert_eq!(Fleet::new(20).granted(1, reserve), 18);
+    let mut fleet = Fleet::new(20);
+    fleet.take(2, 9);
+    assert_eq!(fleet.granted(1, reserve), 9);
+    // A request for more than can ever be taken beside it is not held back.
+    let reply = Fleet::new(20).ask(1, reserve, &[request(19, 5000)]);
+    assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
+    // Nor is one that cannot wait.
+    let mut fleet = Fleet::new(20);
+    fleet.take(1, 18);
+    assert_eq!(fleet.granted(1, reserve), 0);
+    let reply = fleet.ask(1, reserve, &[request(1, 124)]);
+    assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
+}
+
+#[test]
+fn a_log_that_is_too_long_has_no_shares() {
+    let mut fleet = Fleet::new(20_200);
+    fleet.take(1, 10_100);
+    for _ in 1..LONGEST_SHARED_LOG {
+        fleet.take(0, 1);
+    }
+    assert_eq!(fleet.granted(1, NOBODY_LEFT_ANY), 0);
+    fleet.take(0, 1);
+    let reply = fleet.ask(1, NOBODY_LEFT_ANY, &[group_of(1, 5000, 100)]);
+    assert_eq!(reply.outcomes, [OutcomeGroup { count: 100, outcome: Outcome::Granted }]);
+    let entries = LONGEST_SHARED_LOG as u64 + 1;
+    assert_eq!(reply.holders, Some(Holders { entries, ..Holders::default() }));
 }
 
 #[test]
@@ -182,8 +235,8 @@ fn per_client_limiters_have_one_party() {
     let mut fleet = Fleet(client());
     fleet.0.set(Rate::from_wire(Mode::PerClient, 20, 1000, 0), StateRule::Drop);
     fleet.take(0, 1);
-    let presumed = ShareTerms { presumes_redisson: true, ..NOBODY_LEFT_ANY };
-    let reply = fleet.ask(1, presumed, &[group_of(1, 5000, 19)]);
+    let remembered = ShareTerms { remembers_redisson: true, ..NOBODY_LEFT_ANY };
+    let reply = fleet.ask(1, remembered, &[group_of(1, 5000, 19)]);
     assert_eq!(reply.outcomes, [OutcomeGroup { count: 19, outcome: Outcome::Granted }]);
     assert_eq!(reply.holders, None);
 }

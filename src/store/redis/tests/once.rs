@@ -6,13 +6,14 @@ use std::time::Duration;
 use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
+use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::redis::RedisStore;
 use crate::store::redis::arguments::pack_groups;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RefundCall, RequestGroup, SeenRate,
-    Store,
+    AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RefundCall, RequestGroup,
+    SeenRate, ShareTerms, Store,
 };
-use crate::wire::entry::{EntryId, pack};
+use crate::wire::entry::{ClientTag, EntryId, pack};
 use crate::wire::keys::Keys;
 
 const T0: i64 = 1_700_000_000_000;
@@ -263,4 +264,47 @@ fn a_request_group_is_packed_into_fifteen_bytes() {
     assert_eq!(packed[4..11], [0, 0, 0, 0, 0, 0, 0x20]);
     assert_eq!(packed[11..15], u32::MAX.to_le_bytes());
     assert_eq!(packed[26..30], 2u32.to_le_bytes());
+}
+
+/// As in process: `store::memory::tests::share`.
+#[tokio::test]
+async fn a_log_that_is_too_long_has_no_shares() {
+    let Some(mut client) = client().await else { return };
+    let rate = Rate::from_wire(Mode::Overall, 20_200, 60_000, 0);
+    client.keys = Keys::new("long", "a");
+    assert!(client.store.try_set_rate(&client.keys, rate).await.unwrap());
+    let own = |share, permits, count| AcquireCall {
+        id: EntryId::random(ClientTag([1; 4]), 1),
+        seen: Some(rate.into()),
+        share,
+        groups: vec![RequestGroup { permits, max_wait_ms: 5000, count }],
+        ..call(T0, 0, 1)
+    };
+    assert_eq!(client.outcome(own(None, 10_100, 1)).await, Outcome::Granted);
+    let mut add = |entries: std::ops::Range<usize>| {
+        let mut commands = redis::pipe();
+        commands.cmd("DECRBY").arg(&*client.keys.value).arg(entries.len()).ignore();
+        for number in entries {
+            let mut id = [7; 16];
+            id[8..].copy_from_slice(&number.to_le_bytes());
+            commands.zadd(&*client.keys.permits, &pack(EntryId(id), 1)[..], T0).ignore();
+        }
+        commands.query::<()>(&mut client.raw).unwrap();
+    };
+    add(1..LONGEST_SHARED_LOG);
+    let terms = ShareTerms {
+        remembers_redisson: false,
+        remembered: 0,
+        unclaimed: 0,
+        reserve: 0,
+        retry_after_ms: 125,
+        arrears: 0,
+    };
+    let reply = client.store.acquire(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
+    assert!(matches!(reply.outcomes[0].outcome, Outcome::Waiting(_)), "{reply:?}");
+    add(LONGEST_SHARED_LOG..LONGEST_SHARED_LOG + 1);
+    let reply = client.store.acquire(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
+    assert_eq!(reply.outcomes, [OutcomeGroup { count: 100, outcome: Outcome::Granted }]);
+    let entries = LONGEST_SHARED_LOG as u64 + 1;
+    assert_eq!(reply.holders, Some(Holders { entries, ..Holders::default() }));
 }

@@ -28,7 +28,8 @@ pub(super) async fn shares(fleet: &Fleet, options: &Options) -> Vec<Line> {
             // Otherwise the process that starts first has the burst of the first interval.
             assert!(expect(limiters[0].try_acquire(rate as i64).await));
             let before = fleet.probe(None).await;
-            let ms = options.ms() * 3;
+            // In the first second nothing is left, and in the next two one may learn of the other.
+            let ms = (options.ms() * 3).max(6000);
             let (rust, java) = tokio::join!(
                 limiters[0].wait_load(1, tasks, ms),
                 limiters[1].wait_load(1, tasks, ms)
