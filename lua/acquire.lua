@@ -13,8 +13,8 @@
 --        6 the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7), count
 --          (4),
 --          each little-endian; '' for a single request that does not wait
---        7 '' or words: audit (0 or 1); hold in ms; '-' or what the share of its client depends on
---          (see part/attempt.lua), six numbers with commas between; then one of
+--        7 '' or words: the longest log that is to be summed; hold in ms; '-' or what the share of its client
+--          depends on (see part/attempt.lua), six numbers with commas between; then one of
 --          n   a first attempt
 --          f s a first attempt after server time s
 --          d t … attempted before, dated t …
@@ -105,7 +105,7 @@ end
 -- The drop and the two phases.
 read_log()
 local enough = math.huge
-if value and not audit and not terms and not is_another(seen_text) then
+if value and audit_limit == 0 and not terms and not is_another(seen_text) then
   enough = demand - value
 end
 local all_dropped = read_expired(enough, DROP_LIMIT)
@@ -118,7 +118,7 @@ if is_exact == nil then
 end
 local changed = credit > 0 or value ~= value_before
 local left = count - dropped
-local deficit = find_deficit(is_exact, demand > value, audit)
+local deficit = find_deficit(is_exact, demand > value, audit_limit)
 if not deficit then
   return fail()
 end

@@ -24,7 +24,8 @@ if exact == nil then
   return foreign
 end
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
-local deficit = find_deficit(exact, asked > math.max(0, value), ARGV[3] == '')
+local audit_limit = ARGV[3] == '' and math.huge or 0
+local deficit = find_deficit(exact, asked > math.max(0, value), audit_limit)
 if not deficit then
   return foreign
 end

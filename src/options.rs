@@ -66,13 +66,17 @@ impl fmt::Display for ShareRule {
 /// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
-    pub(crate) permits: u32,
+    /// At most this number at a time; `None`: as many as the client uses during the hold.
+    pub(crate) permits: Option<u32>,
     pub(crate) hold: Duration,
 }
 
 impl fmt::Display for LeaseTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} permits for {:?}", self.permits, self.hold)
+        match self.permits {
+            Some(permits) => write!(f, "{permits} permits for {:?}", self.hold),
+            None => write!(f, "as many permits as are used in {:?}", self.hold),
+        }
     }
 }
 
@@ -120,9 +124,32 @@ impl LimiterOptions {
     /// server as without this option.
     ///
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks both.
+    /// [`Client::limiter_with`](crate::Client::limiter_with) checks both. It takes the place of
+    /// [`adaptive_lease`](Self::adaptive_lease), which needs no number.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
-        self.lease = Some(LeaseTerms { permits, hold });
+        self.lease = Some(LeaseTerms { permits: Some(permits), hold });
+        self
+    }
+
+    /// Leases permits as [`lease`](Self::lease) does, without a number to choose: a lease is for as
+    /// many permits as this client used during the last `hold`.
+    ///
+    /// The number follows the demand within one or two holds, in both directions; a client that uses
+    /// fewer than two permits in a hold leases none. The next lease is fetched when less than a quarter
+    /// of the current one is left, not half.
+    ///
+    /// It gives way to others. A lease that is not granted in full halves the permits and the hold of
+    /// the next ones, down to a sixteenth; four in a row that are double them again. And of a limiter
+    /// that was exhausted while callers waited, a client leases no more than its share of what comes
+    /// back during a hold, for ten holds after it was last told of its share.
+    ///
+    /// What a lease guarantees and costs, and when its unused permits go back, is the same for both.
+    ///
+    /// `hold` must be 1 ms to a day, in whole milliseconds;
+    /// [`Client::limiter_with`](crate::Client::limiter_with) checks it. A tenth to a fifth of the
+    /// limiter's interval is a good choice. It takes the place of [`lease`](Self::lease).
+    pub fn adaptive_lease(mut self, hold: Duration) -> Self {
+        self.lease = Some(LeaseTerms { permits: None, hold });
         self
     }
 
@@ -210,7 +237,7 @@ impl LimiterOptions {
             return Err("a denial memory of zero: must be more than zero".to_owned());
         }
         let Some(lease) = self.lease else { return Ok(()) };
-        if lease.permits == 0 {
+        if lease.permits == Some(0) {
             return Err("a lease of 0 permits: must be 1 to 2^32-1".to_owned());
         }
         let whole = lease.hold.subsec_nanos().is_multiple_of(1_000_000);
@@ -246,6 +273,7 @@ mod tests {
             [Duration::ZERO, Duration::from_micros(1500), LONGEST_HOLD + Duration::from_millis(1)]
         {
             assert!(lease(1, hold).is_err());
+            assert!(LimiterOptions::new().adaptive_lease(hold).check().is_err());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What `docs/sizing.md` says of fleets, by short simulations.
 
-use redisson_rate_limiter::bench::sizing::{Audits, Costs, Figures, LeaseRule, Scenario, run};
+use redisson_rate_limiter::bench::sizing::{Costs, Figures, LeaseRule, Scenario, run};
 
 const BASE_RATE: u64 = 125;
 
@@ -27,7 +27,6 @@ fn a_single_client_pays_a_round_trip_for_each_request() {
 #[test]
 fn a_busy_server_makes_clients_share_calls() {
     let figures = fleet(150, |scenario| {
-        scenario.audits = Audits::Never;
         scenario.costs.connection = [100.0; 3];
     });
     assert!((0.98..=1.001).contains(&figures.utilisation), "{figures:?}");
@@ -35,29 +34,59 @@ fn a_busy_server_makes_clients_share_calls() {
     assert!(figures.granted > 0.95 * 15_000.0, "{figures:?}");
 }
 
-/// Two hundred clients with leases: few calls, most requests answered at once.
+/// Two hundred clients with leases: few calls, most requests answered at once. Those that size
+/// themselves need fewer calls, also if a tenth of the clients makes nine tenths of the requests.
 #[test]
 fn leases_take_the_load_off_the_server() {
-    for lease in
-        [LeaseRule::Fixed { permits: 20, hold_ms: 200 }, LeaseRule::Following { hold_ms: 200 }]
-    {
-        let figures = fleet(200, |scenario| {
-            scenario.lease = Some(lease);
-            scenario.audits = Audits::PerFleet;
+    let leases =
+        [LeaseRule::Fixed { permits: 20, hold_ms: 200 }, LeaseRule::Adaptive { hold_ms: 200 }];
+    for uneven in [false, true] {
+        let [fixed, adaptive] = leases.map(|lease| {
+            fleet(200, |scenario| (scenario.lease, scenario.uneven) = (Some(lease), uneven))
         });
-        assert!(figures.utilisation < 0.1 && figures.p50_us == 0, "{lease:?}: {figures:?}");
-        assert!(figures.granted > 0.99 * figures.requests, "{lease:?}: {figures:?}");
+        assert!(adaptive.calls < 0.8 * fixed.calls, "{fixed:?} {adaptive:?}");
+        assert!(adaptive.low_share > 0.9 && adaptive.used > 0.95 * fixed.used, "{adaptive:?}");
+        for figures in [fixed, adaptive] {
+            assert!(figures.utilisation < 0.12 && figures.p50_us == 0, "{figures:?}");
+            assert!(figures.granted > 0.96 * figures.requests, "{figures:?}");
+        }
     }
 }
 
-/// Audits cost the fleet the square of its size, and soon more than everything else.
+/// A thousand of them leave more than half of a server free.
 #[test]
-fn audits_of_each_client_grow_with_the_square_of_the_fleet() {
-    let audits = [30, 60].map(|clients| {
-        let figures = fleet(clients, |scenario| scenario.seconds = 2);
-        figures.utilisation * figures.audits
+#[ignore = "long"]
+fn a_thousand_adaptive_clients_need_less_than_half_a_server() {
+    let leased =
+        |lease| fleet(1000, |scenario| (scenario.lease, scenario.seconds) = (Some(lease), 3));
+    let fixed = leased(LeaseRule::Fixed { permits: 20, hold_ms: 200 });
+    let adaptive = leased(LeaseRule::Adaptive { hold_ms: 200 });
+    assert!(adaptive.utilisation < 0.5 && adaptive.p50_us == 0, "{adaptive:?}");
+    assert!(adaptive.low_share > 0.9 && adaptive.used > 0.95 * fixed.used, "{adaptive:?}");
+}
+
+/// At an exhausted limiter they grow small, and are held for a short time: all of the rate is used.
+#[test]
+fn adaptive_leases_give_way_at_an_exhausted_limiter() {
+    let figures = fleet(50, |scenario| {
+        (scenario.rate, scenario.denial_memory, scenario.seconds) = (2500, true, 3);
+        scenario.lease = Some(LeaseRule::Adaptive { hold_ms: 200 });
     });
-    assert!((3.0..5.0).contains(&(audits[1] / audits[0])), "{audits:?}");
+    assert!((0.98..1.02).contains(&figures.used) && figures.low_share > 0.8, "{figures:?}");
+}
+
+/// What audits read grows with the calls, and not with the square of the fleet: about four times what
+/// the fleet writes. A client alone makes one a second.
+#[test]
+fn a_fleet_audits_a_few_times_a_second() {
+    let alone = fleet(1, |scenario| scenario.seconds = 10);
+    assert!((0.8..=1.2).contains(&alone.audits), "{alone:?}");
+    for clients in [30, 150] {
+        let figures = fleet(clients, |scenario| scenario.seconds = 3);
+        assert!((1.5..=8.0).contains(&figures.audits), "{clients}: {figures:?}");
+        let us_per_call = figures.utilisation * figures.auditing * 1e6 / figures.calls;
+        assert!(us_per_call < 8.0 * Costs::default().entry, "{clients}: {us_per_call} µs a call");
+    }
 }
 
 /// The rate is a limit here as well: what is granted in the long run is no more.

@@ -32,8 +32,6 @@ pub struct Scenario {
     pub lease: Option<LeaseRule>,
     /// Clients remember denials.
     pub denial_memory: bool,
-    /// Who sums the log, and how often.
-    pub audits: Audits,
     /// Requests that wait keep to no share, as with `LimiterOptions::greedy`.
     pub greedy: bool,
     /// What calls cost the server.
@@ -55,7 +53,6 @@ impl Default for Scenario {
             max_wait_ms: 0,
             lease: None,
             denial_memory: false,
-            audits: Audits::PerClient,
             greedy: false,
             costs: Costs::default(),
             seconds: 5,
@@ -74,24 +71,11 @@ pub enum LeaseRule {
         /// How long each is held, in ms.
         hold_ms: u64,
     },
-    /// As many as were asked for during the last hold; half of that after a lease that was refused
-    /// in part. A model only: the crate has no such leases.
-    Following {
+    /// What the client uses, as `LimiterOptions::adaptive_lease` does it.
+    Adaptive {
         /// How long each is held, in ms.
         hold_ms: u64,
     },
-}
-
-/// Which calls sum the whole log.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Audits {
-    /// One of each client's in an interval, as in the crate.
-    PerClient,
-    /// One of the fleet's in an interval: a client makes its own with a probability of its calls in
-    /// an interval ÷ the rate. A model only.
-    PerFleet,
-    /// None.
-    Never,
 }
 
 /// What came of it. Rates are per second of virtual time.
@@ -106,6 +90,8 @@ pub struct Figures {
     /// The part of the time in which the server's core was busy.
     pub utilisation: f64,
     /// The part of its busy time that went into audits.
+    pub auditing: f64,
+    /// The audits that it made.
     pub audits: f64,
     /// From request to answer, waiting for permits included, in µs.
     pub p50_us: u32,
@@ -113,7 +99,7 @@ pub struct Figures {
     pub p99_us: u32,
     /// Grants relative to the rate.
     pub used: f64,
-    /// What the client at the lowest tenth was granted of its demand, relative to the whole fleet.
+    /// What the client at the lowest tenth was granted of its requests, relative to the whole fleet.
     pub low_share: f64,
 }
 

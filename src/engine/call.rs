@@ -175,14 +175,14 @@ impl Flight {
                 (Now::Server, earlier)
             }
         };
-        let audit = self.plan.is_audit_due(now, engine.server_time.load(Ordering::Relaxed));
+        let audit_limit = self.plan.audit_limit(now, engine.server_time.load(Ordering::Relaxed));
         let sent = core.now();
         let call = AcquireCall {
             now,
             id: self.id,
             // What an attempt with an unknown outcome has seen and applied is not known either.
-            seen: self.plan.seen.filter(|_| earlier.is_first()),
-            audit,
+            seen: self.plan.known.seen.filter(|_| earlier.is_first()),
+            audit_limit,
             create: self.plan.create,
             hold_ms: self.plan.hold_ms(),
             earlier: earlier.clone(),
@@ -221,7 +221,7 @@ impl Flight {
                 let into_ms = Nanos::from(reading.into_ms) * 1000;
                 let hold = self.plan.hold_ms().saturating_mul(1_000_000);
                 let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
-                return Ok(Some(Answered { reply, dated, hold_end, audited: audit }));
+                return Ok(Some(Answered { reply, dated, hold_end, audited: audit_limit > 0 }));
             }
             Err(error) => error,
         };

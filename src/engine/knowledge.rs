@@ -2,7 +2,13 @@
 
 use super::opt_ins::lease::Leases;
 use crate::rate::Rate;
+use crate::store::limits::SHORT_LOG;
 use crate::store::{AcquireReply, SeenRate};
+
+/// How many entries a client's audits read for each of its calls, on average and at most. So they cost
+/// the server a small part of what the calls do, however many clients share the limiter; and together
+/// the clients of a large fleet make about this many in an interval.
+const READ_PER_CALL: u64 = 4;
 
 /// What a client knows of a limiter.
 #[derive(Default)]
@@ -28,23 +34,42 @@ pub(crate) struct Remembered {
     pub(crate) seen: Option<SeenRate>,
     /// The rate in force at the last answer.
     pub(crate) rate: Option<Rate>,
-    /// The date of the last audit, or of the first answer; epoch ms.
+    /// The date of the last call that asked for an audit, or of the first answer; epoch ms.
     pub(crate) audited: Option<i64>,
+    /// The calls that were answered since.
+    pub(crate) calls: u64,
     /// The date of the last answer, epoch ms.
-    last_answer: i64,
+    pub(crate) last_answer: i64,
 }
 
 impl Remembered {
     /// Takes over what a reply says; returns whether the rate is another one than before.
-    pub(super) fn learn(&mut self, reply: &AcquireReply, audited: bool) -> bool {
+    pub(crate) fn learn(&mut self, reply: &AcquireReply, audited: bool) -> bool {
         if let Some(seen) = reply.seen() {
             self.seen = Some(seen);
         }
         self.last_answer = reply.now;
+        self.calls += 1;
         if audited || self.audited.is_none() {
-            self.audited = Some(reply.now);
+            (self.audited, self.calls) = (Some(reply.now), 0);
         }
         self.rate.replace(reply.rate).is_some_and(|old| old != reply.rate)
+    }
+
+    /// The longest log that a call at this date is to sum, 0 for none; `random` draws a number above 0, 1
+    /// at most.
+    ///
+    /// An audit is asked for once an interval at most, and once a second at most. Its chance is that of
+    /// the limit to be no less than the log: (64 + 4 calls) ÷ entries. So a client that is alone, whose
+    /// calls wrote all the entries, makes each; and what a client reads does not grow with the fleet.
+    /// By chance, and not each nth time, as clients that have started together would audit together.
+    pub(crate) fn audit_limit(&self, now: i64, random: impl FnOnce() -> f64) -> u64 {
+        let Some((last, rate)) = self.audited.zip(self.rate) else { return 0 };
+        if now.abs_diff(last) < rate.interval_ms().max(1000) {
+            return 0;
+        }
+        let entries = self.calls.saturating_mul(READ_PER_CALL).saturating_add(SHORT_LOG as u64);
+        (entries as f64 / random()) as u64
     }
 
     /// Whether the limiter was used less than an interval ago. A call of one that was not is due to

@@ -266,6 +266,15 @@ fn callers_that_lease() {
 }
 
 #[test]
+fn callers_whose_leases_size_themselves() {
+    let options = LimiterOptions::new().adaptive_lease(Duration::from_millis(40));
+    let habits = &[Habit::Leased(1, 4), Habit::Leased(1, 3), Habit::Now(1), Habit::GivesBack(1)];
+    check_with(9, 0, options, habits);
+    check_with(5, 3, options, habits);
+    check_with(5, 0, options, &[Habit::Leased(1, 4), Habit::Wait(3), Habit::GivesUp(2, 3)]);
+}
+
+#[test]
 fn callers_that_wait_while_others_lease() {
     let habits = &[Habit::Leased(1, 3), Habit::Wait(3), Habit::GivesBack(1), Habit::GivesUp(2, 3)];
     check_with(3, 0, lease(), habits);

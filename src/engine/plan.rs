@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::Engine;
 use super::answer::NoAnswer;
-use super::knowledge::Knowledge;
+use super::knowledge::{Knowledge, Remembered};
 use super::lane::LaneState;
-use super::opt_ins::lease::LeaseRequest;
+use super::opt_ins::lease::{LeaseRequest, add_lease_requests};
 use super::opt_ins::pool::Nanos;
 use super::retry::FIRST_PAUSE;
 use crate::clock::Now;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Step, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{AcquireReply, RequestGroup, SeenRate, ShareTerms};
+use crate::store::{AcquireReply, RequestGroup, ShareTerms};
 
 /// What a lane is to do next.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
@@ -36,9 +36,8 @@ pub(super) struct Plan {
     /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
     /// each of them time to ask again.
     pub(super) attempt: Duration,
-    pub(super) seen: Option<SeenRate>,
-    /// The date of the last audit, and the rate then in force.
-    pub(super) audit: Option<(i64, Rate)>,
+    /// What this client knew of the limiter.
+    pub(super) known: Remembered,
     /// See [`Knowledge`](super::knowledge::Knowledge).
     pub(super) generation: u64,
     pub(super) lease_epoch: u64,
@@ -95,7 +94,9 @@ impl LaneState {
     ) -> Plan {
         self.open_answer = None;
         let mut groups = call.groups;
-        groups.extend(lease.iter().map(|lease| lease.group()));
+        if let Some(lease) = &lease {
+            add_lease_requests(&mut groups, lease.permits);
+        }
         Plan {
             groups,
             lease,
@@ -103,8 +104,7 @@ impl LaneState {
             share: call.share.filter(|_| !engine.opt_ins.is_greedy()),
             due: call.due,
             attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS_PER_DEADLINE),
-            seen: knowledge.limiter.seen,
-            audit: knowledge.limiter.audited.zip(knowledge.limiter.rate),
+            known: knowledge.limiter,
             generation: knowledge.generation,
             lease_epoch: knowledge.lease_epoch,
             first_pause: self.first_pause.max(FIRST_PAUSE),
@@ -118,14 +118,13 @@ impl Plan {
         self.lease.as_ref().map_or(0, |lease| lease.hold_ms)
     }
 
-    /// An audit is asked for once an interval at most, and once a second at most.
-    pub(super) fn is_audit_due(&self, now: Now, server_time: i64) -> bool {
-        let Some((last, rate)) = self.audit else { return false };
+    /// The longest log that the call is to sum at this time.
+    pub(super) fn audit_limit(&self, now: Now, server_time: i64) -> u64 {
         let now = match now {
             Now::At(at) => at,
             Now::Server => server_time,
         };
-        now.abs_diff(last) >= rate.interval_ms().max(1000)
+        self.known.audit_limit(now, || 1.0 - rand::random::<f64>())
     }
 
     /// All permits that it asks for.

@@ -169,8 +169,9 @@ pub(crate) struct AcquireCall {
     pub(crate) id: EntryId,
     /// What this client last saw in this limiter's hash; `None`: it knows nothing of it.
     pub(crate) seen: Option<SeenRate>,
-    /// Sum the log whatever its length; a call with nothing `seen` does so anyway.
-    pub(crate) audit: bool,
+    /// An audit, unless 0: sum the log if it has no more entries than this. A call with nothing `seen`
+    /// sums any.
+    pub(crate) audit_limit: u64,
     /// The rate to create the limiter with, if there is no limiter yet and a request can be served at it.
     pub(crate) create: Option<Rate>,
     /// How far ahead of `now` the grant is dated: a lease's hold, in ms; else 0.

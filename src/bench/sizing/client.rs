@@ -1,13 +1,14 @@
 //! One client: a queue as every client has it, and its opt-ins.
 
+use super::Scenario;
 use super::demand::Random;
 use super::lease::{ClientLeases, HeldLease};
-use super::{Audits, Scenario};
 use crate::clock::Now;
-use crate::engine::opt_ins::lease::take_lease_outcomes;
+use crate::engine::Remembered;
+use crate::engine::opt_ins::lease::{add_lease_requests, take_lease_outcomes};
 use crate::queue::{Arrival, Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, SeenRate};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
 
 /// The epoch time at which a simulation begins.
@@ -46,11 +47,7 @@ pub(super) struct FleetClient {
     /// The next step that is planned.
     pub(super) step_at: Time,
     rate: Rate,
-    seen: Option<SeenRate>,
-    /// Begins with the last time that an audit was due.
-    period: Time,
-    calls: u64,
-    audits: Audits,
+    known: Remembered,
     random: Random,
     greedy: bool,
     leases: Option<ClientLeases>,
@@ -65,7 +62,7 @@ pub(super) struct FleetClient {
 impl FleetClient {
     /// A client that has used the limiter for a while.
     pub(super) fn new(number: usize, limiter: usize, demand: f64, rate: Rate, seed: u64) -> Self {
-        let mut random = Random::new(seed << 20 | number as u64);
+        let random = Random::new(seed << 20 | number as u64);
         FleetClient {
             tag: ClientTag((number as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()),
             limiter,
@@ -73,10 +70,7 @@ impl FleetClient {
             queue: Queue::default(),
             step_at: Time::MAX,
             rate,
-            seen: Some(rate.into()),
-            period: (random.uniform() * 1e6) as Time,
-            calls: 0,
-            audits: Audits::PerClient,
+            known: Remembered { seen: Some(rate.into()), ..Remembered::default() },
             random,
             greedy: false,
             leases: None,
@@ -92,7 +86,6 @@ impl FleetClient {
     pub(super) fn with_options(mut self, scenario: &Scenario) -> Self {
         self.leases = scenario.lease.map(ClientLeases::new);
         self.denial_memory = scenario.denial_memory;
-        self.audits = scenario.audits;
         self.greedy = scenario.greedy;
         self
     }
@@ -100,17 +93,16 @@ impl FleetClient {
     /// A request arrives.
     pub(super) fn arrive(&mut self, now: Time, max_wait: Time) -> Effects {
         let mut effects = Effects::default();
-        if let Some(leases) = &mut self.leases {
-            leases.count(now);
-            if let Some(is_low) = leases.take(now, &mut effects.refunds) {
-                self.wants_lease |= is_low;
-                effects.answered.push(now);
-                effects.granted = 1;
-                if is_low && self.queue.is_idle() {
-                    self.step(now, &mut effects);
-                }
-                return effects;
+        if let Some(leases) = &mut self.leases
+            && let Some(is_low) = leases.take(now, &mut effects.refunds)
+        {
+            self.wants_lease |= is_low;
+            effects.answered.push(now);
+            effects.granted = 1;
+            if is_low && self.queue.is_idle() {
+                self.step(now, &mut effects);
             }
+            return effects;
         }
         if self.denial_memory && now < self.denied_until {
             effects.answered.push(now);
@@ -146,9 +138,9 @@ impl FleetClient {
         }
     }
 
-    fn lease_request(&self, now: Time) -> Option<crate::store::RequestGroup> {
+    fn lease_request(&mut self, now: Time) -> Option<u64> {
         // As `engine::plan`: nothing is taken ahead of those that wait.
-        let leases = self.leases.as_ref().filter(|_| self.seen.is_some())?;
+        let leases = self.leases.as_mut().filter(|_| self.known.rate.is_some())?;
         let is_open = !self.queue.has_waited_in_flight() && !self.queue.is_exhausted();
         leases.request(now, self.rate.permits()).filter(|_| is_open)
     }
@@ -157,44 +149,31 @@ impl FleetClient {
         let lease = self.lease_request(now);
         self.wants_lease = false;
         let mut groups = call.groups;
-        groups.extend(lease);
-        let audit = self.is_audit(now);
+        if let Some(permits) = lease {
+            add_lease_requests(&mut groups, permits);
+        }
+        let random = &mut self.random;
+        let audit_limit = self.known.audit_limit(epoch_ms(now), || 1.0 - random.uniform());
         let hold =
             self.leases.as_ref().filter(|_| lease.is_some()).map_or(0, ClientLeases::hold_ms);
         let call = AcquireCall {
             now: Now::At(epoch_ms(now)),
             id: EntryId::random(self.tag, 1),
-            seen: self.seen,
-            audit,
+            seen: self.known.seen,
+            audit_limit,
             create: None,
             hold_ms: hold,
             earlier: Earlier::None,
             share: call.share.filter(|_| !self.greedy),
             groups,
         };
-        let leased = lease.map_or(0, |lease| lease.count);
-        effects.call = Some(Sent { call, at: now, leased });
-    }
-
-    fn is_audit(&mut self, now: Time) -> bool {
-        self.calls += 1;
-        let is_due = now >= self.period + (self.rate.interval_ms() * 1000).max(1_000_000);
-        if !is_due {
-            return false;
-        }
-        self.period = now;
-        let calls = std::mem::take(&mut self.calls);
-        match self.audits {
-            Audits::PerClient => true,
-            Audits::PerFleet => self.random.uniform() * (self.rate.permits() as f64) < calls as f64,
-            Audits::Never => false,
-        }
+        effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });
     }
 
     /// The answer to a call arrives.
     pub(super) fn answered(&mut self, now: Time, sent: &Sent, mut reply: AcquireReply) -> Effects {
         let mut effects = Effects::default();
-        self.seen = reply.seen().or(self.seen);
+        self.known.learn(&reply, sent.call.audit_limit > 0);
         let leased = take_lease_outcomes(&mut reply.outcomes, sent.leased);
         let mut has_waiters = false;
         for group in &reply.outcomes {
@@ -212,6 +191,9 @@ impl FleetClient {
             self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
         effects.answered.extend(wake);
         effects.granted = granted;
+        if let Some(leases) = &mut self.leases {
+            leases.used(now, granted);
+        }
         if let Some(leases) = self.leases.as_mut().filter(|_| sent.leased > 0) {
             let lease = HeldLease {
                 id: sent.call.id,

@@ -2,8 +2,9 @@
 //! used up.
 
 use super::LeaseRule;
+use crate::engine::opt_ins::usage::{Usage, low_mark};
 use crate::queue::Time;
-use crate::store::{RefundCall, RequestGroup};
+use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
 
 /// How often in its hold a lease is looked at.
@@ -36,48 +37,39 @@ pub(super) struct ClientLeases {
     current: Option<HeldLease>,
     next: Option<HeldLease>,
     last_take: Time,
-    /// The requests since the beginning of this hold, and in the one before.
-    counted: (Time, u64, u64),
-    /// The part of the demand that is asked for, after refusals.
-    part: f64,
+    /// A lease with less than this left makes it time for another one.
+    low: u64,
+    usage: Usage,
 }
 
 impl ClientLeases {
     pub(super) fn new(terms: LeaseRule) -> Self {
-        let part = 1.0;
-        ClientLeases { terms, current: None, next: None, last_take: 0, counted: (0, 0, 0), part }
+        let low = match terms {
+            LeaseRule::Fixed { permits, .. } => permits.div_ceil(2),
+            LeaseRule::Adaptive { .. } => 0,
+        };
+        let usage = Usage::default();
+        ClientLeases { terms, current: None, next: None, last_take: 0, low, usage }
     }
 
+    /// How long the next lease is held.
     pub(super) fn hold_ms(&self) -> u64 {
         match self.terms {
-            LeaseRule::Fixed { hold_ms, .. } | LeaseRule::Following { hold_ms } => hold_ms,
+            LeaseRule::Fixed { hold_ms, .. } => hold_ms,
+            LeaseRule::Adaptive { hold_ms } => self.usage.hold_ms(hold_ms),
         }
     }
 
     fn hold(&self) -> Time {
-        self.hold_ms() * 1000
-    }
-
-    /// How many permits are wanted ahead.
-    fn wanted(&self) -> u64 {
         match self.terms {
-            LeaseRule::Fixed { permits, .. } => permits,
-            LeaseRule::Following { .. } => {
-                let demand = self.counted.1.max(self.counted.2);
-                (demand as f64 * self.part).ceil() as u64
-            }
+            LeaseRule::Fixed { hold_ms, .. } | LeaseRule::Adaptive { hold_ms } => hold_ms * 1000,
         }
     }
 
-    /// A request arrives.
-    pub(super) fn count(&mut self, now: Time) {
-        let hold = self.hold();
-        if now >= self.counted.0 + 2 * hold {
-            self.counted = (now, 0, 0);
-        } else if now >= self.counted.0 + hold {
-            self.counted = (self.counted.0 + hold, 0, self.counted.1);
-        }
-        self.counted.1 += 1;
+    /// Permits were granted by a call.
+    pub(super) fn used(&mut self, now: Time, permits: u64) {
+        self.usage.roll(now, self.hold());
+        self.usage.add(permits);
     }
 
     /// Takes a permit; `Some(true)`: it is time for another lease.
@@ -86,13 +78,22 @@ impl ClientLeases {
         if !self.current.as_ref().is_some_and(is_usable) {
             let next = self.next.take().filter(is_usable)?;
             self.end_current(refunds);
-            self.current = Some(next);
+            self.make_current(next);
         }
-        let low = self.wanted().div_ceil(2);
+        let low = self.low;
         let lease = self.current.as_mut()?;
         lease.left -= 1;
+        let runs_low = lease.left < low && lease.left + 1 >= low;
         self.last_take = now;
-        Some(lease.left < low && lease.left + 1 >= low)
+        self.used(now, 1);
+        Some(runs_low)
+    }
+
+    fn make_current(&mut self, lease: HeldLease) {
+        if let LeaseRule::Adaptive { .. } = self.terms {
+            self.low = low_mark(lease.left);
+        }
+        self.current = Some(lease);
     }
 
     fn held(&self, now: Time) -> u64 {
@@ -104,15 +105,17 @@ impl ClientLeases {
     }
 
     /// What a call may take ahead.
-    pub(super) fn request(&self, now: Time, rate: u64) -> Option<RequestGroup> {
-        let (all, held) = (self.wanted(), self.held(now));
-        if self.next.is_some() || held * 2 > all {
+    pub(super) fn request(&mut self, now: Time, rate: u64) -> Option<u64> {
+        if self.next.is_some() {
             return None;
         }
-        let count = (all - held).min(rate);
-        // A lease of the next request alone saves nothing.
-        let least = if matches!(self.terms, LeaseRule::Following { .. }) { 2 } else { 1 };
-        (count >= least).then_some(RequestGroup { permits: 1, max_wait_ms: 0, count })
+        let (held, hold) = (self.held(now), self.hold());
+        let wanted = match self.terms {
+            LeaseRule::Fixed { permits, .. } if held * 2 > permits => 0,
+            LeaseRule::Fixed { permits, .. } => permits - held,
+            LeaseRule::Adaptive { .. } => self.usage.wanted(now, hold, held, self.low),
+        };
+        (wanted > 0).then_some(wanted.min(rate))
     }
 
     /// A call was answered that asked for `requested` permits, and brought this lease.
@@ -124,10 +127,7 @@ impl ClientLeases {
         has_waiters: bool,
         refunds: &mut Vec<RefundCall>,
     ) {
-        self.part = match lease.left < requested {
-            true => (self.part / 2.0).max(0.01),
-            false => (self.part * 1.5).min(1.0),
-        };
+        self.usage.answered(requested, lease.left);
         if has_waiters {
             self.end_all(refunds);
         }
@@ -140,7 +140,7 @@ impl ClientLeases {
             self.next = Some(lease);
         } else {
             self.end_current(refunds);
-            self.current = Some(lease);
+            self.make_current(lease);
             self.last_take = now;
         }
     }
@@ -164,7 +164,9 @@ impl ClientLeases {
         }
         if self.current.as_ref().is_some_and(|lease| lease.end <= now || lease.left == 0) {
             self.end_current(refunds);
-            self.current = self.next.take();
+            if let Some(next) = self.next.take() {
+                self.make_current(next);
+            }
         }
         let ends = self.current.iter().chain(&self.next).map(|lease| lease.end);
         ends.min().map(|end| end.min(now + self.hold() / LOOKS))

@@ -28,8 +28,14 @@ pub struct Costs {
     pub denied: f64,
     /// Each entry that is read: by a denial, an audit, or a share; each expired one.
     pub entry: f64,
-    /// Each further group of requests.
-    pub group: f64,
+    /// A call that the script has no short way for: one that reads the log for an audit or a share, or has
+    /// requests of several kinds that do not all fit.
+    pub unusual: f64,
+    /// Each entry dated later than a call for several permits, as those of leases are: the call looks for
+    /// its own grant among them.
+    pub ahead: f64,
+    /// The same for each permit, if that costs less.
+    pub lookup: f64,
     /// Reading the call from its connection and writing the answer, with up to 50 connections, with
     /// 1,000, and with 8,000.
     pub connection: [f64; 3],
@@ -37,7 +43,15 @@ pub struct Costs {
 
 impl Default for Costs {
     fn default() -> Self {
-        Costs { granted: 9.5, denied: 10.7, entry: 0.2, group: 0.5, connection: [4.3, 11.0, 14.5] }
+        Costs {
+            granted: 9.5,
+            denied: 10.7,
+            entry: 0.2,
+            unusual: 30.0,
+            ahead: 0.15,
+            lookup: 1.5,
+            connection: [4.3, 11.0, 14.5],
+        }
     }
 }
 
@@ -57,8 +71,9 @@ impl Costs {
 
 struct Limiter {
     keys: Keys,
-    /// When each entry of its log expires, in epoch ms, by the order in which they were written.
-    log: VecDeque<i64>,
+    /// When each entry of its log was written, and when it expires, in epoch ms; in the order of the
+    /// first.
+    log: VecDeque<(i64, i64)>,
 }
 
 pub(super) struct Server {
@@ -67,10 +82,12 @@ pub(super) struct Server {
     rate: Rate,
     costs: Costs,
     per_call: f64,
+    longest_hold: i64,
     /// In nanoseconds, as all below.
     busy_until: u64,
     pub(super) busy: u64,
     pub(super) auditing: u64,
+    pub(super) audits: u64,
     pub(super) calls: u64,
 }
 
@@ -89,16 +106,18 @@ impl Server {
             rate,
             per_call: costs.of_connection(connections),
             costs,
+            longest_hold: 0,
             busy_until: 0,
             busy: 0,
             auditing: 0,
+            audits: 0,
             calls: 0,
         }
     }
 
     /// Forgets what was measured.
     pub(super) fn measure_from_now(&mut self) {
-        (self.busy, self.auditing, self.calls) = (0, 0, 0);
+        (self.busy, self.auditing, self.audits, self.calls) = (0, 0, 0, 0);
     }
 
     /// A call arrives; answers it, and when the answer leaves.
@@ -109,36 +128,54 @@ impl Server {
         call: AcquireCall,
         at: i64,
     ) -> (AcquireReply, Time) {
-        let groups = call.groups.len();
-        let (reads_all, audit) = (call.share.is_some(), call.audit || call.seen.is_none());
+        let reads_all = call.share.is_some();
+        let audit_limit = if call.seen.is_some() { call.audit_limit } else { u64::MAX };
+        let has_groups = call.groups.len() > 1;
+        let permits: u64 = call.groups.iter().map(|group| group.count).sum();
+        let date = at + call.hold_ms as i64;
+        let interval = self.rate.interval_ms() as i64;
+        self.longest_hold = self.longest_hold.max(call.hold_ms as i64);
         let Limiter { keys, log } = &mut self.limiters[limiter];
         let reply = self.store.acquire(keys, call).now_or_never();
         let Some(Ok(reply)) = reply else { panic!("{reply:?}") };
         let before = log.len();
-        while log.front().is_some_and(|expires| *expires <= at) {
+        while log.front().is_some_and(|(_, expires)| *expires <= at) {
             log.pop_front();
         }
         let expired = (before - log.len()) as f64;
         let is_granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
         let is_denied = reply.outcomes.iter().any(|group| group.outcome != Outcome::Granted);
-        let read = if audit || reads_all && log.len() <= LONGEST_SHARED_LOG {
+        let is_audit = audit_limit > 0 && log.len() as u64 <= audit_limit;
+        let read = if is_audit || reads_all && log.len() <= LONGEST_SHARED_LOG {
             log.len()
         } else if is_denied {
             log.len().clamp(5, SHORT_LOG) - 5
         } else {
             0
         };
-        let script = if is_denied { self.costs.denied } else { self.costs.granted };
+        let ahead = if permits > 1 {
+            entries_after(log, date + interval, at - self.longest_hold)
+        } else {
+            0
+        };
+        let script = if reads_all || is_audit || is_denied && has_groups {
+            self.costs.unusual
+        } else if is_denied {
+            self.costs.denied
+        } else {
+            self.costs.granted
+        };
         let summed = self.costs.entry * read as f64;
         let cost = self.per_call
             + script
             + summed
             + self.costs.entry * expired
-            + self.costs.group * (groups.max(1) - 1) as f64;
+            + (self.costs.ahead * ahead as f64).min(self.costs.lookup * permits as f64);
         if is_granted {
-            log.push_back(reply.entry_date + self.rate.interval_ms() as i64);
+            log.push_back((at, reply.entry_date + interval));
         }
-        if audit {
+        if is_audit {
+            self.audits += 1;
             self.auditing += nanos(summed);
         }
         (reply, self.serve(now, cost))
@@ -161,6 +198,12 @@ impl Server {
     pub(super) fn backlog(&self, now: Time) -> u64 {
         self.busy_until.saturating_sub(now * 1000)
     }
+}
+
+/// How many entries expire after `expires`, of those written since `since`.
+fn entries_after(log: &VecDeque<(i64, i64)>, expires: i64, since: i64) -> usize {
+    let recent = log.iter().rev().take_while(|(written, _)| *written >= since);
+    recent.filter(|entry| entry.1 > expires).count()
 }
 
 fn nanos(us: f64) -> u64 {

@@ -116,7 +116,7 @@ impl<'a> World<'a> {
         let granted: u64 = self.clients.iter().map(|client| client.granted).sum();
         let mean = granted as f64 / requests.max(1) as f64;
         let share = |client: &FleetClient| {
-            client.granted as f64 / (client.demand * seconds) / mean.max(f64::MIN_POSITIVE)
+            client.granted as f64 / (client.requests.max(1) as f64) / mean.max(f64::MIN_POSITIVE)
         };
         let mut shares: Vec<f64> = self.clients.iter().map(share).collect();
         shares.sort_by(f64::total_cmp);
@@ -131,7 +131,8 @@ impl<'a> World<'a> {
             granted: granted as f64 / seconds,
             calls: self.server.calls as f64 * done / seconds,
             utilisation: busy as f64 / 1e9 / seconds,
-            audits: self.server.auditing as f64 / self.server.busy.max(1) as f64,
+            auditing: self.server.auditing as f64 / self.server.busy.max(1) as f64,
+            audits: self.server.audits as f64 * done / seconds,
             p50_us: latency(0.5),
             p99_us: latency(0.99),
             used: granted as f64 / seconds / all,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::pool::{LeaseNumber, Nanos, Pool};
+use super::usage::{Usage, low_mark};
 use crate::clock::Now;
 use crate::engine::Core;
 use crate::engine::refund::Entry;
@@ -53,6 +54,9 @@ pub(crate) struct Leases {
     pub(super) expiry_task: Option<oneshot::Sender<()>>,
     /// The pool's word at the last take that was noticed, and since when.
     unused: (u64, Nanos),
+    /// What the client uses, and the permits of the current lease that are not yet counted as used.
+    pub(super) usage: Usage,
+    uncounted: u64,
 }
 
 #[derive(Debug)]
@@ -73,10 +77,13 @@ pub(crate) struct LeaseRequest {
     pub(crate) hold_ms: u64,
 }
 
-impl LeaseRequest {
-    /// Requests of one permit each, so that whatever is left is leased.
-    pub(crate) fn group(&self) -> RequestGroup {
-        RequestGroup { permits: 1, max_wait_ms: 0, count: self.permits }
+/// Adds the requests of a lease to those of its call: of one permit each, so that whatever is left is
+/// leased. They join the last group if it is of the same kind, as the script has a short way for a
+/// single group that does not fit.
+pub(crate) fn add_lease_requests(groups: &mut Vec<RequestGroup>, count: u64) {
+    match groups.last_mut() {
+        Some(last) if (last.permits, last.max_wait_ms) == (1, 0) => last.count += count,
+        _ => groups.push(RequestGroup { permits: 1, max_wait_ms: 0, count }),
     }
 }
 
@@ -100,14 +107,20 @@ pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u6
 
 impl Leasing {
     pub(super) fn new(terms: LeaseTerms) -> Self {
-        Leasing { terms, pool: Pool::new(terms.permits.div_ceil(2)) }
+        let low = terms.permits.map_or(0, |permits| permits.div_ceil(2));
+        Leasing { terms, pool: Pool::new(low) }
+    }
+
+    /// Whether the number of permits follows what the client uses.
+    fn is_adaptive(&self) -> bool {
+        self.terms.permits.is_none()
     }
 
     pub(super) fn hold_ms(&self) -> u64 {
         self.terms.hold.as_millis() as u64
     }
 
-    fn hold(&self) -> Nanos {
+    pub(super) fn hold(&self) -> Nanos {
         nanos(self.terms.hold)
     }
 }
@@ -115,7 +128,7 @@ impl Leasing {
 impl Leases {
     /// What a call may take ahead if this was the rate at the last answer.
     pub(super) fn request(
-        &self,
+        &mut self,
         leasing: &Leasing,
         rate: Option<Rate>,
         now: Nanos,
@@ -126,14 +139,47 @@ impl Leases {
             0 => true,
             keep_alive => leasing.hold_ms() <= keep_alive.saturating_sub(rate.interval_ms()),
         };
-        let all = u64::from(leasing.terms.permits);
-        let in_use = self.current.as_ref().is_some_and(|lease| now < lease.end);
-        let held = if in_use { leasing.pool.left() } else { 0 };
-        if !outlives_hold || self.next.is_some() || held * 2 > all {
+        if !outlives_hold || self.next.is_some() {
             return None;
         }
-        let permits = (all - held).min(rate.permits());
-        (permits > 0).then(|| LeaseRequest { permits, hold_ms: leasing.hold_ms() })
+        let in_use = self.current.as_ref().is_some_and(|lease| now < lease.end);
+        let held = if in_use { leasing.pool.left() } else { 0 };
+        let wanted = match leasing.terms.permits.map(u64::from) {
+            Some(all) if held * 2 > all => 0,
+            Some(all) => all - held,
+            None => {
+                self.count_takes(&leasing.pool);
+                self.usage.wanted(now, leasing.hold(), held, leasing.pool.low())
+            }
+        };
+        let permits = wanted.min(rate.permits());
+        let hold_ms = match leasing.is_adaptive() {
+            true => self.usage.hold_ms(leasing.hold_ms()),
+            false => leasing.hold_ms(),
+        };
+        (permits > 0).then_some(LeaseRequest { permits, hold_ms })
+    }
+
+    /// The limiter is exhausted, and shared with parties of this weight besides the client's own.
+    pub(super) fn told_parties(
+        &mut self,
+        leasing: &Leasing,
+        now: Nanos,
+        rate: Rate,
+        (weight, others): (u8, u64),
+    ) {
+        let weight = u128::from(weight);
+        let interval = u128::from(rate.interval_ms());
+        let brought = u128::from(rate.permits()) * u128::from(leasing.hold_ms()).min(interval);
+        let share = brought * weight / (interval * (weight + u128::from(others)));
+        self.usage.told_share(now, leasing.hold(), u64::try_from(share).unwrap_or(u64::MAX));
+    }
+
+    /// Counts what was taken out of the current lease.
+    fn count_takes(&mut self, pool: &Pool) {
+        let left = pool.left();
+        self.usage.add(self.uncounted.saturating_sub(left));
+        self.uncounted = left;
     }
 
     /// Whether a call is to be made for the next lease alone.
@@ -163,11 +209,12 @@ impl Leases {
     /// Takes a lease in: as the current one, or for when the current one is used up.
     pub(super) fn take_in(
         &mut self,
-        pool: &Pool,
+        leasing: &Leasing,
         lease: Lease,
         now: Nanos,
         left: &mut Vec<Leftover>,
     ) {
+        let pool = &leasing.pool;
         // Another runtime may have taken one at the same time.
         if lease.end <= now || self.next.is_some() {
             left.push((lease.entry, lease.permits.into()));
@@ -176,22 +223,28 @@ impl Leases {
             pool.set_has_next(true);
         } else {
             self.end_current(pool, left);
-            self.make_current(pool, lease, now);
+            self.make_current(leasing, lease, now);
         }
     }
 
-    fn make_current(&mut self, pool: &Pool, lease: Lease, now: Nanos) {
+    fn make_current(&mut self, leasing: &Leasing, lease: Lease, now: Nanos) {
+        let pool = &leasing.pool;
+        if leasing.is_adaptive() {
+            pool.set_low(low_mark(lease.permits.into()));
+        }
         let number = pool.publish(lease.permits, lease.end.min(now + CHECK_CLOCK_EVERY));
         if self.past.len() == REMEMBERED {
             self.past.pop_front();
         }
         self.past.push_back((number, lease.entry.clone()));
         self.unused = (pool.word(), now);
+        self.uncounted = lease.permits.into();
         self.current = Some(lease);
     }
 
     fn end_current(&mut self, pool: &Pool, left: &mut Vec<Leftover>) {
         let rest = pool.retire();
+        self.usage.add(std::mem::take(&mut self.uncounted).saturating_sub(rest));
         if let Some(lease) = self.current.take()
             && rest > 0
         {
@@ -213,10 +266,11 @@ impl Leases {
     pub(super) fn look_for(
         &mut self,
         core: &Core,
-        pool: &Pool,
+        leasing: &Leasing,
         permits: u64,
         left: &mut Vec<Leftover>,
     ) {
+        let pool = &leasing.pool;
         self.shorten_for_clock(core);
         let now = core.nanos();
         if self.current.as_ref().is_some_and(|lease| lease.end <= now) {
@@ -226,18 +280,18 @@ impl Leases {
             Some(lease) if pool.left() >= permits => {
                 pool.set_usable_until(lease.end.min(now + CHECK_CLOCK_EVERY));
             }
-            _ => self.go_on(pool, permits, now, left),
+            _ => self.go_on(leasing, permits, now, left),
         }
     }
 
     /// Makes the next lease the current one, if that has too little and the next one enough.
-    fn go_on(&mut self, pool: &Pool, permits: u64, now: Nanos, left: &mut Vec<Leftover>) {
+    fn go_on(&mut self, leasing: &Leasing, permits: u64, now: Nanos, left: &mut Vec<Leftover>) {
         if self.next.as_ref().is_some_and(|next| permits <= next.permits.into() && now < next.end)
             && let Some(next) = self.next.take()
         {
-            pool.set_has_next(false);
-            self.end_current(pool, left);
-            self.make_current(pool, next, now);
+            leasing.pool.set_has_next(false);
+            self.end_current(&leasing.pool, left);
+            self.make_current(leasing, next, now);
         }
     }
 
@@ -252,6 +306,8 @@ impl Leases {
         let (pool, hold) = (&leasing.pool, leasing.hold());
         self.shorten_for_clock(core);
         let now = core.nanos();
+        self.count_takes(pool);
+        self.usage.roll(now, hold);
         if self.unused.0 != pool.word() {
             self.unused = (pool.word(), now);
         }
@@ -265,7 +321,7 @@ impl Leases {
             self.end_current(pool, left);
             if let Some(next) = self.next.take() {
                 pool.set_has_next(false);
-                self.make_current(pool, next, now);
+                self.make_current(leasing, next, now);
             }
         }
         let ends = self.current.iter().chain(&self.next).map(|lease| lease.end);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::{Either, join_all, select};
 
 use super::Extra;
-use super::lease::{Lease, Leftover};
-use super::pool::{LeaseNumber, Pool, Taken};
+use super::lease::{Lease, Leasing, Leftover};
+use super::pool::{LeaseNumber, Taken};
 use crate::engine::knowledge::Knowledge;
 use crate::engine::opt_ins::pool::Nanos;
 use crate::engine::plan::Plan;
@@ -22,9 +22,10 @@ impl Engine {
     /// Takes permits out of a lease.
     #[inline]
     pub(crate) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
-        let pool = &self.opt_ins.leasing.get().filter(|_| permits > 0)?.pool;
+        let leasing = self.opt_ins.leasing.get().filter(|_| permits > 0)?;
+        let pool = &leasing.pool;
         let taken = match pool.take(permits, || self.core.nanos()) {
-            None if pool.is_worth_a_look(permits) => self.take_after_look(pool, permits)?,
+            None if pool.is_worth_a_look(permits) => self.take_after_look(leasing, permits)?,
             taken => taken?,
         };
         if taken.runs_low {
@@ -34,10 +35,10 @@ impl Engine {
     }
 
     #[cold]
-    fn take_after_look(self: &Arc<Self>, pool: &Pool, permits: u64) -> Option<Taken> {
+    fn take_after_look(self: &Arc<Self>, leasing: &Leasing, permits: u64) -> Option<Taken> {
         self.with_leftovers(|knowledge, left| {
-            knowledge.leases.look_for(&self.core, pool, permits, left);
-            pool.take(permits, || self.core.nanos())
+            knowledge.leases.look_for(&self.core, leasing, permits, left);
+            leasing.pool.take(permits, || self.core.nanos())
         })
     }
 
@@ -90,6 +91,12 @@ impl Engine {
         if extra.is_other_rate || extra.has_waiters {
             self.end_leases_locked(knowledge, left);
         }
+        let now = self.core.nanos();
+        knowledge.leases.usage.roll(now, leasing.hold());
+        knowledge.leases.usage.add(entry.granted - extra.leased);
+        if let Some(lease) = &plan.lease {
+            knowledge.leases.usage.answered(lease.permits, extra.leased);
+        }
         if extra.leased > 0 {
             // If this client replaces the limiter meanwhile, nobody knows which of the two is
             // first: the permits could be used beside all of the new limiter's.
@@ -99,7 +106,7 @@ impl Engine {
                 left.push((entry, extra.leased));
             } else {
                 let lease = Lease { entry, permits: extra.leased as u32, end };
-                knowledge.leases.take_in(&leasing.pool, lease, self.core.nanos(), left);
+                knowledge.leases.take_in(leasing, lease, now, left);
             }
         }
         knowledge.leases.is_out() && knowledge.leases.expiry_task.is_none()

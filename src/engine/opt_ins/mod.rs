@@ -23,6 +23,7 @@ pub(crate) mod lease;
 mod lease_expiry;
 mod leasing;
 pub(crate) mod pool;
+pub(crate) mod usage;
 
 use denials::{Denials, Refusal};
 use lease::{LeaseRequest, Leasing, take_lease_outcomes};
@@ -231,6 +232,15 @@ impl Engine {
             let is_current = knowledge.generation == plan.generation && held == 0;
             let refusal = Refusal::of(&plan.groups, &reply.outcomes).filter(|_| is_current);
             denials.answered(now, answered.dated, refusal, granted || is_other_rate, reply.rate);
+        }
+        if let (Some(leasing), Some(holders)) = (self.opt_ins.leasing.get(), &reply.holders) {
+            let parties = holders.others.saturating_add(u64::from(holders.redisson));
+            knowledge.leases.told_parties(
+                leasing,
+                self.core.nanos(),
+                reply.rate,
+                (self.opt_ins.weight(), parties),
+            );
         }
         let requested = plan.lease.as_ref().map_or(0, |lease| lease.permits);
         let leased = take_lease_outcomes(&mut reply.outcomes, requested);

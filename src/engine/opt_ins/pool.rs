@@ -23,7 +23,7 @@ pub(crate) struct Pool {
     /// The next lease has arrived already, for when this one is used up.
     has_next: AtomicBool,
     /// A take that leaves fewer permits than this requests another lease.
-    low: u64,
+    low: AtomicU64,
 }
 
 /// The number of a lease. It wraps around only after many more leases than are remembered.
@@ -45,7 +45,7 @@ impl Pool {
             word: AtomicU64::new(0),
             usable_until: AtomicU64::new(0),
             has_next: AtomicBool::new(false),
-            low: low.into(),
+            low: AtomicU64::new(low.into()),
         }
     }
 
@@ -66,7 +66,8 @@ impl Pool {
             match self.word.compare_exchange_weak(word, after, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => {
-                    let runs_low = left(after) < self.low && left(word) >= self.low;
+                    let low = self.low.load(Ordering::Relaxed);
+                    let runs_low = left(after) < low && left(word) >= low;
                     return Some(Taken { lease: number(word), left: left(after) as u32, runs_low });
                 }
                 Err(current) => word = current,
@@ -111,6 +112,15 @@ impl Pool {
         self.usable_until.store(usable_until, Ordering::Relaxed);
         self.word.store(new, Ordering::Release);
         number(new)
+    }
+
+    /// When to request another lease: see the field.
+    pub(in crate::engine) fn set_low(&self, low: u64) {
+        self.low.store(low, Ordering::Relaxed);
+    }
+
+    pub(in crate::engine) fn low(&self) -> u64 {
+        self.low.load(Ordering::Relaxed)
     }
 
     /// Changes the time until which the current lease is usable. Under the limiter's lock.

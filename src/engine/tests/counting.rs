@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::Rate;
 use crate::store::memory::MemoryStore;
 use crate::store::*;
+use crate::wire::entry::{Member, unpack};
 use crate::wire::keys::Keys;
 
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub(super) struct CountingStore {
 #[derive(Default)]
 pub(super) struct StoreLedger {
     pub(super) calls: AtomicU64,
+    /// The calls that asked for an audit of a log as long as theirs.
+    pub(super) audits: AtomicU64,
     /// Attempts, answered or not.
     pub(super) attempts: AtomicU64,
     pub(super) probes: AtomicU64,
@@ -66,6 +69,27 @@ impl CountingStore {
         is_away.then(|| Error::new(ErrorKind::Unavailable, Execution::NotExecuted))
     }
 
+    /// Takes permits out of the value, as if they had leaked.
+    pub(super) fn lose_permits(&self, keys: &Keys, permits: i64) {
+        let value: i64 = self.store.raw_get(&keys.value).unwrap().parse().unwrap();
+        self.store.raw_set(&keys.value, &(value - permits).to_string());
+    }
+
+    fn entries(&self, keys: &Keys) -> u64 {
+        self.store.raw_log(&keys.permits).len() as u64
+    }
+
+    /// The permits in the value and in the log.
+    pub(super) fn whole(&self, keys: &Keys) -> i64 {
+        let value: i64 = self.store.raw_get(&keys.value).unwrap().parse().unwrap();
+        let permits = |member: &[u8]| match unpack(member) {
+            Member::Entry { permits, .. } => permits as i64,
+            _ => 0,
+        };
+        let log = self.store.raw_log(&keys.permits);
+        value + log.iter().map(|(_, member)| permits(member)).sum::<i64>()
+    }
+
     pub(super) fn calls(&self) -> u64 {
         self.ledger.calls.load(Ordering::SeqCst)
     }
@@ -94,6 +118,9 @@ impl Store for CountingStore {
         }
         if let Some(failure) = self.away() {
             return async { Err(failure) }.boxed();
+        }
+        if call.audit_limit > 0 && self.entries(keys) <= call.audit_limit {
+            self.ledger.audits.fetch_add(1, Ordering::SeqCst);
         }
         let reply = self.store.acquire(keys, call);
         let ledger = self.ledger.clone();

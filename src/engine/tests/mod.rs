@@ -13,6 +13,8 @@ use crate::{
     LimiterOptions, Rate, RateLimiter,
 };
 
+mod adaptive;
+mod audits;
 mod counting;
 mod denials;
 mod full;

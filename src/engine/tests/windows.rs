@@ -1,4 +1,4 @@
-//! Several clients that lease, in random programs, checked against a ledger of what was used when.
+//! Several clients that lease, adaptively or not, in random programs, checked against a ledger of what was used when.
 
 use std::sync::Mutex;
 
@@ -81,7 +81,10 @@ impl UsageLedger {
 
 async fn run(actions: Vec<Action>, holds: [u64; 3], sizes: [u32; 3]) {
     let world = World::new();
-    let option = |client: usize| LimiterOptions::new().lease(sizes[client], ms(holds[client]));
+    let option = |client: usize| match sizes[client] {
+        0 => LimiterOptions::new().adaptive_lease(ms(holds[client])),
+        size => LimiterOptions::new().lease(size, ms(holds[client])),
+    };
     let open = |client| world.client().limiter_with("w", option(client)).unwrap();
     let mut limiters: Vec<RateLimiter> = (0..3).map(open).collect();
     assert!(limiters[0].try_set_rate(rate(20)).await.unwrap());
@@ -168,7 +171,8 @@ async fn run(actions: Vec<Action>, holds: [u64; 3], sizes: [u32; 3]) {
 
 fn check(cases: u32, rates: bool) {
     let holds = prop::array::uniform3(prop::sample::select(HOLDS.to_vec()));
-    let sizes = prop::array::uniform3(1..12_u32);
+    let size = prop_oneof![1 => Just(0), 2 => 1..12_u32];
+    let sizes = prop::array::uniform3(size);
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
     proptest!(config, |(actions in actions(rates), holds in holds, sizes in sizes)| {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -274,7 +274,7 @@ impl Fleet {
             now: Now::At(0),
             id,
             seen: Some(self.rate.into()),
-            audit: false,
+            audit_limit: 0,
             create: None,
             hold_ms: 0,
             earlier: Earlier::None,

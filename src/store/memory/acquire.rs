@@ -7,7 +7,7 @@ use crate::store::memory::attempt::{find_earlier, find_overtaking};
 use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
 use crate::store::memory::grant::{give_back, parts};
-use crate::store::memory::heal::{find_deficit, heal};
+use crate::store::memory::heal::{audit_limit, find_deficit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
@@ -98,8 +98,8 @@ impl<'a> Attempt<'a> {
         };
         let is_repeat = self.move_own(log);
 
-        let known =
-            value.filter(|_| !self.is_audit() && self.call.share.is_none() && !self.is_another());
+        let known = value
+            .filter(|_| self.audit_limit() == 0 && self.call.share.is_none() && !self.is_another());
         let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
@@ -121,10 +121,8 @@ impl<'a> Attempt<'a> {
         is_another(self.call.seen, self.config)
     }
 
-    /// Whether the log is summed whatever its length. A client's first call is an audit: what it
-    /// finds may have been left there under a rate that it has forgotten.
-    fn is_audit(&self) -> bool {
-        self.call.audit || self.call.seen.is_none()
+    fn audit_limit(&self) -> u64 {
+        audit_limit(self.call.seen, self.call.audit_limit)
     }
 
     fn unwritten(
@@ -158,7 +156,7 @@ impl<'a> Attempt<'a> {
         live.look_at_oldest()?;
         let mut value = settle(self.config, self.call.seen, value, dropped, &live)?;
         let refuses = demand > value.v;
-        let deficit = find_deficit(self.config, &value, &live, refuses, self.is_audit())?;
+        let deficit = find_deficit(self.config, &value, &live, refuses, self.audit_limit())?;
         heal(log, &mut value, deficit, (self.t, self.cutoff), self.call.id)?;
         Ok(value)
     }

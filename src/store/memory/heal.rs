@@ -3,6 +3,7 @@
 //! `lua/part/heal.lua` is its twin.
 
 use crate::error::Error;
+use crate::store::SeenRate;
 use crate::store::limits::MAX_DEBT_PARTS;
 use crate::store::memory::config::Config;
 use crate::store::memory::grant::parts;
@@ -12,16 +13,22 @@ use crate::store::memory::settle::Value;
 use crate::store::memory::trim::trim;
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, pack};
 
+/// The longest log that a call sums in any case, if it asks for this. A client's first call sums any: what
+/// it finds may have been left there under a rate that it has forgotten.
+pub(super) fn audit_limit(seen: Option<SeenRate>, limit: u64) -> u64 {
+    if seen.is_some() { limit } else { u64::MAX }
+}
+
 /// What value and log together lack of the rate: negative for an excess; 0 also if this call does
-/// not look, which it does on an empty log, for a refusal on a short one, and in an audit.
+/// not look, which it does on a log of up to `audit_limit` entries, and for a refusal on a short one.
 pub(super) fn find_deficit(
     config: &Config,
     value: &Value,
     live: &LiveLog<'_>,
     refuses: bool,
-    audit: bool,
+    audit_limit: u64,
 ) -> Result<i64, Error> {
-    if value.unsure && (live.len == 0 || (refuses && live.is_short()) || audit) {
+    if value.unsure && (live.len as u64 <= audit_limit || (refuses && live.is_short())) {
         Ok(config.rate - value.v - live.sum_log()?)
     } else {
         Ok(0)

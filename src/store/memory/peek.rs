@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::rate::MAX_EXACT;
 use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::heal::{find_deficit, most_debt};
+use crate::store::memory::heal::{audit_limit, find_deficit, most_debt};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
 use crate::store::memory::log::Log;
@@ -28,7 +28,7 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
     let value = settle(&config, call.seen, value, dropped, &live)?;
     let permits = call.permits.min(MAX_EXACT) as i64;
     let refuses = permits > value.v.max(0);
-    let deficit = find_deficit(&config, &value, &live, refuses, call.seen.is_none())?;
+    let deficit = find_deficit(&config, &value, &live, refuses, audit_limit(call.seen, 0))?;
     // An excess that the log cannot give comes out of the value.
     let v = if deficit < 0 { value.v.min(config.rate) } else { value.v };
 

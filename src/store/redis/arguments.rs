@@ -100,7 +100,7 @@ fn special(call: &AcquireCall) -> String {
         }
         (Earlier::Since(last), _) => format!("s {last}"),
     };
-    if earlier == "n" && !call.audit && call.hold_ms == 0 && call.share.is_none() {
+    if earlier == "n" && call.audit_limit == 0 && call.hold_ms == 0 && call.share.is_none() {
         return String::new();
     }
     let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
@@ -110,7 +110,7 @@ fn special(call: &AcquireCall) -> String {
         let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
         format!("{remembers},{others},{unclaimed},{reserve},{after},{arrears}")
     });
-    format!("{} {} {share} {earlier}", u8::from(call.audit), call.hold_ms)
+    format!("{} {} {share} {earlier}", call.audit_limit.min(MAX_EXACT), call.hold_ms)
 }
 
 /// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.

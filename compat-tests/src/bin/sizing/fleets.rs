@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use redisson_rate_limiter::bench::sizing::{Audits, Figures, LeaseRule, Scenario, run};
+use redisson_rate_limiter::bench::sizing::{Figures, LeaseRule, Scenario, run};
 
 /// Requests a second and client.
 const DEMAND: f64 = 100.0;
@@ -19,7 +19,7 @@ const BY_HAND: LeaseRule = LeaseRule::Fixed { permits: 20, hold_ms: 200 };
 /// Half of that: what is leased and not used is missing elsewhere.
 const SHORT: LeaseRule = LeaseRule::Fixed { permits: 10, hold_ms: 100 };
 
-const FOLLOWING: LeaseRule = LeaseRule::Following { hold_ms: 200 };
+const ADAPTIVE: LeaseRule = LeaseRule::Adaptive { hold_ms: 200 };
 
 /// What the clients of a fleet do, whatever their number.
 pub struct Setting {
@@ -55,21 +55,18 @@ impl Setting {
 /// The rate suffices.
 pub fn ample() -> Vec<Setting> {
     let base = Scenario::default();
-    let per_fleet = Scenario { audits: Audits::PerFleet, ..base };
     let new = |name, others| Setting::new(name, AMPLE, others);
     vec![
         new("one limiter", base),
         new("one limiter, leases", Scenario { lease: Some(BY_HAND), ..base }),
         Setting { own_limiters: true, ..new("a limiter for each client", base) },
-        new("model: one audit a fleet", per_fleet),
-        new("model: one audit a fleet, leases", Scenario { lease: Some(BY_HAND), ..per_fleet }),
+        new("one limiter, adaptive leases", Scenario { lease: Some(ADAPTIVE), ..base }),
     ]
 }
 
 /// Twice as much is asked for as the rate has.
 pub fn exhausted() -> Vec<Setting> {
     let base = Scenario::default();
-    let per_fleet = Scenario { audits: Audits::PerFleet, ..base };
     let waiting = Scenario { max_wait_ms: 1000, ..base };
     let memory = Scenario { denial_memory: true, ..base };
     let new = |name, others| Setting::new(name, EXHAUSTED, others);
@@ -80,22 +77,17 @@ pub fn exhausted() -> Vec<Setting> {
         new("waiting for a second", waiting),
         new("waiting, leases", Scenario { lease: Some(BY_HAND), ..waiting }),
         new("waiting, greedy", Scenario { greedy: true, ..waiting }),
-        new("model: not waiting, one audit", per_fleet),
-        new(
-            "model: waiting, greedy, one audit",
-            Scenario { greedy: true, audits: Audits::PerFleet, ..waiting },
-        ),
+        new("not waiting, adaptive leases", Scenario { lease: Some(ADAPTIVE), ..memory }),
     ]
 }
 
-/// Leases by hand beside those that size themselves; with one audit a fleet, as otherwise both drown
-/// in audits.
+/// Leases by hand beside those that size themselves.
 pub fn leases() -> Vec<Setting> {
-    let base = Scenario { audits: Audits::PerFleet, ..Scenario::default() };
+    let base = Scenario::default();
     let mut settings = Vec::new();
     for (lease, even, uneven) in [
         (BY_HAND, "20 for 200 ms", "20 for 200 ms, uneven demand"),
-        (FOLLOWING, "following demand", "following demand, uneven demand"),
+        (ADAPTIVE, "adaptive", "adaptive, uneven demand"),
     ] {
         let leased = Scenario { lease: Some(lease), ..base };
         settings.push(Setting::new(even, AMPLE, leased));
@@ -104,7 +96,7 @@ pub fn leases() -> Vec<Setting> {
     for (lease, name) in [
         (BY_HAND, "20 for 200 ms, exhausted"),
         (SHORT, "10 for 100 ms, exhausted"),
-        (FOLLOWING, "following demand, exhausted"),
+        (ADAPTIVE, "adaptive, exhausted"),
     ] {
         let leased = Scenario { lease: Some(lease), denial_memory: true, ..base };
         settings.push(Setting::new(name, EXHAUSTED, leased));
@@ -127,7 +119,7 @@ pub fn table(rows: &[(&str, Vec<(usize, Figures)>)]) -> String {
                 figures.granted as u64,
                 figures.calls as u64,
                 figures.utilisation,
-                figures.audits,
+                figures.auditing,
                 latency(figures.p50_us),
                 latency(figures.p99_us),
                 figures.used,

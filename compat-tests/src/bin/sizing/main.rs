@@ -26,6 +26,7 @@ minutes.
 usage: sizing [OPTION...]
 
   --largest N   the largest fleet (default 10000)
+  --simulated   no real server: for a machine with other work, which the simulation does not notice
   --write       writes the tables and charts into docs/
   -h, --help    this text";
 
@@ -34,7 +35,7 @@ const SIZES: [usize; 6] = [1, 10, 100, 300, 1000, 10_000];
 type Rows = Vec<(&'static str, Vec<(usize, Figures)>)>;
 
 fn main() -> ExitCode {
-    let (mut largest, mut write) = (10_000, false);
+    let (mut largest, mut write, mut simulated) = (10_000, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
                 Some(number) => largest = number,
                 None => return misused("--largest needs a number"),
             },
+            "--simulated" => simulated = true,
             "--write" => write = true,
             "-h" | "--help" => {
                 println!("{USAGE}");
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
             other => return misused(&format!("unknown option {other}")),
         }
     }
-    if let Err(error) = produce(largest, write) {
+    if let Err(error) = produce(largest, write, simulated) {
         eprintln!("sizing: {error}");
         return ExitCode::FAILURE;
     }
@@ -62,24 +64,20 @@ fn misused(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn produce(largest: usize, write: bool) -> Result<(), Box<dyn std::error::Error>> {
+fn produce(largest: usize, write: bool, simulated: bool) -> Result<(), Box<dyn std::error::Error>> {
     let sizes: Vec<usize> = SIZES.into_iter().filter(|size| *size <= largest).collect();
-    let (memory, live) = current_thread().block_on(async {
-        let server = Server::start().await;
-        let table = limiter::table(&server).await?;
-        let memory = format!("{}.\n\n{table}", server.describe().await);
-        Ok::<_, Box<dyn std::error::Error>>((memory, live::table(&server).await?))
-    })?;
+    let mut sections = match simulated {
+        true => Vec::new(),
+        false => current_thread().block_on(measured())?,
+    };
     let (ample, exhausted) = (rows(ample(), &sizes), rows(exhausted(), &sizes));
     let goal: Vec<usize> = [1000].into_iter().filter(|size| *size <= largest).collect();
     let leases = rows(leases(), &goal);
-    let sections = [
-        ("memory", memory),
-        ("live", live),
+    sections.extend([
         ("ample", fleets::table(&ample)),
         ("exhausted", fleets::table(&exhausted)),
         ("leases", fleets::table(&leases)),
-    ];
+    ]);
     let charts = [
         ("busy", busy("Server busy: 100 requests a second each, the rate suffices", &ample)),
         ("latency", slowest("Latency, p99: the same fleets", &ample)),
@@ -102,6 +100,13 @@ fn produce(largest: usize, write: bool) -> Result<(), Box<dyn std::error::Error>
         }
     }
     Ok(())
+}
+
+/// The tables of what is measured on a real server.
+async fn measured() -> Result<Vec<(&'static str, String)>, Box<dyn std::error::Error>> {
+    let server = Server::start().await;
+    let memory = format!("{}.\n\n{}", server.describe().await, limiter::table(&server).await?);
+    Ok(vec![("memory", memory), ("live", live::table(&server).await?)])
 }
 
 /// The text with the table of this name between its marks.

@@ -170,7 +170,7 @@ fn a_grant_that_was_trimmed_away_is_not_made_again() {
     // A Java release of everything leaves the log, and then it all counts as excess.
     c.set_value("10");
     c.clock.advance(1);
-    let retry = AcquireCall { audit: true, ..again(&c, &first, &[T0]) };
+    let retry = AcquireCall { audit_limit: u64::MAX, ..again(&c, &first, &[T0]) };
     let reply = c.send(retry).unwrap();
     assert!(matches!(reply.outcomes[0].outcome, Outcome::Refused(_)), "{reply:?}");
     assert_eq!((c.value(), c.log()), (Some(10), vec![]));

@@ -119,7 +119,7 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         let call = c.call(&[request(7, 0)]);
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
-        let call = AcquireCall { audit: true, ..c.call(&[request(1, 0)]) };
+        let call = AcquireCall { audit_limit: u64::MAX, ..c.call(&[request(1, 0)]) };
         let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         c.seen = None;
@@ -155,7 +155,7 @@ fn a_live_foreign_entry_is_found_by_every_call_as_the_oldest_else_by_the_next_au
     // Behind a readable entry it is found by whatever sums the log.
     c.store.raw_zadd(&c.keys.permits, T0 + 11, &[0; 20]);
     c.grant(1);
-    let audit = AcquireCall { audit: true, ..c.call(&[request(1, 0)]) };
+    let audit = AcquireCall { audit_limit: u64::MAX, ..c.call(&[request(1, 0)]) };
     let kind = error(&c, |c| now(c.store.acquire(&c.keys, audit)).err());
     assert_eq!(kind.0, ErrorKind::ForeignEntry);
     c.seen = None;
@@ -203,7 +203,7 @@ fn a_failure_takes_back_what_was_done_to_the_log() {
     let call = AcquireCall {
         now: Now::At(c.clock.now()),
         earlier: Earlier::Dated(vec![T0 + 500]),
-        audit: true,
+        audit_limit: u64::MAX,
         ..first
     };
     let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());

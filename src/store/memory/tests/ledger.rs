@@ -176,7 +176,7 @@ impl World {
     fn send(&mut self, by: usize, mut call: AcquireCall) -> AcquireReply {
         if self.t() - self.audited[by] >= I {
             self.audited[by] = self.t();
-            call.audit = true;
+            call.audit_limit = u64::MAX;
             let (budget, until) = (self.budget(by), self.t() + I);
             for made in self.made.iter_mut().filter(|made| made.budget == budget) {
                 made.until.get_or_insert(until);
@@ -390,7 +390,8 @@ impl World {
     /// After this crate's next look the full rate is back within an interval.
     fn end(mut self) {
         for by in 0..CRATE {
-            let call = AcquireCall { audit: true, ..self.clients[by].call(&[request(1, 0)]) };
+            let call =
+                AcquireCall { audit_limit: u64::MAX, ..self.clients[by].call(&[request(1, 0)]) };
             self.clients[by].send(call).expect("no error");
         }
         self.clock.advance(I);

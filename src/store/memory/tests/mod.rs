@@ -94,7 +94,7 @@ impl Client {
             now: Now::At(self.clock.now()),
             id: self.fresh_id(),
             seen: self.seen,
-            audit: false,
+            audit_limit: 0,
             create: None,
             hold_ms: 0,
             earlier: Earlier::None,
@@ -139,7 +139,7 @@ impl Client {
     }
 
     fn audit(&mut self, permits: u64) -> AcquireReply {
-        let call = AcquireCall { audit: true, ..self.call(&[request(permits, 0)]) };
+        let call = AcquireCall { audit_limit: u64::MAX, ..self.call(&[request(permits, 0)]) };
         self.send(call).unwrap()
     }
 

@@ -43,7 +43,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         now: Now::At(t),
         id: EntryId([id; 16]),
         seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 100, 60_000, 0))),
-        audit: false,
+        audit_limit: 0,
         create: None,
         hold_ms: 0,
         earlier: Earlier::None,
@@ -128,6 +128,36 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
         assert_eq!(client.outcome(first).await, Outcome::Granted);
         assert_eq!((client.value(), client.log()), before);
     }
+}
+
+/// Leases of others are dated after it. There, and in a call that takes the long way, its entry is looked
+/// up with each number of permits that it may have.
+#[tokio::test]
+async fn an_attempt_that_is_overtaken_finds_its_grant_among_many_leases() {
+    let Some(mut client) = client().await else { return };
+    for other in 100..180 {
+        client.acquire(AcquireCall { hold_ms: 30_000, ..call(T0, other, 1) }).await;
+    }
+    for (id, audit_limit, hold_ms, returned) in
+        [(1, 0, 0, 0), (2, 0, 0, 1), (3, 1, 0, 0), (4, 1, 0, 1), (5, 0, 500, 1)]
+    {
+        let first = AcquireCall { audit_limit, hold_ms, ..call(T0 + 10, id, 3) };
+        let dates = vec![T0 + 10 + hold_ms as i64];
+        let retry =
+            AcquireCall { now: Now::At(T0 + 20), earlier: Earlier::Dated(dates), ..first.clone() };
+        let entry_date = client.acquire(retry).await.entry_date;
+        if returned > 0 {
+            let refund = RefundCall { id: first.id, entry_date, granted: 3, returned };
+            assert_eq!(client.store.refund(&client.keys, refund).await.unwrap().credited, 1);
+        }
+        let before = (client.value(), client.log());
+        client.acquire(first).await;
+        assert_eq!((client.value(), client.log()), before, "{id}");
+    }
+    // One that was not overtaken is granted.
+    let left = client.value();
+    assert_eq!(client.outcome(call(T0 + 30, 6, 3)).await, Outcome::Granted);
+    assert_eq!(client.value(), left - 3);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ pub(super) enum Op {
         who: Who,
         groups: Vec<RequestGroup>,
         seen: Seen,
-        audit: bool,
+        audit_limit: u64,
         create: Option<Rate>,
         hold: u64,
         /// The client in the id, with its weight; `None`: an id as Redisson's.
@@ -149,6 +149,10 @@ fn share() -> impl Strategy<Value = Option<ShareTerms>> {
     )
 }
 
+fn audit_limit() -> impl Strategy<Value = u64> {
+    prop_oneof![18 => Just(0u64), 1 => 1u64..200, 1 => Just(u64::MAX)]
+}
+
 fn groups() -> impl Strategy<Value = Vec<RequestGroup>> {
     let max_wait_ms = prop_oneof![4 => Just(0u64), 2 => 1u64..3000, 1 => Just(u64::MAX)];
     let permits = prop_oneof![4 => Just(1u64), 4 => 1u64..12, 1 => 20u64..200, 1 => Just(u64::from(u32::MAX))];
@@ -162,30 +166,30 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     let pass = prop_oneof![6 => 0i64..400, 3 => 400i64..2500, 1 => -500i64..0, 1 => Just(1000i64)];
     let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
     let create = prop::option::weighted(0.2, rate());
-    let acquire =
-        (who(), groups(), seen(), prop::bool::weighted(0.1), create, hold, tag(), share())
-            .prop_map(|(who, groups, seen, audit, create, hold, tag, share)| Op::Acquire {
-                who,
-                groups,
-                seen,
-                audit,
-                create,
-                hold,
-                tag,
-                share,
-            });
+    let acquire = (who(), groups(), seen(), audit_limit(), create, hold.clone(), tag(), share())
+        .prop_map(|(who, groups, seen, audit_limit, create, hold, tag, share)| Op::Acquire {
+            who,
+            groups,
+            seen,
+            audit_limit,
+            create,
+            hold,
+            tag,
+            share,
+        });
     // Calls that the fast path of the script decides.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
-    let simple = (who(), few, tag()).prop_map(|(who, (permits, count), tag)| Op::Acquire {
-        who,
-        groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
-        seen: Seen::Known,
-        audit: false,
-        create: None,
-        hold: 0,
-        tag,
-        share: None,
-    });
+    let simple =
+        (who(), few, hold, tag()).prop_map(|(who, (permits, count), hold, tag)| Op::Acquire {
+            who,
+            groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
+            seen: Seen::Known,
+            audit_limit: 0,
+            create: None,
+            hold,
+            tag,
+            share: None,
+        });
     let lifetime = prop_oneof![
         3 => prop::sample::select(vec![100_000u64, 1_000_000, 315_360_000_000]).prop_map(Lifetime::In),
         1 => Just(Lifetime::In(0)),

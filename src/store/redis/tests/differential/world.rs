@@ -142,7 +142,7 @@ impl<'a> World<'a> {
     pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
             Op::Advance(ms) => self.now += ms,
-            Op::Acquire { who, groups, seen, audit, create, hold, tag, share } => {
+            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
                 id[8..12].copy_from_slice(&self.ids.to_be_bytes());
@@ -156,7 +156,7 @@ impl<'a> World<'a> {
                     now: Now::At(self.now),
                     id: EntryId(id),
                     seen: self.seen(who, seen),
-                    audit,
+                    audit_limit,
                     create,
                     hold_ms: hold,
                     earlier: Earlier::None,

@@ -1,0 +1,59 @@
+//! Permits that went missing behind a long log are noticed, whatever the number of clients, and audits
+//! do not grow with that number.
+
+use super::*;
+use crate::wire::keys::Keys;
+
+/// A fleet that makes 2,000 calls a second together at a limiter of twice the rate. Half a rate is lost
+/// after two seconds. Returns the audits a second, and after how many ms the loss was noticed.
+async fn fleet(clients: usize) -> (f64, u64) {
+    const CALLS: usize = 20;
+    let world = World::new();
+    let keys = Keys::new("api", "any");
+    let limiters: Vec<_> = (0..clients).map(|_| world.client().limiter("api").unwrap()).collect();
+    limiters[0].set_rate(rate(4000)).await.unwrap();
+    let mut next = 0;
+    let mut step = async || {
+        for _ in 0..CALLS {
+            assert!(limiters[next % clients].try_acquire_now(1).await.unwrap().is_granted());
+            next += 1;
+        }
+        sleep(ms(10)).await;
+    };
+    for _ in 0..200 {
+        step().await;
+    }
+    world.store.ledger().audits.store(0, Ordering::SeqCst);
+    world.store.lose_permits(&keys, 1500);
+    let mut noticed_after = 0;
+    while world.store.whole(&keys) < 4000 {
+        step().await;
+        noticed_after += 10;
+        assert!(noticed_after <= 5000, "{clients} clients have not noticed it");
+    }
+    let rest = (5000 - noticed_after) / 10;
+    for _ in 0..rest {
+        step().await;
+    }
+    let audits = world.store.ledger().audits.load(Ordering::SeqCst);
+    (audits as f64 / 5.0, noticed_after)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_makes_a_quarter_of_the_calls_audits_once_an_interval() {
+    for clients in [1, 4] {
+        let (audits, noticed_after) = fleet(clients).await;
+        // Once in each of the five seconds, give or take one.
+        let each = audits / clients as f64;
+        assert!((0.8..=1.2).contains(&each), "{clients} clients: {each} a second");
+        assert!(noticed_after <= 1010, "{clients} clients: {noticed_after} ms");
+    }
+}
+
+/// Each of a hundred clients has a chance of 1.44 in ten: 64 + 4 × 20 of 2,000 entries. That the fleet
+/// makes no audit in five seconds, or more than 120, does not happen by chance.
+#[tokio::test(start_paused = true)]
+async fn a_fleet_audits_a_few_times_an_interval() {
+    let (audits, _) = fleet(100).await;
+    assert!((1.0..=24.0).contains(&audits), "{audits} a second");
+}
