@@ -88,8 +88,12 @@ pub fn url(url: &[u8]) {
         Ok(topology) => format!("{topology} {topology:?}"),
         Err(error) => format!("{error} {error:?}"),
     };
-    // Where a password belongs, and not in the host or the path.
-    let is_password = url.contains(&format!(":{secret}@")) && url.matches(secret).count() == 1;
+    // Where a password belongs, and not in the host, nor in the path of a socket.
+    let authority = url.split_once("://").filter(|(scheme, _)| !scheme.contains("unix"));
+    let authority =
+        authority.map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(""));
+    let is_password =
+        authority.contains(&format!(":{secret}@")) && url.matches(secret).count() == 1;
     assert!(!is_password || !shown.contains(secret), "{shown}");
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::engine::{self, Core, Engine, Remembered};
 use crate::error::{Error, Operation};
-use crate::options::LimiterOptions;
 use crate::wire::keys::Keys;
 
 /// Limiters without a handle are dropped once the client has this many.

@@ -44,7 +44,9 @@ pub(crate) struct Folder(PathBuf);
 
 /// A cluster of one node that has all slots, for tests that look at what a server holds.
 pub(crate) async fn lone_node() -> (Server, Folder) {
-    let Node { server, _folder, .. } = Node::start(Options::default()).await;
+    // It meets nobody who would tell it where it is, and Redisson connects to what it says.
+    let options = Options::default().set("cluster-announce-ip", "127.0.0.1");
+    let Node { server, _folder, .. } = Node::start(options).await;
     let slots: Vec<u16> = (0..SLOTS).collect();
     let () = server.run(cmd("CLUSTER").arg("ADDSLOTS").arg(slots).take()).await;
     let deadline = Instant::now() + AGREEMENT;

@@ -1,6 +1,7 @@
 //! Faults of servers, networks and clients, and measurements of what callers see of them.
 
 use std::fmt;
+use std::time::Duration;
 
 mod book;
 mod figures;
@@ -25,6 +26,8 @@ pub enum Fault {
     Failover,
     /// The server's process is frozen.
     Stop,
+    /// The same, and it goes on before the first attempt of a call has ended.
+    StopBriefly,
     /// `CLIENT PAUSE … ALL`: the server processes no commands.
     PauseAll,
     /// `CLIENT PAUSE … WRITE`: it processes no writes.
@@ -65,11 +68,12 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 23] = [
         Fault::KillAndRestart,
         Fault::KillWithoutFile,
         Fault::Failover,
         Fault::Stop,
+        Fault::StopBriefly,
         Fault::PauseAll,
         Fault::PauseWrites,
         Fault::TooFewReplicas,
@@ -107,6 +111,15 @@ impl Fault {
         Fault::Network,
     ];
 
+    /// How long it lasts.
+    pub fn lasts(self) -> Duration {
+        match self {
+            Fault::StopBriefly => Duration::from_millis(800),
+            Fault::AnyAtRandom => Duration::from_secs(8),
+            _ => Duration::from_secs(2),
+        }
+    }
+
     /// Whether data of limiters is lost, which was used all the same.
     pub fn loses_data(self) -> bool {
         matches!(self, Fault::KillWithoutFile | Fault::Failover | Fault::Eviction)
@@ -130,6 +143,7 @@ impl fmt::Display for Fault {
             Fault::KillWithoutFile => "kill -9, no file",
             Fault::Failover => "failover, writes lost",
             Fault::Stop => "SIGSTOP",
+            Fault::StopBriefly => "SIGSTOP for 0.8 s",
             Fault::PauseAll => "CLIENT PAUSE ALL",
             Fault::PauseWrites => "CLIENT PAUSE WRITE",
             Fault::TooFewReplicas => "min-replicas-to-write",

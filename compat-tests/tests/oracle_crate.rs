@@ -89,7 +89,7 @@ fn crate_by_a_sentinel() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let watched = runtime.block_on(WatchedServer::start());
     let ours = async |database: usize, clients: &[String]| {
-        let direct = format!("{}/{database}", watched.server.url());
+        let direct = format!("{}/{database}", watched.server.admin_url());
         Side {
             subject: Ours::by(&watched.url(), Some(database as u32), clients),
             site: Database::new(connect(&direct).await.expect("a connection")).await,

@@ -124,18 +124,20 @@ fn acquire(op: &str, name: &str) -> Value {
     json!({"op": op, "name": name, "permits": 1})
 }
 
+type Measure = fn(&Minute) -> f64;
+
 /// Compares the last quarter with the first one after a minute of warm-up.
 fn judge(minutes: &[Minute]) {
     let minutes = &minutes[1..];
     let quarter = (minutes.len() / 4).max(1);
-    let median = |minutes: &[Minute], value: fn(&Minute) -> f64| {
+    let median = |minutes: &[Minute], value: Measure| {
         let mut values: Vec<f64> = minutes.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
     let mut failed = Vec::new();
     // What is compared, by how much it may grow, and what is always allowed.
-    let trends: [(&str, fn(&Minute) -> f64, f64, f64); 4] = [
+    let trends: [(&str, Measure, f64, f64); 4] = [
         ("resident KB", |minute| minute.resident_kb as f64, 1.1, 4096.0),
         ("open files", |minute| minute.files as f64, 1.0, 4.0),
         ("threads", |minute| minute.threads as f64, 1.0, 2.0),

@@ -267,8 +267,7 @@ impl ClientBuilder {
         let id = self.id.unwrap_or_else(random_uuid);
         let busy_poll = BusyPoll::new(self.busy_poll);
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
-        let mut core =
-            Core::new(store, self.clock, attempt, busy_poll).on_outage(self.on_outage);
+        let mut core = Core::new(store, self.clock, attempt, busy_poll).on_outage(self.on_outage);
         core.skew = SkewWatch::new(self.skew_warning);
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }

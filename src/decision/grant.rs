@@ -120,7 +120,7 @@ impl Grant {
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
             GrantEntry::Call(answer) => Some(decided(answer).entry.date),
-            GrantEntry::Lease { .. } => None,
+            GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
+use super::share::TOGETHER;
 use super::state::{InFlight, NOT_BEGUN, Queue, Waiter};
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
@@ -92,9 +93,9 @@ impl<W, A> Queue<W, A> {
             // It fits, and is held back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
-            let head_at = match self.sharing.wait_together() {
-                0 => head_at,
-                time => self.together(head_at, head_at.saturating_add(time)),
+            let head_at = match self.sharing.took_apart() {
+                true => self.together(head_at, dated.saturating_add(rate.1)),
+                false => head_at,
             };
             let waiting = || self.pending.iter().filter(|waiter| !waiter.cancelled);
             let tail_at = waiting().map(|waiter| waiter.free_at).max().unwrap_or(0).max(head_at);
@@ -124,13 +125,15 @@ impl<W, A> Queue<W, A> {
         earlier.min().map_or(head_at, |free_at| free_at.min(head_at))
     }
 
-    /// When the last of those can be served that can be until `reach`, if all can wait that long.
-    fn together(&self, head_at: Time, reach: Time) -> Time {
-        let answered = || self.pending.iter().filter(|waiter| waiter.has_server_answer);
-        let free_at = answered().map(|waiter| waiter.free_at).filter(|free_at| *free_at <= reach);
-        let last = free_at.max().unwrap_or(head_at).max(head_at);
-        let can_wait = |waiter: &Waiter<W>| waiter.request.max_wait.lasts_beyond(last);
-        if answered().all(can_wait) { last } else { head_at }
+    /// When to ask again for a head that waits until then, if this call's own permits come back
+    /// shortly after: then, unless somebody cannot wait that long.
+    fn together(&self, head_at: Time, comes_back: Time) -> Time {
+        let mut waiting = self.pending.iter().filter(|waiter| waiter.has_server_answer);
+        let can_wait = |waiter: &Waiter<W>| waiter.request.max_wait.lasts_beyond(comes_back);
+        if comes_back <= head_at.saturating_add(TOGETHER) && waiting.all(can_wait) {
+            return head_at.max(comes_back);
+        }
+        head_at
     }
 
     /// The call in flight failed for good: all its requests fail with it.

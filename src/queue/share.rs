@@ -44,8 +44,8 @@ const SHORTEST_ROUND: Time = 1_000_000;
 /// is no whole number is rounded by it.
 const MOST_ARREARS: i64 = 499;
 
-/// Permits that come back within this time are asked for together, once they have been taken apart.
-const TOGETHER: Time = UNCLAIMED_AFTER + 10_000;
+/// Permits that come back within this time are asked for together, if they were taken apart.
+pub(super) const TOGETHER: Time = UNCLAIMED_AFTER + 10_000;
 
 /// A client that found itself alone looks again after this time.
 const ALONE_FOR: Time = 100_000;
@@ -59,8 +59,7 @@ const LONGEST_PAUSE: Time = 50_000;
 /// All clients look, and each look reads the whole log. Above this product of entries and parties
 /// the looks of a fleet would take half of what a server can do even with the longest pauses, and
 /// soon all of it: nobody would be granted anything. For [`SUSPENDED_FOR`] a client then takes
-/// whatever is free.
-/// The same in a log that is too long to read at all.
+/// whatever is free, as it does if the log is too long to read at all.
 const MOST_READ: u64 = 125_000;
 const SUSPENDED_FOR: Time = 10_000_000;
 
@@ -140,7 +139,8 @@ impl Sharing {
         }
         let remembers_redisson =
             self.presumes_redisson || is_within(self.redisson_seen, REMEMBERED, now);
-        if !is_within(self.others_seen, self.round_length() * OTHERS_REMEMBERED, now) {
+        let remembered_for = self.round_length().saturating_mul(OTHERS_REMEMBERED);
+        if !is_within(self.others_seen, remembered_for, now) {
             self.others = 0;
         }
         let (reserve, reserved_for) = self.reserve(now, longest_wait);
@@ -172,10 +172,10 @@ impl Sharing {
     fn reserve(&self, now: Time, longest_wait: Time) -> (u64, Time) {
         let round = self.round.wrapping_sub(1);
         let since = now.saturating_sub(self.round_begun.unwrap_or(0));
-        let round_trips = LONGEST_RESERVED / 20;
+        // The client's own permits come back between these two.
         let interval = self.interval.min(LONGEST_RESERVED);
-        let mut until = interval + round_trips;
-        let mut taken_from = interval - 2 * round_trips;
+        let mut until = interval + LONGEST_RESERVED / 20;
+        let mut taken_from = interval.saturating_sub(LONGEST_RESERVED / 10);
         if self.rate < LEAST_RESERVED_LONG || longest_wait < until || taken_from < UNCLAIMED_AFTER {
             (until, taken_from) = (UNCLAIMED_AFTER, UNCLAIMED_AFTER);
         }
@@ -241,10 +241,10 @@ impl Sharing {
         holders.entries.saturating_sub(LONG_LOG).saturating_mul(PAUSE_PER_ENTRY).min(LONGEST_PAUSE)
     }
 
-    /// For how long a head waits, from when it could be served, for those behind it: what was taken
-    /// apart would come back apart from then on, which costs a call an interval.
-    pub(super) fn wait_together(&mut self) -> Time {
-        if std::mem::take(&mut self.took_apart) { TOGETHER } else { 0 }
+    /// Whether the client has just taken what it had left for others: that would come back apart
+    /// from the rest from then on, which costs a call an interval.
+    pub(super) fn took_apart(&mut self) -> bool {
+        std::mem::take(&mut self.took_apart)
     }
 
     /// Adds up how much less than its share the client has held, and holds from now on.

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::EPOCH_MS;
 use super::history::{GrantSeen, History};
-use super::random::Random;
+use super::random::SeededRandom;
 use super::scenario::ClientPlan;
 use crate::decision::{DecidedBy, Decision, Grant};
 use crate::error::{Error, ErrorKind};
@@ -26,7 +26,7 @@ pub(super) struct Caller {
     /// The rate that the limiter begins with.
     pub(super) rate: Rate,
     pub(super) is_calm: bool,
-    pub(super) random: Random,
+    pub(super) random: SeededRandom,
     pub(super) history: Arc<History>,
 }
 

@@ -1,9 +1,9 @@
 //! Judges a run by what its callers saw.
 
 use super::history::{GrantSeen, History, Ms, Records};
-use super::scenario::Scenario;
+use super::scenario::SimScenario;
 
-pub(super) fn check(scenario: &Scenario, history: &History) {
+pub(super) fn check(scenario: &SimScenario, history: &History) {
     let found: Vec<String> = {
         let records = history.records();
         let judge = Judge { scenario, records: &records };
@@ -20,7 +20,7 @@ pub(super) fn check(scenario: &Scenario, history: &History) {
 }
 
 struct Judge<'a> {
-    scenario: &'a Scenario,
+    scenario: &'a SimScenario,
     records: &'a Records,
 }
 

@@ -33,8 +33,8 @@ mod store;
 mod world;
 
 use history::History;
-use scenario::Scenario;
-use world::World;
+use scenario::SimScenario;
+use world::SimWorld;
 
 /// The clocks' time when a run begins.
 const EPOCH_MS: i64 = 1_700_000_000_000;
@@ -44,14 +44,14 @@ const EPOCH_MS: i64 = 1_700_000_000_000;
 const SEEDS: std::ops::Range<u64> = 0..200;
 
 /// What became of a run.
-struct Outcome {
+struct RunResult {
     violations: Vec<String>,
     digest: u64,
     grants: usize,
 }
 
-fn run(seed: u64, is_verbose: bool) -> Outcome {
-    let scenario = Scenario::draw(seed);
+fn run(seed: u64, is_verbose: bool) -> RunResult {
+    let scenario = SimScenario::draw(seed);
     if is_verbose {
         println!("{scenario:#?}");
     }
@@ -63,14 +63,14 @@ fn run(seed: u64, is_verbose: bool) -> Outcome {
         .unwrap();
     let history = runtime.block_on(async {
         let history = Arc::new(History::new(is_verbose));
-        World::new(scenario.clone(), history.clone()).run().await;
+        SimWorld::new(scenario.clone(), history.clone()).run().await;
         check::check(&scenario, &history);
         history
     });
     let digest = history.digest();
     let mut records = history.records();
     let violations = std::mem::take(&mut records.violations);
-    Outcome { violations, digest, grants: records.grants.len() }
+    RunResult { violations, digest, grants: records.grants.len() }
 }
 
 /// With this many failures it is known that something is wrong.

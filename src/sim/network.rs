@@ -8,22 +8,22 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::history::History;
-use super::random::Random;
+use super::random::SeededRandom;
 use super::scenario::Weather;
-use super::server::{Away, Effect, Server};
+use super::server::{Away, Effect, SimServer};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::Reply;
 use crate::store::memory::MemoryStore;
 
 pub(super) struct Link {
     client: usize,
-    server: Arc<Server>,
+    server: Arc<SimServer>,
     history: Arc<History>,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
-struct State {
-    random: Random,
+struct LinkState {
+    random: SeededRandom,
     weather: Weather,
     /// No message gets through until then.
     cut_until: Option<Instant>,
@@ -54,12 +54,12 @@ enum Passage {
 impl Link {
     pub(super) fn new(
         client: usize,
-        server: &Arc<Server>,
+        server: &Arc<SimServer>,
         history: &Arc<History>,
         weather: Weather,
-        random: Random,
+        random: SeededRandom,
     ) -> Arc<Self> {
-        let state = State { random, weather, cut_until: None, is_dead: false };
+        let state = LinkState { random, weather, cut_until: None, is_dead: false };
         Arc::new(Link {
             client,
             server: server.clone(),
@@ -191,7 +191,7 @@ impl Link {
         if is_cut { Passage::IsLost } else { drawn }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, LinkState> {
         self.state.lock().unwrap()
     }
 }

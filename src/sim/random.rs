@@ -6,16 +6,16 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 #[derive(Debug)]
-pub(super) struct Random(StdRng);
+pub(super) struct SeededRandom(StdRng);
 
-impl Random {
+impl SeededRandom {
     pub(super) fn new(seed: u64) -> Self {
-        Random(StdRng::seed_from_u64(seed))
+        SeededRandom(StdRng::seed_from_u64(seed))
     }
 
     /// Numbers of its own for a part of the world: what one part draws does not change another.
     pub(super) fn fork(&mut self) -> Self {
-        Random::new(self.0.random())
+        SeededRandom::new(self.0.random())
     }
 
     pub(super) fn between(&mut self, range: RangeInclusive<u64>) -> u64 {

@@ -1,10 +1,10 @@
 //! What a seed draws: the limiter, the clients with their callers, the network, and the faults.
 
-use super::random::Random;
+use super::random::SeededRandom;
 
 /// One run.
 #[derive(Clone, Debug)]
-pub(super) struct Scenario {
+pub(super) struct SimScenario {
     pub(super) seed: u64,
     /// Permits per interval.
     pub(super) rate: u64,
@@ -86,9 +86,9 @@ pub(super) enum Evicted {
     Log,
 }
 
-impl Scenario {
+impl SimScenario {
     pub(super) fn draw(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SeededRandom::new(seed);
         let random = &mut random;
         let kind = random.between(0..=9);
         // One client and no faults: for these the strictest promises hold.
@@ -129,7 +129,7 @@ impl Scenario {
             true => Vec::new(),
             false => draw_faults(random, lasts_ms, clients),
         };
-        Scenario {
+        SimScenario {
             seed,
             rate: random.one_of(&[3, 10, 30]),
             interval_ms,
@@ -178,7 +178,7 @@ impl Scenario {
     }
 }
 
-fn draw_faults(random: &mut Random, lasts_ms: u64, clients: usize) -> Vec<(u64, Fault)> {
+fn draw_faults(random: &mut SeededRandom, lasts_ms: u64, clients: usize) -> Vec<(u64, Fault)> {
     let mut faults = Vec::new();
     for _ in 0..random.between(0..=3) {
         let at = random.between(0..=lasts_ms * 3 / 4);
@@ -203,7 +203,7 @@ fn draw_faults(random: &mut Random, lasts_ms: u64, clients: usize) -> Vec<(u64, 
 }
 
 impl Weather {
-    fn draw(random: &mut Random, is_calm: bool) -> Self {
+    fn draw(random: &mut SeededRandom, is_calm: bool) -> Self {
         let one_way_ms = random.one_of(&[0, 1, 1, 5, 20]);
         let calm = Weather { one_way_ms, jitter_ms: random.between(0..=2), ..Weather::default() };
         match is_calm || random.per_mille(200) {

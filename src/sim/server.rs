@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::EPOCH_MS;
 use super::history::History;
-use super::scenario::{Evicted, Lost, Scenario};
+use super::scenario::{Evicted, Lost, SimScenario};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::store::Reply;
@@ -21,7 +21,7 @@ use crate::wire::keys::Keys;
 /// The limiter of all clients.
 pub(super) const NAME: &str = "api";
 
-pub(super) struct Server {
+pub(super) struct SimServer {
     store: MemoryStore,
     clock: Clock,
     keys: Keys,
@@ -31,11 +31,11 @@ pub(super) struct Server {
     history: Arc<History>,
     /// Nothing is lost: value and log always add up to the rate.
     keeps_state: bool,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     is_away: bool,
     /// Counts crashes: an answer of before one never leaves.
     life: u64,
@@ -63,9 +63,9 @@ impl Effect {
     }
 }
 
-impl Server {
-    pub(super) fn new(clock: Clock, scenario: &Scenario, history: Arc<History>) -> Arc<Self> {
-        Arc::new(Server {
+impl SimServer {
+    pub(super) fn new(clock: Clock, scenario: &SimScenario, history: Arc<History>) -> Arc<Self> {
+        Arc::new(SimServer {
             store: MemoryStore::with_clock(clock.clone()),
             clock,
             keys: Keys::new(NAME, ""),
@@ -231,7 +231,7 @@ impl Server {
         self.live_permits().entries.values().sum()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ServerState> {
         self.state.lock().unwrap()
     }
 }

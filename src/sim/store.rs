@@ -11,8 +11,9 @@ use super::server::Effect;
 use crate::rate::Rate;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    AcquireCall, AcquireReply, ExpireCondition, Lifetime, PeekCall, PeekReply, RefundCall,
-    RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, Store, TimeToLive,
+    AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
+    PeekReply, RefundCall, RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, Store,
+    TimeToLive,
 };
 use crate::wire::keys::Keys;
 
@@ -54,6 +55,10 @@ impl Store for RemoteStore {
 
     fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
         self.send("release", Effect::Once, keys, move |store, keys| store.release(keys, call))
+    }
+
+    fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
+        self.send("charge", Effect::Idempotent, keys, move |store, keys| store.charge(keys, call))
     }
 
     fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {

@@ -11,9 +11,9 @@ use super::EPOCH_MS;
 use super::callers::Caller;
 use super::history::History;
 use super::network::Link;
-use super::random::Random;
-use super::scenario::{Fault, Scenario};
-use super::server::{NAME, Server};
+use super::random::SeededRandom;
+use super::scenario::{Fault, SimScenario};
+use super::server::{NAME, SimServer};
 use super::store::RemoteStore;
 use crate::client::Client;
 use crate::clock::Clock;
@@ -31,13 +31,13 @@ const ALL_ENDED_WITHIN: Duration = Duration::from_secs(300);
 /// attempted for ten seconds.
 const BACKGROUND_ENDED_WITHIN: Duration = Duration::from_secs(15);
 
-pub(super) struct World {
-    scenario: Scenario,
+pub(super) struct SimWorld {
+    scenario: SimScenario,
     rate: Rate,
     clock: Clock,
-    server: Arc<Server>,
+    server: Arc<SimServer>,
     history: Arc<History>,
-    random: Random,
+    random: SeededRandom,
     clients: Vec<RunningClient>,
     /// Of all clients that there ever were.
     cores: Vec<Weak<Core>>,
@@ -50,16 +50,16 @@ struct RunningClient {
     callers: Vec<JoinHandle<()>>,
 }
 
-impl World {
-    pub(super) fn new(scenario: Scenario, history: Arc<History>) -> Self {
+impl SimWorld {
+    pub(super) fn new(scenario: SimScenario, history: Arc<History>) -> Self {
         let clock = Clock::runtime_at(Duration::from_millis(EPOCH_MS as u64));
         let rate = Rate::overall(scenario.rate, Duration::from_millis(scenario.interval_ms));
-        World {
+        SimWorld {
             rate: rate.unwrap_or_else(|_| unreachable!("it is in range")),
-            server: Server::new(clock.clone(), &scenario, history.clone()),
+            server: SimServer::new(clock.clone(), &scenario, history.clone()),
             clock,
             history,
-            random: Random::new(scenario.seed ^ 0x5eed),
+            random: SeededRandom::new(scenario.seed ^ 0x5eed),
             clients: Vec::new(),
             cores: Vec::new(),
             ids: 0,
@@ -209,11 +209,10 @@ impl World {
         let (server, history) = (self.server.clone(), self.history.clone());
         let clients = &self.scenario.clients;
         let round_trip = clients.iter().map(|client| client.weather.round_trip_ms()).max();
-        // What is held back for others is left for 125 ms; what they give back is noticed within a
-        // second.
+        // What is left for others is so for 125 ms, a part of it for an interval of up to a second;
+        // what they give back is noticed within a second.
         let others = match clients.as_slice() {
             [one] if one.is_greedy => 0,
-            [_] => 2 * 125,
             _ => 1000 + 2 * 125,
         };
         let limit = 4 * round_trip.unwrap_or(0) + 10 + others;
@@ -326,7 +325,7 @@ impl RunningClient {
     }
 }
 
-async fn save_often(server: Arc<Server>, every_ms: u64) {
+async fn save_often(server: Arc<SimServer>, every_ms: u64) {
     loop {
         server.save();
         sleep(Duration::from_millis(every_ms)).await;

@@ -46,14 +46,9 @@ pub struct Struck {
 }
 
 impl Fault {
-    /// Inflicts the fault for about this time; returns when it is over.
-    pub async fn strike(
-        self,
-        stage: &Stage,
-        targets: Targets<'_>,
-        lasts: Duration,
-        seed: u64,
-    ) -> Struck {
+    /// Inflicts the fault; returns when it is over.
+    pub async fn strike(self, stage: &Stage, targets: Targets<'_>, seed: u64) -> Struck {
+        let lasts = self.lasts();
         let mut random = SmallRng::seed_from_u64(seed);
         let (mut evicted, mut steps) = (BTreeMap::new(), Vec::new());
         match self {
@@ -94,7 +89,7 @@ impl Fault {
                 stage.fail_over(lasts / 2).await;
                 targets.proxies.iter().for_each(|proxy| proxy.retarget(stage.server()));
             }
-            Fault::Stop => {
+            Fault::Stop | Fault::StopBriefly => {
                 server.pause();
                 sleep(lasts).await;
                 server.resume();
@@ -236,8 +231,7 @@ async fn evict(server: &Server, lasts: Duration) -> BTreeMap<String, u64> {
         run(&mut connection, &format!("DEL {FILLER}{nth}")).await;
     }
     reader.abort();
-    let evicted = evicted.lock().expect("the evictions").clone();
-    evicted
+    evicted.lock().expect("the evictions").clone()
 }
 
 async fn run(connection: &mut MultiplexedConnection, command: &str) {

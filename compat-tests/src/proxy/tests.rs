@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use super::*;
 use crate::server::connect;
 
@@ -110,17 +112,17 @@ async fn a_truncated_request_is_not_executed_and_one_with_a_truncated_reply_is()
     let proxy = Proxy::start(&server).await;
     for length in [0, 1, 10, 20] {
         let trap = proxy.trap("INCR", Fault::TruncateRequest(length));
-        assert!(incr(&proxy.url()).await.is_err());
+        assert!(incr(&admin(&proxy)).await.is_err());
         assert!(trap.has_sprung());
         assert_eq!(get(&server).await, None);
     }
     for (nth, length) in [0, 1, 2, 3].into_iter().enumerate() {
         proxy.trap("INCR", Fault::TruncateReply(length));
         // A reply is `:1\r\n`.
-        assert!(incr(&proxy.url()).await.is_err());
+        assert!(incr(&admin(&proxy)).await.is_err());
         assert_eq!(get(&server).await, Some(nth as i64 + 1));
     }
-    assert_eq!(incr(&proxy.url()).await.unwrap(), 5);
+    assert_eq!(incr(&admin(&proxy)).await.unwrap(), 5);
 }
 
 #[tokio::test]
@@ -130,7 +132,8 @@ async fn a_bad_network_loses_replies_and_a_worse_one_changes_them() {
     for chaos in [Chaos::Network, Chaos::Bytes] {
         proxy.disturb(Some((chaos, 7)));
         let call = async || {
-            let answer = tokio::time::timeout(Duration::from_millis(200), incr(&proxy.url()));
+            let url = admin(&proxy);
+            let answer = tokio::time::timeout(Duration::from_millis(200), incr(&url));
             matches!(answer.await, Ok(Ok(_)))
         };
         let mut failed = 0;
@@ -147,8 +150,8 @@ async fn a_bad_network_loses_replies_and_a_worse_one_changes_them() {
 async fn a_proxy_leads_to_another_server() {
     let (one, other) = (Server::start().await, Server::start().await);
     let proxy = Proxy::start(&one).await;
-    assert_eq!(incr(&proxy.url()).await.unwrap(), 1);
-    assert_eq!(incr(&proxy.url()).await.unwrap(), 2);
+    assert_eq!(incr(&admin(&proxy)).await.unwrap(), 1);
+    assert_eq!(incr(&admin(&proxy)).await.unwrap(), 2);
     proxy.retarget(&other);
-    assert_eq!(incr(&proxy.url()).await.unwrap(), 1);
+    assert_eq!(incr(&admin(&proxy)).await.unwrap(), 1);
 }

@@ -125,11 +125,10 @@ async fn a_second_apart(
     );
     let commands = monitor.take().await;
 
-    // The one of Redisson's clients that is ahead takes everything, and again what the other took.
+    // The one of Redisson's clients that is ahead takes again what the other took.
     if !java.is_empty() {
         let ledger = Ledger::new(RATE, 800).record(granted(&commands, of_java));
         println!("Redisson, a second apart: {taken_by_java:?}; {ledger}");
-        assert!(taken_by_java[1] > 4 * taken_by_java[0], "{taken_by_java:?}");
         assert!(ledger.balance().fullest.1 > RATE, "{ledger}");
     }
 
@@ -140,7 +139,8 @@ async fn a_second_apart(
     let taken = taken_by_server.iter().sum::<u64>();
     assert_eq!(ledger.balance().total, taken);
     ledger.assert_sound();
-    ledger.assert_used(0.9);
+    // Clients that notice would leave half of it; a busy machine leaves some.
+    ledger.assert_used(0.75);
     assert!(taken_by_server.iter().all(|granted| granted * 5 > taken), "{taken_by_server:?}");
 
     // For the others a grant counts for the interval less the difference of their clocks.

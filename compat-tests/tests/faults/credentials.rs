@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use compat_tests::acl;
 use compat_tests::dump::Dump;
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::scenario::{run, until};
@@ -17,7 +18,7 @@ fn a_refused_retry_does_not_hide_that_the_first_attempt_was_carried_out() {
         let mut admin = server.connect().await;
         let mut acl = async |rule: &str| {
             let mut command = redis::cmd("ACL");
-            command.arg("SETUSER").arg("default").arg(rule.split(' ').collect::<Vec<_>>());
+            command.arg("SETUSER").arg(acl::USER).arg(rule.split(' ').collect::<Vec<_>>());
             let () = command.query_async(&mut admin).await.unwrap();
         };
         let client = Client::connect(&proxy.url()).await.unwrap();

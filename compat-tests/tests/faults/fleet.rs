@@ -42,7 +42,6 @@ const WAY: Duration = Duration::from_millis(100);
 /// fault begins 230 ms after the fourth burst: its first call has been answered, and the remaining
 /// requests are on their way in one call.
 const BEFORE: Duration = Duration::from_millis(3 * 450 + 200 + 30);
-const LASTS: Duration = Duration::from_secs(2);
 const AFTER: Duration = Duration::from_secs(3);
 
 /// Tasks that wait, and that fill the book, of each client.
@@ -220,9 +219,10 @@ async fn delays(peer: &Peer, over: watch::Receiver<bool>) -> Duration {
 pub async fn measure(fault: Fault, seed: u64) -> Report {
     let fleet = Fleet::start(fault).await;
     let mut random = SmallRng::seed_from_u64(seed);
-    let begins = BEFORE + Duration::from_millis(random.random_range(0..450));
-    let lasts = if fault == Fault::AnyAtRandom { LASTS * 4 } else { LASTS };
-    let time = begins + lasts + AFTER;
+    // A brief one is to meet a burst that is still on its way.
+    let latest = if fault == Fault::StopBriefly { 40 } else { 450 };
+    let begins = BEFORE + Duration::from_millis(random.random_range(0..latest));
+    let time = begins + fault.lasts() + AFTER;
 
     let ours = created(&fleet.rust, rate()).await;
     let theirs = created(&fleet.java, rate()).await;
@@ -287,7 +287,7 @@ pub async fn measure(fault: Fault, seed: u64) -> Report {
                     "ms": 60_000});
                 drop(victim.begin(load));
             }
-            fault.strike(&fleet.stage, targets, lasts, seed).await
+            fault.strike(&fleet.stage, targets, seed).await
         },
         end,
         delays(&fleet.rust, is_over.clone()),

@@ -74,7 +74,7 @@ async fn addresses_that_sentinels_name_are_mapped() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let sentinel = puppet("127.77.0.1", &Arc::new(AtomicU16::new(6379)), Duration::ZERO).await;
-    let reachable = proxy.url().trim_start_matches("redis://").to_owned();
+    let reachable = format!("127.0.0.1:{}", proxy.port());
     let sentinels = Sentinels::new(MASTER, [&*sentinel]).unwrap();
     let sentinels = sentinels.address_map([("127.77.0.1:6379", &*reachable)]).unwrap();
     let builder = Client::builder().deadline(Duration::from_millis(600)).database(3);

@@ -2,7 +2,7 @@
 //! used up.
 
 use super::LeaseRule;
-use crate::engine::opt_ins::usage::{Usage, low_mark};
+use crate::engine::opt_ins::usage::{LeaseUsage, low_mark};
 use crate::queue::Time;
 use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
@@ -39,7 +39,7 @@ pub(super) struct ClientLeases {
     last_take: Time,
     /// A lease with less than this left makes it time for another one.
     low: u64,
-    usage: Usage,
+    usage: LeaseUsage,
 }
 
 impl ClientLeases {
@@ -48,7 +48,7 @@ impl ClientLeases {
             LeaseRule::Fixed { permits, .. } => permits.div_ceil(2),
             LeaseRule::Adaptive { .. } => 0,
         };
-        let usage = Usage::default();
+        let usage = LeaseUsage::default();
         ClientLeases { terms, current: None, next: None, last_take: 0, low, usage }
     }
 

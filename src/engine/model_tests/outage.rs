@@ -116,7 +116,10 @@ fn run(store: ModelStore, away: Range<usize>, habits: &'static [Habit]) {
     let charged: u64 = ledger.charged.values().sum();
     assert_eq!(ledger.granted, kept.0 + ledger.refunded(), "granted = kept + given back");
     assert_eq!((report.written, report.not_written), (charged, 0), "each charge counts once");
-    assert!(kept.1 <= charged && charged <= report.granted, "{kept:?}, {charged}, {report:?}");
+    // What a caller is granted that gives up at the same moment may be written before it is given back.
+    let given_up = habits.iter().filter(|habit| matches!(habit, Habit::GivesUp(_))).count() as u64;
+    let is_explained = kept.1 <= charged && charged <= report.granted + given_up;
+    assert!(is_explained, "{kept:?}, {charged}, {report:?}");
 }
 
 fn check(rate: u64, lose_every: usize, away: Range<usize>, habits: &'static [Habit]) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::pool::{LeaseNumber, Nanos, Pool};
-use super::usage::{Usage, low_mark};
+use super::usage::{LeaseUsage, low_mark};
 use crate::clock::Now;
 use crate::engine::Core;
 use crate::engine::refund::Entry;
@@ -55,7 +55,7 @@ pub(crate) struct Leases {
     /// The pool's word at the last take that was noticed, and since when.
     unused: (u64, Nanos),
     /// What the client uses, and the permits of the current lease that are not yet counted as used.
-    pub(super) usage: Usage,
+    pub(super) usage: LeaseUsage,
     uncounted: u64,
 }
 

@@ -16,7 +16,7 @@ const SHARE_HOLDS: u64 = 10;
 
 /// What a client uses of a limiter. Times and holds are in any one unit.
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
+pub(crate) struct LeaseUsage {
     /// When the current span began, which is as long as a hold; what was used in it, and in the one
     /// before.
     since: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Usage {
     share: Option<(u64, u64)>,
 }
 
-impl Usage {
+impl LeaseUsage {
     /// Time has passed.
     pub(crate) fn roll(&mut self, now: u64, hold: u64) {
         let spans = now.saturating_sub(self.since) / hold;
@@ -95,8 +95,8 @@ mod tests {
 
     const HOLD: u64 = 100;
 
-    fn used(permits: u64) -> Usage {
-        let mut usage = Usage::default();
+    fn used(permits: u64) -> LeaseUsage {
+        let mut usage = LeaseUsage::default();
         usage.roll(1000, HOLD);
         usage.add(permits);
         usage
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn refusals_halve_permits_and_hold_and_full_leases_double_them() {
         let mut usage = used(64);
-        let sizes = |usage: &mut Usage| (usage.wanted(1050, HOLD, 0, 0), usage.hold_ms(200));
+        let sizes = |usage: &mut LeaseUsage| (usage.wanted(1050, HOLD, 0, 0), usage.hold_ms(200));
         for expected in [(64, 200), (32, 100), (16, 50), (8, 25), (4, 12), (4, 12)] {
             assert_eq!(sizes(&mut usage), expected);
             usage.answered(9, 8);

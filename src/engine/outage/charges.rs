@@ -63,7 +63,7 @@ impl Engine {
         if !self.core.clock.is_servers() {
             return Ok(charge.granted_at);
         }
-        let time = self.core.store_for(self.core.attempt).server_time_of(&self.keys).await?;
+        let time = self.core.store_for(self.core.attempt).server_time_of(&self.keys).await? / 1000;
         Ok(time - (local_now - charge.granted_at).max(0))
     }
 

@@ -52,7 +52,7 @@ pub(crate) enum StandIn {
 }
 
 /// What comes next on the way back to the server.
-enum Step {
+enum ReturnStep {
     Done,
     /// Somebody else writes.
     Wait,
@@ -112,7 +112,7 @@ impl Outage {
 
     /// What is to be done before the server decides again: first what an earlier attempt has left to
     /// be written; then the limiter is taken away, and what it has granted is written.
-    fn next_step(&self, engine: &Engine, store: &LocalStore) -> Step {
+    fn next_step(&self, engine: &Engine, store: &LocalStore) -> ReturnStep {
         let now = engine.core.now();
         let (step, taken) = {
             let mut guard = lock(&self.local);
@@ -120,7 +120,7 @@ impl Outage {
             // Nobody may run the runtime of the one who writes. Both may write: it counts once.
             let patience = micros(engine.core.attempt).saturating_mul(2);
             if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
-                return Step::Wait;
+                return ReturnStep::Wait;
             }
             let local_now = store.core.epoch_ms();
             self.forget_expired(&engine.core, &mut local.charges, local_now);
@@ -136,10 +136,10 @@ impl Outage {
             if local.charges.is_empty() {
                 local.writing_since = None;
                 self.has_local.store(local.decides.is_some(), Ordering::Release);
-                (Step::Done, taken)
+                (ReturnStep::Done, taken)
             } else {
                 local.writing_since = Some(now);
-                (Step::Write(local.charges.clone(), local.create), taken)
+                (ReturnStep::Write(local.charges.clone(), local.create), taken)
             }
         };
         if let Some(stand_in) = taken {
@@ -202,13 +202,13 @@ impl Engine {
                 return false;
             }
             match outage.next_step(self, store) {
-                Step::Done => return true,
-                Step::Wait => {
+                ReturnStep::Done => return true,
+                ReturnStep::Wait => {
                     let late = rt::sleep(self.core.attempt);
                     futures::pin_mut!(written, late);
                     select(written, late).await;
                 }
-                Step::Write(charges, create) => {
+                ReturnStep::Write(charges, create) => {
                     if !self.write(outage, store, charges, create).await {
                         return false;
                     }

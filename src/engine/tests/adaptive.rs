@@ -121,10 +121,12 @@ async fn a_lease_is_no_more_than_the_share_of_a_limiter_that_was_exhausted() {
     let _rest = grant(&other, 500).await;
     // Granted when the first half comes back, beside a client that holds the other one.
     let _first = limiter.acquire(1).await.unwrap();
+    // The limiter counts as exhausted until a request that can wait finds permits left.
     sleep(ms(150)).await;
+    assert!(limiter.try_acquire(1, ms(10)).await.unwrap().is_granted());
     let most = most_ahead(&world, &limiter).await;
     assert!((30..=50).contains(&most), "{most} of the 50 that are its share of a hold");
     sleep(ms(2000)).await;
     let most = most_ahead(&world, &limiter).await;
-    assert!((60..=110).contains(&most), "{most}, when nobody shares the limiter any more");
+    assert!((60..=130).contains(&most), "{most}, when nobody shares the limiter any more");
 }

