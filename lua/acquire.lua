@@ -214,11 +214,7 @@ else
   end
   value = budget
 end
-if changed then
-  call('SET', value_key, int(value))
-elseif value ~= value_before then
-  call('INCRBY', value_key, int(value - value_before))
-end
+write_value(value_before, changed)
 refresh_lifetime()
 reply[2] = value
 reply[reply_size + 1] = holders

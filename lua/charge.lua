@@ -13,11 +13,7 @@ local problem = read_config()
 if problem then
   return problem
 end
-now = tonumber(now_text)
-value = integer(call('GET', value_key))
-local value_before = value
-read_log()
-read_expired(math.huge, math.huge)
+local value_before = read_all()
 if settle(ARGV[4]) == nil then
   return foreign
 end
@@ -38,10 +34,6 @@ if permits > 0 then
   call('ZADD', log_key, ARGV[3], ARGV[2])
 end
 value = value - permits
-if changed then
-  call('SET', value_key, int(value))
-elseif permits > 0 then
-  call('INCRBY', value_key, int(-permits))
-end
+write_value(value_before, changed)
 refresh_lifetime()
 return {per_client, value, rate, interval, keep_alive, counts and 1 or 0}

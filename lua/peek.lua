@@ -12,10 +12,7 @@ local problem = read_config()
 if problem then
   return problem
 end
-now = tonumber(now_text)
-value = integer(call('GET', value_key))
-read_log()
-read_expired(math.huge, math.huge)
+read_all()
 if not look_at_oldest() then
   return foreign
 end

@@ -12,11 +12,7 @@ local problem = read_config()
 if problem then
   return problem
 end
-now = tonumber(now_text)
-value = integer(call('GET', value_key))
-local value_before = value
-read_log()
-read_expired(math.huge, math.huge)
+local value_before = read_all()
 if settle(ARGV[3]) == nil then
   return foreign
 end
@@ -37,10 +33,6 @@ local rise = math.max(value, raised) - value
 drop_expired()
 write_trimmed()
 value = value + rise
-if changed then
-  call('SET', value_key, int(value))
-elseif rise > 0 then
-  call('INCRBY', value_key, int(rise))
-end
+write_value(value_before, changed)
 refresh_lifetime()
 return {per_client, taken, rate, interval, keep_alive}

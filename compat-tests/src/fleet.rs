@@ -56,7 +56,7 @@ impl Fleet {
         Fleet { peers: join_all(peers).await.into_iter().map(Arc::new).collect() }
     }
 
-    /// All take permits of a new limiter for this long, while `disturbance` goes on. It is told the
+    /// All take permits of a new limiter for this long, while `disturbance` goes on, which gets the
     /// limiter's name, and returns the server that has the limiter in the end.
     pub async fn load<'s>(
         &self,

@@ -92,7 +92,7 @@ impl Server {
         url_of(self.port, self.password())
     }
 
-    /// The address for the test itself, and for whoever else may do anything.
+    /// The address for the test itself, and for others that need all rights.
     pub fn admin_url(&self) -> String {
         match self.password() {
             Some(_) => self.url(),

@@ -2,7 +2,8 @@
 --
 -- Sums are compared as differences from the rate: above 2^53 they would not be exact.
 --
--- Reads  rate, per_client (part/config.lua); count, dropped, credit, log_total, sum_log
+-- Reads  call, int; now_text (part/clock.lua); integer (part/numbers.lua); rate, per_client, value_key
+--        (part/config.lua); now, count, dropped, credit, log_total, read_log, read_expired, sum_log
 --        (part/live_log.lua)
 -- Sets   value
 local value -- nil if it is missing or no integer
@@ -50,4 +51,23 @@ local function settle(seen)
   end
   value = value + credit
   return false
+end
+
+-- Reads the value, and the log without all that has expired; returns the value, which `settle` changes.
+local function read_all()
+  now = tonumber(now_text)
+  value = integer(call('GET', value_key))
+  read_log()
+  read_expired(math.huge, math.huge)
+  return value
+end
+
+-- Writes the value, which was `before`; `changed`: by other rules than that permits are taken or given
+-- back.
+local function write_value(before, changed)
+  if changed then
+    call('SET', value_key, int(value))
+  elseif value ~= before then
+    call('INCRBY', value_key, int(value - before))
+  end
 end

@@ -204,8 +204,8 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidArgument`] for an invalid address or TLS setting, an id that is not a UUID, a
-    ///   deadline of zero, a busy poll of more than 1 ms, or a fraction of a rate that is none; nothing
-    ///   is sent.
+    ///   deadline of zero, a busy poll of more than 1 ms, or a [`Fraction`](crate::Fraction) out of
+    ///   range; nothing is sent.
     /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
     ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials,
     ///   [`ErrorKind::Tls`] if the TLS handshake fails.

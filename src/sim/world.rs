@@ -88,18 +88,17 @@ impl SimWorld {
     }
 
     async fn create_limiter(&mut self) {
-        // Over a network without faults, as no caller is there yet.
-        let link = Link::new(
-            usize::MAX,
-            &self.server,
-            &self.history,
-            Default::default(),
-            self.random.fork(),
-        );
-        let client = self.client(&link, 1000, 0);
+        let client = self.undisturbed_client();
         let limiter = client.limiter(NAME).unwrap();
         assert!(limiter.try_set_rate(self.rate).await.unwrap());
         client.close().await;
+    }
+
+    /// A client over a network without faults, for what no caller asks for.
+    fn undisturbed_client(&mut self) -> Client {
+        let random = self.random.fork();
+        let link = Link::new(usize::MAX, &self.server, &self.history, Default::default(), random);
+        self.client(&link, 1000, 0)
     }
 
     fn client(&mut self, link: &Arc<Link>, deadline_ms: u64, skew_ms: u64) -> Client {
@@ -270,14 +269,7 @@ impl SimWorld {
         let interval = self.scenario.interval_ms;
         let all_expired = interval + self.scenario.longest_hold_ms() + self.scenario.skew_ms();
         sleep(BACKGROUND_ENDED_WITHIN + Duration::from_millis(all_expired)).await;
-        let link = Link::new(
-            usize::MAX,
-            &self.server,
-            &self.history,
-            Default::default(),
-            self.random.fork(),
-        );
-        let client = self.client(&link, 1000, 0);
+        let client = self.undisturbed_client();
         let limiter = client.limiter(NAME).unwrap().with_rate(self.rate);
         if !self.scenario.keeps_state() {
             // What was lost comes back an interval after the first look.

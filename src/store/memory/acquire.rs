@@ -35,12 +35,8 @@ pub(super) fn acquire(
     if let Some(rate) = call.call.create.as_ref().filter(|_| decided.value.is_some()) {
         create(space, keys, rate)?;
     }
-    if let Some(Value { v, set, .. }) = decided.value {
-        if set {
-            space.set_number(pair.value, v);
-        } else if value != Some(v) {
-            space.change_number(pair.value, v);
-        }
+    if let Some(new) = decided.value {
+        space.write_value(pair.value, value, new);
         refresh_lifetime(space, keys, &pair, config.keep_alive);
     }
     Ok(AcquireReply {

@@ -32,11 +32,7 @@ pub(super) fn charge(
         log.add(call.date, pack(call.id, call.permits as u32));
         Ok(Value { v: new.v - call.permits as i64, ..new })
     })?;
-    if new.set {
-        space.set_number(pair.value, new.v);
-    } else if value != Some(new.v) {
-        space.change_number(pair.value, new.v);
-    }
+    space.write_value(pair.value, value, new);
     refresh_lifetime(space, keys, &pair, config.keep_alive);
     Ok(ChargeReply { counts, left: new.v, rate: config.to_rate() })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::clock::Now;
 use crate::error::Error;
 use crate::store::memory::log::Log;
+use crate::store::memory::settle::Value;
 use crate::store::refusal::wrong_type;
 
 /// A hash's fields.
@@ -136,6 +137,15 @@ impl Keyspace {
     pub(super) fn set_number(&mut self, key: &Arc<str>, number: i64) {
         *self.slot(key, || Data::Text(String::new())) =
             Slot { data: Data::Text(number.to_string()), expires_at: None };
+    }
+
+    /// Writes what a call made of the value that it found.
+    pub(super) fn write_value(&mut self, key: &Arc<str>, before: Option<i64>, value: Value) {
+        if value.set {
+            self.set_number(key, value.v);
+        } else if before != Some(value.v) {
+            self.change_number(key, value.v);
+        }
     }
 
     /// What `INCRBY` leaves: the time to live stays.

@@ -36,12 +36,7 @@ pub(super) fn release(
         let most = if short { config.rate - log.sum() } else { config.rate };
         Ok((Value { v: new.v.max(most.min(new.v + taken)), ..new }, taken))
     })?;
-    let v = new.v;
-    if new.set {
-        space.set_number(pair.value, v);
-    } else if value != Some(v) {
-        space.change_number(pair.value, v);
-    }
+    space.write_value(pair.value, value, new);
     refresh_lifetime(space, keys, &pair, config.keep_alive);
     Ok(ReleaseReply { taken: taken as u64, rate: config.to_rate() })
 }
