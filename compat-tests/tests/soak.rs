@@ -61,13 +61,13 @@ async fn memory_and_latency_stay_as_they_are() {
     judge(&all);
 }
 
-/// A minute of: calls at random times, waiting callers of both kinds, callers that give up, grants that
-/// are given back, and names that are used once.
+/// A minute of: calls one after the other, waiting callers of both kinds, callers that give up, grants
+/// that are given back, and names that are used once.
 async fn run_minute(rust: &Peer, java: &Peer, number: u64) -> Minute {
-    const MS: u64 = 60_000;
+    // A peer has a minute for a call.
+    const MS: u64 = 50_000;
     let begun = Instant::now();
-    let hot = json!({"op": "arrivalLoad", "name": "hot", "permits": 1, "perSecond": 300,
-        "timeoutMs": 1000, "ms": MS});
+    let hot = json!({"op": "load", "name": "hot", "permits": 1, "tasks": 1, "ms": MS});
     let wait =
         |tasks| json!({"op": "waitLoad", "name": "tight", "permits": 1, "tasks": tasks, "ms": MS});
     let (hot, ours, theirs, ()) = tokio::join!(
@@ -76,6 +76,8 @@ async fn run_minute(rust: &Peer, java: &Peer, number: u64) -> Minute {
         java.call(wait(4)),
         give_up_and_give_back(rust, number, begun + Duration::from_millis(MS)),
     );
+    let elapsed = begun.elapsed();
+    tokio::time::sleep(Duration::from_secs(60).saturating_sub(elapsed)).await;
     let loads = [hot.unwrap(), ours.unwrap(), theirs.unwrap()];
     let number = |load: &Value, field: &str| load[field].as_u64().unwrap_or(0);
     let process = rust.id().expect("it runs");
@@ -92,7 +94,7 @@ async fn run_minute(rust: &Peer, java: &Peer, number: u64) -> Minute {
         p99_us: loads[0]["p99Us"].as_f64().unwrap(),
         errors: loads.iter().map(|load| number(load, "errors")).sum(),
         tight: number(&loads[1], "granted") + number(&loads[2], "granted"),
-        elapsed: begun.elapsed(),
+        elapsed,
     }
 }
 
