@@ -120,17 +120,29 @@ pub mod raw_store {
     pub use crate::store::memory::raw::{Content, Key, Snapshot};
 }
 
-/// Runs the examples of the README as tests.
+/// Runs the programs of the pages as tests, each where the features are that it needs.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-/// Runs the programs of the guide as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide.md")]
-struct Guide;
-
-/// Runs the programs of the page on deployment as tests.
-#[cfg(all(doctest, feature = "tls"))]
-#[doc = include_str!("../docs/deployment.md")]
-struct Deployment;
+mod pages {
+    macro_rules! page {
+        ($(#[$needs:meta])? $name:ident, $path:literal) => {
+            $(#[$needs])?
+            #[doc = include_str!($path)]
+            struct $name;
+        };
+    }
+    page!(Readme, "../README.md");
+    page!(Guide, "../docs/guide.md");
+    page!(Concepts, "../docs/concepts.md");
+    page!(Fleet, "../docs/fleet.md");
+    page!(
+        #[cfg(feature = "blocking")]
+        Waiting,
+        "../docs/waiting.md"
+    );
+    page!(
+        #[cfg(all(feature = "tls", feature = "redisson-yaml"))]
+        Deployment,
+        "../docs/deployment.md"
+    );
+    page!(Migrating, "../docs/migrating.md");
+}
