@@ -23,6 +23,7 @@ pub struct Grant {
 }
 
 /// The log entry that has a grant's permits.
+#[derive(Clone)]
 enum GrantEntry {
     /// That of this call, which has been answered.
     Call(Arc<BatchAnswer>),
@@ -197,6 +198,38 @@ impl Grant {
     /// As [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         self.refund(self.permits()).await
+    }
+
+    /// Gives back `permits` of this grant, and blocks this thread until that is done: see
+    /// [`refund`](Grant::refund), and [`blocking`](crate::blocking) for where it may be called. With
+    /// the feature `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Grant::refund).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
+        let core = self.entry.engine().core.clone();
+        let Grant { permits: granted, returned, deadline, .. } = *self;
+        let mut grant = Grant { entry: self.entry.clone(), permits: granted, returned, deadline };
+        let refund = async move {
+            let answer = grant.refund(permits).await;
+            Ok((answer, grant.returned))
+        };
+        let (answer, returned) = core.block_on(refund).map_err(|error| self.error(error))?;
+        self.returned = returned;
+        answer
+    }
+
+    /// Gives back all permits that this grant still holds: see
+    /// [`blocking_refund`](Grant::blocking_refund). With the feature `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Grant::refund).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
+        self.blocking_refund(self.permits())
     }
 }
 

@@ -15,6 +15,8 @@ use crate::{
 
 mod adaptive;
 mod audits;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod counting;
 mod denials;
 mod full;
