@@ -126,7 +126,10 @@ impl Grant {
     }
 
     /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
-    /// fewer if the grant has expired in the meantime, or if its limiter was reset.
+    /// fewer if the grant has expired in the meantime, if its limiter was reset, or if a
+    /// [`release`](crate::RateLimiter::release) took permits of the same log entry. (After an answer
+    /// that was lost nobody can tell those from permits of this refund: if the entry is then just as
+    /// the refund was to leave it, the refund counts as what did it.)
     ///
     /// These permits can be taken again at once, by any client. Only the log entry of this grant is
     /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the

@@ -24,6 +24,7 @@ mod gathered;
 mod leases;
 mod outage;
 mod races;
+mod refunds;
 mod sharing;
 mod windows;
 
