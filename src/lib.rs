@@ -59,6 +59,8 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
+//! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
+//!   events. `docs/observability.md` lists them.
 
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
@@ -74,6 +76,7 @@ pub mod fuzz;
 mod in_process;
 mod limiter;
 mod limiters;
+mod observe;
 mod options;
 mod queue;
 mod rate;
