@@ -66,6 +66,8 @@
 //! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
 //!   `web`).
 //! - `actix-web`: a middleware (`actix_web`, `web`).
+//! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
+//!   events. `docs/observability.md` lists them.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -88,6 +90,7 @@ pub mod fuzz;
 mod in_process;
 mod limiter;
 mod limiters;
+mod observe;
 mod options;
 mod queue;
 mod rate;
