@@ -72,6 +72,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod in_process;
+mod inspection;
 mod limiter;
 mod limiters;
 mod options;
@@ -87,12 +88,15 @@ pub use client::Client;
 pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
+pub use client::scan::{FoundKey, LimiterScan};
 pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;
+pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
 pub use limiter::RateLimiter;
+pub use limiter::inspect::{ClientBudget, Repair};
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
