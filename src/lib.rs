@@ -59,6 +59,7 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
+//! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); nothing of it is in the library.
 
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
