@@ -6,6 +6,7 @@ pub(crate) mod keys;
 mod outage;
 mod permits;
 pub(crate) mod rates;
+mod run;
 
 use std::fmt;
 use std::sync::Arc;
