@@ -95,3 +95,30 @@ async fn wrong_arguments_end_with_two() {
         assert!(!ran.stderr.contains("hunter2") && !ran.stderr.is_empty(), "{wrong:?}: {ran:?}");
     }
 }
+
+/// As docs/cli.md says.
+#[tokio::test]
+async fn a_user_may_look_and_nothing_else() {
+    let page = include_str!("../../../docs/cli.md");
+    let rule = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let commands: Vec<&str> = rule.split_whitespace().collect();
+    assert!(commands.len() > 10 && !commands.contains(&"+set"), "{commands:?}");
+    let server = Server::start().await;
+    let all = Tool::on(&server);
+    all.ends(0, &["acquire", "api", "--rate", "5/h"]).await;
+    all.ends(0, &["acquire", "pc", "--rate", "5/h per client"]).await;
+    let () = server.run(cmd("SET").arg("{api}:value").arg(5).take()).await;
+    let mut user = cmd("ACL");
+    user.arg(&["SETUSER", "viewer", "on", ">look", "~*", "+scan", "+memory|usage"]).arg(&commands);
+    let () = server.run(user).await;
+    let viewer = Tool::at(&format!("redis://viewer:look@127.0.0.1:{}", server.port()));
+    let seen = viewer.json(0, &["inspect", "api", "--json"]).await;
+    assert!(seen["memory_bytes"].is_u64() && seen["clock_skew"].is_object(), "{seen:#}");
+    viewer.ends(0, &["inspect", "pc"]).await;
+    viewer.ends(0, &["watch", "api", "--count", "1"]).await;
+    viewer.ends(0, &["top"]).await;
+    viewer.ends(1, &["doctor", "--all"]).await;
+    viewer.ends(5, &["doctor", "--all", "--fix", "--yes"]).await;
+    viewer.ends(5, &["acquire", "api"]).await;
+    all.ends(0, &["doctor", "--all", "--fix", "--yes"]).await;
+}
