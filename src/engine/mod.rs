@@ -68,6 +68,9 @@ mod runtimes;
 
 mod tasks;
 
+#[cfg(feature = "blocking")]
+mod blocking;
+
 // What users can opt in to.
 pub(crate) mod opt_ins;
 
