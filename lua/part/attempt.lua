@@ -9,8 +9,8 @@ local audit_limit = ARGV[3] == '' and math.huge or 0
 local hold = 0
 -- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), how
 -- many parties the other clients of this crate are at least, the permits that have been left by
--- everybody for long enough, those that are left in any case, after how many ms there may be more to
--- take, and by how many thousandths of a permit the client has fallen short of its share. nil:
+-- everybody for long enough, those that are kept free in any case, after how many ms there may be
+-- more to take, and by how many thousandths of a permit the client has fallen short of its share. nil:
 -- requests take whatever is free.
 local terms
 local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three

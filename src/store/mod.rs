@@ -195,8 +195,8 @@ pub(crate) struct ShareTerms {
     pub(crate) remembered: u64,
     /// How many permits everybody has left for long enough: anybody may take them.
     pub(crate) unclaimed: u64,
-    /// How many permits are left for now, for a Redisson that nobody has seen.
-    pub(crate) reserve: u64,
+    /// How many permits are kept free for now, for a Redisson that nobody has seen.
+    pub(crate) kept_free: u64,
     /// After how long there may be more to take, in ms, if none of the client's own permits come back
     /// before.
     pub(crate) retry_after_ms: u64,

@@ -105,10 +105,10 @@ fn special(call: &AcquireCall) -> String {
     }
     let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
         let remembers = u8::from(terms.remembers_redisson);
-        let [unclaimed, reserve, after] =
-            [terms.unclaimed, terms.reserve, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
+        let [unclaimed, kept_free, after] =
+            [terms.unclaimed, terms.kept_free, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
         let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
-        format!("{remembers},{others},{unclaimed},{reserve},{after},{arrears}")
+        format!("{remembers},{others},{unclaimed},{kept_free},{after},{arrears}")
     });
     format!("{} {} {share} {earlier}", call.audit_limit.min(MAX_EXACT), call.hold_ms)
 }

@@ -326,7 +326,7 @@ async fn a_log_that_is_too_long_has_no_shares() {
         remembers_redisson: false,
         remembered: 0,
         unclaimed: 0,
-        reserve: 0,
+        kept_free: 0,
         retry_after_ms: 125,
         arrears: 0,
     };

@@ -129,18 +129,18 @@ fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {
 
 fn share() -> impl Strategy<Value = Option<ShareTerms>> {
     let unclaimed = prop_oneof![Just(0u64), 1u64..20, Just(u64::MAX)];
-    let reserve = prop_oneof![3 => Just(0u64), 1 => 1u64..20, 1 => Just(u64::MAX)];
+    let kept_free = prop_oneof![3 => Just(0u64), 1 => 1u64..20, 1 => Just(u64::MAX)];
     let remembered = prop_oneof![4 => Just(0u64), 3 => 1u64..9, 1 => Just(u64::MAX)];
-    let terms = (any::<bool>(), remembered, unclaimed, reserve, 0u64..130, -499i64..=499);
+    let terms = (any::<bool>(), remembered, unclaimed, kept_free, 0u64..130, -499i64..=499);
     prop::option::weighted(
         0.5,
         terms.prop_map(
-            |(remembers_redisson, remembered, unclaimed, reserve, retry_after_ms, arrears)| {
+            |(remembers_redisson, remembered, unclaimed, kept_free, retry_after_ms, arrears)| {
                 ShareTerms {
                     remembers_redisson,
                     remembered,
                     unclaimed,
-                    reserve,
+                    kept_free,
                     retry_after_ms,
                     arrears,
                 }
