@@ -59,6 +59,8 @@ mod knowledge;
 
 mod refund;
 
+mod reservation;
+
 mod reset;
 
 mod skew;

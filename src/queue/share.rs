@@ -98,6 +98,8 @@ pub(super) struct Sharing {
     /// The permits that everybody has left since then.
     left: u64,
     left_since: Time,
+    /// A request was served that exceeds the whole share: no other one until this time.
+    rested_at: Time,
     /// The terms of the call in flight.
     terms: Option<ShareTerms>,
 }
@@ -137,8 +139,11 @@ impl Sharing {
             self.round += 1;
             self.round_begun = Some(now);
         }
+        let rests = now < self.rested_at;
+        // While it rests, somebody else is presumed in any case: it may just have kept all others
+        // from holding permits.
         let remembers_redisson =
-            self.presumes_redisson || is_within(self.redisson_seen, REMEMBERED, now);
+            rests || self.presumes_redisson || is_within(self.redisson_seen, REMEMBERED, now);
         let remembered_for = self.round_length().saturating_mul(OTHERS_REMEMBERED);
         if !is_within(self.others_seen, remembered_for, now) {
             self.others = 0;
@@ -161,6 +166,7 @@ impl Sharing {
             kept_free,
             retry_after_ms: retry_after.div_ceil(1000),
             arrears: self.arrears,
+            may_exceed: !rests,
         })
     }
 
@@ -186,7 +192,8 @@ impl Sharing {
         ((self.rate / KEPT_FREE_PART).max(1), until - since)
     }
 
-    /// The call was answered: it was granted `granted` permits, and `left` are left. Returns how long
+    /// The call was answered: it was granted `granted` permits, and `left` are left. `reserved`:
+    /// permits that have been set aside, and the time when they are free. Returns how long
     /// to wait at least before the next look.
     pub(super) fn replied(
         &mut self,
@@ -194,6 +201,7 @@ impl Sharing {
         (rate, interval): (u64, Time),
         (granted, left): (u64, u64),
         has_waiters: bool,
+        reserved: Option<(u64, Time)>,
         holders: Option<Holders>,
     ) -> Time {
         self.replied_at = now;
@@ -210,6 +218,13 @@ impl Sharing {
             self.left = 0;
             return 0;
         };
+        // The log tells all parties when permits are reserved. When they are granted, it may hold
+        // those of nobody else.
+        let (permits, at) = reserved.unwrap_or((granted, now));
+        if terms.unclaimed == 0 && permits > holders.share {
+            let rest = rest(permits, holders.share, interval);
+            self.rested_at = self.rested_at.max(at.saturating_add(rest));
+        }
         let parties = holders.others.saturating_add(1);
         if holders.entries.saturating_mul(parties) > MOST_READ
             || holders.entries > LONGEST_SHARED_LOG as u64
@@ -263,4 +278,10 @@ impl Sharing {
 
 fn is_within(since: Option<Time>, time: Time, now: Time) -> bool {
     since.is_some_and(|since| now.saturating_sub(since) < time)
+}
+
+/// After how long its share has made up for permits that a client was granted at once.
+fn rest(permits: u64, share: u64, interval: Time) -> Time {
+    let rest = u128::from(permits) * u128::from(interval) / u128::from(share.max(1));
+    Time::try_from(rest).unwrap_or(Time::MAX)
 }

@@ -39,6 +39,7 @@ mod log;
 mod peek;
 mod refund;
 mod release;
+mod reserve;
 mod set_rate;
 mod settle;
 mod share;

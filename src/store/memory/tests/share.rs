@@ -12,6 +12,7 @@ const NOBODY_LEFT_ANY: ShareTerms = ShareTerms {
     kept_free: 0,
     retry_after_ms: 125,
     arrears: 0,
+    may_exceed: true,
 };
 
 /// A fleet on one limiter, whose clients are told apart by their tags.
@@ -79,7 +80,8 @@ fn each_client_of_this_crate_is_a_party_and_redisson_is_one() {
     let reply = fleet.ask(1, NOBODY_LEFT_ANY, &[group_of(1, 5000, 100)]);
     assert_eq!(reply.outcomes[0], OutcomeGroup { count: 5, outcome: Outcome::Granted });
     assert_eq!(reply.outcomes[1].outcome, held_back(125));
-    let holders = Holders { others: 2, redisson: true, share_left: 5, entries: 4, shortfall: 5000 };
+    let holders =
+        Holders { others: 2, redisson: true, share_left: 5, entries: 4, shortfall: 5000, share: 5 };
     assert_eq!(reply.holders, Some(holders));
 }
 
