@@ -17,7 +17,7 @@ use crate::store::memory::settle::{Value, is_another, settle};
 use crate::store::memory::share::{Share, read_holders};
 use crate::store::memory::wait::WaitScan;
 use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RequestGroup,
+    AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RequestGroup, ShareTerms,
 };
 use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
@@ -114,7 +114,7 @@ impl<'a> Attempt<'a> {
         let value = value.map(|v| v + reserved);
 
         let known = value
-            .filter(|_| self.audit_limit() == 0 && self.call.share.is_none() && !self.is_another());
+            .filter(|_| self.audit_limit() == 0 && self.terms().is_none() && !self.is_another());
         let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
@@ -130,6 +130,11 @@ impl<'a> Attempt<'a> {
             .map(|group| group.permits.saturating_mul(group.count))
             .reduce(u64::saturating_add)
             .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
+    }
+
+    /// Only ids of this crate tell who holds permits.
+    fn terms(&self) -> Option<&ShareTerms> {
+        self.call.share.as_ref().filter(|_| self.call.id.client().is_some())
     }
 
     fn is_another(&self) -> bool {
@@ -191,7 +196,7 @@ impl<'a> Attempt<'a> {
         };
         // What was granted before was within the share then. With expired entries still in the log,
         // it is not known who holds what.
-        let terms = self.call.share.as_ref().filter(|_| !is_repeat && is_settled);
+        let terms = self.terms().filter(|_| !is_repeat && is_settled);
         let found = terms.and_then(|terms| {
             read_holders(log, self.call, terms, self.config, (self.t, self.cutoff), free)
         });
