@@ -49,11 +49,7 @@ impl RateLimiter {
     /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        let max_wait = if timeout.is_zero() {
-            MaxWait::None
-        } else {
-            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
-        };
+        let max_wait = self.max_wait(timeout);
         self.pay_budget().await;
         match self.answer_locally(permits, max_wait) {
             Some(answer) => Ok(answer),
@@ -116,6 +112,16 @@ impl RateLimiter {
         }
     }
 
+    /// How long a request with this timeout may wait that is made now.
+    #[inline]
+    pub(crate) fn max_wait(&self, timeout: Duration) -> MaxWait {
+        if timeout.is_zero() {
+            MaxWait::None
+        } else {
+            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
+        }
+    }
+
     /// Spends some of the task's budget if this call may be answered locally. It does so before the
     /// answer: a grant could be lost if the future were dropped while others run.
     #[inline]
@@ -131,7 +137,7 @@ impl RateLimiter {
     }
 
     /// The answer without a call, if there is one.
-    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+    pub(crate) fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         Some(match self.engine().answer_locally(permits, max_wait)? {
             LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
             LocalAnswer::Denied(wait, rate) => {
