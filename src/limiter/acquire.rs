@@ -236,7 +236,7 @@ impl RateLimiter {
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
             Err(NoAnswer::Failed(failure)) => Err(self.error(Operation::Acquire, failure)),
-            Ok((_, Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
+            Ok((_, Outcome::Reserved(_) | Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
                 unreachable!("the request would still be in a queue")
             }
         }
