@@ -72,11 +72,10 @@ impl Operation {
                 | Operation::SizeInMemory
         )
     }
-}
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// As errors and metrics name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Operation::BuildRate => "rate",
             Operation::Connect => "connect",
             Operation::Ping => "ping",
@@ -99,6 +98,12 @@ impl fmt::Display for Operation {
             Operation::Rename => "rename",
             Operation::Touch => "touch",
             Operation::SizeInMemory => "size_in_memory",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }

@@ -135,6 +135,7 @@ impl ModelLedger {
             left: self.left as i64,
             outcomes,
             holders: None,
+            repaired: 0,
         }
     }
 
