@@ -159,14 +159,11 @@ impl RateLimiter {
         })
     }
 
-    /// The same for callers that block, who have no future that observes the answer.
+    /// The same for a caller that blocks.
     #[cfg(feature = "blocking")]
-    pub(crate) fn answer_locally_observed(
-        &self,
-        permits: u64,
-        max_wait: MaxWait,
-    ) -> Option<Decision> {
+    pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         let answer = self.answer_locally(permits, max_wait)?;
+        // Not before there is an answer: otherwise the call that follows would be counted twice.
         self.engine().observer.acquire(permits).ends(Ok(answer)).ok()
     }
 
