@@ -53,6 +53,12 @@ impl Client {
         Client(limiters)
     }
 
+    /// Its limiters, for the blocking form of this client.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn limiters(&self) -> &Arc<Limiters> {
+        &self.0
+    }
+
     /// This client's id: a UUID, as text.
     pub fn id(&self) -> &str {
         &self.0.client_id

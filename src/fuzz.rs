@@ -4,6 +4,7 @@
 //! each, for a fuzzer that is guided by coverage, and the corpus; the tests below try the corpus and
 //! variations of it.
 
+#[cfg(feature = "redisson-yaml")]
 use crate::client::Client;
 use crate::rate::{Mode, Rate};
 use crate::store::redis::{self, Topology};

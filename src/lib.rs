@@ -34,6 +34,8 @@
 //! | [`try_acquire`](RateLimiter::try_acquire) | up to a timeout; not at all if the permits cannot be available by then | [`Decision`] |
 //! | [`acquire`](RateLimiter::acquire) | for as long as it takes | [`Grant`] |
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
+//! | [`run`](RateLimiter::run), [`try_run`](RateLimiter::try_run) | as `acquire` and `try_acquire` | the output of a future that runs once it has its permits |
+//! | [`stream.rate_limited`](StreamRateLimitExt::rate_limited) | for each item as long as it takes, or up to a timeout | a stream |
 //! | [`Grant::refund`] | never | how many of this grant's permits are available again |
 //!
 //! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire
@@ -56,15 +58,22 @@
 //!
 //! # Features
 //!
+//! - `blocking`: the same calls without async (the module `blocking`).
+//! - `redisson-yaml`: the configuration file of the Java side ([`ClientBuilder`]'s `redisson_yaml`).
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
 //!   events. `docs/observability.md` lists them.
 
+// On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod clock;
 mod decision;
@@ -84,6 +93,7 @@ mod rt;
 #[cfg(all(test, not(shuttle)))]
 mod sim;
 mod store;
+mod stream;
 mod wire;
 
 pub use client::Client;
@@ -104,6 +114,7 @@ pub use store::ExpireCondition;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
 pub use store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
+pub use stream::{RateLimited, Rejected, StreamRateLimitExt};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]
@@ -112,17 +123,34 @@ pub mod raw_store {
     pub use crate::store::memory::raw::{Content, Key, Snapshot};
 }
 
-/// Runs the examples of the README as tests.
+/// Runs the programs of the pages as tests, each where the features are that it needs.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-/// Runs the programs of the guide as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide.md")]
-struct Guide;
-
-/// Runs the programs of the page on deployment as tests.
-#[cfg(all(doctest, feature = "tls"))]
-#[doc = include_str!("../docs/deployment.md")]
-struct Deployment;
+mod pages {
+    macro_rules! page {
+        ($(#[$needs:meta])? $name:ident, $path:literal) => {
+            $(#[$needs])?
+            #[doc = include_str!($path)]
+            struct $name;
+        };
+    }
+    page!(Readme, "../README.md");
+    page!(Guide, "../docs/guide.md");
+    page!(Concepts, "../docs/concepts.md");
+    page!(Fleet, "../docs/fleet.md");
+    page!(
+        #[cfg(feature = "blocking")]
+        Waiting,
+        "../docs/waiting.md"
+    );
+    page!(
+        #[cfg(all(feature = "tls", feature = "redisson-yaml"))]
+        Deployment,
+        "../docs/deployment.md"
+    );
+    page!(Migrating, "../docs/migrating.md");
+    page!(
+        #[cfg(feature = "metrics")]
+        Observability,
+        "../docs/observability.md"
+    );
+}

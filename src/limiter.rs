@@ -5,6 +5,7 @@ pub(crate) mod keys;
 mod outage;
 mod permits;
 pub(crate) mod rates;
+mod run;
 
 use std::fmt;
 use std::sync::Arc;

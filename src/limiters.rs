@@ -163,7 +163,11 @@ impl Table {
                     None => self.remembered.remove(name),
                 };
                 let engine = Engine::new(name.into(), keys, core.clone(), remembered);
-                (Arc::new(engine), known)
+                let engine = Arc::new(engine);
+                if let Some(known) = &known {
+                    known.hand_over_stand_in(&engine);
+                }
+                (engine, known)
             }
         };
         let handle = Arc::new(LimiterHandle { limiters: limiters.clone(), engine: engine.clone() });

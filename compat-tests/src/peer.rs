@@ -79,6 +79,10 @@ pub const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
 /// The environment variable that makes the Rust peer's client date its grants by the server's clock.
 pub const SERVER_CLOCK: &str = "RUST_PEER_SERVER_CLOCK";
 
+/// The environment variable that sets how many granted calls the Rust peer keeps for `refund`: the last
+/// ones. If it is not set, it keeps all of them.
+pub const KEPT_GRANTS: &str = "RUST_PEER_KEPT_GRANTS";
+
 /// How a peer is started.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -137,6 +141,12 @@ impl Options {
     /// Its client dates its grants by the server's clock (Rust only).
     pub fn server_clock(mut self) -> Self {
         self.environment.push((SERVER_CLOCK, "1".into()));
+        self
+    }
+
+    /// Only this number of granted calls can be refunded, the last ones (Rust only).
+    pub fn kept_grants(mut self, most: usize) -> Self {
+        self.environment.push((KEPT_GRANTS, most.to_string()));
         self
     }
 

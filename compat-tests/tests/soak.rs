@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use compat_tests::peer::{Answer, Kind, Peer};
+use compat_tests::peer::{Answer, Kind, Options, Peer};
 use compat_tests::server::Server;
 use serde_json::{Value, json};
 
@@ -31,7 +31,9 @@ async fn memory_and_latency_stay_as_they_are() {
     let minutes: u64 = minutes.parse().expect("a number of minutes");
     assert!(minutes >= 4, "a trend needs at least 4 minutes");
     let server = Server::start().await;
-    let rust = Peer::start(Kind::Rust, server.url()).await;
+    // It would keep all grants for `refund` otherwise, 12 MB in a minute.
+    let options = Options::new(Kind::Rust, server.url()).kept_grants(1000);
+    let rust = Peer::start_with(options).await;
     let java = Peer::start(Kind::Java, server.url()).await;
     for (name, permits, interval_ms) in
         [("hot", 1_000_000, 1000), ("tight", TIGHT_PER_SECOND, 1000), ("used-up", 1, 86_400_000)]

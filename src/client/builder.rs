@@ -44,6 +44,10 @@ impl Client {
     {
         Client::builder().connect(servers).await
     }
+
+    pub(crate) async fn connect_now(&self) -> Result<(), Error> {
+        self.0.core.connect(self.0.deadline).await.map_err(connect_error)
+    }
 }
 
 /// Builds a [`Client`].
@@ -224,7 +228,7 @@ impl ClientBuilder {
         T: TryInto<Topology, Error: Into<Error>>,
     {
         let client = self.connect_lazy(servers)?;
-        client.0.core.connect(client.0.deadline).await.map_err(connect_error)?;
+        client.connect_now().await?;
         Ok(client)
     }
 

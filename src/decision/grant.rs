@@ -23,6 +23,7 @@ pub struct Grant {
 }
 
 /// The log entry that has a grant's permits.
+#[derive(Clone)]
 enum GrantEntry {
     /// That of this call, which has been answered.
     Call(Arc<BatchAnswer>),
@@ -125,7 +126,10 @@ impl Grant {
     }
 
     /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
-    /// fewer if the grant has expired in the meantime, or if its limiter was reset.
+    /// fewer if the grant has expired in the meantime, if its limiter was reset, or if a
+    /// [`release`](crate::RateLimiter::release) took permits of the same log entry. (After an answer
+    /// that was lost nobody can tell those from permits of this refund: if the entry is then just as
+    /// the refund was to leave it, the refund counts as what did it.)
     ///
     /// These permits can be taken again at once, by any client. Only the log entry of this grant is
     /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the
@@ -195,6 +199,38 @@ impl Grant {
     /// As [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         self.refund(self.permits()).await
+    }
+
+    /// Gives back `permits` of this grant, and blocks this thread until that is done: see
+    /// [`refund`](Grant::refund), and [`blocking`](crate::blocking) for where it may be called. With
+    /// the feature `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Grant::refund).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
+        let core = self.entry.engine().core.clone();
+        let Grant { permits: granted, returned, deadline, .. } = *self;
+        let mut grant = Grant { entry: self.entry.clone(), permits: granted, returned, deadline };
+        let refund = async move {
+            let answer = grant.refund(permits).await;
+            Ok((answer, grant.returned))
+        };
+        let (answer, returned) = core.block_on(refund).map_err(|error| self.error(error))?;
+        self.returned = returned;
+        answer
+    }
+
+    /// Gives back all permits that this grant still holds: see
+    /// [`blocking_refund`](Grant::blocking_refund). With the feature `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Grant::refund).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
+        self.blocking_refund(self.permits())
     }
 }
 

@@ -139,9 +139,7 @@ impl Attempts for Flight {
             if is_certain {
                 self.callers.fail_those_that_do_not_wait(&error);
             }
-            if self.callers.has_any {
-                self.callers.expire(&error)?;
-            }
+            self.callers.expire(&error)?;
             if core.now() >= end {
                 return Ok(());
             }
@@ -216,8 +214,8 @@ impl Flight {
                         core.now()
                     }
                 };
-                let is_late = core.latency.is_late(took, reply.rate.interval_ms());
-                core.latency.record(core.now(), took);
+                let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
+                core.latency.record(sent, took);
                 self.observer.attempt_took(took);
                 if is_late && self.callers.has_any && grants(&reply) {
                     self.observer.came_late(took);

@@ -13,7 +13,7 @@ use super::answer::NoAnswer;
 use super::lane::Lane;
 use super::{Core, Engine, micros};
 use crate::error::{Error, ErrorKind, Execution};
-use crate::queue::Time;
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rt;
 use crate::store::Reply;
 
@@ -30,13 +30,18 @@ pub(super) struct Callers {
     pub(super) lane: Arc<Lane>,
     /// Whether there has been one.
     pub(super) has_any: bool,
-    /// The first deadline of those who want the answer.
+    /// The first deadline of those who want the answer; without callers, the end of the call.
     due: Time,
 }
 
 impl Callers {
     pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time) -> Self {
-        Callers { engine, lane, has_any: due < Time::MAX, due }
+        let has_any = due < Time::MAX;
+        // One without callers ends by the client's deadline: if the server is away, a client that was
+        // dropped without `close` would otherwise go on for ever.
+        let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
+        let due = if has_any { due } else { engine.core.now().saturating_add(longest) };
+        Callers { engine, lane, has_any, due }
     }
 
     /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
@@ -72,6 +77,9 @@ impl Callers {
 
     /// Gives `error` to callers in flight whose deadline has passed; fails if nobody is left.
     pub(super) fn expire(&mut self, error: &Error) -> Result<(), Error> {
+        if !self.has_any && self.engine.core.now() < self.due {
+            return Ok(());
+        }
         let wake = {
             let mut state = self.lane.lock();
             let (expired, next) = state.queue.expire_in_flight(self.engine.core.now());

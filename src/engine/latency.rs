@@ -7,7 +7,7 @@
 //! is the same for every grant and shifts nothing, so that only an answer far later than usual
 //! counts as late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::queue::Time;
 use crate::rt::{Mutex, lock};
@@ -19,6 +19,10 @@ const SAMPLES: usize = 5;
 /// counts as a sample.
 const SAMPLE_EVERY: Time = 50_000;
 
+/// With fewer samples than these an answer counts as one if its call was sent after the last: one
+/// fault is still one sample, and a client of a far server soon knows how far it is.
+const FEW_SAMPLES: usize = 3;
+
 /// An answer is late if it takes longer than usual by the largest of these: a part of the interval,
 /// as that much of the rate may then be used too late; a part of the usual time, as far links vary
 /// more; and 5 ms, as fast limiters on a busy machine are not to ask twice for each delay of a
@@ -27,44 +31,86 @@ const PART_OF_INTERVAL: u64 = 50;
 const PART_OF_USUAL: u64 = 4;
 const SHORTEST: Time = 5_000;
 
-#[derive(Default)]
 pub(crate) struct Latency {
     usual: AtomicU64,
-    next_sample_at: AtomicU64,
-    samples: Mutex<([Time; SAMPLES], usize)>,
+    /// When an answer first counted; `Time::MAX`: none has.
+    first_sample_at: AtomicU64,
+    last_sample_at: AtomicU64,
+    has_few_samples: AtomicBool,
+    samples: Mutex<Samples>,
+}
+
+#[derive(Default)]
+struct Samples {
+    /// The last ones.
+    took: [Time; SAMPLES],
+    /// How many there have been.
+    count: usize,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Latency {
+            usual: AtomicU64::new(0),
+            first_sample_at: AtomicU64::new(Time::MAX),
+            last_sample_at: AtomicU64::new(0),
+            has_few_samples: AtomicBool::new(true),
+            samples: Mutex::default(),
+        }
+    }
 }
 
 impl Latency {
-    /// Whether an answer that took this long is to be confirmed.
-    pub(super) fn is_late(&self, took: Time, interval_ms: u64) -> bool {
+    /// Whether the answer to a call that was sent then and took this long is to be confirmed.
+    pub(super) fn is_late(&self, sent: Time, took: Time, interval_ms: u64) -> bool {
         if took < SHORTEST {
             return false;
         }
-        took > self.longest_on_time(interval_ms)
+        // What was sent before anything was known may be late together with the first sample.
+        let usual = match sent < self.first_sample_at.load(Ordering::Acquire) {
+            true => 0,
+            false => self.usual.load(Ordering::Relaxed),
+        };
+        took > longest_on_time(usual, interval_ms)
     }
 
+    /// How long an answer may take now without being confirmed.
+    #[cfg(all(test, not(shuttle)))]
     pub(super) fn longest_on_time(&self, interval_ms: u64) -> Time {
-        let usual = self.usual.load(Ordering::Relaxed);
-        let slack = SHORTEST
-            .max(interval_ms.saturating_mul(1000) / PART_OF_INTERVAL)
-            .max(usual / PART_OF_USUAL);
-        usual.saturating_add(slack)
+        longest_on_time(self.usual.load(Ordering::Relaxed), interval_ms)
     }
 
-    /// An answer took this long.
-    pub(super) fn record(&self, now: Time, took: Time) {
-        if now < self.next_sample_at.load(Ordering::Relaxed) {
+    /// The answer to a call that was sent then took this long.
+    pub(super) fn record(&self, sent: Time, took: Time) {
+        let last = self.last_sample_at.load(Ordering::Relaxed);
+        let now = sent.saturating_add(took);
+        let is_first_of_fault = || self.has_few_samples.load(Ordering::Relaxed) && sent >= last;
+        if now < last.saturating_add(SAMPLE_EVERY) && !is_first_of_fault() {
             return;
         }
-        self.next_sample_at.store(now.saturating_add(SAMPLE_EVERY), Ordering::Relaxed);
-        let mut guard = lock(&self.samples);
-        let (samples, next) = &mut *guard;
-        samples[*next % SAMPLES] = took;
-        *next += 1;
-        let mut sorted = *samples;
+        self.last_sample_at.store(now, Ordering::Relaxed);
+        let mut samples = lock(&self.samples);
+        let next = samples.count % SAMPLES;
+        samples.took[next] = took;
+        samples.count += 1;
+        let known = samples.count.min(SAMPLES);
+        let mut sorted = samples.took;
+        let sorted = &mut sorted[..known];
         sorted.sort_unstable();
-        self.usual.store(sorted[SAMPLES / 2], Ordering::Relaxed);
+        // Of two the shorter: the other may have been late.
+        self.usual.store(sorted[(known - 1) / 2], Ordering::Relaxed);
+        if samples.count == 1 {
+            self.first_sample_at.store(now, Ordering::Release);
+        }
+        self.has_few_samples.store(samples.count < FEW_SAMPLES, Ordering::Relaxed);
     }
+}
+
+fn longest_on_time(usual: Time, interval_ms: u64) -> Time {
+    let slack = SHORTEST
+        .max(interval_ms.saturating_mul(1000) / PART_OF_INTERVAL)
+        .max(usual / PART_OF_USUAL);
+    usual.saturating_add(slack)
 }
 
 #[cfg(test)]
@@ -73,10 +119,13 @@ mod tests {
 
     const MS: Time = 1000;
 
+    /// When everything in a test is over.
+    const LATER: Time = 3_600_000 * MS;
+
     fn usual(took: Time) -> Latency {
         let latency = Latency::default();
         for sample in 0..SAMPLES as u64 {
-            latency.record(sample * SAMPLE_EVERY, took);
+            latency.record(sample * (SAMPLE_EVERY + took), took);
         }
         latency
     }
@@ -84,27 +133,48 @@ mod tests {
     #[test]
     fn an_answer_far_later_than_usual_is_late() {
         let latency = usual(MS / 10);
-        assert!(!latency.is_late(20 * MS, 1000));
-        assert!(latency.is_late(20 * MS + MS / 10 + 1, 1000));
-        assert!(latency.is_late(2000 * MS, 1000));
-        assert!(!latency.is_late(2000 * MS, 3_600_000), "a small part of an hour");
-        assert!(!latency.is_late(5 * MS + MS / 10, 10));
-        assert!(latency.is_late(6 * MS, 10));
+        let is_late = |took, interval_ms| latency.is_late(LATER, took, interval_ms);
+        assert!(!is_late(20 * MS, 1000));
+        assert!(is_late(20 * MS + MS / 10 + 1, 1000));
+        assert!(is_late(2000 * MS, 1000));
+        assert!(!is_late(2000 * MS, 3_600_000), "a small part of an hour");
+        assert!(!is_late(5 * MS + MS / 10, 10));
+        assert!(is_late(6 * MS, 10));
     }
 
     #[test]
     fn a_link_that_is_always_slow_is_not_asked_twice() {
-        assert!(!usual(200 * MS).is_late(250 * MS, 1000));
-        assert!(usual(200 * MS).is_late(400 * MS, 1000), "a second round trip");
+        assert!(!usual(200 * MS).is_late(LATER, 250 * MS, 1000));
+        assert!(usual(200 * MS).is_late(LATER, 400 * MS, 1000), "a second round trip");
     }
 
     #[test]
     fn one_fault_does_not_change_what_is_usual() {
         let latency = usual(MS);
-        let now = 10 * SAMPLE_EVERY;
         for call in 0..1000 {
-            latency.record(now + call, 2000 * MS);
+            latency.record(LATER + call, 2000 * MS);
         }
-        assert!(latency.is_late(2000 * MS, 1000));
+        assert!(latency.is_late(LATER, 2000 * MS, 1000));
+    }
+
+    #[test]
+    fn a_far_link_is_known_after_one_answer() {
+        let latency = Latency::default();
+        assert!(latency.is_late(0, 40 * MS, 1000), "nothing is known");
+        latency.record(0, 40 * MS);
+        assert!(!latency.is_late(40 * MS, 42 * MS, 1000));
+    }
+
+    #[test]
+    fn a_fault_at_the_beginning_is_not_taken_for_what_is_usual() {
+        let latency = Latency::default();
+        for call in 0..10 {
+            assert!(latency.is_late(call, 2000 * MS - call, 1000), "call {call} of one fault");
+            latency.record(call, 2000 * MS - call);
+        }
+        latency.record(2000 * MS, MS / 10);
+        assert!(latency.is_late(2001 * MS, 2000 * MS, 1000));
+        latency.record(2001 * MS, MS / 10);
+        assert!(latency.is_late(2002 * MS, 2000 * MS, 1000));
     }
 }

@@ -69,6 +69,9 @@ mod runtimes;
 
 mod tasks;
 
+#[cfg(feature = "blocking")]
+mod blocking;
+
 // What users can opt in to.
 pub(crate) mod opt_ins;
 
@@ -125,7 +128,7 @@ pub(crate) struct Engine {
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
     /// Of limiters with a policy for outages.
-    outage: OnceLock<Box<Outage>>,
+    outage: OnceLock<Arc<Outage>>,
     knowledge: Mutex<Knowledge>,
     /// The last time seen of the clock that dates this limiter's grants: the core's, unless each
     /// node of the store has a clock of its own. Were it another node's that is ahead, a retry would

@@ -218,10 +218,11 @@ impl Engine {
             Ok(reply) => {
                 state.unsure = state.unsure.saturating_sub(unsure + requested);
                 state.left = Some(reply.left);
-                // A call whose answer was lost may have done it before this one. An entry that
-                // should not be empty and is has expired, or was reset.
-                let is_there = reply.left > 0 || returned >= entry.granted;
-                let freed = if was_lost && is_there {
+                // A call whose answer was lost may have done it before this one. If the entry has
+                // less than that would have left, it has expired, was reset, or a release took
+                // permits out of it, which must not be counted twice.
+                let may_be_done = reply.left >= entry.granted.saturating_sub(returned);
+                let freed = if was_lost && may_be_done {
                     reply.credited.max(known.saturating_sub(reply.left))
                 } else {
                     reply.credited

@@ -35,8 +35,8 @@ struct Known {
     own: Option<Watched>,
 }
 
-struct Watched {
-    runtime: Arc<Runtime>,
+pub(super) struct Watched {
+    pub(super) runtime: Arc<Runtime>,
     /// Dropped with the client: ends the task that watches the runtime, and the client's thread.
     _client_lives: oneshot::Sender<()>,
 }
@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// The client's own thread, started when it is first needed.
-    fn own_runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+    pub(super) fn own_runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
         let mut known = lock(&self.runtimes.0);
         if let Some(own) = &known.own {
             return Ok(own.runtime.clone());
@@ -255,7 +255,7 @@ impl Drop for Watch {
 }
 
 #[cfg(not(all(test, shuttle)))]
-fn start_thread() -> Result<Watched, Error> {
+pub(super) fn start_thread() -> Result<Watched, Error> {
     use crate::error::{ErrorKind, Execution};
     let failed =
         |error| Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_source(error);
@@ -273,6 +273,6 @@ fn start_thread() -> Result<Watched, Error> {
 }
 
 #[cfg(all(test, shuttle))]
-fn start_thread() -> Result<Watched, Error> {
+pub(super) fn start_thread() -> Result<Watched, Error> {
     unreachable!("the model has a runtime everywhere")
 }

@@ -32,6 +32,12 @@ impl Tasks {
         TaskGuard { core: core.clone(), runtime }
     }
 
+    /// Whether nothing is under way.
+    #[cfg(all(test, feature = "blocking", not(shuttle)))]
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.counts).is_empty()
+    }
+
     /// Waits until nothing is under way, but for what these runtimes carry.
     pub(crate) async fn drained(&self, but_for: &[RuntimeId]) {
         loop {

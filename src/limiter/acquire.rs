@@ -49,11 +49,7 @@ impl RateLimiter {
     /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        let max_wait = if timeout.is_zero() {
-            MaxWait::None
-        } else {
-            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
-        };
+        let max_wait = self.max_wait(timeout);
         let mut observer = self.engine().observer.acquire(permits);
         self.pay_budget().await;
         if let Some(answer) = self.answer_locally(permits, max_wait) {
@@ -111,21 +107,30 @@ impl RateLimiter {
         loop {
             self.pay_budget().await;
             let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
-                Some(answer) => Ok(answer),
+                Some(answer) => answer,
                 None => {
                     observer.is_queued();
-                    self.decide(permits, MaxWait::Unbounded, true).await
+                    match self.decide(permits, MaxWait::Unbounded, true).await {
+                        Ok(answer) => answer,
+                        Err(error) => return observer.fails(error),
+                    }
                 }
             };
             // A request that waits without end is denied only by an attempt that its own retry has
             // overtaken: it is made again.
-            if let Ok(Decision::Denied(_)) = answer {
-                continue;
+            if let Decision::Granted(grant) = answer {
+                return observer.grants(grant);
             }
-            match observer.ends(answer)? {
-                Decision::Granted(grant) => return Ok(grant),
-                Decision::Denied(_) => unreachable!("it was made again"),
-            }
+        }
+    }
+
+    /// How long a request with this timeout may wait that is made now.
+    #[inline]
+    pub(crate) fn max_wait(&self, timeout: Duration) -> MaxWait {
+        if timeout.is_zero() {
+            MaxWait::None
+        } else {
+            MaxWait::Until(self.engine().core.now().saturating_add(micros(timeout)))
         }
     }
 
@@ -144,7 +149,7 @@ impl RateLimiter {
     }
 
     /// The answer without a call, if there is one.
-    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+    pub(crate) fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         Some(match self.engine().answer_locally(permits, max_wait)? {
             LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
             LocalAnswer::Denied(wait, rate) => {

@@ -17,7 +17,7 @@ use crate::store::{Outcome, Wait};
 
 impl RateLimiter {
     /// What was decided while the server was away, of this limiter. The counts are those of the
-    /// name in this client, and end with its last handle.
+    /// name in this client, and end with its last handle, unless some of it is still to be written.
     pub fn outages(&self) -> OutageReport {
         self.engine().outage_report()
     }

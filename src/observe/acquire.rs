@@ -1,7 +1,7 @@
 //! One acquire, from its first poll to what its caller is told.
 
 use super::LimiterObserver;
-use crate::decision::Decision;
+use crate::decision::{Decision, Grant};
 use crate::error::Error;
 
 /// An acquire that its caller has begun. It is told once: with its answer, or as cancelled if it is
@@ -36,7 +36,27 @@ impl<'a> AcquireObserver<'a> {
     #[inline(always)]
     pub(crate) fn ends(self, answer: Result<Decision, Error>) -> Result<Decision, Error> {
         #[cfg(feature = "metrics")]
-        self.meters.ends(&answer);
+        match &answer {
+            Ok(Decision::Granted(grant)) => self.meters.granted(grant),
+            Ok(Decision::Denied(denial)) => self.meters.denied(denial),
+            Err(error) => self.meters.failed(error),
+        }
         answer
+    }
+
+    /// [`ends`](Self::ends) with a grant.
+    #[inline(always)]
+    pub(crate) fn grants(self, grant: Grant) -> Result<Grant, Error> {
+        #[cfg(feature = "metrics")]
+        self.meters.granted(&grant);
+        Ok(grant)
+    }
+
+    /// [`ends`](Self::ends) with an error.
+    #[inline(always)]
+    pub(crate) fn fails<T>(self, error: Error) -> Result<T, Error> {
+        #[cfg(feature = "metrics")]
+        self.meters.failed(&error);
+        Err(error)
     }
 }

@@ -73,10 +73,7 @@ impl<W, A> Queue<W, A> {
             return None;
         }
         self.in_flight = Some(InFlight { waiters, not_new, left_out, spans });
-        let share = match longest_wait_ms {
-            0 => None,
-            ms => self.sharing.terms(now, has_waited, ms.saturating_mul(1000)),
-        };
+        let share = self.sharing.terms(now, has_waited, longest_wait_ms.saturating_mul(1000));
         Some(Call { groups, create, share, due, shortest_deadline })
     }
 

@@ -188,8 +188,10 @@ impl<W, A> Queue<W, A> {
             self.pending.push_front(waiter);
         }
         if waits {
-            // Waiting for permits does not count: deadlines begin with the next call.
-            self.pending.iter_mut().for_each(|waiter| waiter.due = NOT_BEGUN);
+            // Waiting for permits does not count: the deadline of a request that waits without end
+            // begins with its next call. Those of the others are what their callers were promised.
+            let unbounded = |waiter: &&mut Waiter<W>| waiter.request.max_wait == MaxWait::Unbounded;
+            self.pending.iter_mut().filter(unbounded).for_each(|waiter| waiter.due = NOT_BEGUN);
         }
         self.earliest_end = Time::MAX;
         for waiter in &self.pending {

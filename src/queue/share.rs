@@ -70,7 +70,9 @@ pub(super) struct Sharing {
     is_exhausted: bool,
     /// The last reply by which it was.
     exhausted_at: Option<Time>,
-    /// The last reply, and the interval that it told.
+    /// A request in the call in flight can wait.
+    can_wait: bool,
+    /// The last reply to such a call, and the interval that the last one told.
     replied_at: Time,
     interval: Time,
     round: u64,
@@ -109,26 +111,24 @@ impl Sharing {
     }
 
     /// The terms of a call; `None`: it takes whatever is free. `has_waited`: a request in it has.
-    /// `longest_wait` that a request in it can wait.
+    /// `longest_wait` that a request in it can wait; with 0 it is not subject to the rule.
     pub(super) fn terms(
         &mut self,
         now: Time,
         has_waited: bool,
         longest_wait: Time,
     ) -> Option<ShareTerms> {
-        self.terms = self.find_terms(now, has_waited, longest_wait);
-        self.terms
-    }
-
-    fn find_terms(
-        &mut self,
-        now: Time,
-        has_waited: bool,
-        longest_wait: Time,
-    ) -> Option<ShareTerms> {
+        // Here, as calls that do not wait must end an exhaustion too: otherwise a client that makes no
+        // others would lease nothing any more.
         if !has_waited && now.saturating_sub(self.replied_at) >= UNCLAIMED_AFTER {
             self.is_exhausted = false;
         }
+        self.can_wait = longest_wait > 0;
+        self.terms = if self.can_wait { self.find_terms(now, longest_wait) } else { None };
+        self.terms
+    }
+
+    fn find_terms(&mut self, now: Time, longest_wait: Time) -> Option<ShareTerms> {
         if !self.is_exhausted || now < self.suspended_until {
             return None;
         }
@@ -195,7 +195,9 @@ impl Sharing {
         has_waiters: bool,
         holders: Option<Holders>,
     ) -> Time {
-        self.replied_at = now;
+        if std::mem::take(&mut self.can_wait) {
+            self.replied_at = now;
+        }
         (self.rate, self.interval) = (rate, interval);
         if has_waiters {
             // Short pauses begin no new count of rounds, as each begins with a presumption.

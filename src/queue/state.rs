@@ -51,7 +51,8 @@ pub(super) struct Waiter<W> {
     pub(super) request: Request,
     pub(super) waker: Option<W>,
     /// When it times out: its deadline after its call is sent; behind a slow call, after that
-    /// became known or after it arrived, whichever is later.
+    /// became known or after it arrived, whichever is later. Of a request that waits without end
+    /// this begins anew with each call, and in between it is [`NOT_BEGUN`].
     pub(super) due: Time,
     /// When permits for it are free, by the server's last answer.
     pub(super) free_at: Time,

@@ -107,12 +107,17 @@ impl SimScenario {
                 true => Weather { one_way_ms: random.between(0..=2), ..Weather::default() },
                 false => Weather::draw(random, is_calm),
             };
-            // Until a client knows how long answers usually take, it asks several times.
-            let is_far = is_calm && weather.round_trip_ms() > 5;
+            // By the server's clock the first call takes three round trips: it asks for the time, and
+            // confirms its answer, as nothing is known yet of how long one usually takes.
+            let is_slow_at_first = uses_server_clock && weather.round_trip_ms() > 30;
             plans.push(ClientPlan {
                 callers: random.between(2..=6),
                 think_ms: random.one_of(&[5, 40, 150]),
-                deadline_ms: random.one_of(if is_far { &[900, 1500] } else { &[300, 900, 1500] }),
+                deadline_ms: random.one_of(if is_slow_at_first {
+                    &[900, 1500]
+                } else {
+                    &[300, 900, 1500]
+                }),
                 lease: has_leases.then(|| {
                     (random.between(1..=8) as u32, random.one_of(&[interval_ms / 10, interval_ms]))
                 }),

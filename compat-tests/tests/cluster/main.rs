@@ -15,6 +15,7 @@ mod faults;
 mod fleet;
 mod interop;
 mod open_slot;
+mod outage;
 mod redirects;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -183,7 +183,7 @@ impl Engine {
         let policy = *own.unwrap_or(&self.core.outages.policy);
         match policy {
             OnOutage::Fail => None,
-            _ => Some((self.outage.get_or_init(Box::default), policy)),
+            _ => Some((self.outage.get_or_init(Arc::default), policy)),
         }
     }
 
@@ -287,6 +287,18 @@ impl Engine {
     /// Whether there is something here that would be lost with this engine.
     pub(crate) fn has_stand_in(&self) -> bool {
         self.outage.get().is_some_and(|outage| outage.has_local.load(Ordering::Acquire))
+    }
+
+    /// This engine is replaced, as the options of its limiter end with the last handle. What its
+    /// stand-in has granted is not forgotten: otherwise the next handle could be granted as much again,
+    /// and none of it would be written.
+    pub(crate) fn hand_over_stand_in(&self, next: &Arc<Engine>) {
+        if let Some(outage) = self.outage.get()
+            && self.has_stand_in()
+        {
+            next.outage.get_or_init(|| outage.clone());
+            self.core.outages.register(next);
+        }
     }
 
     pub(crate) fn outage_report(&self) -> OutageReport {

@@ -39,6 +39,8 @@ pub(super) struct StoreLedger {
     pub(super) credited: AtomicU64,
     /// How many of the next answers to acquire calls and charges are lost.
     pub(super) lose: AtomicU64,
+    /// The same of refunds.
+    pub(super) lose_refunds: AtomicU64,
     /// For this many polls an answer is not ready, and it wakes nobody when it is.
     pub(super) silent_for: AtomicU64,
     /// How long a refund takes to reach the store, in ms.
@@ -95,12 +97,9 @@ impl CountingStore {
     }
 }
 
-impl StoreLedger {
-    /// Whether this answer is lost.
-    fn loses_one(&self) -> bool {
-        let lose = |n: u64| n.checked_sub(1);
-        self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose).is_ok()
-    }
+/// Whether one of this many answers is lost.
+fn loses_one(lose: &AtomicU64) -> bool {
+    lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
 fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
@@ -137,7 +136,7 @@ impl Store for CountingStore {
             ledger.calls.fetch_add(1, Ordering::SeqCst);
             let granted = granted(&groups, &reply.outcomes);
             ledger.granted.lock().unwrap().insert(id, granted);
-            if ledger.loses_one() {
+            if loses_one(&ledger.lose) {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
@@ -156,7 +155,10 @@ impl Store for CountingStore {
             }
             let reply = store.refund(&keys, call).await?;
             ledger.credited.fetch_add(reply.credited, Ordering::SeqCst);
-            Ok(reply)
+            match loses_one(&ledger.lose_refunds) {
+                true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
+                false => Ok(reply),
+            }
         }
         .boxed()
     }
@@ -172,7 +174,7 @@ impl Store for CountingStore {
         let (reply, ledger) = (self.store.charge(keys, call), self.ledger.clone());
         async move {
             tokio::task::yield_now().await;
-            match ledger.loses_one() {
+            match loses_one(&ledger.lose) {
                 true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
                 false => reply.await,
             }

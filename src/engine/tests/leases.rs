@@ -261,6 +261,28 @@ async fn a_lost_answer_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_dropped_while_the_server_is_away_stops_asking_for_a_lease() {
+    let world = World::new();
+    let (limiter, first) = leased(&world).await;
+    let core = Arc::downgrade(&limiter.limiters().core);
+    world.store.ledger().away.store(true, Ordering::SeqCst);
+    // It runs low, so that a call is made that nobody waits for.
+    for _ in 0..15 {
+        let _ = grant(&limiter, 1).await;
+    }
+    let attempts = || world.store.ledger().attempts.load(Ordering::SeqCst);
+    let before = attempts();
+    drop((limiter, first));
+    sleep(ms(1000)).await;
+    assert!(attempts() > before, "the call goes on for some time");
+    sleep(ms(2500)).await;
+    let ended = attempts();
+    sleep(ms(60_000)).await;
+    assert_eq!(attempts(), ended);
+    assert_eq!(core.strong_count(), 0, "the client is gone");
+}
+
+#[tokio::test(start_paused = true)]
 async fn options_end_with_the_last_handle_and_leases_with_them() {
     let world = World::new();
     let (limiter, first) = leased(&world).await;

@@ -15,6 +15,8 @@ use crate::{
 
 mod adaptive;
 mod audits;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod counting;
 mod denials;
 mod full;
@@ -22,6 +24,7 @@ mod gathered;
 mod leases;
 mod outage;
 mod races;
+mod refunds;
 mod sharing;
 mod windows;
 

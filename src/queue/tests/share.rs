@@ -30,6 +30,25 @@ fn a_fleet_whose_looks_would_fill_the_server_takes_what_is_free() {
     assert!(keeps_to_its_share(50_000, 999, 10 * SECOND));
 }
 
+/// A limiter that was exhausted, and 200 ms of calls every 10 ms, with these waits: whether it still is.
+fn is_exhausted_after(longest_wait: Time) -> bool {
+    let mut sharing = Sharing::default();
+    let rate = (100, SECOND);
+    sharing.terms(0, false, SECOND);
+    sharing.replied(0, rate, (1, 0), true, None);
+    for now in (10..200).step_by(10).map(|ms| ms * MS) {
+        sharing.terms(now, false, longest_wait);
+        sharing.replied(now, rate, (1, 5), false, None);
+    }
+    sharing.is_exhausted()
+}
+
+#[test]
+fn calls_that_do_not_wait_do_not_prolong_an_exhaustion() {
+    assert!(is_exhausted_after(SECOND));
+    assert!(!is_exhausted_after(0));
+}
+
 /// The head is held back for longer than the request behind it can wait. At the time of that request
 /// both are asked for: a call for the head alone would be followed by the same call at once.
 #[test]

@@ -1,6 +1,8 @@
 //! Requests that wait, those behind them, and when the queue asks again.
 
 use super::*;
+use crate::queue::Step;
+use crate::store::{Outcome, OutcomeGroup, Wait};
 
 #[test]
 fn a_big_request_is_served_in_order_and_blocks_those_behind_it() {
@@ -52,6 +54,25 @@ fn waiters_at_a_steady_rate_need_about_one_call_per_grant() {
     world.advance(20_000 * MS);
     assert_eq!(world.permits(Fate::Granted), 200);
     assert!(world.calls <= 200 * 12 / 10, "{} calls for 200 grants", world.calls);
+}
+
+/// Behind a slow call the deadline of a request that does not wait has begun when it arrived: what
+/// becomes of those before it does not prolong it.
+#[test]
+fn a_deadline_that_has_begun_stays() {
+    let mut queue: Queue<u32, u32> = Queue::default();
+    let head =
+        Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: DEADLINE, create: None };
+    arrive(&mut queue, || 0, head, 0);
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    queue.call_is_slow(5 * MS);
+    // More than the rate: only the server can tell.
+    arrive(&mut queue, || 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head }, 1);
+    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
+    queue.replied(9 * MS, 0, (10, 1000 * MS), outcomes, 0, None);
+    let Step::Call(call) = queue.step(9 * MS).step else { panic!("no call") };
+    assert_eq!((call.groups.len(), call.due), (2, 5 * MS + DEADLINE));
 }
 
 /// A queue blocked for a minute, and its waiter. Another process has just given a permit back.

@@ -1,7 +1,7 @@
 //! The calls of the protocol, each on a task of its own.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -28,17 +28,32 @@ struct Inner {
     replies: UnboundedSender<Value>,
     /// Keyed by the ids of the calls, as JSON text.
     running: Mutex<HashMap<String, AbortHandle>>,
-    grants: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Grant>>>>,
+    grants: Mutex<Grants>,
+}
+
+/// The granted calls that can be refunded.
+struct Grants {
+    by_call: HashMap<String, Arc<tokio::sync::Mutex<Grant>>>,
+    /// In the order in which they were granted, if only the last ones are kept.
+    order: VecDeque<String>,
+    most: usize,
 }
 
 impl Peer {
-    pub(crate) fn new(client: Client, clock: ManualClock, replies: UnboundedSender<Value>) -> Self {
+    /// `kept_grants` is how many calls can be refunded, the last ones.
+    pub(crate) fn new(
+        client: Client,
+        clock: ManualClock,
+        replies: UnboundedSender<Value>,
+        kept_grants: usize,
+    ) -> Self {
+        let (by_call, order) = Default::default();
         Peer(Arc::new(Inner {
             client,
             clock,
             replies,
             running: Mutex::default(),
-            grants: Mutex::default(),
+            grants: Mutex::new(Grants { by_call, order, most: kept_grants }),
         }))
     }
 
@@ -176,12 +191,22 @@ impl Inner {
     }
 
     fn keep(&self, id: &Value, grant: Grant) {
-        lock(&self.grants).insert(id.to_string(), Arc::new(tokio::sync::Mutex::new(grant)));
+        let mut grants = lock(&self.grants);
+        let id = id.to_string();
+        if grants.most < usize::MAX {
+            grants.order.push_back(id.clone());
+            if grants.order.len() > grants.most
+                && let Some(oldest) = grants.order.pop_front()
+            {
+                grants.by_call.remove(&oldest);
+            }
+        }
+        grants.by_call.insert(id, Arc::new(tokio::sync::Mutex::new(grant)));
     }
 
     async fn refund(&self, line: &Line) -> Answer {
         let call = line.args.get("call").ok_or_else(|| Failure::invalid("call is missing"))?;
-        let grant = lock(&self.grants).get(&call.to_string()).cloned();
+        let grant = lock(&self.grants).by_call.get(&call.to_string()).cloned();
         let grant =
             grant.ok_or_else(|| Failure::invalid(format!("call {call} was not granted")))?;
         let credited = grant.lock().await.refund(line.whole("permits")?).await?;

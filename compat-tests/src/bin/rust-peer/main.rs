@@ -8,10 +8,11 @@ mod protocol;
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use calls::Peer;
-use compat_tests::peer::{BUSY_POLL, SERVER_CLOCK};
+use compat_tests::peer::{BUSY_POLL, KEPT_GRANTS, SERVER_CLOCK};
 use protocol::{Failure, Line};
 use redisson_rate_limiter::{Client, Clock, ManualClock};
 use serde_json::{Value, json};
@@ -56,17 +57,18 @@ fn runtime(threads: Option<NonZeroUsize>) -> Runtime {
 async fn peer(options: Options) -> Result<(), String> {
     let (clock, manual) = Clock::manual(0);
     manual.follow_system();
-    serve(client(options, clock)?, manual).await;
+    let kept_grants = number(KEPT_GRANTS)?.unwrap_or(usize::MAX);
+    serve(client(options, clock)?, manual, kept_grants).await;
     Ok(())
 }
 
 /// Reads calls until standard input closes. Replies come as they are ready.
-async fn serve(client: Client, clock: ManualClock) {
+async fn serve(client: Client, clock: ManualClock, kept_grants: usize) {
     let (replies, writer) = writer();
     let ready =
         json!({"ready": true, "clientId": client.id(), "version": env!("CARGO_PKG_VERSION")});
     let _ = replies.send(ready);
-    let peer = Peer::new(client.clone(), clock, replies.clone());
+    let peer = Peer::new(client.clone(), clock, replies.clone(), kept_grants);
     let mut lines = BufReader::new(stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match Line::parse(&line) {
@@ -144,11 +146,16 @@ fn client(options: Options, clock: Clock) -> Result<Client, String> {
     if let Some(id) = options.client_id {
         builder = builder.id(id);
     }
-    if let Ok(micros) = std::env::var(BUSY_POLL) {
-        let micros = micros.parse().map_err(|_| format!("{BUSY_POLL}={micros}: not a number"))?;
+    if let Some(micros) = number(BUSY_POLL)? {
         builder = builder.busy_poll(Duration::from_micros(micros));
     }
     builder.connect_lazy(&options.redis).map_err(|error| error.to_string())
+}
+
+/// The number that an environment variable has, if it is set.
+fn number<T: FromStr>(variable: &str) -> Result<Option<T>, String> {
+    let Ok(text) = std::env::var(variable) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| format!("{variable}={text}: not a number"))
 }
 
 impl From<redisson_rate_limiter::Error> for Failure {

@@ -74,6 +74,50 @@ async fn a_call_writes_what_was_granted_here_if_it_comes_before_the_prober() {
     assert_eq!(world.store.ledger().charges.load(Ordering::SeqCst), 1);
 }
 
+/// Options end with the last handle, and the next one has the limiter made anew. What was granted here
+/// must not end with it.
+#[tokio::test(start_paused = true)]
+async fn a_handle_for_each_call_is_granted_no_more_than_one_for_all() {
+    for own_policy in [true, false] {
+        let (world, _clock) = stopped();
+        let policy = OnOutage::Local(Fraction::ALL);
+        let (builder, options) = match own_policy {
+            true => (Client::builder(), LimiterOptions::new().on_outage(policy)),
+            false => (Client::builder().on_outage(policy), LimiterOptions::new()),
+        };
+        let client = world.client_by(builder);
+        let limiter = || client.limiter_with("api", options).unwrap().with_rate(rate(100));
+        world.set_away(true);
+        grant(&limiter(), 60).await;
+        grant(&limiter(), 40).await;
+        denial(&limiter(), 1).await;
+        world.set_away(false);
+        // The server is back before the prober has noticed.
+        limiter().engine().close_circuit();
+        assert_eq!(denial(&limiter(), 1).await.decided_by(), DecidedBy::Server);
+        assert_eq!((client.outages().written, world.available().await), (100, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_granted_here_is_written_if_nobody_has_a_handle_any_more() {
+    for next_policy in [None, Some(OnOutage::Fail)] {
+        let (world, _clock) = stopped();
+        let limiter = world.away(OnOutage::Local(Fraction::ALL), 10).await;
+        let client = client_of(&limiter);
+        grant(&limiter, 60).await;
+        drop(limiter);
+        // One of another policy does not write it itself.
+        let next = next_policy.map(|policy| {
+            client.limiter_with("api", LimiterOptions::new().on_outage(policy)).unwrap()
+        });
+        world.set_away(false);
+        sleep(LOOK).await;
+        assert_eq!((client.outages().written, world.available().await), (60, 30));
+        drop(next);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiting_call_moves_to_the_part_of_this_client_and_back() {
     let world = World::new();

@@ -1,0 +1,213 @@
+//! The calls of a limiter, each of which blocks.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use super::block_on;
+use crate::decision::{Decision, Denial, Grant, Peek};
+use crate::error::Error;
+use crate::limiter::keys::RemainingTime;
+use crate::limiter::rates::{Ensured, Usage};
+use crate::queue::MaxWait;
+use crate::rate::Rate;
+use crate::store::ExpireCondition;
+
+/// A handle of one rate limiter whose calls block: [`crate::RateLimiter`] in another form. Made by
+/// [`Client::limiter`](super::Client::limiter), or of the other form by [`From`].
+#[derive(Clone)]
+pub struct RateLimiter(crate::RateLimiter);
+
+impl RateLimiter {
+    /// Takes `permits`, waiting for them up to `timeout`: see [`crate::RateLimiter::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
+        let answer = self.0.answer_locally(permits, self.0.max_wait(timeout));
+        match answer {
+            Some(answer) => self.0.engine().observer.acquire(permits).ends(Ok(answer)),
+            None => {
+                self.block_on(
+                    move |limiter| async move { limiter.try_acquire(permits, timeout).await },
+                )
+            }
+        }
+    }
+
+    /// Takes `permits` if they are available now: see [`crate::RateLimiter::try_acquire_now`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        match self.0.answer_locally(permits, MaxWait::None) {
+            Some(answer) => self.0.engine().observer.acquire(permits).ends(Ok(answer)),
+            None => {
+                self.block_on(move |limiter| async move { limiter.try_acquire_now(permits).await })
+            }
+        }
+    }
+
+    /// Takes `permits`, waiting for them for as long as it takes: see [`crate::RateLimiter::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
+        match self.0.answer_locally(permits, MaxWait::Unbounded) {
+            Some(Decision::Granted(grant)) => {
+                self.0.engine().observer.acquire(permits).grants(grant)
+            }
+            _ => self.block_on(move |limiter| async move { limiter.acquire(permits).await }),
+        }
+    }
+
+    /// Takes `permits`, waiting for them for as long as it takes, and then runs `work` on this thread:
+    /// see [`crate::RateLimiter::run`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn run<T>(&self, permits: u64, work: impl FnOnce() -> T) -> Result<T, Error> {
+        self.acquire(permits)?;
+        Ok(work())
+    }
+
+    /// Like [`run`](Self::run), but waits for the permits up to `timeout`: see
+    /// [`crate::RateLimiter::try_run`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn try_run<T>(
+        &self,
+        permits: u64,
+        timeout: Duration,
+        work: impl FnOnce() -> T,
+    ) -> Result<Result<T, Denial>, Error> {
+        Ok(unless_denied(self.try_acquire(permits, timeout)?, work))
+    }
+
+    /// Like [`run`](Self::run), but does not wait for the permits: see
+    /// [`crate::RateLimiter::try_run_now`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn try_run_now<T>(
+        &self,
+        permits: u64,
+        work: impl FnOnce() -> T,
+    ) -> Result<Result<T, Denial>, Error> {
+        Ok(unless_denied(self.try_acquire_now(permits)?, work))
+    }
+
+    /// Renames the limiter: see [`crate::RateLimiter::rename`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn rename(&self, name: &str) -> Result<(), Error> {
+        let name = name.to_owned();
+        self.block_on(move |limiter| async move { limiter.rename(&name).await })
+    }
+
+    /// The limiter's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// This handle, carrying a rate: see [`crate::RateLimiter::with_rate`].
+    #[must_use]
+    pub fn with_rate(self, rate: Rate) -> Self {
+        RateLimiter(self.0.with_rate(rate))
+    }
+
+    /// This handle, with its own deadline: see [`crate::RateLimiter::with_deadline`].
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
+        self.0.with_deadline(deadline).map(RateLimiter)
+    }
+
+    /// This handle in its asynchronous form, for what does not wait: its report of outages.
+    pub fn as_async(&self) -> &crate::RateLimiter {
+        &self.0
+    }
+
+    fn block_on<T: Send + 'static, F>(
+        &self,
+        call: impl FnOnce(crate::RateLimiter) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        block_on(self.0.limiters(), call(self.0.clone()))
+    }
+}
+
+/// Calls that differ from the asynchronous ones in nothing but their form.
+macro_rules! calls {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $does:literal;)*) => {
+        impl RateLimiter {
+            $(
+                #[doc = concat!($does, ": see [`crate::RateLimiter::", stringify!($name), "`].")]
+                ///
+                /// # Errors
+                ///
+                /// The same.
+                pub fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
+                    self.block_on(move |limiter| async move { limiter.$name($($argument),*).await })
+                }
+            )*
+        }
+    };
+}
+
+calls! {
+    release(permits: u64) -> u64, "Gives back up to `permits` permits, of any grants";
+    available_permits() -> u64, "The permits that are available now";
+    peek(permits: u64) -> Peek, "What an acquire of `permits` would find now";
+    try_set_rate(rate: Rate) -> bool, "Sets the rate if the limiter has none";
+    set_rate(rate: Rate) -> (), "Sets the rate, and resets the usage";
+    set_rate_with(rate: Rate, usage: Usage) -> (), "Sets the rate, and resets or keeps the usage";
+    update_rate(rate: Rate, usage: Usage) -> bool, "Changes the rate of an existing limiter";
+    ensure_rate(rate: Rate) -> Ensured, "Makes this the limiter's rate, and keeps the usage";
+    config() -> Option<Rate>, "The rate, or `None` if there is no limiter";
+    expire(time_to_live: Duration, condition: Option<ExpireCondition>) -> bool, "Makes the limiter expire";
+    expire_at(time: SystemTime, condition: Option<ExpireCondition>) -> bool, "Makes the limiter expire at a time";
+    clear_expire() -> bool, "Removes the time to live";
+    remaining_time_to_live() -> RemainingTime, "How long the limiter still exists if it is not used";
+    exists() -> bool, "Whether the limiter exists";
+    delete() -> bool, "Removes the limiter";
+    touch() -> bool, "Marks all keys as used now";
+    size_in_memory() -> u64, "The memory that all keys take on the server, in bytes";
+}
+
+fn unless_denied<T>(decision: Decision, work: impl FnOnce() -> T) -> Result<T, Denial> {
+    match decision.denied() {
+        None => Ok(work()),
+        Some(denial) => Err(denial),
+    }
+}
+
+impl From<crate::RateLimiter> for RateLimiter {
+    fn from(limiter: crate::RateLimiter) -> Self {
+        RateLimiter(limiter)
+    }
+}
+
+impl From<RateLimiter> for crate::RateLimiter {
+    fn from(limiter: RateLimiter) -> Self {
+        limiter.0
+    }
+}
+
+impl fmt::Debug for RateLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

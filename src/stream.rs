@@ -1,0 +1,254 @@
+//! Streams whose items pass once their permits are granted.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+
+use crate::decision::Denial;
+use crate::error::Error;
+use crate::limiter::RateLimiter;
+
+/// Limits the items of any [`Stream`].
+pub trait StreamRateLimitExt: Stream {
+    /// This stream, each item of which takes a permit before it is yielded, and waits for it as long
+    /// as it takes. [`cost`](RateLimited::cost) has items take more permits or none, and
+    /// [`timeout`](RateLimited::timeout) bounds the wait.
+    ///
+    /// Items keep their order: the next one is asked for after the last one was yielded. That is one
+    /// call to the server for each item, one after the other. To have several under way at once, run
+    /// the work under the limiter instead ([`RateLimiter::run`]): then their calls are merged.
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate, StreamRateLimitExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("mails")?.with_rate(Rate::per_second(100));
+    ///
+    /// let mut mails = stream::iter(["to Ada", "to Grace"]).rate_limited(limiter.clone());
+    /// while let Some(mail) = mails.next().await {
+    ///     match mail {
+    ///         Ok(mail) => println!("sending {mail}"),
+    ///         Err(rejected) => println!("later: {} ({rejected})", rejected.item()),
+    ///     }
+    /// }
+    ///
+    /// // Ten at a time.
+    /// let sent = stream::iter(0..50).map(|mail| limiter.run(1, async move { mail }));
+    /// let sent: Vec<_> = sent.buffered(10).collect().await;
+    /// assert!(sent.into_iter().all(|mail| mail.is_ok()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn rate_limited(self, limiter: RateLimiter) -> RateLimited<Self>
+    where
+        Self: Sized,
+    {
+        let stream = Box::pin(self);
+        RateLimited { stream, limiter, cost: |_| 1, timeout: None, waiting: None }
+    }
+}
+
+impl<S: Stream> StreamRateLimitExt for S {}
+
+/// A stream whose items pass once their permits are granted: made by
+/// [`StreamRateLimitExt::rate_limited`].
+///
+/// # Items
+///
+/// An item that got its permits is `Ok`. One that did not is [`Rejected`], which has the item and the
+/// reason: an [`Error`], or with a [`timeout`](Self::timeout) a [`Denial`]. The stream then goes on
+/// with the next item, so that it is for the caller to stop; while the server is away each item takes
+/// the deadline of the limiter to fail, unless the limiter has a policy
+/// ([`OnOutage`](crate::OnOutage)).
+///
+/// # Cancel safety
+///
+/// The future of `next` may be dropped at any time: item and wait stay in the stream. If the stream is
+/// dropped, a request that waits takes nothing, or gives back in the background what it was granted;
+/// the item that waits is dropped with it, unless [`into_parts`](Self::into_parts) returns it.
+/// Permits of items that were yielded count as used.
+pub struct RateLimited<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
+    stream: Pin<Box<S>>,
+    limiter: RateLimiter,
+    cost: C,
+    timeout: Option<Duration>,
+    waiting: Option<Waiting<S::Item>>,
+}
+
+/// An item that waits for its permits, and the call that asks for them.
+type Waiting<T> = (T, BoxFuture<'static, Result<Option<Denial>, Error>>);
+
+// What must not move, the stream and the call, is on the heap.
+impl<S: Stream, C> Unpin for RateLimited<S, C> {}
+
+impl<S: Stream, C> RateLimited<S, C> {
+    /// The same, but each item takes as many permits as `cost` says, which is called once for each.
+    /// An item that costs nothing passes without a call.
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate, StreamRateLimitExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let bytes = client.limiter("bytes")?.with_rate(Rate::per_second(1_000_000));
+    ///
+    /// let chunks = stream::iter([vec![0; 600], vec![0; 400]]);
+    /// let chunks = chunks.rate_limited(bytes.clone()).cost(|chunk: &Vec<u8>| chunk.len() as u64);
+    /// assert_eq!(chunks.filter(|chunk| std::future::ready(chunk.is_ok())).count().await, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cost<F: FnMut(&S::Item) -> u64>(self, cost: F) -> RateLimited<S, F> {
+        let RateLimited { stream, limiter, timeout, waiting, .. } = self;
+        RateLimited { stream, limiter, cost, timeout, waiting }
+    }
+
+    /// The same, but each item waits for its permits up to `timeout`, as
+    /// [`try_acquire`](RateLimiter::try_acquire) does, and is [`Rejected`] with the denial otherwise:
+    /// at once if the permits cannot be available by then. With a timeout of zero no item waits.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The stream, and the item that waits for its permits, if there is one. Nothing is taken for it,
+    /// or given back in the background.
+    pub fn into_parts(self) -> (Pin<Box<S>>, Option<S::Item>) {
+        (self.stream, self.waiting.map(|(item, _)| item))
+    }
+
+    /// Asks for the permits of one item.
+    fn ask(&self, permits: u64) -> BoxFuture<'static, Result<Option<Denial>, Error>> {
+        let (limiter, timeout) = (self.limiter.clone(), self.timeout);
+        Box::pin(async move {
+            match timeout {
+                Some(timeout) => Ok(limiter.try_acquire(permits, timeout).await?.denied()),
+                None => limiter.acquire(permits).await.map(|_| None),
+            }
+        })
+    }
+}
+
+impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for RateLimited<S, C> {
+    type Item = Result<S::Item, Rejected<S::Item>>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let (item, mut call) = match this.waiting.take() {
+            Some(waiting) => waiting,
+            None => {
+                let Some(item) = ready!(this.stream.as_mut().poll_next(cx)) else {
+                    return Poll::Ready(None);
+                };
+                let permits = (this.cost)(&item);
+                if permits == 0 {
+                    return Poll::Ready(Some(Ok(item)));
+                }
+                (item, this.ask(permits))
+            }
+        };
+        let reason = match call.as_mut().poll(cx) {
+            Poll::Pending => {
+                this.waiting = Some((item, call));
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(None)) => return Poll::Ready(Some(Ok(item))),
+            Poll::Ready(Ok(Some(denial))) => Reason::Denied(denial),
+            Poll::Ready(Err(error)) => Reason::Failed(error),
+        };
+        Poll::Ready(Some(Err(Rejected { item, reason })))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.stream.size_hint();
+        let waiting = usize::from(self.waiting.is_some());
+        (least.saturating_add(waiting), most.and_then(|most| most.checked_add(waiting)))
+    }
+}
+
+impl<S: Stream, C> fmt::Debug for RateLimited<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimited")
+            .field("limiter", &self.limiter)
+            .field("timeout", &self.timeout)
+            .field("waiting", &self.waiting.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An item of a [`RateLimited`] stream that got no permits, and why. Neither its text nor its `Debug`
+/// shows the item.
+pub struct Rejected<T> {
+    item: T,
+    reason: Reason,
+}
+
+#[derive(Debug)]
+enum Reason {
+    Denied(Denial),
+    Failed(Error),
+}
+
+impl<T> Rejected<T> {
+    /// The item.
+    pub fn item(&self) -> &T {
+        &self.item
+    }
+
+    /// The item, to be tried again or put back.
+    pub fn into_item(self) -> T {
+        self.item
+    }
+
+    /// The denial, if it was denied.
+    pub fn denial(&self) -> Option<&Denial> {
+        match &self.reason {
+            Reason::Denied(denial) => Some(denial),
+            Reason::Failed(_) => None,
+        }
+    }
+
+    /// The error, if no decision could be made.
+    pub fn error(&self) -> Option<&Error> {
+        match &self.reason {
+            Reason::Denied(_) => None,
+            Reason::Failed(error) => Some(error),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Rejected<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Rejected<T> {
+    /// That of the denial or the error.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Denied(denial) => denial.fmt(f),
+            Reason::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<T> StdError for Rejected<T> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error().and_then(StdError::source)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

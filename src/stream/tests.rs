@@ -1,0 +1,125 @@
+//! Streams in tokio's paused time, over the in-process store.
+
+use std::future::ready;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use tokio::time::{Instant, advance};
+
+use super::*;
+use crate::{Client, Clock, ErrorKind, InProcessStore, Rate};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A limiter in paused time.
+fn limiter(rate: Rate) -> RateLimiter {
+    let store = InProcessStore::with_clock(Clock::runtime());
+    let client = Client::builder().clock(Clock::runtime()).in_process(&store).unwrap();
+    client.limiter("items").unwrap().with_rate(rate)
+}
+
+fn per_second(permits: u64) -> RateLimiter {
+    limiter(Rate::per_second(permits))
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_keep_their_order_and_the_rate() {
+    let start = Instant::now();
+    let limited = stream::iter(0..10).rate_limited(per_second(2));
+    let passed: Vec<_> =
+        limited.map_ok(|item| (item, start.elapsed())).try_collect().await.unwrap();
+    for (nth, (item, at)) in passed.into_iter().enumerate() {
+        assert_eq!(item, nth);
+        // What others may want as well is free an eighth of a second later.
+        let due = SECOND * (nth / 2) as u32;
+        assert!(at >= due && at < due + SECOND / 2, "item {nth} came after {at:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_takes_what_it_costs_and_one_that_costs_nothing_takes_nothing() {
+    let limiter = per_second(10);
+    let items = stream::iter([4, 0, 3]).rate_limited(limiter.clone()).cost(|item| *item);
+    assert_eq!(items.try_collect::<Vec<_>>().await.unwrap(), [4, 0, 3]);
+    assert_eq!(limiter.available_permits().await.unwrap(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_timeout_an_item_that_would_wait_longer_is_rejected_at_once_and_the_next_one_is_asked_for()
+ {
+    let limiter = per_second(5);
+    let items = stream::iter([5, 3, 0]).rate_limited(limiter).cost(|item| *item);
+    let start = Instant::now();
+    let items: Vec<_> = items.timeout(SECOND / 2).collect().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(items[0].as_ref().unwrap(), &5);
+    let rejected = items[1].as_ref().unwrap_err();
+    assert_eq!(rejected.denial().unwrap().retry_after(), SECOND);
+    assert!(rejected.error().is_none());
+    assert_eq!(rejected.item(), &3);
+    assert_eq!(rejected.to_string(), "denied: retry after 1s (the rate is 5/s)");
+    assert_eq!(items[2].as_ref().unwrap(), &0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_timeout_an_item_waits_if_that_is_long_enough() {
+    let start = Instant::now();
+    let items = stream::iter(0..3).rate_limited(per_second(1)).timeout(SECOND);
+    assert_eq!(items.try_collect::<Vec<_>>().await.unwrap(), [0, 1, 2]);
+    assert!(start.elapsed() >= SECOND * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_whose_call_fails_is_returned_with_the_error() {
+    let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+    let unknown = client.limiter("items").unwrap();
+    let items: Vec<_> = stream::iter(["one", "two"]).rate_limited(unknown).collect().await;
+    assert_eq!(items.len(), 2);
+    for (item, name) in items.into_iter().zip(["one", "two"]) {
+        let rejected = item.unwrap_err();
+        assert_eq!(rejected.error().unwrap().kind(), ErrorKind::NotInitialized);
+        assert!(rejected.denial().is_none());
+        assert!(!format!("{rejected:?} {rejected}").contains(name), "{rejected:?}");
+        assert_eq!(rejected.into_item(), name);
+    }
+}
+
+/// A `next` that was dropped, by `select!` for example, loses neither the item nor its place.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_waits_stays_in_the_stream_if_next_is_dropped() {
+    let mut items = stream::iter(0..2).rate_limited(per_second(1));
+    assert_eq!(items.next().await.unwrap().unwrap(), 0);
+    let start = Instant::now();
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(SECOND / 5, items.next()).await.is_err());
+        assert_eq!(items.size_hint(), (1, Some(1)));
+    }
+    assert_eq!(items.next().await.unwrap().unwrap(), 1);
+    assert!(start.elapsed() < SECOND * 11 / 10, "{:?}", start.elapsed());
+    assert!(items.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_dropped_while_an_item_waits_takes_nothing() {
+    let limiter = per_second(1);
+    let mut items = stream::iter(0..3).rate_limited(limiter.clone());
+    assert_eq!(items.next().await.unwrap().unwrap(), 0);
+    assert!(items.next().now_or_never().is_none());
+    let (rest, waiting) = items.into_parts();
+    assert_eq!((waiting, rest.collect::<Vec<_>>().await), (Some(1), vec![2]));
+    advance(SECOND * 2).await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 1);
+}
+
+/// Streams that must not be moved can be limited, and what comes out can be.
+#[tokio::test(start_paused = true)]
+async fn a_limited_stream_is_unpin_whatever_it_limits() {
+    fn is_unpin<T: Unpin + Send>(_: &T) {}
+    let pinned = stream::iter(0..2).then(|item| async move {
+        ready(()).await;
+        item
+    });
+    let mut items = pinned.rate_limited(per_second(2));
+    is_unpin(&items);
+    assert_eq!(items.next().await.unwrap().unwrap(), 0);
+}
