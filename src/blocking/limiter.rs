@@ -8,6 +8,7 @@ use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::Error;
 use crate::limiter::keys::RemainingTime;
 use crate::limiter::rates::{Ensured, Usage};
+use crate::observe::ends;
 use crate::queue::MaxWait;
 use crate::rate::Rate;
 use crate::store::ExpireCondition;
@@ -26,7 +27,10 @@ impl RateLimiter {
     pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let answer = self.0.answer_locally(permits, self.0.max_wait(timeout));
         match answer {
-            Some(answer) => self.0.engine().observer.acquire(permits).ends(Ok(answer)),
+            Some(answer) => {
+                let observer = self.0.engine().observer.acquire(permits);
+                ends!(observer, Ok(answer))
+            }
             None => {
                 self.block_on(
                     move |limiter| async move { limiter.try_acquire(permits, timeout).await },
@@ -42,7 +46,10 @@ impl RateLimiter {
     /// The same.
     pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         match self.0.answer_locally(permits, MaxWait::None) {
-            Some(answer) => self.0.engine().observer.acquire(permits).ends(Ok(answer)),
+            Some(answer) => {
+                let observer = self.0.engine().observer.acquire(permits);
+                ends!(observer, Ok(answer))
+            }
             None => {
                 self.block_on(move |limiter| async move { limiter.try_acquire_now(permits).await })
             }
