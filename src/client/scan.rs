@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Client;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
+use crate::store::Store;
 use crate::store::inspect::ScanCall;
 use crate::wire::keys::KeyParts;
 
@@ -94,7 +95,9 @@ impl LimiterScan {
             return Err(failed(crate::engine::closed()));
         }
         if self.parts.is_none() {
-            let parts = core.call(Operation::Scan, deadline, |store| store.scan_parts()).await;
+            let observer = core.observer.call(Operation::Scan);
+            let parts =
+                core.call(Operation::Scan, deadline, observer, |store| store.scan_parts()).await;
             let parts = parts.map_err(failed)?;
             self.servers = parts.len();
             self.parts = Some(parts.into());
@@ -102,8 +105,9 @@ impl LimiterScan {
         let Some(parts) = &mut self.parts else { return Ok(None) };
         let Some(part) = parts.front().cloned() else { return Ok(None) };
         let call = ScanCall { part, cursor: self.cursor, count: self.count };
-        let step =
-            core.call(Operation::Scan, deadline, move |store| store.scan(call.clone())).await;
+        let observer = core.observer.call(Operation::Scan);
+        let scan = move |store: &dyn Store| store.scan(call.clone());
+        let step = core.call(Operation::Scan, deadline, observer, scan).await;
         let step = step.map_err(failed)?;
         self.cursor = step.cursor;
         self.steps += 1;
