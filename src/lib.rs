@@ -63,12 +63,17 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
+//! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
+//!   `web`).
+//! - `actix-web`: a middleware (`actix_web`, `web`).
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
 //!   events. `docs/observability.md` lists them.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "actix-web")]
+pub mod actix_web;
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
@@ -94,6 +99,10 @@ mod rt;
 mod sim;
 mod store;
 mod stream;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(any(feature = "tower", feature = "actix-web"))]
+pub mod web;
 mod wire;
 
 pub use client::Client;

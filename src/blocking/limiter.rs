@@ -8,7 +8,6 @@ use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::Error;
 use crate::limiter::keys::RemainingTime;
 use crate::limiter::rates::{Ensured, Usage};
-use crate::observe::ends;
 use crate::queue::MaxWait;
 use crate::rate::Rate;
 use crate::store::ExpireCondition;
@@ -25,12 +24,8 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        let answer = self.0.answer_locally(permits, self.0.max_wait(timeout));
-        match answer {
-            Some(answer) => {
-                let observer = self.0.engine().observer.acquire(permits);
-                ends!(observer, Ok(answer))
-            }
+        match self.0.answer_locally_observed(permits, self.0.max_wait(timeout)) {
+            Some(answer) => Ok(answer),
             None => {
                 self.block_on(
                     move |limiter| async move { limiter.try_acquire(permits, timeout).await },
@@ -45,11 +40,8 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        match self.0.answer_locally(permits, MaxWait::None) {
-            Some(answer) => {
-                let observer = self.0.engine().observer.acquire(permits);
-                ends!(observer, Ok(answer))
-            }
+        match self.0.answer_locally_observed(permits, MaxWait::None) {
+            Some(answer) => Ok(answer),
             None => {
                 self.block_on(move |limiter| async move { limiter.try_acquire_now(permits).await })
             }
@@ -62,10 +54,9 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
-        match self.0.answer_locally(permits, MaxWait::Unbounded) {
-            Some(Decision::Granted(grant)) => {
-                self.0.engine().observer.acquire(permits).grants(grant)
-            }
+        match self.0.answer_locally_observed(permits, MaxWait::Unbounded) {
+            Some(Decision::Granted(grant)) => Ok(grant),
+            // A request that waits without end is denied by nobody.
             _ => self.block_on(move |limiter| async move { limiter.acquire(permits).await }),
         }
     }

@@ -150,13 +150,25 @@ impl RateLimiter {
     }
 
     /// The answer without a call, if there is one.
-    pub(crate) fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         Some(match self.engine().answer_locally(permits, max_wait)? {
             LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
             LocalAnswer::Denied(wait, rate) => {
                 Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
             }
         })
+    }
+
+    /// The same for callers that block, who have no future that observes the answer.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn answer_locally_observed(
+        &self,
+        permits: u64,
+        max_wait: MaxWait,
+    ) -> Option<Decision> {
+        let answer = self.answer_locally(permits, max_wait)?;
+        let observer = self.engine().observer.acquire(permits);
+        ends!(observer, Ok(answer)).ok()
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.
