@@ -159,16 +159,13 @@ impl RateLimiter {
         })
     }
 
-    /// The same for callers that block, who have no future that observes the answer.
+    /// The same for a caller that blocks.
     #[cfg(feature = "blocking")]
-    pub(crate) fn answer_locally_observed(
-        &self,
-        permits: u64,
-        max_wait: MaxWait,
-    ) -> Option<Decision> {
+    pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         let answer = self.answer_locally(permits, max_wait)?;
+        // Not before there is an answer: otherwise the call that follows would be counted twice.
         let observer = self.engine().observer.acquire(permits);
-        ends!(observer, Ok(answer)).ok()
+        ends!(observer, Ok::<_, Error>(answer)).ok()
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.
@@ -237,7 +234,7 @@ impl RateLimiter {
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
             Err(NoAnswer::Failed(failure)) => Err(self.error(Operation::Acquire, failure)),
-            Ok((_, Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
+            Ok((_, Outcome::Reserved(_) | Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
                 unreachable!("the request would still be in a queue")
             }
         }
