@@ -66,6 +66,8 @@
 //! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
 //!   `web`).
 //! - `actix-web`: a middleware (`actix_web`, `web`).
+//! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
+//!   events. `docs/observability.md` lists them.
 //! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); nothing of it is in the library.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
@@ -90,6 +92,7 @@ mod in_process;
 mod inspection;
 mod limiter;
 mod limiters;
+mod observe;
 mod options;
 mod queue;
 mod rate;

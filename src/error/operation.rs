@@ -84,11 +84,10 @@ impl Operation {
                 | Operation::Scan
         )
     }
-}
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// As errors and metrics name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Operation::BuildRate => "rate",
             Operation::Connect => "connect",
             Operation::Ping => "ping",
@@ -115,6 +114,12 @@ impl fmt::Display for Operation {
             Operation::Repair => "repair",
             Operation::RemoveUnused => "remove_unused",
             Operation::Scan => "scan",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }

@@ -50,11 +50,13 @@ impl RateLimiter {
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let max_wait = self.max_wait(timeout);
+        let mut observer = self.engine().observer.acquire(permits);
         self.pay_budget().await;
-        match self.answer_locally(permits, max_wait) {
-            Some(answer) => Ok(answer),
-            None => self.decide(permits, max_wait, true).await,
+        if let Some(answer) = self.answer_locally(permits, max_wait) {
+            return observer.ends(Ok(answer));
         }
+        observer.is_queued();
+        observer.ends(self.decide(permits, max_wait, true).await)
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -74,16 +76,19 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        let mut observer = self.engine().observer.acquire(permits);
         self.pay_budget().await;
         // Written out here: if the answer is passed through more futures, it takes a third more
         // time.
         if let Some(taken) = self.engine().take_leased(permits) {
-            return Ok(Decision::Granted(self.leased(taken, permits)));
+            return observer.ends(Ok(Decision::Granted(self.leased(taken, permits))));
         }
         if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
-            return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
+            let denial = Denial::new(wait, Some(rate), DecidedBy::Memory);
+            return observer.ends(Ok(Decision::Denied(denial)));
         }
-        self.decide(permits, MaxWait::None, true).await
+        observer.is_queued();
+        observer.ends(self.decide(permits, MaxWait::None, true).await)
     }
 
     /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
@@ -98,16 +103,24 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
+        let mut observer = self.engine().observer.acquire(permits);
         loop {
             self.pay_budget().await;
             let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
-                Some(answer) => answer,
-                None => self.decide(permits, MaxWait::Unbounded, true).await?,
+                Some(answer) => Ok(answer),
+                None => {
+                    observer.is_queued();
+                    self.decide(permits, MaxWait::Unbounded, true).await
+                }
             };
             // A request that waits without end is denied only by an attempt that its own retry has
             // overtaken: it is made again.
-            if let Decision::Granted(grant) = answer {
-                return Ok(grant);
+            if let Ok(Decision::Denied(_)) = answer {
+                continue;
+            }
+            match observer.ends(answer)? {
+                Decision::Granted(grant) => return Ok(grant),
+                Decision::Denied(_) => unreachable!("it was made again"),
             }
         }
     }
@@ -137,13 +150,24 @@ impl RateLimiter {
     }
 
     /// The answer without a call, if there is one.
-    pub(crate) fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         Some(match self.engine().answer_locally(permits, max_wait)? {
             LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
             LocalAnswer::Denied(wait, rate) => {
                 Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
             }
         })
+    }
+
+    /// The same for callers that block, who have no future that observes the answer.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn answer_locally_observed(
+        &self,
+        permits: u64,
+        max_wait: MaxWait,
+    ) -> Option<Decision> {
+        let answer = self.answer_locally(permits, max_wait)?;
+        self.engine().observer.acquire(permits).ends(Ok(answer)).ok()
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.

@@ -290,6 +290,9 @@ pub(crate) struct AcquireReply {
     pub(crate) outcomes: Vec<OutcomeGroup>,
     /// Who holds permits, if the call kept to a share.
     pub(crate) holders: Option<Holders>,
+    /// The permits that value and log together lacked of the rate before this call repaired them;
+    /// negative: had beyond it.
+    pub(crate) repaired: i64,
 }
 
 impl AcquireReply {

@@ -137,6 +137,7 @@ impl ModelLedger {
             left: self.left as i64,
             outcomes,
             holders: None,
+            repaired: 0,
         }
     }
 

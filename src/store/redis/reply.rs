@@ -122,6 +122,7 @@ impl Numbers {
             left: self.get(0)?,
             outcomes,
             holders: None,
+            repaired: 0,
         })
     }
 
@@ -130,6 +131,11 @@ impl Numbers {
         let (len, holders) = match self.0.last() {
             Some(Value::Array(holders)) => (self.0.len() - 1, Some(holders_of(holders)?)),
             _ => (self.0.len(), None),
+        };
+        // Outcomes are three numbers each.
+        let (len, repaired) = match len % 3 {
+            1 => (len - 1, self.get(len - 1)?),
+            _ => (len, 0),
         };
         let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));
         if len == 6 {
@@ -157,6 +163,7 @@ impl Numbers {
             left: self.get(1)?,
             outcomes,
             holders,
+            repaired,
         })
     }
 

@@ -14,6 +14,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe;
 use crate::rt::RuntimeId;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::connection::{Connection, Connections};
@@ -176,6 +177,7 @@ impl Nodes {
     /// Notes that a node has named another owner of the slot, and answers the owner's address.
     fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
         let owner = self.settings.reachable(owner);
+        observe::slot_moved(by, &owner);
         let mut state = self.state();
         if let Some(slot) = call.slot {
             state.map.moved(slot, Arc::new(owner.clone()));
