@@ -162,4 +162,9 @@ mod pages {
         "../docs/deployment.md"
     );
     page!(Migrating, "../docs/migrating.md");
+    page!(
+        #[cfg(feature = "metrics")]
+        Observability,
+        "../docs/observability.md"
+    );
 }

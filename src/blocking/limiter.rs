@@ -26,7 +26,7 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        match self.0.answer_locally_observed(permits, self.0.max_wait(timeout)) {
+        match self.0.decide_locally(permits, self.0.max_wait(timeout)) {
             Some(answer) => Ok(answer),
             None => {
                 self.block_on(
@@ -42,7 +42,7 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        match self.0.answer_locally_observed(permits, MaxWait::None) {
+        match self.0.decide_locally(permits, MaxWait::None) {
             Some(answer) => Ok(answer),
             None => {
                 self.block_on(move |limiter| async move { limiter.try_acquire_now(permits).await })
@@ -56,7 +56,7 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
-        match self.0.answer_locally_observed(permits, MaxWait::Unbounded) {
+        match self.0.decide_locally(permits, MaxWait::Unbounded) {
             Some(Decision::Granted(grant)) => Ok(grant),
             // A request that waits without end is denied by nobody.
             _ => self.block_on(move |limiter| async move { limiter.acquire(permits).await }),

@@ -103,10 +103,12 @@ fn loses_one(lose: &AtomicU64) -> bool {
     lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
+/// What is reserved counts as granted, as it has to be given back if nobody wants it.
 fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
     let mut outcomes = outcomes.iter().flat_map(|group| (0..group.count).map(|_| group.outcome));
     let requests = groups.iter().flat_map(|group| (0..group.count).map(|_| group.permits));
-    requests.filter(|_| outcomes.next() == Some(Outcome::Granted)).sum()
+    let is_granted = |outcome| matches!(outcome, Some(Outcome::Granted | Outcome::Reserved(_)));
+    requests.filter(|_| is_granted(outcomes.next())).sum()
 }
 
 impl Store for CountingStore {

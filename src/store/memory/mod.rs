@@ -43,6 +43,7 @@ mod refund;
 mod release;
 mod remove_unused;
 mod repair;
+mod reserve;
 mod set_rate;
 mod settle;
 mod share;

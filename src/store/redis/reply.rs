@@ -151,6 +151,7 @@ impl Numbers {
                 4 => Outcome::Waiting(Wait { ms, at_least: true }),
                 5 => Outcome::ExceedsRate,
                 6 => Outcome::Undecided,
+                7 => Outcome::Reserved(Wait { ms, at_least: false }),
                 _ => return None,
             };
             outcomes.push(OutcomeGroup { count: self.unsigned(at)?, outcome });
@@ -214,7 +215,8 @@ fn holders_of(values: &[Value]) -> Option<Holders> {
         Some(Value::Int(number)) => *number,
         _ => return None,
     };
-    Some(Holders { others, redisson, share_left: number(2)?, entries: number(3)?, shortfall })
+    let (share_left, entries, share) = (number(2)?, number(3)?, number(5)?);
+    Some(Holders { others, redisson, share_left, entries, shortfall, share })
 }
 
 /// The integer that a plain command answers.

@@ -42,7 +42,7 @@ macro_rules! script {
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim",
-    "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/decide",
+    "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide",
     "acquire");
 script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
     "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");

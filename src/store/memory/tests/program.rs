@@ -19,6 +19,11 @@ pub(super) enum Step {
         by: usize,
         count: u32,
     },
+    /// A large request is asked for, or asked for again.
+    Reserve {
+        by: usize,
+        permits: u64,
+    },
     /// A call whose answer is lost; whether it was carried out.
     Lost {
         by: usize,
@@ -104,6 +109,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (by(), prop::collection::vec(one, 1..3)).prop_map(|(by, groups)| Step::Take { by, groups }),
         2 => (by(), 1..6u64, any::<bool>())
             .prop_map(|(by, permits, carried_out)| Step::Lost { by, permits, carried_out }),
+        4 => (by(), 2..12u64).prop_map(|(by, permits)| Step::Reserve { by, permits }),
         3 => by().prop_map(|by| Step::Retry { by }),
         1 => by().prop_map(|by| Step::Late { by }),
         2 => (by(), 0..9usize, 1..6u64)

@@ -26,6 +26,8 @@ use crate::wire::keys::Keys;
 struct Made {
     call: AcquireCall,
     dates: Vec<i64>,
+    /// The date of its reservation, once it has one.
+    reserved: Option<i64>,
 }
 
 struct Grant {
@@ -107,7 +109,7 @@ impl<'a> World<'a> {
         Ok(server.ok())
     }
 
-    fn acquire(&mut self, who: Who, made: Made) -> Result<(), TestCaseError> {
+    fn acquire(&mut self, who: Who, mut made: Made) -> Result<(), TestCaseError> {
         let keys = self.keys(who);
         let call = made.call.clone();
         let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
@@ -131,6 +133,11 @@ impl<'a> World<'a> {
                     }
                 }
             }
+            if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|it| it.outcome) {
+                let (date, permits) = (reply.now + wait.ms as i64, call.groups[0].permits);
+                self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
+                made.reserved = Some(date);
+            }
             if permits > 0 {
                 let date = reply.entry_date;
                 self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
@@ -143,7 +150,7 @@ impl<'a> World<'a> {
     pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
             Op::Advance(ms) => self.now += ms,
-            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share } => {
+            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share, reserve } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
                 id[8..12].copy_from_slice(&self.ids.to_be_bytes());
@@ -162,9 +169,13 @@ impl<'a> World<'a> {
                     hold_ms: hold,
                     earlier: Earlier::None,
                     share,
+                    reserve: reserve && hold == 0,
                     groups,
                 };
-                self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
+                self.acquire(
+                    who,
+                    Made { call, dates: vec![self.now + hold as i64], reserved: None },
+                )?;
             }
             Op::Retry { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
@@ -172,10 +183,11 @@ impl<'a> World<'a> {
                 self.now = self.now.max(latest + 1);
                 made.call.now = Now::At(self.now);
                 made.call.seen = self.seen(who, seen);
-                made.call.earlier = if since {
-                    Earlier::Since(made.dates.iter().min().unwrap() - 1)
-                } else {
-                    Earlier::Dated(made.dates.clone())
+                let before = made.dates.iter().min().unwrap() - 1;
+                made.call.earlier = match made.reserved {
+                    _ if !since => Earlier::Dated(made.dates.clone()),
+                    Some(date) => Earlier::Reserved { since: before, date },
+                    None => Earlier::Since(before),
                 };
                 made.dates.push(self.now + made.call.hold_ms as i64);
                 self.acquire(who, made)?;
@@ -189,6 +201,11 @@ impl<'a> World<'a> {
                     return Ok(());
                 }
                 let first = made.dates[0];
+                if let Some(date) = made.reserved.filter(|_| since) {
+                    made.call.now = Now::At(made.dates[1]);
+                    made.call.earlier = Earlier::Reserved { since: first - 1, date };
+                    return self.acquire(who, made);
+                }
                 made.call.now = Now::At(first - made.call.hold_ms as i64);
                 made.call.earlier =
                     if since { Earlier::FirstSince(first - 1) } else { Earlier::None };
