@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::Client;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
-use crate::store::Store;
 use crate::store::inspect::ScanCall;
 use crate::wire::keys::KeyParts;
 
@@ -106,8 +105,9 @@ impl LimiterScan {
         let Some(part) = parts.front().cloned() else { return Ok(None) };
         let call = ScanCall { part, cursor: self.cursor, count: self.count };
         let observer = core.observer.call(Operation::Scan);
-        let scan = move |store: &dyn Store| store.scan(call.clone());
-        let step = core.call(Operation::Scan, deadline, observer, scan).await;
+        let step =
+            core.call(Operation::Scan, deadline, observer, move |store| store.scan(call.clone()));
+        let step = step.await;
         let step = step.map_err(failed)?;
         self.cursor = step.cursor;
         self.steps += 1;
