@@ -154,4 +154,9 @@ mod pages {
         "../docs/deployment.md"
     );
     page!(Migrating, "../docs/migrating.md");
+    page!(
+        #[cfg(feature = "tower")]
+        Web,
+        "../docs/web.md"
+    );
 }
