@@ -7,11 +7,13 @@ use super::callers::Callers;
 use super::lane::Lane;
 use super::opt_ins::pool::Nanos;
 use super::plan::{Answered, Plan};
+use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer};
 use super::tasks::{TaskGuard, Tasks};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::CallObserver;
 use crate::queue::Time;
 use crate::rt;
 use crate::rt::atomic::Ordering;
@@ -44,18 +46,23 @@ pub(super) struct Flight {
     was_left_unanswered: bool,
     /// When the last attempt began.
     pub(super) attempt_began: Time,
+    pub(super) observer: CallObserver,
     _busy: TaskGuard,
 }
 
 impl Flight {
     pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
         Flight {
-            id: EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
+            id: plan.reservation.as_ref().map_or_else(
+                || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
+                |reservation| reservation.entry.id,
+            ),
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
             was_left_unanswered: false,
             attempt_began: 0,
+            observer: engine.observer.acquire_call(&engine.name, || plan.size()),
             _busy: Tasks::begin(&engine.core),
             callers: Callers::new(engine, lane, plan.due),
             plan,
@@ -73,6 +80,7 @@ impl Flight {
     pub(super) fn give_back_unconfirmed(&mut self) {
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
+        dates.extend(self.plan.reservation.as_ref().map(|reservation| reservation.entry.date));
         self.callers.engine.give_back_unconfirmed(self.id, &dates, self.plan.permits());
     }
 
@@ -122,6 +130,7 @@ impl Attempts for Flight {
         if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
             self.callers.engine.server_failed(self.attempt_began, &error);
         }
+        self.observer.is_retried(&error, pause);
         self.callers.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
         let core = self.callers.engine.core.clone();
@@ -157,6 +166,9 @@ impl Flight {
         let (now, earlier) = match reading.now {
             Now::At(at) => {
                 let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                // Otherwise a grant of this attempt could not be told from the reservation.
+                let reserved = self.plan.reservation.as_ref().map(|it| it.entry.date);
+                let at = if reserved == Some(at) { at + 1 } else { at };
                 let earlier = match self.unconfirmed.as_slice() {
                     [] => Earlier::None,
                     dates => Earlier::Dated(dates.to_vec()),
@@ -179,12 +191,13 @@ impl Flight {
             now,
             id: self.id,
             // What an attempt with an unknown outcome has seen and applied is not known either.
-            seen: self.plan.known.seen.filter(|_| earlier.is_first()),
+            seen: self.plan.known.seen.filter(|_| self.is_first_attempt()),
             audit_limit,
             create: self.plan.create,
             hold_ms: self.plan.hold_ms(),
-            earlier: earlier.clone(),
+            earlier: self.reserved(earlier.clone()),
             share: self.plan.share,
+            reserve: self.plan.reserve,
             groups: self.plan.groups.clone(),
         };
         if let Now::At(at) = now {
@@ -212,7 +225,9 @@ impl Flight {
                 };
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
+                self.observer.attempt_took(took);
                 if is_late && self.callers.has_any && grants(&reply) {
+                    self.observer.came_late(took);
                     self.remember(under_way, &earlier);
                     return Ok(None);
                 }
@@ -233,6 +248,17 @@ impl Flight {
             }
             _ => error,
         })
+    }
+
+    /// Where the entry may be if it is a reservation: the date of one is not known before the answer.
+    fn reserved(&self, earlier: Earlier) -> Earlier {
+        if let Some(Reservation { entry, since }) = &self.plan.reservation {
+            return Earlier::Reserved { since: *since, date: entry.date };
+        }
+        match earlier {
+            Earlier::Dated(dates) if self.plan.reserve => Earlier::Since(dates[0] - 1),
+            earlier => earlier,
+        }
     }
 
     /// An attempt may have been granted something that its callers have not got.

@@ -11,6 +11,7 @@ use super::lane::Lane;
 use super::opt_ins::lease::Leftover;
 use super::plan::{Answered, Plan};
 use super::refund::Entry;
+use super::reservation::Reservation;
 use super::retry::retry;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt;
@@ -76,6 +77,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.has_ended {
+            self.flight.observer.abandoned();
             self.flight.give_back_unconfirmed();
             self.settle(Flight::abandoned);
         }
@@ -95,9 +97,15 @@ impl Flight {
         let reply = answered.reply;
         let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
         let left = u64::try_from(reply.left).unwrap_or(0);
+        afterwards.give_back.extend(self.plan.unwanted_reservation(&reply));
+        let reservation = Reservation::of(self.id, &reply, self.plan.permits());
         let (outcomes, holders) = (reply.outcomes, reply.holders);
         let mut settled = state.queue.replied(now, answered.dated, rate, outcomes, left, holders);
+        state.reservation = reservation;
+        let unwanted = state.take_unwanted_reservation();
+        afterwards.give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
         let entry = Entry::new(self.id, reply.entry_date, settled.granted + extra.leased);
+        let (granted, repaired) = (settled.granted, reply.repaired);
         if settled.unwanted > 0 {
             afterwards.give_back.push((entry.clone(), settled.unwanted));
         }
@@ -109,6 +117,7 @@ impl Flight {
             outcomes: std::mem::take(&mut settled.outcomes),
         };
         afterwards.wake = state.settle(settled, &Ok(decided.into()));
+        state.observe(engine);
         drop(state);
         let leases = engine.take_in_lease(
             &mut knowledge,
@@ -122,10 +131,15 @@ impl Flight {
         if leases {
             engine.start_lease_expiry();
         }
+        self.observer.granted(granted);
+        if repaired != 0 {
+            engine.observer.repaired(&engine.name, repaired);
+        }
         engine.watch_skew(now);
     }
 
     fn failed(&self, error: Error, afterwards: &mut Afterwards) {
+        self.observer.failed(&error);
         self.callers.engine.server_failed(self.attempt_began, &error);
         if error.execution() == Execution::Unknown {
             self.callers.engine.knowledge().limiter.seen = None;
@@ -136,6 +150,7 @@ impl Flight {
             _ => state.queue.failed(),
         };
         afterwards.wake = state.settle(settled, &Err(NoAnswer::Failed(error)));
+        state.observe(&self.callers.engine);
     }
 
     /// The runtime is ending: callers elsewhere begin anew.
@@ -144,5 +159,6 @@ impl Flight {
         let mut state = self.callers.lane.lock();
         let settled = state.queue.failed();
         afterwards.wake = state.settle(settled, &Err(NoAnswer::Abandoned));
+        state.observe(&self.callers.engine);
     }
 }

@@ -54,6 +54,11 @@ impl OptIns {
         self.max_waiters.get().copied()
     }
 
+    /// It takes whatever is free from now on, unless it has been told otherwise.
+    pub(super) fn be_greedy(&self) {
+        let _ = self.share.set(ShareRule::Greedy);
+    }
+
     /// Whether it takes whatever is free all the same.
     pub(super) fn is_greedy(&self) -> bool {
         self.share.get() == Some(&ShareRule::Greedy)
@@ -88,6 +93,7 @@ impl Engine {
             share: share.get().copied(),
             max_waiters: max_waiters.get().copied(),
             on_outage: on_outage.get().copied(),
+            label: self.observer.label(),
         }
     }
 
@@ -132,8 +138,16 @@ impl Engine {
                 "{wanted} on an outage: this client's limiter of the name already has {has}"
             ));
         }
+        if let (Some(wanted), Some(has)) = (options.label, self.observer.label())
+            && has != wanted
+        {
+            return Err(format!("{wanted}: this client's limiter of the name already has {has}"));
+        }
         if let Some(wanted) = options.on_outage {
             let _ = on_outage.set(wanted);
+        }
+        if let Some(wanted) = options.label {
+            self.observer.set_label(wanted);
         }
         if let Some(wanted) = options.share {
             let _ = share.set(wanted);
@@ -244,8 +258,10 @@ impl Engine {
         }
         let requested = plan.lease.as_ref().map_or(0, |lease| lease.permits);
         let leased = take_lease_outcomes(&mut reply.outcomes, requested);
-        let has_waiters =
-            reply.outcomes.iter().any(|group| matches!(group.outcome, Outcome::Waiting(_)));
+        let has_waiters = reply
+            .outcomes
+            .iter()
+            .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         Extra { leased, has_waiters, is_other_rate }
     }
 }
