@@ -13,12 +13,14 @@
 --        6 the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7), count
 --          (4),
 --          each little-endian; '' for a single request that does not wait
---        7 '' or words: the longest log that is to be summed; hold in ms; '-' or what the share of its client
---          depends on (see part/attempt.lua), six numbers with commas between; then one of
+--        7 '' or words: the longest log that is to be summed; hold in ms, or r if the only request
+--          may be served by a reservation; '-' or what the share of its client depends on (see
+--          part/attempt.lua), seven numbers with commas between; then one of
 --          n   a first attempt
 --          f s a first attempt after server time s
 --          d t … attempted before, dated t …
 --          s t attempted before, after server time t
+--          r t u its request has a reservation dated u, made after time t
 --        8 '' or the rate to create the limiter with: rate, interval, type, keep-alive
 --        (arguments that are '' at the end may be left out)
 -- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms
@@ -29,9 +31,9 @@
 --        they lacked of it, negative if they were beyond it
 --        behind these, of a client that keeps to its share, unless nobody else is a party by
 --        the mode: {other parties, 1 if Redisson holds permits, what was left of its share, entries,
---        thousandths of a permit that it held less than its exact share}
+--        thousandths of a permit that it held less than its exact share, its share}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
---        at least ms, 5 more than the rate, 6 undecided
+--        at least ms, 5 more than the rate, 6 undecided, 7 reserved for in ms
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 
 local creation
@@ -47,7 +49,7 @@ if problem then
   return problem
 end
 now = tonumber(now_text)
-if earlier == 's' then
+if earlier == 's' or earlier == 'r' then
   -- A server whose clock went back must not date it before what was seen.
   now = math.max(now, dates[1] + 1)
 end
@@ -73,8 +75,11 @@ local function unchanged()
 end
 
 local own, own_scores, overtaken = find_own(date)
-local is_repeat = own[1] ~= nil
 if overtaken then
+  if reserves and (own_scores[1] - date > 0 or earlier ~= 'n' and earlier ~= 'f') then
+    answer(requests, 7, math.max(1, own_scores[1] - date))
+    return unchanged()
+  end
   -- This very attempt came twice, or its own retry came first: the answer is the one that was
   -- given, out of what is there.
   local permits = 0
@@ -91,12 +96,24 @@ if demand == 0 then
 end
 
 -- What was granted before is granted now: it is moved before all else is read, and back if a foreign
--- entry forbids to write. (Not copied by unpack, which fails for some thousand entries.)
-local moved = {}
-for i = 1, is_repeat and #own or 0 do
+-- entry forbids to write. What was reserved is free again, and the request decided anew: its permits may
+-- not be there at its date, if the rate was lowered or an attempt of another call has moved an entry.
+-- (Not copied by unpack, which fails for some thousand entries.)
+local is_repeat, reserved, moved = own[1] ~= nil and not reserves, 0, {}
+for i = 1, #own do
   moved[i] = own[i]
-  call('ZADD', log_key, int(date), moved[i])
+  if is_repeat then
+    call('ZADD', log_key, int(date), moved[i])
+  else
+    call('ZREM', log_key, moved[i])
+    reserved = reserved + permits_of(moved[i])
+  end
 end
+if not is_repeat then
+  own = {}
+end
+value = value and value + reserved
+local known = value
 local function fail()
   for i = 1, #moved do
     call('ZADD', log_key, own_scores[i], moved[i])
@@ -118,7 +135,7 @@ local is_exact = settle(seen_text)
 if is_exact == nil then
   return fail()
 end
-local changed = credit > 0 or value ~= value_before
+local changed = credit > 0 or value ~= known
 local left = count - dropped
 local deficit = find_deficit(is_exact, demand > value, audit_limit)
 if not deficit then
@@ -185,8 +202,24 @@ end
 if terms and not is_repeat and all_dropped then
   read_holders(budget)
 end
-budget = decide(budget, others, all_dropped, (debts[1] or is_repeat) and make_view)
-if not budget then
+local wait = false
+if reserves and requests == 1 then
+  -- What was reserved was within the share then.
+  local p, was_within = group_permits[1], reserved >= group_permits[1]
+  if p > value and all_dropped and (was_within or allowed and may_reserve(p)) then
+    wait = find_reservation(p, group_max_wait[1])
+  end
+  if was_within then
+    allowed = nil
+  end
+end
+if wait then
+  answer(1, 7, wait)
+  budget, granted, date = value - group_permits[1], group_permits[1], now + wait
+elseif wait == false then
+  budget = decide(budget, others, all_dropped, (debts[1] or is_repeat) and make_view)
+end
+if wait == nil or not budget then
   return fail()
 end
 

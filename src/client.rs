@@ -1,6 +1,7 @@
 //! One client: one id, one clock, many limiters.
 
 pub(crate) mod builder;
+pub(crate) mod scan;
 
 use std::fmt;
 use std::sync::Arc;

@@ -63,11 +63,12 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
-//! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
-//!   events. `docs/observability.md` lists them.
 //! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
 //!   `web`).
 //! - `actix-web`: a middleware (`actix_web`, `web`).
+//! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
+//!   events. `docs/observability.md` lists them.
+//! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); nothing of it is in the library.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -88,6 +89,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod in_process;
+mod inspection;
 mod limiter;
 mod limiters;
 mod observe;
@@ -109,12 +111,15 @@ pub use client::Client;
 pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
+pub use client::scan::{FoundKey, LimiterScan};
 pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;
+pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
 pub use limiter::RateLimiter;
+pub use limiter::inspect::{ClientBudget, Repair};
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
@@ -157,4 +162,9 @@ mod pages {
         "../docs/deployment.md"
     );
     page!(Migrating, "../docs/migrating.md");
+    page!(
+        #[cfg(feature = "metrics")]
+        Observability,
+        "../docs/observability.md"
+    );
 }

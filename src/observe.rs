@@ -20,7 +20,7 @@ mod meters;
 #[cfg(feature = "tracing")]
 mod traces;
 
-pub(crate) use acquire::AcquireObserver;
+pub(crate) use acquire::{AcquireObserver, ends};
 pub(crate) use call::{CallObserver, CallSize};
 pub(crate) use circuit::CircuitObserver;
 pub(crate) use connection::{ConnectionObserver, ServerObserver, master_changed, slot_moved};

@@ -316,6 +316,7 @@ fn no_call_is_missing() {
     for file in [
         "client.rs",
         "limiter/acquire.rs",
+        "limiter/inspect.rs",
         "limiter/keys.rs",
         "limiter/permits.rs",
         "limiter/rates.rs",

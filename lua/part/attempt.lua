@@ -7,11 +7,14 @@
 -- The longest log that is summed in any case; a client's first call sums any.
 local audit_limit = ARGV[3] == '' and math.huge or 0
 local hold = 0
+-- The only request is served by a reservation if it does not fit. One that it has already is given up
+-- first.
+local reserves = false
 -- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), how
 -- many parties the other clients of this crate are at least, the permits that have been left by
--- everybody for long enough, those that are left in any case, after how many ms there may be more to
--- take, and by how many thousandths of a permit the client has fallen short of its share. nil:
--- requests take whatever is free.
+-- everybody for long enough, those that are kept free in any case, after how many ms there may be
+-- more to take, by how many thousandths of a permit the client has fallen short of its share, and
+-- whether a request may exceed the whole share (0 or 1). nil: requests take whatever is free.
 local terms
 local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three
 if (ARGV[7] or '') ~= '' then
@@ -19,7 +22,8 @@ if (ARGV[7] or '') ~= '' then
     dates[#dates + 1] = word
   end
   audit_limit = math.max(audit_limit, tonumber(table.remove(dates, 1)))
-  hold = tonumber(table.remove(dates, 1))
+  hold = table.remove(dates, 1)
+  reserves, hold = hold == 'r', tonumber(hold) or 0
   local word = table.remove(dates, 1)
   if word ~= '-' then
     terms = {}
@@ -90,5 +94,10 @@ local function find_own(date)
     end
   end
   local own, scores = own_among(found)
-  return own, scores, own[1] ~= nil and (earlier == 'n' or earlier == 'f')
+  local overtaken = earlier == 'n' or earlier == 'f'
+  if reserves and own[1] and not overtaken then
+    -- An attempt that is late must not give up what a later one was granted.
+    overtaken = scores[1] - date >= 0 and scores[1] - (dates[2] or 0) ~= 0
+  end
+  return own, scores, own[1] ~= nil and overtaken
 end

@@ -10,10 +10,11 @@
 -- Sets   what is declared here
 local allowed -- what requests that can wait may take now; nil: whatever is free
 local share_size, held = 0, 0 -- all of the share, and what the client holds of it
-local reserve = 0 -- what is left in any case
+local kept_free = 0 -- what is kept free in any case
 -- A request that exceeds the share waits this long; one that cannot is not held back.
 local hold_ms = 0
--- The reply: other parties, whether Redisson is one, what was left of the share, entries, shortfall.
+-- The reply: other parties, whether Redisson is one, what was left of the share, entries, shortfall,
+-- share.
 local holders
 
 -- Reads who holds permits, and computes the share of the call's client, of which it takes at most
@@ -24,7 +25,7 @@ local function read_holders(free)
   end
   local all = count - below - expired
   if all > LONGEST_SHARED_LOG then
-    holders = {0, 0, 0, all, 0}
+    holders = {0, 0, 0, all, 0, 0}
     return
   end
   local sub, byte = string.sub, string.byte
@@ -74,22 +75,30 @@ local function read_holders(free)
     hold_ms = math.min(hold_ms, call('ZSCORE', log_key, own_first) + interval - now)
   end
   hold_ms = math.max(1, hold_ms)
-  holders = {others, redisson, share_left, entries, shortfall}
-  reserve = terms[4]
-  if parties > weight or reserve > 0 then
+  holders = {others, redisson, share_left, entries, shortfall, share_size}
+  kept_free = terms[4]
+  if parties > weight or kept_free > 0 then
     allowed = parties > weight and math.min(math.max(share_left, terms[3]), free) or free
     -- What it had if one more were a party, it takes in any case.
     local least = math.floor(rate / (parties + 1)) * weight - held
-    allowed = math.max(math.min(allowed, free - reserve), math.min(allowed, least), 0)
+    allowed = math.max(math.min(allowed, free - kept_free), math.min(allowed, least), 0)
   end
+end
+
+-- Whether a request for `p` permits is not held back although it is for more than the whole share: it
+-- would never be within it.
+local function exceeds(p)
+  return terms[7] == 1 and p > share_size - kept_free and held < share_size
+end
+
+-- Whether `p` permits that are not free may be reserved.
+local function may_reserve(p)
+  return exceeds(p) or p <= share_size - held
 end
 
 -- How many of `n` requests for `p` permits are within the share, and takes them out of it.
 local function take_share(p, n)
-  -- One for more than the whole share would never be within it.
-  local is_larger = p > share_size - reserve and held < share_size
-  local within = is_larger and 1 or math.floor(allowed / p)
-  n = math.min(n, within)
+  n = math.min(n, exceeds(p) and 1 or math.floor(allowed / p))
   allowed, held = math.max(0, allowed - n * p), held + n * p
   return n
 end

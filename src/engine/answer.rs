@@ -129,7 +129,7 @@ impl Decided {
             position < end
         })?;
         match group.outcome {
-            Outcome::Waiting(_) | Outcome::Undecided => None,
+            Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => None,
             outcome => Some(outcome),
         }
     }

@@ -7,6 +7,7 @@ use super::callers::Callers;
 use super::lane::Lane;
 use super::opt_ins::pool::Nanos;
 use super::plan::{Answered, Plan};
+use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer};
 use super::tasks::{TaskGuard, Tasks};
 use super::{Engine, closed, micros};
@@ -52,7 +53,10 @@ pub(super) struct Flight {
 impl Flight {
     pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
         Flight {
-            id: EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
+            id: plan.reservation.as_ref().map_or_else(
+                || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
+                |reservation| reservation.entry.id,
+            ),
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
@@ -76,6 +80,7 @@ impl Flight {
     pub(super) fn give_back_unconfirmed(&mut self) {
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
+        dates.extend(self.plan.reservation.as_ref().map(|reservation| reservation.entry.date));
         self.callers.engine.give_back_unconfirmed(self.id, &dates, self.plan.permits());
     }
 
@@ -161,6 +166,9 @@ impl Flight {
         let (now, earlier) = match reading.now {
             Now::At(at) => {
                 let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
+                // Otherwise a grant of this attempt could not be told from the reservation.
+                let reserved = self.plan.reservation.as_ref().map(|it| it.entry.date);
+                let at = if reserved == Some(at) { at + 1 } else { at };
                 let earlier = match self.unconfirmed.as_slice() {
                     [] => Earlier::None,
                     dates => Earlier::Dated(dates.to_vec()),
@@ -183,12 +191,13 @@ impl Flight {
             now,
             id: self.id,
             // What an attempt with an unknown outcome has seen and applied is not known either.
-            seen: self.plan.known.seen.filter(|_| earlier.is_first()),
+            seen: self.plan.known.seen.filter(|_| self.is_first_attempt()),
             audit_limit,
             create: self.plan.create,
             hold_ms: self.plan.hold_ms(),
-            earlier: earlier.clone(),
+            earlier: self.reserved(earlier.clone()),
             share: self.plan.share,
+            reserve: self.plan.reserve,
             groups: self.plan.groups.clone(),
         };
         if let Now::At(at) = now {
@@ -239,6 +248,17 @@ impl Flight {
             }
             _ => error,
         })
+    }
+
+    /// Where the entry may be if it is a reservation: the date of one is not known before the answer.
+    fn reserved(&self, earlier: Earlier) -> Earlier {
+        if let Some(Reservation { entry, since }) = &self.plan.reservation {
+            return Earlier::Reserved { since: *since, date: entry.date };
+        }
+        match earlier {
+            Earlier::Dated(dates) if self.plan.reserve => Earlier::Since(dates[0] - 1),
+            earlier => earlier,
+        }
     }
 
     /// An attempt may have been granted something that its callers have not got.

@@ -11,6 +11,7 @@ use super::lane::Lane;
 use super::opt_ins::lease::Leftover;
 use super::plan::{Answered, Plan};
 use super::refund::Entry;
+use super::reservation::Reservation;
 use super::retry::retry;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt;
@@ -96,8 +97,13 @@ impl Flight {
         let reply = answered.reply;
         let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
         let left = u64::try_from(reply.left).unwrap_or(0);
+        afterwards.give_back.extend(self.plan.unwanted_reservation(&reply));
+        let reservation = Reservation::of(self.id, &reply, self.plan.permits());
         let (outcomes, holders) = (reply.outcomes, reply.holders);
         let mut settled = state.queue.replied(now, answered.dated, rate, outcomes, left, holders);
+        state.reservation = reservation;
+        let unwanted = state.take_unwanted_reservation();
+        afterwards.give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
         let entry = Entry::new(self.id, reply.entry_date, settled.granted + extra.leased);
         let (granted, repaired) = (settled.granted, reply.repaired);
         if settled.unwanted > 0 {

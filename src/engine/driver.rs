@@ -97,7 +97,7 @@ pub(super) fn call(
 /// another call that nobody would make.
 fn after_call(engine: &Arc<Engine>, lane: &Arc<Lane>) -> Vec<Waker> {
     let mut wake = Vec::new();
-    let (driver_sleeps, needs_driver) = {
+    let (driver_sleeps, needs_driver, unwanted) = {
         let mut state = lane.lock();
         if engine.is_closed() {
             wake = lane.fail_pending(&mut state, engine);
@@ -106,8 +106,9 @@ fn after_call(engine: &Arc<Engine>, lane: &Arc<Lane>) -> Vec<Waker> {
         }
         let needs_driver = is_needed(&mut state, engine);
         lane.release_if_ended(&mut state);
-        (state.driver_sleeps, needs_driver)
+        (state.driver_sleeps, needs_driver, state.take_unwanted_reservation())
     };
+    engine.give_back_reservation(unwanted);
     lane.wake_driver(driver_sleeps);
     if needs_driver {
         start(engine, lane, None);
@@ -127,7 +128,7 @@ impl Driver {
         loop {
             self.gather().await;
             let mut wake = Vec::new();
-            let next = {
+            let (next, unwanted) = {
                 let mut state = lane.lock();
                 wake.extend(lane.take_in(&mut state, &engine));
                 let mut next = state.step(&engine, &mut wake);
@@ -148,8 +149,9 @@ impl Driver {
                     self.is_done = true;
                     lane.release_if_ended(&mut state);
                 }
-                next
+                (next, state.take_unwanted_reservation())
             };
+            engine.give_back_reservation(unwanted);
             rt::wake_all(wake);
             match next {
                 Next::Idle => return,
@@ -199,17 +201,18 @@ impl Drop for Driver {
         if self.is_done {
             return;
         }
-        let (wake, runtime) = {
+        let (wake, runtime, unwanted) = {
             let mut state = self.lane.lock();
             state.has_driver = false;
             let wake = self.lane.abandon_pending(&mut state, &self.engine);
             let runtime = state.runtime.clone();
             self.lane.release_if_ended(&mut state);
-            (wake, runtime)
+            (wake, runtime, state.take_unwanted_reservation())
         };
         if let Some(runtime) = runtime {
             self.engine.core.runtime_ended(&runtime);
         }
+        self.engine.give_back_reservation(unwanted);
         rt::wake_all(wake);
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::answer::{BatchAnswer, CallResult, NoAnswer};
 use super::direct::DirectCall;
 use super::intake::{Arrived, Gathered, Intake};
+use super::reservation::Reservation;
 use super::runtimes::Runtime;
 use super::{Engine, closed};
 use crate::error::{Error, ErrorKind, Execution};
@@ -39,6 +40,8 @@ pub(super) struct LaneState {
     pub(super) open_answer: Option<Arc<BatchAnswer>>,
     /// The outcomes of requests that do not share their batch's answer.
     pub(super) out_of_band: HashMap<Ticket, OutOfBand>,
+    /// The server has set permits aside for the first pending request.
+    pub(super) reservation: Option<Reservation>,
     /// A driver task exists, or is about to be started.
     pub(super) has_driver: bool,
     /// It waits for a time or a wakeup.

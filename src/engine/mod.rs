@@ -60,6 +60,8 @@ mod knowledge;
 
 mod refund;
 
+mod reservation;
+
 mod reset;
 
 mod skew;

@@ -9,6 +9,7 @@ use super::knowledge::{Knowledge, Remembered};
 use super::lane::LaneState;
 use super::opt_ins::lease::{LeaseRequest, add_lease_requests};
 use super::opt_ins::pool::Nanos;
+use super::reservation::Reservation;
 use super::retry::FIRST_PAUSE;
 use crate::clock::Now;
 use crate::observe::CallSize;
@@ -32,6 +33,9 @@ pub(super) struct Plan {
     pub(super) lease: Option<LeaseRequest>,
     pub(super) create: Option<Rate>,
     pub(super) share: Option<ShareTerms>,
+    /// Its only request is served by a reservation if it does not fit, or has this one.
+    pub(super) reserve: bool,
+    pub(super) reservation: Option<Reservation>,
     /// The first of the callers' deadlines.
     pub(super) due: Time,
     /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
@@ -103,6 +107,8 @@ impl LaneState {
             lease,
             create: call.create.map(|index| self.create_rates[usize::from(index)]),
             share: call.share.filter(|_| !engine.opt_ins.is_greedy()),
+            reserve: call.reserve,
+            reservation: self.reservation.take_if(|_| call.reserve),
             due: call.due,
             attempt: Duration::from_micros(call.shortest_deadline / ATTEMPTS_PER_DEADLINE),
             known: knowledge.limiter,

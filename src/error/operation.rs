@@ -50,12 +50,22 @@ pub enum Operation {
     Touch,
     /// `size_in_memory`.
     SizeInMemory,
+    /// `inspect`.
+    Inspect,
+    /// `repair` and `preview_repair`.
+    Repair,
+    /// `remove_unused`.
+    RemoveUnused,
+    /// A step of [`LimiterScan`](crate::LimiterScan).
+    Scan,
 }
 
 impl Operation {
     /// Whether carrying it out twice is the same as once.
     pub(crate) fn is_idempotent(self) -> bool {
-        self.only_reads() || self == Operation::EnsureRate
+        let may_write =
+            matches!(self, Operation::EnsureRate | Operation::Repair | Operation::RemoveUnused);
+        may_write || self.only_reads()
     }
 
     /// Whether it changes nothing that a limiter decides by.
@@ -70,6 +80,8 @@ impl Operation {
                 | Operation::Exists
                 | Operation::Touch
                 | Operation::SizeInMemory
+                | Operation::Inspect
+                | Operation::Scan
         )
     }
 
@@ -98,6 +110,10 @@ impl Operation {
             Operation::Rename => "rename",
             Operation::Touch => "touch",
             Operation::SizeInMemory => "size_in_memory",
+            Operation::Inspect => "inspect",
+            Operation::Repair => "repair",
+            Operation::RemoveUnused => "remove_unused",
+            Operation::Scan => "scan",
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::engine::micros;
 use crate::engine::opt_ins::LocalAnswer;
 use crate::engine::opt_ins::pool::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::observe::ends;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
 use crate::store::Outcome;
@@ -53,10 +54,10 @@ impl RateLimiter {
         let mut observer = self.engine().observer.acquire(permits);
         self.pay_budget().await;
         if let Some(answer) = self.answer_locally(permits, max_wait) {
-            return observer.ends(Ok(answer));
+            return ends!(observer, Ok(answer));
         }
         observer.is_queued();
-        observer.ends(self.decide(permits, max_wait, true).await)
+        ends!(observer, self.decide(permits, max_wait, true).await)
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -81,14 +82,14 @@ impl RateLimiter {
         // Written out here: if the answer is passed through more futures, it takes a third more
         // time.
         if let Some(taken) = self.engine().take_leased(permits) {
-            return observer.ends(Ok(Decision::Granted(self.leased(taken, permits))));
+            return ends!(observer, Ok(Decision::Granted(self.leased(taken, permits))));
         }
         if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
             let denial = Denial::new(wait, Some(rate), DecidedBy::Memory);
-            return observer.ends(Ok(Decision::Denied(denial)));
+            return ends!(observer, Ok(Decision::Denied(denial)));
         }
         observer.is_queued();
-        observer.ends(self.decide(permits, MaxWait::None, true).await)
+        ends!(observer, self.decide(permits, MaxWait::None, true).await)
     }
 
     /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
@@ -107,20 +108,19 @@ impl RateLimiter {
         loop {
             self.pay_budget().await;
             let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
-                Some(answer) => Ok(answer),
+                Some(answer) => answer,
                 None => {
                     observer.is_queued();
-                    self.decide(permits, MaxWait::Unbounded, true).await
+                    match self.decide(permits, MaxWait::Unbounded, true).await {
+                        Ok(answer) => answer,
+                        Err(error) => return observer.fails(error),
+                    }
                 }
             };
             // A request that waits without end is denied only by an attempt that its own retry has
             // overtaken: it is made again.
-            if let Ok(Decision::Denied(_)) = answer {
-                continue;
-            }
-            match observer.ends(answer)? {
-                Decision::Granted(grant) => return Ok(grant),
-                Decision::Denied(_) => unreachable!("it was made again"),
+            if let Decision::Granted(grant) = answer {
+                return observer.grants(grant);
             }
         }
     }
@@ -164,7 +164,8 @@ impl RateLimiter {
     pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         let answer = self.answer_locally(permits, max_wait)?;
         // Not before there is an answer: otherwise the call that follows would be counted twice.
-        self.engine().observer.acquire(permits).ends(Ok(answer)).ok()
+        let observer = self.engine().observer.acquire(permits);
+        ends!(observer, Ok::<_, Error>(answer)).ok()
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.
@@ -233,7 +234,7 @@ impl RateLimiter {
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
             Err(NoAnswer::Failed(failure)) => Err(self.error(Operation::Acquire, failure)),
-            Ok((_, Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
+            Ok((_, Outcome::Reserved(_) | Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
                 unreachable!("the request would still be in a queue")
             }
         }

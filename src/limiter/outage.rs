@@ -108,7 +108,7 @@ impl RateLimiter {
             Err(NoAnswer::Failed(failure)) => {
                 return Some(Err(self.error(Operation::Acquire, failure)));
             }
-            Ok((_, Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
+            Ok((_, Outcome::Reserved(_) | Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
                 unreachable!("the request would still be in a queue")
             }
         };

@@ -108,10 +108,11 @@ impl<W, A> Queue<W, A> {
         self.check();
     }
 
-    /// Whether the next call is sure to ask for a request at the end of the queue. If it may not,
+    /// Whether the next call is sure to ask for a request at the end of the queue, which one for a
+    /// reservation does not. If it may not,
     /// asking at once would not settle that request, and the queue would ask again and again.
     fn is_reachable(&self) -> bool {
-        self.pending.len() < MAX_GROUPS
+        self.pending.len() < MAX_GROUPS && !self.has_reservation()
     }
 
     /// Replaces what wakes a caller that has no outcome yet.

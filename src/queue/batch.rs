@@ -23,8 +23,9 @@ impl<W, A> Queue<W, A> {
         let mut due = Time::MAX;
         let mut shortest_deadline = Time::MAX;
         let (mut longest_wait_ms, mut has_waited) = (0, false);
+        let reserve = self.reserves(now);
         for waiter in &self.pending {
-            if taken == MAX_REQUESTS || !include_next {
+            if taken == MAX_REQUESTS || !include_next || reserve && requests > 0 {
                 break;
             }
             if waiter.cancelled {
@@ -74,7 +75,7 @@ impl<W, A> Queue<W, A> {
         }
         self.in_flight = Some(InFlight { waiters, not_new, left_out, spans });
         let share = self.sharing.terms(now, has_waited, longest_wait_ms.saturating_mul(1000));
-        Some(Call { groups, create, share, due, shortest_deadline })
+        Some(Call { groups, create, share, reserve, due, shortest_deadline })
     }
 
     /// The shared answers of the first `new` new requests, which begin at `first` in the batch.
@@ -115,6 +116,7 @@ impl<W, A> Queue<W, A> {
             groups: Vec::new(),
             create: None,
             share: None,
+            reserve: false,
             due: Time::MAX,
             shortest_deadline: Time::MAX,
         }

@@ -88,6 +88,8 @@ pub(crate) struct Call {
     pub(crate) create: Option<u16>,
     /// If the limiter is exhausted, those that can wait keep to their client's share.
     pub(crate) share: Option<ShareTerms>,
+    /// Its only request is served by a reservation if it does not fit, or has one already.
+    pub(crate) reserve: bool,
     /// The first of the callers' deadlines.
     pub(crate) due: Time,
     /// The shortest of their deadlines, as a duration.

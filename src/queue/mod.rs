@@ -15,6 +15,7 @@ mod events;
 mod expire;
 mod head_block;
 mod reply;
+mod reserve;
 mod share;
 mod state;
 mod step;

@@ -40,13 +40,17 @@ impl<W, A> Queue<W, A> {
         let mut head_at = None;
         let mut head_permits = 0;
         let mut waits = false;
+        let mut reserved = None;
         let mut buffer = waiters;
         let mut waiters = buffer.drain(..);
         let mut position = 0;
         for group in &outcomes {
             for mut waiter in waiters.by_ref().take(group.count as usize) {
                 match group.outcome {
-                    Outcome::Waiting(wait) => {
+                    Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
+                        if matches!(group.outcome, Outcome::Reserved(_)) && !waiter.cancelled {
+                            reserved = Some(waiter.ticket);
+                        }
                         waiter.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
                         waiter.has_server_answer = true;
                         // What is known of a cancelled head says nothing of the next one.
@@ -87,8 +91,17 @@ impl<W, A> Queue<W, A> {
         self.keep_buffer(buffer, position);
         settled.outcomes = outcomes;
         self.requeue(back, waits);
-        let pause =
-            self.sharing.replied(now, rate, (settled.granted, left), head_at.is_some(), holders);
+        let pause = self.sharing.replied(
+            now,
+            rate,
+            (settled.granted, left),
+            head_at.is_some(),
+            reserved.and(head_at).map(|at| (head_permits, at)),
+            holders,
+        );
+        let head = head_at.and(self.pending.front());
+        let head = head.map(|head| (head.ticket, head.request.permits));
+        let reserve_at = self.reserving.replied(now, rate.1, head, reserved, holders.is_some());
         if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
             // It fits, and is held back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
@@ -104,7 +117,7 @@ impl<W, A> Queue<W, A> {
                 head_at,
                 spare,
                 tail_at,
-                ask_at: head_at.min(now.saturating_add(ASK_EVERY)),
+                ask_at: head_at.min(now.saturating_add(ASK_EVERY)).min(reserve_at),
                 rate: rate.0,
                 interval: rate.1,
                 demand: waiting()
@@ -142,6 +155,7 @@ impl<W, A> Queue<W, A> {
             return Settled::nothing();
         };
         self.call_is_slow = false;
+        self.reserving.forget();
         self.check();
         Settled {
             out_of_band: waiters[..not_new]

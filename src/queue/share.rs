@@ -22,19 +22,19 @@ const OTHERS_REMEMBERED: u64 = 3;
 
 /// A client of Redisson that gets nothing leaves no trace. So in the first round of an exhaustion it is
 /// presumed to be there, until permits are left unclaimed. In one of so many rounds, the third first,
-/// some permits are left for one that woke up late then, or came later.
-const RESERVED_EVERY: u64 = 10;
-const FIRST_RESERVED: u64 = 2;
+/// some permits are kept free for one that woke up late then, or came later.
+const KEPT_FREE_EVERY: u64 = 10;
+const FIRST_KEPT_FREE: u64 = 2;
 
 /// This part of the rate, and one permit at least: a single one tells that Redisson is there.
-const RESERVED_PART: u64 = 20;
+const KEPT_FREE_PART: u64 = 20;
 
-/// They are left for nearly an interval, as waiters of a busy process wake up late, and taken together
+/// They are kept free for nearly an interval, as waiters of a busy process wake up late, and taken together
 /// with what the client itself gets back then. Taken apart they would come back apart from then on,
-/// which costs a call an interval. If one permit is more than a tenth of the rate they are left for
+/// which costs a call an interval. If one permit is more than a tenth of the rate they are kept for
 /// `UNCLAIMED_AFTER`, as anything longer would cost a measurable part of the rate.
-const LONGEST_RESERVED: Time = 1_000_000;
-const LEAST_RESERVED_LONG: u64 = 10;
+const LONGEST_KEPT_FREE: Time = 1_000_000;
+const LEAST_KEPT_FREE_LONG: u64 = 10;
 
 /// A round is an interval, and at least this: at shorter ones a client that is alone would lose a
 /// measurable part of the rate to what it leaves for nobody.
@@ -100,6 +100,8 @@ pub(super) struct Sharing {
     /// The permits that everybody has left since then.
     left: u64,
     left_since: Time,
+    /// A request was served that exceeds the whole share: no other one until this time.
+    rested_at: Time,
     /// The terms of the call in flight.
     terms: Option<ShareTerms>,
 }
@@ -137,30 +139,34 @@ impl Sharing {
             self.round += 1;
             self.round_begun = Some(now);
         }
+        let rests = now < self.rested_at;
+        // While it rests, somebody else is presumed in any case: it may just have kept all others
+        // from holding permits.
         let remembers_redisson =
-            self.presumes_redisson || is_within(self.redisson_seen, REMEMBERED, now);
+            rests || self.presumes_redisson || is_within(self.redisson_seen, REMEMBERED, now);
         let remembered_for = self.round_length().saturating_mul(OTHERS_REMEMBERED);
         if !is_within(self.others_seen, remembered_for, now) {
             self.others = 0;
         }
-        let (reserve, reserved_for) = self.reserve(now, longest_wait);
-        if reserve == 0 && !remembers_redisson && now < self.alone_until {
+        let (kept_free, kept_for) = self.kept_free(now, longest_wait);
+        if kept_free == 0 && !remembers_redisson && now < self.alone_until {
             return None;
         }
         let waited = now.saturating_sub(self.left_since);
         let is_unclaimed = self.left > 0 && waited >= UNCLAIMED_AFTER;
         let mut retry_after =
             if self.left > 0 && !is_unclaimed { UNCLAIMED_AFTER - waited } else { UNCLAIMED_AFTER };
-        if reserve > 0 && self.is_alone && !remembers_redisson {
-            retry_after = reserved_for;
+        if kept_free > 0 && self.is_alone && !remembers_redisson {
+            retry_after = kept_for;
         }
         Some(ShareTerms {
             remembers_redisson,
             remembered: self.others,
             unclaimed: if is_unclaimed { self.left } else { 0 },
-            reserve,
+            kept_free,
             retry_after_ms: retry_after.div_ceil(1000),
             arrears: self.arrears,
+            may_exceed: !rests,
         })
     }
 
@@ -168,24 +174,26 @@ impl Sharing {
         self.interval.max(SHORTEST_ROUND)
     }
 
-    /// How many permits are left for a Redisson that nobody has seen, and for how long.
-    fn reserve(&self, now: Time, longest_wait: Time) -> (u64, Time) {
+    /// How many permits are kept free for a Redisson that nobody has seen, and for how long.
+    fn kept_free(&self, now: Time, longest_wait: Time) -> (u64, Time) {
         let round = self.round.wrapping_sub(1);
         let since = now.saturating_sub(self.round_begun.unwrap_or(0));
         // The client's own permits come back between these two.
-        let interval = self.interval.min(LONGEST_RESERVED);
-        let mut until = interval + LONGEST_RESERVED / 20;
-        let mut taken_from = interval.saturating_sub(LONGEST_RESERVED / 10);
-        if self.rate < LEAST_RESERVED_LONG || longest_wait < until || taken_from < UNCLAIMED_AFTER {
+        let interval = self.interval.min(LONGEST_KEPT_FREE);
+        let mut until = interval + LONGEST_KEPT_FREE / 20;
+        let mut taken_from = interval.saturating_sub(LONGEST_KEPT_FREE / 10);
+        if self.rate < LEAST_KEPT_FREE_LONG || longest_wait < until || taken_from < UNCLAIMED_AFTER
+        {
             (until, taken_from) = (UNCLAIMED_AFTER, UNCLAIMED_AFTER);
         }
-        if round % RESERVED_EVERY != FIRST_RESERVED || since >= taken_from {
+        if round % KEPT_FREE_EVERY != FIRST_KEPT_FREE || since >= taken_from {
             return (0, 0);
         }
-        ((self.rate / RESERVED_PART).max(1), until - since)
+        ((self.rate / KEPT_FREE_PART).max(1), until - since)
     }
 
-    /// The call was answered: it was granted `granted` permits, and `left` are left. Returns how long
+    /// The call was answered: it was granted `granted` permits, and `left` are left. `reserved`:
+    /// permits that have been set aside, and the time when they are free. Returns how long
     /// to wait at least before the next look.
     pub(super) fn replied(
         &mut self,
@@ -193,6 +201,7 @@ impl Sharing {
         (rate, interval): (u64, Time),
         (granted, left): (u64, u64),
         has_waiters: bool,
+        reserved: Option<(u64, Time)>,
         holders: Option<Holders>,
     ) -> Time {
         if std::mem::take(&mut self.can_wait) {
@@ -211,6 +220,13 @@ impl Sharing {
             self.left = 0;
             return 0;
         };
+        // The log tells all parties when permits are reserved. When they are granted, it may hold
+        // those of nobody else.
+        let (permits, at) = reserved.unwrap_or((granted, now));
+        if terms.unclaimed == 0 && permits > holders.share {
+            let rest = rest(permits, holders.share, interval);
+            self.rested_at = self.rested_at.max(at.saturating_add(rest));
+        }
         let parties = holders.others.saturating_add(1);
         if holders.entries.saturating_mul(parties) > MOST_READ
             || holders.entries > LONGEST_SHARED_LOG as u64
@@ -264,4 +280,10 @@ impl Sharing {
 
 fn is_within(since: Option<Time>, time: Time, now: Time) -> bool {
     since.is_some_and(|since| now.saturating_sub(since) < time)
+}
+
+/// After how long its share has made up for permits that a client was granted at once.
+fn rest(permits: u64, share: u64, interval: Time) -> Time {
+    let rest = u128::from(permits) * u128::from(interval) / u128::from(share.max(1));
+    Time::try_from(rest).unwrap_or(Time::MAX)
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::events::{Request, Span, Ticket, Time};
 use super::head_block::HeadBlock;
+use super::reserve::Reserving;
 use super::share::Sharing;
 
 /// The queue of one limiter.
@@ -36,6 +37,7 @@ pub(crate) struct Queue<W, A> {
     pub(super) ask_now: bool,
     pub(super) earliest_end: Time,
     pub(super) sharing: Sharing,
+    pub(super) reserving: Reserving,
     /// The call in flight is slow: deadlines of new requests begin at once, see [`Waiter::due`].
     pub(super) call_is_slow: bool,
     /// An empty buffer, kept for the next batch.
@@ -100,6 +102,7 @@ impl<W, A> Default for Queue<W, A> {
             ask_now: false,
             earliest_end: Time::MAX,
             sharing: Sharing::default(),
+            reserving: Reserving::default(),
             call_is_slow: false,
             spare: Vec::new(),
         }

@@ -58,7 +58,7 @@ impl<W, A> Queue<W, A> {
         self.feasibility_known = true;
         self.earliest_end = Time::MAX;
         let first_new = self.first_new();
-        let is_reachable = self.pending.len() <= MAX_GROUPS;
+        let is_reachable = self.pending.len() <= MAX_GROUPS && !self.has_reservation();
         for (index, waiter) in self.pending.iter_mut().enumerate() {
             let too_late = match waiter.request.max_wait {
                 _ if waiter.cancelled => false,

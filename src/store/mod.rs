@@ -20,10 +20,15 @@ use crate::rt::RuntimeId;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
+use inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
+
+pub(crate) mod inspect;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
 mod refusal;
+
+pub(crate) use refusal::wrong_type;
 
 /// What a store returns. The future owns all that it needs, so that it can outlive its caller.
 pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
@@ -84,6 +89,22 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The bytes that all keys take in the server's memory.
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64>;
+
+    /// What is stored, as it is: at most this many entries of a log. Writes nothing.
+    fn inspect(&self, keys: &Keys, most_entries: u64) -> Reply<InspectReply>;
+
+    /// Fits value and log to the rate, as an audit does, and grants nothing.
+    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply>;
+
+    /// Removes value and log if they say nothing; how many keys there were. Without a hash, if the last
+    /// grant is older than `age_ms`.
+    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64>;
+
+    /// The parts that have keys: the servers, by their addresses.
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>>;
+
+    /// Looks at some of a part's keys, and returns those that look like values and logs.
+    fn scan(&self, call: ScanCall) -> Reply<ScanReply>;
 
     /// An error if it cannot hold a limiter with these keys.
     fn check(&self, _keys: &Keys) -> Result<(), Error> {
@@ -183,6 +204,9 @@ pub(crate) struct AcquireCall {
     pub(crate) earlier: Earlier,
     /// Requests that can wait keep to their client's share; `None`: they take whatever is free.
     pub(crate) share: Option<ShareTerms>,
+    /// Its only request is served by a [reservation](Outcome::Reserved) if it does not fit. One that
+    /// it has already, under the same id, is given up first: the request is decided anew.
+    pub(crate) reserve: bool,
     pub(crate) groups: Vec<RequestGroup>,
 }
 
@@ -195,14 +219,16 @@ pub(crate) struct ShareTerms {
     pub(crate) remembered: u64,
     /// How many permits everybody has left for long enough: anybody may take them.
     pub(crate) unclaimed: u64,
-    /// How many permits are left for now, for a Redisson that nobody has seen.
-    pub(crate) reserve: u64,
+    /// How many permits are kept free for now, for a Redisson that nobody has seen.
+    pub(crate) kept_free: u64,
     /// After how long there may be more to take, in ms, if none of the client's own permits come back
     /// before.
     pub(crate) retry_after_ms: u64,
     /// By how much the client has fallen short of its share, in thousandths of a permit, less than 500;
     /// negative: exceeded it. The share is rounded so that this comes to nothing.
     pub(crate) arrears: i64,
+    /// A request for more than the whole share is not held back, if less than the share is held.
+    pub(crate) may_exceed: bool,
 }
 
 /// Who holds permits, as a call found it that keeps to its client's share.
@@ -219,6 +245,8 @@ pub(crate) struct Holders {
     /// By how much the client held less than its exact share before this call, in thousandths of a
     /// permit; negative: more.
     pub(crate) shortfall: i64,
+    /// The client's share.
+    pub(crate) share: u64,
 }
 
 /// Requests that are alike, one after the other.
@@ -246,6 +274,8 @@ pub(crate) enum Earlier {
     /// Attempted before by the server's clock, after this server time; the new grant must be
     /// dated later than it.
     Since(i64),
+    /// Its request has a reservation of this `date`, which is not its own, made after this time.
+    Reserved { since: i64, date: i64 },
 }
 
 impl Earlier {
@@ -299,6 +329,10 @@ pub(crate) enum Outcome {
     Refused(Wait),
     /// It does not fit and can wait: it stays in the queue, and all behind it with it.
     Waiting(Wait),
+    /// It does not fit and can wait. So that nobody takes its permits one by one as they come back,
+    /// its entry is in the log already, dated with the end of this wait, and the value is negative
+    /// until then. It is granted by a call after that.
+    Reserved(Wait),
     /// It asks for more than the rate. It blocks nobody.
     ExceedsRate,
     /// More expired entries stand in the log than one call drops: ask again at once. All requests

@@ -29,6 +29,61 @@ async fn a_waiting_call_is_served_when_its_permits_are_back(world: World) {
     assert_eq!((grant.permits(), left(&limiter).await), (4, 6));
 }
 
+/// A permit at a time comes back, and somebody takes it at once: a request for all of them would wait
+/// for ever.
+async fn a_request_for_the_whole_rate_is_served_beside_a_stream_of_single_ones(world: World) {
+    let (stream, large) = (world.client().await, world.client().await);
+    let (stream, large) = (stream.limiter("api").unwrap(), large.limiter("api").unwrap());
+    assert!(stream.try_set_rate(rate(10)).await.unwrap());
+    for _ in 0..10 {
+        let _used = granted(&stream, 1).await;
+        world.pass(100);
+    }
+    let waiter = tokio::spawn(async move { large.acquire(10).await });
+    let mut singles = 0;
+    // Real time passes as well: the queue waits by its runtime's.
+    let begun = std::time::Instant::now();
+    while !waiter.is_finished() {
+        assert!(begun.elapsed() < ms(8000), "it starves beside {singles} single requests");
+        tokio::time::sleep(ms(50)).await;
+        world.pass(50);
+        singles += u64::from(stream.try_acquire_now(1).await.unwrap().granted().is_some());
+    }
+    assert_eq!(waiter.await.unwrap().unwrap().permits(), 10);
+    assert!(singles >= 5, "{singles}: the stream was there before it");
+    assert_eq!(left(&stream).await, 0);
+    world.pass(1000);
+    assert_eq!(left(&stream).await, 10);
+}
+
+/// What is set aside for a request is free again once nobody wants it.
+async fn a_large_request_that_is_dropped_gives_back_what_was_set_aside(world: World) {
+    let (stream, large) = (world.client().await, world.client().await);
+    let (stream, large) = (stream.limiter("api").unwrap(), large.limiter("api").unwrap());
+    assert!(stream.try_set_rate(rate(10)).await.unwrap());
+    for _ in 0..10 {
+        let _used = granted(&stream, 1).await;
+        world.pass(100);
+    }
+    let waiter = tokio::spawn(async move { large.acquire(10).await });
+    let begun = std::time::Instant::now();
+    // Until permits that come back are set aside: none is granted for a while.
+    let mut refused = 0;
+    while refused < 5 {
+        assert!(begun.elapsed() < ms(8000), "nothing is ever set aside");
+        assert!(!waiter.is_finished());
+        tokio::time::sleep(ms(50)).await;
+        world.pass(50);
+        let is_granted = stream.try_acquire_now(1).await.unwrap().granted().is_some();
+        refused = if is_granted { 0 } else { refused + 1 };
+    }
+    waiter.abort();
+    while stream.try_acquire_now(1).await.unwrap().granted().is_none() {
+        assert!(begun.elapsed() < ms(9000), "it was not given back");
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
 async fn a_wait_that_cannot_succeed_is_answered_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 10).await;

@@ -165,7 +165,8 @@ async fn pages_name_what_is_exported() {
             let expression = target["expr"].as_str().unwrap();
             shown.extend(check(expression, &scrape));
             let plain = expression.replace("$__rate_interval", "5m").replace("$limiter", ".*");
-            rules += &format!("  - record: panel\n    expr: '{plain}'\n");
+            let number = rules.lines().count();
+            rules += &format!("  - record: panel_{number}\n    expr: '{plain}'\n");
         }
     }
     // Debts are shown by their permits.

@@ -165,6 +165,8 @@ impl FleetClient {
             hold_ms: hold,
             earlier: Earlier::None,
             share: call.share.filter(|_| !self.greedy),
+            // Nobody asks for more than one permit here.
+            reserve: false,
             groups,
         };
         effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });

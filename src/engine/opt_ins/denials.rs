@@ -50,7 +50,7 @@ impl Refusal {
                 && count > 0
             {
                 match outcome.outcome {
-                    Outcome::Waiting(_) | Outcome::Undecided => return None,
+                    Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => return None,
                     Outcome::Refused(wait) if fewest.is_none_or(|few| *permits < few.permits) => {
                         fewest = Some(Refusal { permits: *permits, wait });
                     }

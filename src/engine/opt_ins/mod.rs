@@ -54,6 +54,11 @@ impl OptIns {
         self.max_waiters.get().copied()
     }
 
+    /// It takes whatever is free from now on, unless it has been told otherwise.
+    pub(super) fn be_greedy(&self) {
+        let _ = self.share.set(ShareRule::Greedy);
+    }
+
     /// Whether it takes whatever is free all the same.
     pub(super) fn is_greedy(&self) -> bool {
         self.share.get() == Some(&ShareRule::Greedy)
@@ -253,8 +258,10 @@ impl Engine {
         }
         let requested = plan.lease.as_ref().map_or(0, |lease| lease.permits);
         let leased = take_lease_outcomes(&mut reply.outcomes, requested);
-        let has_waiters =
-            reply.outcomes.iter().any(|group| matches!(group.outcome, Outcome::Waiting(_)));
+        let has_waiters = reply
+            .outcomes
+            .iter()
+            .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         Extra { leased, has_waiters, is_other_rate }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use metrics::{Gauge, Histogram};
 use tokio::time::Instant;
 
-use super::{ClientMeters, Handles, OUTCOMES, name, names};
+use super::{ClientMeters, Decided, Handles, OUTCOMES, name, names};
 use crate::CircuitState;
-use crate::decision::Decision;
+use crate::decision::{DecidedBy, Denial, Grant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::observe::CallSize;
 use crate::rt;
@@ -33,20 +33,28 @@ impl<'a> Acquire<'a> {
     }
 
     #[inline]
-    pub(in crate::observe) fn ends(mut self, answer: &Result<Decision, Error>) {
+    pub(in crate::observe) fn granted(self, grant: &Grant) {
+        let handles = self.handles;
+        self.decided(&handles.granted, grant.decided_by());
+    }
+
+    #[inline]
+    pub(in crate::observe) fn denied(self, denial: &Denial) {
+        let handles = self.handles;
+        self.decided(&handles.denied, denial.decided_by());
+    }
+
+    #[inline]
+    fn decided(mut self, decided: &Decided, by: DecidedBy) {
         self.has_ended = true;
-        let (decided, by) = match answer {
-            Ok(Decision::Granted(grant)) => (&self.handles.granted, grant.decided_by()),
-            Ok(Decision::Denied(denial)) => (&self.handles.denied, denial.decided_by()),
-            Err(error) => return self.fails(error),
-        };
         decided.acquires[by as usize].increment(1);
         decided.permits[by as usize].increment(self.permits);
         self.record(&decided.after);
     }
 
     #[cold]
-    fn fails(&self, error: &Error) {
+    pub(in crate::observe) fn failed(mut self, error: &Error) {
+        self.has_ended = true;
         match error.kind() {
             ErrorKind::Timeout => self.handles.timed_out.increment(1),
             _ => self.handles.failed.increment(1),

@@ -16,6 +16,8 @@ use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, Sh
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
+mod large;
+
 const MS: Time = 1000;
 const SECOND: Time = 1000 * MS;
 const ROUND_TRIP: Time = 200;
@@ -31,6 +33,8 @@ enum Kind {
     Crate(u8),
     /// This crate, taking whatever is free.
     Greedy,
+    /// This crate: one task, which asks for so many permits, and again so long after it was served.
+    Large { permits: u64, pause: Time },
 }
 
 /// How late the waiters of a Redisson client wake up.
@@ -76,6 +80,12 @@ struct Client {
     /// It has a tenth of the rate in arrivals, whatever the others have.
     is_quiet: bool,
     queue: Queue<(), ()>,
+    /// The id of the call in flight, and that of a reservation with its date.
+    in_flight: EntryId,
+    reservation: Option<(EntryId, i64)>,
+    /// When the request of a client with large ones arrived, and how long each was not served.
+    asked: Time,
+    waits: Vec<Time>,
     /// The next step that is planned.
     step_at: Time,
     granted: u64,
@@ -97,6 +107,8 @@ struct Fleet {
 }
 
 struct Figures {
+    /// How long the large requests waited, in intervals.
+    waits: Vec<f64>,
     /// Each client's grants, relative to an equal part.
     shares: Vec<f64>,
     /// The part of the rate that was used.
@@ -132,6 +144,10 @@ impl Fleet {
                 stop: (0, 0),
                 is_quiet,
                 queue: Queue::default(),
+                in_flight: EntryId([0; 16]),
+                reservation: None,
+                asked: 0,
+                waits: Vec::new(),
                 step_at: Time::MAX,
                 granted: 0,
                 calls: 0,
@@ -166,6 +182,10 @@ impl Fleet {
     fn run(mut self, seconds: u64) -> Figures {
         for client in 0..self.clients.len() {
             match self.demand_of(client) {
+                _ if let Kind::Large { .. } = self.clients[client].kind => {
+                    let begin = self.below(SECOND) + SECOND;
+                    self.at(begin, Event::Arrive(client));
+                }
                 Demand::Tasks(tasks) => {
                     for _ in 0..tasks {
                         let begin = self.below(50 * MS);
@@ -197,7 +217,14 @@ impl Fleet {
         let total: f64 = granted.iter().sum();
         let calls: u64 = self.clients.iter().map(|client| client.calls).sum();
         let intervals = (seconds * 1000) as f64 / self.rate.interval_ms() as f64;
+        let mut waits = Vec::new();
+        for client in &self.clients {
+            let last = if client.asked > 0 { Some(end - client.asked) } else { None };
+            let all = client.waits.iter().copied().chain(last);
+            waits.extend(all.map(|wait| wait as f64 / warm_up as f64));
+        }
         Figures {
+            waits,
             shares: granted.iter().map(|part| part / total * granted.len() as f64).collect(),
             used: total / (self.rate.permits() as f64 * intervals),
             calls_per_grant: calls as f64
@@ -237,7 +264,9 @@ impl Fleet {
         match event {
             Event::Arrive(client) => {
                 let mut end = Time::MAX;
-                if let Demand::Arrivals(rate) = self.demand_of(client) {
+                if let Kind::Large { .. } = self.clients[client].kind {
+                    self.clients[client].asked = self.now;
+                } else if let Demand::Arrivals(rate) = self.demand_of(client) {
                     end = self.now + 2 * SECOND;
                     let next = self.now + self.exponential(1e6 / rate);
                     self.at(next, Event::Arrive(client));
@@ -279,6 +308,7 @@ impl Fleet {
             hold_ms: 0,
             earlier: Earlier::None,
             share,
+            reserve: false,
             groups,
         }
     }
@@ -314,7 +344,11 @@ impl Fleet {
     }
 
     fn served(&mut self, client: usize) {
-        if let Demand::Tasks(_) = self.demand_of(client) {
+        if let Kind::Large { pause, .. } = self.clients[client].kind {
+            let Client { asked, waits, .. } = &mut self.clients[client];
+            waits.push(self.now - std::mem::take(asked));
+            self.at(self.now + pause, Event::Arrive(client));
+        } else if let Demand::Tasks(_) = self.demand_of(client) {
             let next = self.now + ROUND_TRIP + self.exponential(200.0);
             self.at(next, Event::Arrive(client));
         }
@@ -322,7 +356,11 @@ impl Fleet {
 
     fn enqueue(&mut self, client: usize, end: Time) {
         let max_wait = if end == Time::MAX { MaxWait::Unbounded } else { MaxWait::Until(end) };
-        let request = Request { permits: self.permits, max_wait, deadline: SECOND, create: None };
+        let permits = match self.clients[client].kind {
+            Kind::Large { permits, .. } => permits,
+            _ => self.permits,
+        };
+        let request = Request { permits, max_wait, deadline: SECOND, create: None };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
         if !queue.has_shared_answer() {
@@ -339,9 +377,18 @@ impl Fleet {
                 let Client { kind, tag, .. } = self.clients[client];
                 let (weight, share) = match kind {
                     Kind::Crate(weight) => (weight, call.share),
+                    Kind::Large { .. } => (1, call.share),
                     _ => (1, None),
                 };
-                let call = self.call(EntryId::random(tag, weight), share, call.groups);
+                let reserve = call.reserve;
+                let id = EntryId::random(tag, weight);
+                let mut call = AcquireCall { reserve, ..self.call(id, share, call.groups) };
+                let reservation = &mut self.clients[client].reservation;
+                if let Some((id, date)) = reservation.take_if(|_| reserve) {
+                    let since = date - 2 * self.rate.interval_ms() as i64;
+                    (call.id, call.earlier) = (id, Earlier::Reserved { since, date });
+                }
+                self.clients[client].in_flight = call.id;
                 self.clients[client].calls += 1;
                 self.at(self.now + ROUND_TRIP / 2, Event::Decide(client, call.into()));
             }
@@ -354,7 +401,12 @@ impl Fleet {
     }
 
     fn reply(&mut self, client: usize, dated: Time, reply: AcquireReply) {
-        let (left, rate) = (reply.left as u64, (self.rate.permits(), self.rate.interval_ms() * MS));
+        let (left, rate) =
+            (reply.left.max(0) as u64, (self.rate.permits(), self.rate.interval_ms() * MS));
+        if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|group| group.outcome) {
+            let client = &mut self.clients[client];
+            client.reservation = Some((client.in_flight, reply.now + wait.ms as i64));
+        }
         let queue = &mut self.clients[client].queue;
         let (outcomes, holders) = (reply.outcomes, reply.holders);
         let settled = queue.replied(self.now, dated, rate, outcomes, left, holders);

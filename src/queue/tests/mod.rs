@@ -5,6 +5,7 @@ use super::{Arrival, MaxWait, Queue, Request, Ticket, Time};
 mod calls;
 mod fleet;
 mod random;
+mod reserve;
 mod share;
 mod waits;
 mod world;

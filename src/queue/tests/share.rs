@@ -11,11 +11,11 @@ const SECOND: u64 = 1_000_000;
 fn keeps_to_its_share(entries: u64, others: u64, later: u64) -> bool {
     let mut sharing = Sharing::default();
     let rate = (1_000_000, SECOND);
-    sharing.replied(0, rate, (1, 0), true, None);
+    sharing.replied(0, rate, (1, 0), true, None, None);
     assert!(sharing.terms(1, true, u64::MAX).is_some(), "exhausted");
     let holders = Holders { others, entries, ..Holders::default() };
-    sharing.replied(2, rate, (1, 0), true, Some(holders));
-    sharing.replied(2 + later - 1, rate, (1, 0), true, None);
+    sharing.replied(2, rate, (1, 0), true, None, Some(holders));
+    sharing.replied(2 + later - 1, rate, (1, 0), true, None, None);
     sharing.terms(2 + later, true, u64::MAX).is_some()
 }
 
@@ -35,10 +35,10 @@ fn is_exhausted_after(longest_wait: Time) -> bool {
     let mut sharing = Sharing::default();
     let rate = (100, SECOND);
     sharing.terms(0, false, SECOND);
-    sharing.replied(0, rate, (1, 0), true, None);
+    sharing.replied(0, rate, (1, 0), true, None, None);
     for now in (10..200).step_by(10).map(|ms| ms * MS) {
         sharing.terms(now, false, longest_wait);
-        sharing.replied(now, rate, (1, 5), false, None);
+        sharing.replied(now, rate, (1, 5), false, None, None);
     }
     sharing.is_exhausted()
 }
@@ -62,7 +62,7 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
     assert_eq!(call.groups.len(), 2);
     let waiting =
         |ms| OutcomeGroup { count: 1, outcome: Outcome::Waiting(Wait { ms, at_least: true }) };
-    let holders = Holders { others: 1, redisson: false, share_left: 0, entries: 1, shortfall: 0 };
+    let holders = Holders { others: 1, entries: 1, ..Holders::default() };
     queue.replied(0, 0, (10, SECOND), vec![waiting(125), waiting(10)], 3, Some(holders));
     assert_eq!(queue.step(9 * MS).step, Step::SleepUntil(10 * MS));
     let Step::Call(call) = queue.step(10 * MS).step else { panic!("no call") };

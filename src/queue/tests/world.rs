@@ -286,7 +286,7 @@ impl World {
                 Outcome::Granted => Fate::Granted,
                 Outcome::Refused(_) => Fate::Refused,
                 Outcome::ExceedsRate => Fate::ExceedsRate,
-                Outcome::Waiting(_) | Outcome::Undecided => continue,
+                Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => continue,
             };
             self.end(index, fate);
             woken.push(index as Ticket);

@@ -12,10 +12,13 @@ use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
 use crate::store::memory::log::{Log, Part};
+use crate::store::memory::reserve::{self, Wanted, reserve, reserved_for};
 use crate::store::memory::settle::{Value, is_another, settle};
-use crate::store::memory::share::read_holders;
+use crate::store::memory::share::{Share, read_holders};
 use crate::store::memory::wait::WaitScan;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RequestGroup, ShareTerms,
+};
 use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
@@ -73,7 +76,9 @@ struct AttemptResult {
 impl<'a> Attempt<'a> {
     fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
         let t = match call.earlier {
-            Earlier::Since(last) => t.max(last.saturating_add(1)),
+            Earlier::Since(since) | Earlier::Reserved { since, .. } => {
+                t.max(since.saturating_add(1))
+            }
             _ => t,
         };
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
@@ -83,6 +88,11 @@ impl<'a> Attempt<'a> {
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<AttemptResult, Error> {
         let own = find_overtaking(log, self.call, self.date);
         if let Some(date) = own.first().map(|part| part.score) {
+            if self.call.reserve && (date > self.date || !self.call.earlier.is_first()) {
+                let outcome = reserved_for((date - self.date).max(1));
+                let outcomes = decide::all(&self.call.groups, outcome);
+                return Ok(self.unwritten(log, value, outcomes));
+            }
             // This very attempt came twice, or its own retry came first: the answer is the one that
             // was given, out of what is there.
             let permits = own.iter().map(|part| part.permits).sum();
@@ -94,15 +104,24 @@ impl<'a> Attempt<'a> {
             let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
             return Ok(self.unwritten(log, value, outcomes));
         };
-        let is_repeat = self.move_own(log);
+        let own = find_earlier(log, self.call);
+        let is_repeat = !own.is_empty() && !self.call.reserve;
+        let reserved = match is_repeat {
+            true => {
+                self.move_own(log, &own);
+                0
+            }
+            false => reserve::give_up(log, &own),
+        };
+        let value = value.map(|v| v + reserved);
 
         let known = value
-            .filter(|_| self.audit_limit() == 0 && self.call.share.is_none() && !self.is_another());
+            .filter(|_| self.audit_limit() == 0 && self.terms().is_none() && !self.is_another());
         let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
         let (value, repaired) = self.phases(log, value, dropped, demand)?;
-        let answer = self.answer(log, value, dropped.all, is_repeat)?;
+        let answer = self.answer(log, value, dropped.all, (is_repeat, reserved))?;
         Ok(AttemptResult { repaired, ..answer })
     }
 
@@ -114,6 +133,11 @@ impl<'a> Attempt<'a> {
             .map(|group| group.permits.saturating_mul(group.count))
             .reduce(u64::saturating_add)
             .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
+    }
+
+    /// Only ids of this crate tell who holds permits.
+    fn terms(&self) -> Option<&ShareTerms> {
+        self.call.share.as_ref().filter(|_| self.call.id.client().is_some())
     }
 
     fn is_another(&self) -> bool {
@@ -135,13 +159,11 @@ impl<'a> Attempt<'a> {
     }
 
     /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
-    /// for a full interval from when its permits are used. Whether there is one.
-    fn move_own(&self, log: &mut Log) -> bool {
-        let own = find_earlier(log, self.call);
-        for part in &own {
+    /// for a full interval from when its permits are used.
+    fn move_own(&self, log: &mut Log, own: &[Part]) {
+        for part in own {
             log.add(self.date, part.member.clone());
         }
-        !own.is_empty()
     }
 
     /// The two phases; returns the value, and what it lacked together with the log.
@@ -168,7 +190,7 @@ impl<'a> Attempt<'a> {
         log: &mut Log,
         mut value: Value,
         is_settled: bool,
-        is_repeat: bool,
+        (is_repeat, reserved): (bool, i64),
     ) -> Result<AttemptResult, Error> {
         let own = if is_repeat { self.moved(log) } else { Vec::new() };
         let (free, beyond) = if is_repeat {
@@ -178,12 +200,22 @@ impl<'a> Attempt<'a> {
         };
         // What was granted before was within the share then. With expired entries still in the log,
         // it is not known who holds what.
-        let terms = self.call.share.as_ref().filter(|_| !is_repeat && is_settled);
+        let terms = self.terms().filter(|_| !is_repeat && is_settled);
         let found = terms.and_then(|terms| {
             read_holders(log, self.call, terms, self.config, (self.t, self.cutoff), free)
         });
-        let (share, holders) =
+        let (mut share, holders) =
             found.map_or((None, None), |(share, holders)| (share, Some(holders)));
+        if self.call.reserve {
+            if let Some(ms) = self.reserve(log, value.v, is_settled, share.as_ref(), reserved)? {
+                value.v -= i64::try_from(self.call.groups[0].permits).unwrap_or(i64::MAX);
+                let outcomes = decide::all(&self.call.groups, reserved_for(ms));
+                let (value, left) = (Some(value), value.v);
+                return Ok(AttemptResult { value, left, outcomes, holders, overtaken: None });
+            }
+            // What was reserved was within the share then.
+            share = share.filter(|_| !self.covers(reserved));
+        }
         let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
 
         let entries = log
@@ -204,6 +236,35 @@ impl<'a> Attempt<'a> {
         }
         let (left, value) = (value.v, Some(value));
         Ok(AttemptResult { value, left, outcomes, holders, repaired: 0, overtaken: None })
+    }
+
+    /// Reserves permits for the only request if it does not fit, and its share allows it; returns in
+    /// how many ms they are free. `reserved`: what was given up of an earlier reservation.
+    fn reserve(
+        &self,
+        log: &mut Log,
+        free: i64,
+        is_settled: bool,
+        share: Option<&Share>,
+        reserved: i64,
+    ) -> Result<Option<i64>, Error> {
+        let [RequestGroup { permits, max_wait_ms, count: 1 }] = self.call.groups[..] else {
+            return Ok(None);
+        };
+        let permits = i64::try_from(permits).unwrap_or(i64::MAX);
+        let is_within =
+            self.covers(reserved) || share.is_some_and(|share| share.may_reserve(permits));
+        if permits <= free || !is_settled || !is_within {
+            return Ok(None);
+        }
+        let wanted = Wanted { permits, free, max_wait_ms };
+        reserve(log, self.call, self.config, (self.t, self.cutoff), wanted)
+    }
+
+    /// Whether this many permits are all that the only request asks for.
+    fn covers(&self, permits: i64) -> bool {
+        matches!(self.call.groups[..], [RequestGroup { permits: asked, count: 1, .. }]
+            if u64::try_from(permits).is_ok_and(|permits| permits >= asked))
     }
 
     /// This call's own entries, once they are in the present.

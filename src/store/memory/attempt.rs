@@ -10,7 +10,7 @@ pub(super) fn find_earlier(log: &Log, call: &AcquireCall) -> Vec<Part> {
     let mut own = log.of_id(call.id);
     own.retain(|part| match &call.earlier {
         Earlier::None | Earlier::FirstSince(_) => false,
-        Earlier::Since(last) => part.score > *last,
+        Earlier::Since(since) | Earlier::Reserved { since, .. } => part.score > *since,
         Earlier::Dated(dates) => dates.contains(&part.score),
     });
     own
@@ -24,7 +24,8 @@ pub(super) fn find_overtaking(log: &Log, call: &AcquireCall, date: i64) -> Vec<P
         Earlier::None | Earlier::Dated(_) => part.score >= date,
         Earlier::FirstSince(last) => part.score > *last,
         // Not told from an earlier one: the entry is moved once more, and not granted again.
-        Earlier::Since(_) => false,
+        Earlier::Since(_) => call.reserve && part.score >= date,
+        Earlier::Reserved { date: reserved, .. } => part.score >= date && part.score != *reserved,
     });
     own
 }

@@ -19,8 +19,10 @@ pub(super) struct Share {
     size: i64,
     /// What the client holds of it.
     held: i64,
-    /// What is left in any case.
-    reserve: i64,
+    /// What is kept free in any case.
+    kept_free: i64,
+    /// See [`ShareTerms::may_exceed`].
+    may_exceed: bool,
     /// A request that exceeds the share waits this long; one that cannot is not held back.
     pub(super) hold_ms: u64,
 }
@@ -28,14 +30,23 @@ pub(super) struct Share {
 impl Share {
     /// How many requests for this many permits are within the share, and takes them out of it.
     pub(super) fn take(&mut self, permits: i64, count: u64) -> u64 {
-        // One for more than the whole share would never be within it.
-        let is_larger = permits > self.size - self.reserve && self.held < self.size;
-        let within = if is_larger { 1 } else { (self.allowed / permits) as u64 };
+        let within = if self.exceeds(permits) { 1 } else { (self.allowed / permits) as u64 };
         let count = within.min(count);
         let taken = permits.saturating_mul(count as i64);
         self.allowed = (self.allowed - taken).max(0);
         self.held += taken;
         count
+    }
+
+    /// Whether a request is not held back although it is for more than the whole share: it would never
+    /// be within it.
+    fn exceeds(&self, permits: i64) -> bool {
+        self.may_exceed && permits > self.size - self.kept_free && self.held < self.size
+    }
+
+    /// Whether this many permits that are not free may be reserved.
+    pub(super) fn may_reserve(&self, permits: i64) -> bool {
+        self.exceeds(permits) || permits <= self.size - self.held
     }
 }
 
@@ -88,19 +99,27 @@ pub(super) fn read_holders(
     let size = (whole + rounded).max(0);
     let share_left = (size - held).max(0);
     let shortfall = (whole - held).clamp(-1_000_000, 1_000_000) * 1000 + thousandths / parties;
-    let [unclaimed, reserve] =
-        [terms.unclaimed, terms.reserve].map(|permits| i64::try_from(permits).unwrap_or(i64::MAX));
-    let allowed = (parties > weight || reserve > 0).then(|| {
+    let [unclaimed, kept_free] = [terms.unclaimed, terms.kept_free]
+        .map(|permits| i64::try_from(permits).unwrap_or(i64::MAX));
+    let allowed = (parties > weight || kept_free > 0).then(|| {
         let allowed = if parties > weight { share_left.max(unclaimed).min(free) } else { free };
         // What it had if one more were a party, it takes in any case.
         let least = config.rate / (parties + 1) * weight - held;
-        allowed.min(free.saturating_sub(reserve)).max(allowed.min(least)).max(0)
+        allowed.min(free.saturating_sub(kept_free)).max(allowed.min(least)).max(0)
     });
     let until_own =
         own_first.map_or(i64::MAX, |score| score.saturating_add(config.interval).saturating_sub(t));
     let hold_ms = terms.retry_after_ms.min(until_own.max(1) as u64).max(1);
-    let share = allowed.map(|allowed| Share { allowed, size, held, reserve, hold_ms });
-    let share_left = share_left as u64;
-    let holders = Holders { others: others as u64, redisson, share_left, entries, shortfall };
+    let may_exceed = terms.may_exceed;
+    let share =
+        allowed.map(|allowed| Share { allowed, size, held, kept_free, may_exceed, hold_ms });
+    let holders = Holders {
+        others: others as u64,
+        redisson,
+        share_left: share_left as u64,
+        entries,
+        shortfall,
+        share: size as u64,
+    };
     Some((share, holders))
 }

@@ -99,18 +99,25 @@ fn special(call: &AcquireCall) -> String {
             dates.iter().fold("d".to_owned(), |text, date| format!("{text} {date}"))
         }
         (Earlier::Since(last), _) => format!("s {last}"),
+        (Earlier::Reserved { since, date }, _) => format!("r {since} {date}"),
     };
-    if earlier == "n" && call.audit_limit == 0 && call.hold_ms == 0 && call.share.is_none() {
+    if earlier == "n"
+        && call.audit_limit == 0
+        && call.hold_ms == 0
+        && !call.reserve
+        && call.share.is_none()
+    {
         return String::new();
     }
     let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
-        let remembers = u8::from(terms.remembers_redisson);
-        let [unclaimed, reserve, after] =
-            [terms.unclaimed, terms.reserve, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
+        let [remembers, may_exceed] = [terms.remembers_redisson, terms.may_exceed].map(u8::from);
+        let [unclaimed, kept_free, after] =
+            [terms.unclaimed, terms.kept_free, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
         let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
-        format!("{remembers},{others},{unclaimed},{reserve},{after},{arrears}")
+        format!("{remembers},{others},{unclaimed},{kept_free},{after},{arrears},{may_exceed}")
     });
-    format!("{} {} {share} {earlier}", call.audit_limit.min(MAX_EXACT), call.hold_ms)
+    let hold = if call.reserve { "r".to_owned() } else { call.hold_ms.to_string() };
+    format!("{} {hold} {share} {earlier}", call.audit_limit.min(MAX_EXACT))
 }
 
 /// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.

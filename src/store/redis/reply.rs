@@ -6,6 +6,7 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
+use crate::store::inspect::RepairReply;
 use crate::store::refusal::{self, Field};
 use crate::store::{
     AcquireReply, ChargeReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply,
@@ -150,6 +151,7 @@ impl Numbers {
                 4 => Outcome::Waiting(Wait { ms, at_least: true }),
                 5 => Outcome::ExceedsRate,
                 6 => Outcome::Undecided,
+                7 => Outcome::Reserved(Wait { ms, at_least: false }),
                 _ => return None,
             };
             outcomes.push(OutcomeGroup { count: self.unsigned(at)?, outcome });
@@ -181,6 +183,20 @@ impl Numbers {
         Ok(ChargeReply { counts, left, rate: self.rate()? })
     }
 
+    pub(super) fn repair(&self) -> Result<RepairReply, Error> {
+        let repair = || {
+            Some(RepairReply {
+                rate: self.find_rate()?,
+                debt: self.unsigned(1)?,
+                before: (self.get(5)? == 1).then(|| self.get(6)).flatten(),
+                after: self.get(7)?,
+                expired: self.unsigned(8)?,
+                endless: self.unsigned(9)?,
+            })
+        };
+        repair().ok_or_else(|| self.unexpected())
+    }
+
     pub(super) fn peek(&self) -> Result<PeekReply, Error> {
         let ms = self.unsigned(5).ok_or_else(|| self.unexpected())?;
         let wait = Wait { ms, at_least: self.get(6) == Some(1) };
@@ -199,7 +215,8 @@ fn holders_of(values: &[Value]) -> Option<Holders> {
         Some(Value::Int(number)) => *number,
         _ => return None,
     };
-    Some(Holders { others, redisson, share_left: number(2)?, entries: number(3)?, shortfall })
+    let (share_left, entries, share) = (number(2)?, number(3)?, number(5)?);
+    Some(Holders { others, redisson, share_left, entries, shortfall, share })
 }
 
 /// The integer that a plain command answers.
@@ -230,7 +247,7 @@ pub(super) fn time(value: &Value) -> Result<i64, Error> {
     time.ok_or_else(|| unexpected(value))
 }
 
-fn unexpected(value: &Value) -> Error {
+pub(super) fn unexpected(value: &Value) -> Error {
     const SHOWN: usize = 200;
     let mut shown = format!("{value:?}");
     if let Some((end, _)) = shown.char_indices().nth(SHOWN) {

@@ -13,6 +13,9 @@ use proptest::prelude::*;
 use super::program::{CRATE, Step, rates, steps};
 use super::redisson::{Answer, Redisson};
 use super::*;
+use crate::store::ShareTerms;
+use crate::store::inspect::RepairCall;
+use crate::wire::entry::ClientTag;
 
 /// Permits in use, of one budget.
 #[derive(Clone, Debug)]
@@ -52,6 +55,10 @@ struct World {
     audited: Vec<i64>,
     pending: Vec<Option<Pending>>,
     late: Vec<Option<AcquireCall>>,
+    /// Calls that have reserved something, with its date.
+    reserved: Vec<Option<(AcquireCall, i64)>>,
+    /// The date of the last reservation of all.
+    reserved_until: i64,
     rate: u64,
     changes: u32,
     uses: Vec<Use>,
@@ -88,6 +95,8 @@ impl World {
             audited: vec![0; CRATE],
             pending: (0..CRATE).map(|_| None).collect(),
             late: vec![None; CRATE],
+            reserved: vec![None; CRATE],
+            reserved_until: 0,
             rate,
             changes: 0,
             uses: Vec::new(),
@@ -271,6 +280,43 @@ impl World {
                 }
                 self.clients[by].seen = seen;
             }
+            Step::Reserve { by, permits } => {
+                let groups = vec![request(permits, 2 * I as u64)];
+                let call = match self.reserved[by].take() {
+                    Some((call, date)) => {
+                        if date == self.t() {
+                            self.clock.advance(1);
+                        }
+                        let earlier = Earlier::Reserved { since: date - 2 * I, date };
+                        AcquireCall { now: Now::At(self.t()), earlier, ..call }
+                    }
+                    None => {
+                        let id = EntryId::random(ClientTag([by as u8; 4]), 1);
+                        let share = Some(ShareTerms {
+                            remembers_redisson: true,
+                            remembered: 0,
+                            unclaimed: 0,
+                            kept_free: 0,
+                            retry_after_ms: 125,
+                            arrears: 0,
+                            may_exceed: true,
+                        });
+                        let call = self.clients[by].call(&groups);
+                        AcquireCall { id, share, reserve: true, ..call }
+                    }
+                };
+                let reply = self.send(by, call.clone());
+                if let Outcome::Reserved(wait) = reply.outcomes[0].outcome {
+                    let date = self.t() + wait.ms as i64;
+                    self.reserved_until = self.reserved_until.max(date);
+                    self.reserved[by] = Some((call, date));
+                } else {
+                    self.granted(by, call.id, &reply, &call.groups, true);
+                    if reply.outcomes[0].outcome == Outcome::Granted {
+                        self.late[by] = Some(call);
+                    }
+                }
+            }
             Step::Refund { by, pick, permits } => {
                 let Some(used) = self.pick(by, pick, permits) else { return };
                 used.permits -= permits;
@@ -320,6 +366,15 @@ impl World {
                 let available = self.clients[by].available();
                 assert!(available <= self.rate);
                 assert_eq!(self.store().snapshot(), before);
+            }
+            Step::Repair { by } => {
+                let id = self.clients[by].call(&[request(1, 0)]).id;
+                let call = RepairCall { now: Now::At(self.t()), id, only_look: false };
+                now(self.store().repair(&self.clients[by].keys, call)).unwrap();
+            }
+            Step::RemoveUnused { by } => {
+                let at = Now::At(self.t());
+                now(self.store().remove_unused(&self.clients[by].keys, at, 0)).unwrap();
             }
             Step::LoseValue { of } => {
                 if self.t() >= self.log_lost[self.budget(of)] + I {
@@ -389,6 +444,8 @@ impl World {
 
     /// After this crate's next look the full rate is back within an interval.
     fn end(mut self) {
+        // What is reserved, and not asked for again, comes back an interval after its date.
+        self.clock.advance((self.reserved_until - self.t()).max(0));
         for by in 0..CRATE {
             let call =
                 AcquireCall { audit_limit: u64::MAX, ..self.clients[by].call(&[request(1, 0)]) };

@@ -26,6 +26,7 @@ mod lifetime;
 mod program;
 mod rates;
 mod redisson;
+mod reserve;
 mod share;
 
 const T0: i64 = 1_700_000_000_000;
@@ -99,6 +100,7 @@ impl Client {
             hold_ms: 0,
             earlier: Earlier::None,
             share: None,
+            reserve: false,
             groups: groups.to_vec(),
         }
     }

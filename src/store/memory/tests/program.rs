@@ -19,6 +19,11 @@ pub(super) enum Step {
         by: usize,
         count: u32,
     },
+    /// A large request is asked for, or asked for again.
+    Reserve {
+        by: usize,
+        permits: u64,
+    },
     /// A call whose answer is lost; whether it was carried out.
     Lost {
         by: usize,
@@ -57,6 +62,12 @@ pub(super) enum Step {
         by: usize,
     },
     Peek {
+        by: usize,
+    },
+    Repair {
+        by: usize,
+    },
+    RemoveUnused {
         by: usize,
     },
     LoseValue {
@@ -98,6 +109,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (by(), prop::collection::vec(one, 1..3)).prop_map(|(by, groups)| Step::Take { by, groups }),
         2 => (by(), 1..6u64, any::<bool>())
             .prop_map(|(by, permits, carried_out)| Step::Lost { by, permits, carried_out }),
+        4 => (by(), 2..12u64).prop_map(|(by, permits)| Step::Reserve { by, permits }),
         3 => by().prop_map(|by| Step::Retry { by }),
         1 => by().prop_map(|by| Step::Late { by }),
         2 => (by(), 0..9usize, 1..6u64)
@@ -111,6 +123,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => by().prop_map(|by| Step::Forget { by }),
         2 => (by(), 30..110u32).prop_map(|(by, count)| Step::Singles { by, count }),
         1 => by().prop_map(|by| Step::Peek { by }),
+        2 => by().prop_map(|by| Step::Repair { by }),
+        2 => by().prop_map(|by| Step::RemoveUnused { by }),
         1 => by().prop_map(|of| Step::LoseValue { of }),
         1 => by().prop_map(|of| Step::LoseLog { of }),
         4 => (1..8i64, prop::bool::weighted(0.2))

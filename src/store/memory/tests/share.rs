@@ -9,9 +9,10 @@ const NOBODY_LEFT_ANY: ShareTerms = ShareTerms {
     remembers_redisson: false,
     remembered: 0,
     unclaimed: 0,
-    reserve: 0,
+    kept_free: 0,
     retry_after_ms: 125,
     arrears: 0,
+    may_exceed: true,
 };
 
 /// A fleet on one limiter, whose clients are told apart by their tags.
@@ -79,7 +80,8 @@ fn each_client_of_this_crate_is_a_party_and_redisson_is_one() {
     let reply = fleet.ask(1, NOBODY_LEFT_ANY, &[group_of(1, 5000, 100)]);
     assert_eq!(reply.outcomes[0], OutcomeGroup { count: 5, outcome: Outcome::Granted });
     assert_eq!(reply.outcomes[1].outcome, held_back(125));
-    let holders = Holders { others: 2, redisson: true, share_left: 5, entries: 4, shortfall: 5000 };
+    let holders =
+        Holders { others: 2, redisson: true, share_left: 5, entries: 4, shortfall: 5000, share: 5 };
     assert_eq!(reply.holders, Some(holders));
 }
 
@@ -114,20 +116,20 @@ fn a_share_is_rounded_by_what_the_client_has_had_before() {
 }
 
 #[test]
-fn a_reserve_is_left_by_a_client_that_is_alone_and_by_others() {
-    let reserve = ShareTerms { reserve: 2, ..NOBODY_LEFT_ANY };
-    assert_eq!(Fleet::new(20).granted(1, reserve), 18);
+fn permits_are_kept_free_by_a_client_that_is_alone_and_by_others() {
+    let kept_free = ShareTerms { kept_free: 2, ..NOBODY_LEFT_ANY };
+    assert_eq!(Fleet::new(20).granted(1, kept_free), 18);
     let mut fleet = Fleet::new(20);
     fleet.take(2, 9);
-    assert_eq!(fleet.granted(1, reserve), 9);
+    assert_eq!(fleet.granted(1, kept_free), 9);
     // A request for more than can ever be taken beside it is not held back.
-    let reply = Fleet::new(20).ask(1, reserve, &[request(19, 5000)]);
+    let reply = Fleet::new(20).ask(1, kept_free, &[request(19, 5000)]);
     assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
     // Nor is one that cannot wait.
     let mut fleet = Fleet::new(20);
     fleet.take(1, 18);
-    assert_eq!(fleet.granted(1, reserve), 0);
-    let reply = fleet.ask(1, reserve, &[request(1, 124)]);
+    assert_eq!(fleet.granted(1, kept_free), 0);
+    let reply = fleet.ask(1, kept_free, &[request(1, 124)]);
     assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
 }
 

@@ -35,6 +35,7 @@ fn call() -> AcquireCall {
         hold_ms: 0,
         earlier: Earlier::None,
         share: None,
+        reserve: false,
         groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: 1 }],
     }
 }

@@ -48,6 +48,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         hold_ms: 0,
         earlier: Earlier::None,
         share: None,
+        reserve: false,
         groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
     }
 }
@@ -326,9 +327,10 @@ async fn a_log_that_is_too_long_has_no_shares() {
         remembers_redisson: false,
         remembered: 0,
         unclaimed: 0,
-        reserve: 0,
+        kept_free: 0,
         retry_after_ms: 125,
         arrears: 0,
+        may_exceed: true,
     };
     let reply = client.store.acquire(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
     assert!(matches!(reply.outcomes[0].outcome, Outcome::Waiting(_)), "{reply:?}");

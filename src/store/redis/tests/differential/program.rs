@@ -20,6 +20,7 @@ pub(super) enum Op {
         /// The client in the id, with its weight; `None`: an id as Redisson's.
         tag: Option<(u8, u8)>,
         share: Option<ShareTerms>,
+        reserve: bool,
     },
     /// Another attempt of this client's last acquire, whose answer was lost.
     Retry {
@@ -79,6 +80,18 @@ pub(super) enum Op {
     Delete(Who),
     Rename(Who),
     Touch(Who),
+    Inspect {
+        who: Who,
+        most_entries: u64,
+    },
+    Repair {
+        who: Who,
+        only_look: bool,
+    },
+    RemoveUnused {
+        who: Who,
+        age_ms: u64,
+    },
     Damage {
         who: Who,
         damage: Damage,
@@ -129,21 +142,27 @@ fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {
 
 fn share() -> impl Strategy<Value = Option<ShareTerms>> {
     let unclaimed = prop_oneof![Just(0u64), 1u64..20, Just(u64::MAX)];
-    let reserve = prop_oneof![3 => Just(0u64), 1 => 1u64..20, 1 => Just(u64::MAX)];
+    let kept_free = prop_oneof![3 => Just(0u64), 1 => 1u64..20, 1 => Just(u64::MAX)];
     let remembered = prop_oneof![4 => Just(0u64), 3 => 1u64..9, 1 => Just(u64::MAX)];
-    let terms = (any::<bool>(), remembered, unclaimed, reserve, 0u64..130, -499i64..=499);
+    let times = (0u64..130, -499i64..=499);
+    let flags = (any::<bool>(), any::<bool>());
     prop::option::weighted(
         0.5,
-        terms.prop_map(
-            |(remembers_redisson, remembered, unclaimed, reserve, retry_after_ms, arrears)| {
-                ShareTerms {
-                    remembers_redisson,
-                    remembered,
-                    unclaimed,
-                    reserve,
-                    retry_after_ms,
-                    arrears,
-                }
+        (flags, remembered, unclaimed, kept_free, times).prop_map(
+            |(
+                (remembers_redisson, may_exceed),
+                remembered,
+                unclaimed,
+                kept_free,
+                (retry_after_ms, arrears),
+            )| ShareTerms {
+                remembers_redisson,
+                remembered,
+                unclaimed,
+                kept_free,
+                retry_after_ms,
+                arrears,
+                may_exceed,
             },
         ),
     )
@@ -166,16 +185,19 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     let pass = prop_oneof![6 => 0i64..400, 3 => 400i64..2500, 1 => -500i64..0, 1 => Just(1000i64)];
     let hold = prop_oneof![9 => Just(0u64), 1 => 1u64..2000];
     let create = prop::option::weighted(0.2, rate());
-    let acquire = (who(), groups(), seen(), audit_limit(), create, hold.clone(), tag(), share())
-        .prop_map(|(who, groups, seen, audit_limit, create, hold, tag, share)| Op::Acquire {
-            who,
-            groups,
-            seen,
-            audit_limit,
-            create,
-            hold,
-            tag,
-            share,
+    let acquire = (
+        who(),
+        groups(),
+        seen(),
+        audit_limit(),
+        create,
+        hold.clone(),
+        tag(),
+        share(),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(|(who, groups, seen, audit_limit, create, hold, tag, share, reserve)| {
+            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share, reserve }
         });
     // Calls that the fast path of the script decides.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
@@ -189,7 +211,22 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             hold,
             tag,
             share: None,
+            reserve: false,
         });
+    // What is reserved, and granted or reserved again when the call is repeated.
+    let large = (who(), 2u64..20, 1u64..3000, tag(), share()).prop_map(
+        |(who, permits, max_wait_ms, tag, share)| Op::Acquire {
+            who,
+            groups: vec![RequestGroup { permits, max_wait_ms, count: 1 }],
+            seen: Seen::Known,
+            audit_limit: 0,
+            create: None,
+            hold: 0,
+            tag,
+            share,
+            reserve: true,
+        },
+    );
     let lifetime = prop_oneof![
         3 => prop::sample::select(vec![100_000u64, 1_000_000, 315_360_000_000]).prop_map(Lifetime::In),
         1 => Just(Lifetime::In(0)),
@@ -207,8 +244,9 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         20 => pass.prop_map(Op::Advance),
         30 => acquire,
+        12 => large,
         30 => simple,
-        8 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
+        12 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
             .prop_map(|(who, since, seen, late)| Op::Retry { who, since, seen, late }),
         3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::LateFirst { who, since }),
         8 => (who(), any::<usize>(), 0u64..120)
@@ -230,6 +268,11 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => who().prop_map(Op::Delete),
         1 => who().prop_map(Op::Rename),
         1 => who().prop_map(Op::Touch),
+        2 => (who(), prop_oneof![1 => 0u64..5, 1 => Just(10_000u64)])
+            .prop_map(|(who, most_entries)| Op::Inspect { who, most_entries }),
+        6 => (who(), prop::bool::weighted(0.2))
+            .prop_map(|(who, only_look)| Op::Repair { who, only_look }),
+        3 => (who(), 0u64..2500).prop_map(|(who, age_ms)| Op::RemoveUnused { who, age_ms }),
         12 => (who(), damage()).prop_map(|(who, damage)| Op::Damage { who, damage }),
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt};
 use proptest::prelude::*;
 
 use super::program::{Op, Seen, Who};
@@ -10,6 +10,7 @@ use super::{CLIENTS, LIMITERS, T0};
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
+use crate::store::inspect::{InspectReply, RepairCall, Stored};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
@@ -25,6 +26,8 @@ use crate::wire::keys::Keys;
 struct Made {
     call: AcquireCall,
     dates: Vec<i64>,
+    /// The date of its reservation, once it has one.
+    reserved: Option<i64>,
 }
 
 struct Grant {
@@ -106,7 +109,7 @@ impl<'a> World<'a> {
         Ok(server.ok())
     }
 
-    fn acquire(&mut self, who: Who, made: Made) -> Result<(), TestCaseError> {
+    fn acquire(&mut self, who: Who, mut made: Made) -> Result<(), TestCaseError> {
         let keys = self.keys(who);
         let call = made.call.clone();
         let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
@@ -130,6 +133,11 @@ impl<'a> World<'a> {
                     }
                 }
             }
+            if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|it| it.outcome) {
+                let (date, permits) = (reply.now + wait.ms as i64, call.groups[0].permits);
+                self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
+                made.reserved = Some(date);
+            }
             if permits > 0 {
                 let date = reply.entry_date;
                 self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
@@ -142,7 +150,7 @@ impl<'a> World<'a> {
     pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match op.clone() {
             Op::Advance(ms) => self.now += ms,
-            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share } => {
+            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share, reserve } => {
                 self.ids += 1;
                 let mut id = [0x5a; 16];
                 id[8..12].copy_from_slice(&self.ids.to_be_bytes());
@@ -161,9 +169,13 @@ impl<'a> World<'a> {
                     hold_ms: hold,
                     earlier: Earlier::None,
                     share,
+                    reserve: reserve && hold == 0,
                     groups,
                 };
-                self.acquire(who, Made { call, dates: vec![self.now + hold as i64] })?;
+                self.acquire(
+                    who,
+                    Made { call, dates: vec![self.now + hold as i64], reserved: None },
+                )?;
             }
             Op::Retry { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
@@ -171,10 +183,11 @@ impl<'a> World<'a> {
                 self.now = self.now.max(latest + 1);
                 made.call.now = Now::At(self.now);
                 made.call.seen = self.seen(who, seen);
-                made.call.earlier = if since {
-                    Earlier::Since(made.dates.iter().min().unwrap() - 1)
-                } else {
-                    Earlier::Dated(made.dates.clone())
+                let before = made.dates.iter().min().unwrap() - 1;
+                made.call.earlier = match made.reserved {
+                    _ if !since => Earlier::Dated(made.dates.clone()),
+                    Some(date) => Earlier::Reserved { since: before, date },
+                    None => Earlier::Since(before),
                 };
                 made.dates.push(self.now + made.call.hold_ms as i64);
                 self.acquire(who, made)?;
@@ -188,6 +201,11 @@ impl<'a> World<'a> {
                     return Ok(());
                 }
                 let first = made.dates[0];
+                if let Some(date) = made.reserved.filter(|_| since) {
+                    made.call.now = Now::At(made.dates[1]);
+                    made.call.earlier = Earlier::Reserved { since: first - 1, date };
+                    return self.acquire(who, made);
+                }
                 made.call.now = Now::At(first - made.call.hold_ms as i64);
                 made.call.earlier =
                     if since { Earlier::FirstSince(first - 1) } else { Earlier::None };
@@ -284,7 +302,36 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 self.both(|store| store.touch(&keys))?;
             }
+            Op::Inspect { who, most_entries } => {
+                let keys = self.keys(who);
+                self.both(|store| {
+                    store.inspect(&keys, most_entries).map_ok(without_times).boxed()
+                })?;
+            }
+            Op::Repair { who, only_look } => self.repair(who, only_look)?,
+            Op::RemoveUnused { who, age_ms } => {
+                let (keys, now) = (self.keys(who), Now::At(self.now));
+                self.both(|store| store.remove_unused(&keys, now, age_ms))?;
+            }
             Op::Damage { who, damage } => self.damage(who, &damage),
+        }
+        Ok(())
+    }
+
+    /// What a repair has fitted needs none.
+    fn repair(&mut self, who: Who, only_look: bool) -> Result<(), TestCaseError> {
+        self.ids += 1;
+        let mut id = [0x6b; 16];
+        id[8..12].copy_from_slice(&self.ids.to_be_bytes());
+        let call = RepairCall { now: Now::At(self.now), id: EntryId(id), only_look };
+        let keys = self.keys(who);
+        let done = self.both(|store| store.repair(&keys, call))?;
+        if let Some(done) = done.filter(|done| !only_look && done.debt < 1 << 37) {
+            let look = RepairCall { only_look: true, ..call };
+            let again = self.both(|store| store.repair(&keys, look))?.expect("it was just done");
+            prop_assert_eq!((again.debt, again.endless), (0, 0), "after {:?}", done);
+            let expired = again.before.map(|before| before + again.expired as i64);
+            prop_assert!(expired.is_none_or(|value| value == again.after), "{:?}", again);
         }
         Ok(())
     }
@@ -348,4 +395,20 @@ fn dump(raw: &mut redis::Connection) -> Snapshot {
             (name, Key { content, ttl_ms: (ttl >= 0).then_some(ttl) })
         })
         .collect()
+}
+
+/// What both stores must agree on: their clocks may differ slightly.
+fn without_times(mut reply: InspectReply) -> InspectReply {
+    fn whether<T>(key: &mut Stored<T>) {
+        if let Stored::Present { ttl_ms: Some(ms), .. } = key {
+            *ms = 1;
+        }
+    }
+    reply.store_us = None;
+    whether(&mut reply.hash);
+    for budget in &mut reply.budgets {
+        whether(&mut budget.value);
+        whether(&mut budget.log);
+    }
+    reply
 }

@@ -1,0 +1,72 @@
+//! A request for a large part of the rate is served beside a stream of single requests, from a Java
+//! and a Rust process that take each permit as it comes back.
+//!
+//! `LARGE_REQUESTS=long` asks for more parts of the rate, more often.
+
+use std::time::{Duration, Instant};
+
+use compat_tests::peer::{Kind, Rate};
+use compat_tests::scenario::{World, kinds, run_alone};
+use futures::future::join;
+
+const RATE: i64 = 100;
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between a large request and the next one.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// How long each of these requests waited, in intervals; the grants of the streams beside them; and
+/// the part of the rate that was used.
+async fn measure(world: &World, parts: &[i64]) -> (Vec<f64>, [u64; 2], f64) {
+    let java = world.peer(Kind::Java, 0).await.limiter("large");
+    let rust = world.peer(Kind::Rust, 0).await.limiter("large");
+    let large = world.peer(Kind::Rust, 1).await.limiter("large");
+    for limiter in [&java, &rust, &large] {
+        // The first calls of a process load classes, compile and connect.
+        let warm = limiter.peer().limiter("large-warm");
+        warm.try_set_rate(Rate::overall(50, 200)).await.unwrap();
+        warm.wait_load(1, 8, 1000).await.unwrap();
+    }
+    rust.set_rate(Rate::overall(RATE, 1000)).await.unwrap();
+    assert!(rust.try_acquire(RATE).await.unwrap());
+    let begun = Instant::now();
+    let time = PAUSE * parts.len() as u32 + INTERVAL;
+    let ms = time.as_millis() as u64;
+    let streams = join(java.wait_load(1, 8, ms), rust.wait_load(1, 8, ms));
+    let requests = async {
+        let (mut waits, mut permits) = (Vec::new(), 0);
+        for (nth, part) in parts.iter().enumerate() {
+            tokio::time::sleep_until((begun + PAUSE * nth as u32 + INTERVAL * 3).into()).await;
+            let asked = Instant::now();
+            if large.try_acquire_for(*part, 6 * INTERVAL.as_millis() as i64).await.unwrap() {
+                permits += *part as u64;
+            }
+            waits.push(asked.elapsed().as_secs_f64() / INTERVAL.as_secs_f64());
+        }
+        (waits, permits)
+    };
+    let ((java, rust), (waits, permits)) = join(streams, requests).await;
+    let streams = [java.unwrap().granted, rust.unwrap().granted];
+    let used = (streams[0] + streams[1] + permits) as f64 / (RATE as f64 * (ms / 1000 - 1) as f64);
+    (waits, streams, used)
+}
+
+#[test]
+fn a_large_request_is_served_within_three_intervals() {
+    if kinds().len() < 2 {
+        return;
+    }
+    let is_long = std::env::var("LARGE_REQUESTS").is_ok_and(|long| long == "long");
+    run_alone(async {
+        let world = World::start().await;
+        let parts: &[i64] = if is_long { &[25, 50, 75, 100, 100] } else { &[100] };
+        let (waits, streams, used) = measure(&world, parts).await;
+        println!(
+            "{parts:?} of {RATE} waited for {waits:.2?} intervals beside {streams:?} singles, {used:.3} of \
+             the rate used"
+        );
+        assert!(waits.iter().all(|wait| *wait <= 3.0), "{waits:?}");
+        // A request for all of the rate costs half an interval of it: 0.05 of the short run.
+        assert!(used >= if is_long { 0.9 } else { 0.87 }, "{used}");
+        assert!(streams.iter().all(|granted| *granted >= 100 * parts.len() as u64), "{streams:?}");
+    });
+}

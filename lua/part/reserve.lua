@@ -1,0 +1,46 @@
+-- Permits set aside for a large request, which others would take one by one as they come back. Twin:
+-- src/store/memory/reserve.rs.
+--
+-- Reads  call, int, permits_of; interval, log_key (part/config.lua); now, count, below, expired,
+--        dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt (part/heal.lua); value
+-- Sets   foreign (part/live_log.lua)
+
+-- In how many ms `permits` are free that have to be reserved; false if somebody else has a
+-- reservation, or it would take longer than an interval, or than the request can wait; nil if a
+-- foreign entry is live.
+local function find_reservation(permits, max_wait_ms)
+  if value < 0 then
+    return false
+  end
+  local lacking, last, owed = permits - value, nil, debt
+  local rank = below + expired
+  while rank < count and lacking > 0 do
+    local step = call('ZRANGE', log_key, int(rank), int(rank + 999), 'WITHSCORES')
+    for i = 1, #step, 2 do
+      local at, p, score = rank + (i + 1) / 2 - dropped, permits_of(step[i]), tonumber(step[i + 1])
+      if score > now then
+        -- The debt, which is not written yet.
+        lacking, last, owed = lacking - owed, owed > 0 and now or last, 0
+        if lacking <= 0 then
+          break
+        end
+      end
+      if at > trimmed then
+        if not p then
+          foreign = {-3, #step[i]}
+          return nil
+        end
+        lacking, last = lacking - (at == trimmed + 1 and lowered or p), score
+        if lacking <= 0 then
+          break
+        end
+      end
+    end
+    rank = rank + #step / 2
+  end
+  if lacking > 0 and owed > 0 then
+    lacking, last = lacking - owed, now
+  end
+  local wait = lacking <= 0 and last and last + interval - now
+  return wait and wait <= math.min(max_wait_ms, interval) and wait
+end

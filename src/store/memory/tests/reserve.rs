@@ -1,0 +1,186 @@
+//! Permits are set aside for a large request.
+
+use super::*;
+use crate::store::{ShareTerms, Wait};
+use crate::wire::entry::ClientTag;
+
+const SHARED: ShareTerms = ShareTerms {
+    remembers_redisson: true,
+    remembered: 0,
+    unclaimed: 0,
+    kept_free: 0,
+    retry_after_ms: 125,
+    arrears: 0,
+    may_exceed: true,
+};
+
+/// A call of client `tag` whose request for `permits` can be served by a reservation.
+fn large(c: &mut Client, tag: u8, permits: u64) -> AcquireCall {
+    let call = c.call(&[request(permits, 5000)]);
+    let id = EntryId::random(ClientTag([0, 0, 0, tag]), 1);
+    AcquireCall { id, share: Some(SHARED), reserve: true, ..call }
+}
+
+/// The call that follows one with this reply.
+fn next(c: &Client, call: &AcquireCall, reply: &AcquireReply) -> AcquireCall {
+    let Outcome::Reserved(wait) = reply.outcomes[0].outcome else { panic!("{reply:?}") };
+    let earlier = Earlier::Reserved { since: reply.now - 1, date: reply.now + wait.ms as i64 };
+    AcquireCall { now: Now::At(c.clock.now()), earlier, share: None, ..call.clone() }
+}
+
+fn reserved(ms: u64) -> Outcome {
+    Outcome::Reserved(Wait { ms, at_least: false })
+}
+
+/// Ten permits, taken one by one every 50 ms, and the time after that.
+fn used_one_by_one() -> Client {
+    let mut c = limiter(10);
+    for _ in 0..10 {
+        c.grant(1);
+        c.clock.advance(50);
+    }
+    c
+}
+
+#[test]
+fn what_comes_back_is_set_aside_until_it_is_enough() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 4);
+    let reply = c.send(call.clone()).unwrap();
+    // Those of the first 200 ms.
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (reserved(650), -4));
+    // Nobody else is served by them: the next one that comes back is the fifth.
+    assert_eq!(c.wait(1), 700);
+    c.clock.advance(600);
+    assert_eq!(c.wait(1), 100);
+    let early = next(&c, &call, &reply);
+    assert_eq!(c.send(early).unwrap().outcomes[0].outcome, reserved(50));
+    c.clock.advance(50);
+    let due = next(&c, &call, &reply);
+    let reply = c.send(due).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (Outcome::Granted, 0));
+    assert_eq!(reply.entry_date, c.clock.now());
+    // They count for an interval from when they are used.
+    c.clock.advance(I - 1);
+    assert_eq!(c.available(), 6);
+    c.clock.advance(1);
+    assert_eq!(c.available(), 10);
+}
+
+#[test]
+fn a_request_that_fits_is_granted() {
+    let mut c = limiter(10);
+    c.grant(6);
+    let call = large(&mut c, 1, 4);
+    let reply = c.send(call).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.entry_date), (Outcome::Granted, T0));
+}
+
+#[test]
+fn one_reservation_at_a_time() {
+    let mut c = used_one_by_one();
+    let (first, second) = (large(&mut c, 1, 10), large(&mut c, 2, 10));
+    let reply = c.send(first.clone()).unwrap();
+    assert_eq!(reply.outcomes[0].outcome, reserved(950));
+    // It is told when those of the first come back.
+    let told = c.send(second).unwrap().outcomes[0].outcome;
+    assert_eq!(told, Outcome::Waiting(Wait { ms: 1950, at_least: false }));
+    assert_eq!(c.send(next(&c, &first, &reply)).unwrap().outcomes[0].outcome, reserved(950));
+}
+
+#[test]
+fn a_reservation_that_nobody_asks_for_again_expires() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    assert_eq!(c.send(call).unwrap().outcomes[0].outcome, reserved(950));
+    c.clock.advance(950 + I - 1);
+    assert_eq!(c.available(), 0);
+    c.clock.advance(1);
+    c.grant(10);
+}
+
+#[test]
+fn a_refund_gives_it_up() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    let reply = c.send(call.clone()).unwrap();
+    c.clock.advance(600);
+    assert_eq!(c.refund(call.id, reply.now + 950, 10, 10), 10);
+    // Those of the first 100 ms.
+    c.grant(3);
+    assert_eq!(c.wait(1), 50);
+}
+
+#[test]
+fn there_is_none_that_would_take_too_long_or_exceed_the_share() {
+    let mut c = used_one_by_one();
+    let refuses = |c: &mut Client, call: AcquireCall| {
+        let outcome = c.send(call).unwrap().outcomes[0].outcome;
+        assert!(matches!(outcome, Outcome::Waiting(_) | Outcome::Refused(_)), "{outcome:?}");
+        assert!(c.peek(0).is_ok_and(|peek| peek.available == 0));
+    };
+    let call = large(&mut c, 1, 10);
+    let groups = vec![request(10, 949)];
+    refuses(&mut c, AcquireCall { groups, ..call.clone() });
+    // A request for more than the share, of a client that had one before.
+    let share = Some(ShareTerms { may_exceed: false, ..SHARED });
+    refuses(&mut c, AcquireCall { share, ..call.clone() });
+    // Nobody else is there.
+    refuses(&mut c, AcquireCall { share: None, ..call });
+    // More than an interval: somebody holds a lease.
+    c.clock.advance(I);
+    let lease = AcquireCall { hold_ms: 400, ..c.call(&[request(10, 0)]) };
+    c.send(lease).unwrap();
+    let call = large(&mut c, 1, 10);
+    let outcome = c.send(call).unwrap().outcomes[0].outcome;
+    assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+}
+
+#[test]
+fn attempts_whose_answers_are_lost_reserve_once() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    let reply = c.send(call.clone()).unwrap();
+    // It arrives twice.
+    assert_eq!(c.send(call.clone()).unwrap().outcomes, reply.outcomes);
+    c.clock.advance(10);
+    // Nobody knows what it has reserved.
+    let (now, earlier) = (Now::At(c.clock.now()), Earlier::Since(reply.now - 1));
+    let reply = c.send(AcquireCall { now, earlier, ..call.clone() }).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (reserved(940), -10));
+    c.clock.advance(941);
+    let due = next(&c, &call, &reply);
+    assert_eq!(c.send(due.clone()).unwrap().outcomes[0].outcome, Outcome::Granted);
+    // The answer to that is lost as well.
+    c.clock.advance(5);
+    let again = AcquireCall { now: Now::At(c.clock.now()), ..due.clone() };
+    let reply = c.send(again).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (Outcome::Granted, 0));
+    // An attempt that was late, or arrives twice, does not take back what is in use.
+    assert_eq!(c.refund(call.id, reply.entry_date, 10, 4), 4);
+    c.grant(4);
+    let before = c.store.snapshot();
+    c.send(due).unwrap();
+    assert_eq!(c.store.snapshot(), before);
+    c.clock.advance(I - 1);
+    assert_eq!(c.available(), 0);
+}
+
+#[test]
+fn one_that_was_lost_or_has_expired_is_decided_anew() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    let reply = c.send(call.clone()).unwrap();
+    c.clock.advance(950 + I + 10);
+    let late = next(&c, &call, &reply);
+    assert_eq!(c.send(late).unwrap().outcomes[0].outcome, Outcome::Granted);
+
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    let reply = c.send(call.clone()).unwrap();
+    now(c.store.delete(&c.keys)).unwrap();
+    now(c.store.try_set_rate(&c.keys, rate(10))).unwrap();
+    c.grant(1);
+    let outcome = c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome;
+    assert_eq!(outcome, Outcome::Waiting(Wait { ms: 1000, at_least: false }));
+}
