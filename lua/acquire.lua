@@ -27,7 +27,9 @@
 --        or shorter, if the rate is what the client last saw:
 --        left, {left, now}: all are granted
 --        {left, now, count, other count, ms}: granted, then the others refused with this wait
---        behind the outcomes, of a client that keeps to its share, unless nobody else is a party by
+--        behind the outcomes, if value and log together were not the rate and have been repaired: what
+--        they lacked of it, negative if they were beyond it
+--        behind these, of a client that keeps to its share, unless nobody else is a party by
 --        the mode: {other parties, 1 if Redisson holds permits, what was left of its share, entries,
 --        thousandths of a permit that it held less than its exact share, its share}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
@@ -250,5 +252,9 @@ end
 write_value(value_before, changed)
 refresh_lifetime()
 reply[2] = value
+if deficit ~= 0 then
+  reply_size = reply_size + 1
+  reply[reply_size] = deficit
+end
 reply[reply_size + 1] = holders
 return reply

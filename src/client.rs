@@ -1,6 +1,7 @@
 //! One client: one id, one clock, many limiters.
 
 pub(crate) mod builder;
+pub(crate) mod scan;
 
 use std::fmt;
 use std::sync::Arc;
@@ -130,7 +131,10 @@ impl Client {
         let is_closed = self.0.is_closed();
         let answer = match is_closed {
             true => Err(engine::closed()),
-            false => core.call(Operation::Ping, self.0.deadline, |store| store.ping()).await,
+            false => {
+                let observer = core.observer.call(Operation::Ping);
+                core.call(Operation::Ping, self.0.deadline, observer, |store| store.ping()).await
+            }
         };
         answer.map_err(|error| error.of(Operation::Ping, None).with_server(core.store.address()))
     }

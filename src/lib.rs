@@ -63,10 +63,18 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
+//! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
+//!   `web`).
+//! - `actix-web`: a middleware (`actix_web`, `web`).
+//! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
+//!   events. `docs/observability.md` lists them.
+//! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); nothing of it is in the library.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "actix-web")]
+pub mod actix_web;
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
@@ -81,8 +89,10 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod in_process;
+mod inspection;
 mod limiter;
 mod limiters;
+mod observe;
 mod options;
 mod queue;
 mod rate;
@@ -91,18 +101,25 @@ mod rt;
 mod sim;
 mod store;
 mod stream;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(any(feature = "tower", feature = "actix-web"))]
+pub mod web;
 mod wire;
 
 pub use client::Client;
 pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
+pub use client::scan::{FoundKey, LimiterScan};
 pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;
+pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
 pub use limiter::RateLimiter;
+pub use limiter::inspect::{ClientBudget, Repair};
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
@@ -145,4 +162,14 @@ mod pages {
         "../docs/deployment.md"
     );
     page!(Migrating, "../docs/migrating.md");
+    page!(
+        #[cfg(feature = "tower")]
+        Web,
+        "../docs/web.md"
+    );
+    page!(
+        #[cfg(feature = "metrics")]
+        Observability,
+        "../docs/observability.md"
+    );
 }

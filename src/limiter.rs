@@ -1,6 +1,7 @@
 //! The public face of one limiter: a handle, and what all its operations share.
 
 mod acquire;
+pub(crate) mod inspect;
 pub(crate) mod keys;
 mod outage;
 mod permits;
@@ -148,7 +149,10 @@ impl RateLimiter {
         call: impl Fn(&dyn Store, &Keys) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
         let answer = self.engine().call(operation, self.deadline, call).await;
-        answer.map_err(|error| self.error(operation, error))
+        answer.map_err(|error| {
+            self.engine().observer.failed(operation, &error);
+            self.error(operation, error)
+        })
     }
 
     fn error(&self, operation: Operation, failure: Error) -> Error {

@@ -85,6 +85,7 @@ mod tests {
         assert_eq!(permitted, needed);
         let further = ["+select", "+role", "+cluster\\|slots", "+asking", "+client\\|setinfo"];
         assert_eq!(FURTHER[..5], further);
-        assert_eq!(FURTHER[5..], ["+sentinel\\|get-master-addr-by-name"]);
+        assert_eq!(FURTHER[5], "+scan");
+        assert_eq!(FURTHER[6..], ["+sentinel\\|get-master-addr-by-name"]);
     }
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use super::block_on;
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::Error;
+use crate::inspection::Inspection;
+use crate::limiter::inspect::Repair;
 use crate::limiter::keys::RemainingTime;
 use crate::limiter::rates::{Ensured, Usage};
 use crate::queue::MaxWait;
@@ -24,7 +26,7 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        match self.0.answer_locally(permits, self.0.max_wait(timeout)) {
+        match self.0.decide_locally(permits, self.0.max_wait(timeout)) {
             Some(answer) => Ok(answer),
             None => {
                 self.block_on(
@@ -40,7 +42,7 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        match self.0.answer_locally(permits, MaxWait::None) {
+        match self.0.decide_locally(permits, MaxWait::None) {
             Some(answer) => Ok(answer),
             None => {
                 self.block_on(move |limiter| async move { limiter.try_acquire_now(permits).await })
@@ -54,8 +56,9 @@ impl RateLimiter {
     ///
     /// The same.
     pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
-        match self.0.answer_locally(permits, MaxWait::Unbounded) {
+        match self.0.decide_locally(permits, MaxWait::Unbounded) {
             Some(Decision::Granted(grant)) => Ok(grant),
+            // A request that waits without end is denied by nobody.
             _ => self.block_on(move |limiter| async move { limiter.acquire(permits).await }),
         }
     }
@@ -182,6 +185,10 @@ calls! {
     delete() -> bool, "Removes the limiter";
     touch() -> bool, "Marks all keys as used now";
     size_in_memory() -> u64, "The memory that all keys take on the server, in bytes";
+    inspect(most_entries: u64) -> Inspection, "Reads what is stored of the limiter";
+    repair() -> Repair, "Fits the value and the log to the rate";
+    preview_repair() -> Repair, "What `repair` would do now";
+    remove_unused(age: Duration) -> u64, "Removes the value and the log if they say nothing";
 }
 
 fn unless_denied<T>(decision: Decision, work: impl FnOnce() -> T) -> Result<T, Denial> {

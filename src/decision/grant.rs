@@ -180,6 +180,7 @@ impl Grant {
             if failure.execution() != Execution::Unknown {
                 self.returned -= permits;
             }
+            self.entry.engine().observer.failed(Operation::Refund, &failure);
             self.error(failure)
         })
     }

@@ -13,6 +13,7 @@ use super::tasks::{TaskGuard, Tasks};
 use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::CallObserver;
 use crate::queue::Time;
 use crate::rt;
 use crate::rt::atomic::Ordering;
@@ -45,6 +46,7 @@ pub(super) struct Flight {
     was_left_unanswered: bool,
     /// When the last attempt began.
     pub(super) attempt_began: Time,
+    pub(super) observer: CallObserver,
     _busy: TaskGuard,
 }
 
@@ -60,6 +62,7 @@ impl Flight {
             unconfirmed_since: None,
             was_left_unanswered: false,
             attempt_began: 0,
+            observer: engine.observer.acquire_call(&engine.name, || plan.size()),
             _busy: Tasks::begin(&engine.core),
             callers: Callers::new(engine, lane, plan.due),
             plan,
@@ -127,6 +130,7 @@ impl Attempts for Flight {
         if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
             self.callers.engine.server_failed(self.attempt_began, &error);
         }
+        self.observer.is_retried(&error, pause);
         self.callers.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
         // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
         let core = self.callers.engine.core.clone();
@@ -221,7 +225,9 @@ impl Flight {
                 };
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
+                self.observer.attempt_took(took);
                 if is_late && self.callers.has_any && grants(&reply) {
+                    self.observer.came_late(took);
                     self.remember(under_way, &earlier);
                     return Ok(None);
                 }

@@ -77,6 +77,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.has_ended {
+            self.flight.observer.abandoned();
             self.flight.give_back_unconfirmed();
             self.settle(Flight::abandoned);
         }
@@ -104,6 +105,7 @@ impl Flight {
         let unwanted = state.take_unwanted_reservation();
         afterwards.give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
         let entry = Entry::new(self.id, reply.entry_date, settled.granted + extra.leased);
+        let (granted, repaired) = (settled.granted, reply.repaired);
         if settled.unwanted > 0 {
             afterwards.give_back.push((entry.clone(), settled.unwanted));
         }
@@ -115,6 +117,7 @@ impl Flight {
             outcomes: std::mem::take(&mut settled.outcomes),
         };
         afterwards.wake = state.settle(settled, &Ok(decided.into()));
+        state.observe(engine);
         drop(state);
         let leases = engine.take_in_lease(
             &mut knowledge,
@@ -128,10 +131,15 @@ impl Flight {
         if leases {
             engine.start_lease_expiry();
         }
+        self.observer.granted(granted);
+        if repaired != 0 {
+            engine.observer.repaired(&engine.name, repaired);
+        }
         engine.watch_skew(now);
     }
 
     fn failed(&self, error: Error, afterwards: &mut Afterwards) {
+        self.observer.failed(&error);
         self.callers.engine.server_failed(self.attempt_began, &error);
         if error.execution() == Execution::Unknown {
             self.callers.engine.knowledge().limiter.seen = None;
@@ -142,6 +150,7 @@ impl Flight {
             _ => state.queue.failed(),
         };
         afterwards.wake = state.settle(settled, &Err(NoAnswer::Failed(error)));
+        state.observe(&self.callers.engine);
     }
 
     /// The runtime is ending: callers elsewhere begin anew.
@@ -150,5 +159,6 @@ impl Flight {
         let mut state = self.callers.lane.lock();
         let settled = state.queue.failed();
         afterwards.wake = state.settle(settled, &Err(NoAnswer::Abandoned));
+        state.observe(&self.callers.engine);
     }
 }

@@ -142,6 +142,7 @@ impl Driver {
                 if matches!(next, Next::Call(_)) {
                     lane.intake.set_open(!engine.is_closed());
                 }
+                state.observe(&engine);
                 state.driver_sleeps = matches!(next, Next::InFlight | Next::SleepUntil(_));
                 if matches!(next, Next::Idle) {
                     state.has_driver = false;

@@ -14,6 +14,7 @@ use super::reservation::Reservation;
 use super::runtimes::Runtime;
 use super::{Engine, closed};
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::GaugePart;
 use crate::queue::{Arrival, Queue, Request, Settled, Ticket};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,8 @@ pub(super) struct LaneState {
     pub(super) first_pause: Duration,
     /// The rates that handles create limiters with.
     pub(super) create_rates: Vec<Rate>,
+    /// What it adds to the gauge of all queues.
+    observed_length: GaugePart,
 }
 
 /// The outcome of a request that does not share its batch's answer: at this position of a call.
@@ -131,14 +134,14 @@ impl Lane {
     /// Nobody makes its calls any more: pending requests begin anew elsewhere.
     pub(super) fn abandon_pending(&self, state: &mut LaneState, engine: &Engine) -> Vec<Waker> {
         let mut wake = self.close_intake(state, engine);
-        wake.extend(state.tell_pending(&NoAnswer::Abandoned));
+        wake.extend(state.tell_pending(engine, &NoAnswer::Abandoned));
         wake
     }
 
     /// The client has closed: fails all pending requests.
     pub(super) fn fail_pending(&self, state: &mut LaneState, engine: &Engine) -> Vec<Waker> {
         let mut wake = self.close_intake(state, engine);
-        wake.extend(state.tell_pending(&NoAnswer::Failed(closed())));
+        wake.extend(state.tell_pending(engine, &NoAnswer::Failed(closed())));
         wake
     }
 
@@ -262,11 +265,18 @@ impl LaneState {
         settled.wake
     }
 
+    /// The queue has grown, or shrunk. At each call, and not for each request.
+    #[inline]
+    pub(super) fn observe(&mut self, engine: &Engine) {
+        engine.observer.queue_is(|| self.queue.len(), &mut self.observed_length);
+    }
+
     /// Tells all pending requests that they have no answer, and returns the callers to wake.
-    fn tell_pending(&mut self, reason: &NoAnswer) -> Vec<Waker> {
+    fn tell_pending(&mut self, engine: &Engine, reason: &NoAnswer) -> Vec<Waker> {
         let pending = self.queue.drain();
         let wake = self.tell(pending, reason);
         self.open_answer = None;
+        self.observe(engine);
         wake
     }
 

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, Now};
 use crate::decision::DecidedBy;
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::observe::{CallObserver, ClientObserver, LimiterObserver};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -119,6 +120,7 @@ pub(crate) struct Core {
     outages: Outages,
     /// Calls, and refunds in the background.
     pub(crate) tasks: Tasks,
+    pub(crate) observer: ClientObserver,
 }
 
 /// One limiter in one client.
@@ -138,6 +140,7 @@ pub(crate) struct Engine {
     /// Held while a runtime gets its lane.
     opening: Mutex<()>,
     closed: AtomicBool,
+    pub(crate) observer: LimiterObserver,
 }
 
 impl Core {
@@ -162,6 +165,7 @@ impl Core {
             decided_by: DecidedBy::Server,
             outages: Outages::default(),
             tasks: Tasks::default(),
+            observer: ClientObserver::default(),
         }
     }
 
@@ -211,6 +215,7 @@ impl Core {
         self: &Arc<Self>,
         operation: Operation,
         deadline: Duration,
+        observer: CallObserver,
         call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
         let is_idempotent = operation.is_idempotent();
@@ -228,9 +233,12 @@ impl Core {
                 fails_fast: || true,
                 is_unknown: false,
                 is_certain: false,
+                observer,
                 call: move |limit| call(&*store.within(limit)),
             };
-            retry(&mut attempts).await
+            let answer = retry(&mut attempts).await;
+            attempts.observer.ended(&answer);
+            answer
         };
         self.in_runtime(attempts).await
     }
@@ -292,6 +300,7 @@ impl Engine {
             true => core.server_time.clone(),
             false => Arc::new(AtomicI64::new(0)),
         };
+        let observer = core.observer.limiter();
         Engine {
             name,
             keys,
@@ -303,6 +312,7 @@ impl Engine {
             lanes: Lanes::default(),
             opening: Mutex::new(()),
             closed: AtomicBool::new(false),
+            observer,
         }
     }
 
@@ -327,8 +337,9 @@ impl Engine {
         if self.is_closed() {
             return Err(closed());
         }
+        let observer = self.observer.call(&self.name, operation);
         let engine = self.clone();
-        self.core.call(operation, deadline, move |store| call(store, &engine.keys)).await
+        self.core.call(operation, deadline, observer, move |store| call(store, &engine.keys)).await
     }
 
     /// What the next engine of the limiter needs to know.

@@ -12,6 +12,7 @@ use super::opt_ins::pool::Nanos;
 use super::reservation::Reservation;
 use super::retry::FIRST_PAUSE;
 use crate::clock::Now;
+use crate::observe::CallSize;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireReply, RequestGroup, ShareTerms};
@@ -131,6 +132,13 @@ impl Plan {
             Now::Server => server_time,
         };
         self.known.audit_limit(now, || 1.0 - rand::random::<f64>())
+    }
+
+    /// What its callers ask for.
+    pub(super) fn size(&self) -> CallSize {
+        let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
+        let requests: u64 = self.groups.iter().map(|group| group.count).sum();
+        CallSize { requests: requests - leased, permits: self.permits() - leased }
     }
 
     /// All permits that it asks for.

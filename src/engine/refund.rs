@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Engine, instant_after};
-use crate::error::{Error, ErrorKind, Execution};
+use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
@@ -206,10 +206,12 @@ impl Engine {
             fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
             is_certain: false,
+            observer: self.observer.call(&self.name, Operation::Refund),
             call: |limit| self.core.store.within(limit).refund(&self.keys, call),
         };
         let may_come_back = self.permits_may_come_back();
         let answer = retry(&mut attempts).await;
+        attempts.observer.ended(&answer);
         let was_lost = attempts.is_unknown;
         let mut state = lock(&entry.refunds);
         match answer {

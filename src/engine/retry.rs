@@ -6,6 +6,7 @@ use futures::future::{Either, select};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::CallObserver;
 use crate::rt;
 
 /// The second attempt is made almost at once, as most faults are a connection that was lost. It has
@@ -80,6 +81,7 @@ pub(crate) struct UntilDeadline<F, G> {
     pub(crate) is_unknown: bool,
     /// The last attempt could not reach the server.
     pub(crate) is_certain: bool,
+    pub(crate) observer: CallObserver,
     pub(crate) call: F,
 }
 
@@ -121,6 +123,7 @@ where
         if gives_up || !may_repeat || rt::now() + pause >= self.deadline {
             return Err(error);
         }
+        self.observer.is_retried(&error, pause);
         rt::sleep(pause).await;
         Ok(())
     }

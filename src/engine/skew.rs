@@ -68,7 +68,9 @@ impl Engine {
                 return;
             };
             let (at, here) = (Instant::now(), core.clock.local_us());
-            core.skew.record(ClockSkew::measured(here, at - begun, server_us, at));
+            let skew = ClockSkew::measured(here, at - begun, server_us, at);
+            core.observer.measured_skew(skew, core.skew.warning.as_ref());
+            core.skew.record(skew);
         });
     }
 }

@@ -50,12 +50,22 @@ pub enum Operation {
     Touch,
     /// `size_in_memory`.
     SizeInMemory,
+    /// `inspect`.
+    Inspect,
+    /// `repair` and `preview_repair`.
+    Repair,
+    /// `remove_unused`.
+    RemoveUnused,
+    /// A step of [`LimiterScan`](crate::LimiterScan).
+    Scan,
 }
 
 impl Operation {
     /// Whether carrying it out twice is the same as once.
     pub(crate) fn is_idempotent(self) -> bool {
-        self.only_reads() || self == Operation::EnsureRate
+        let may_write =
+            matches!(self, Operation::EnsureRate | Operation::Repair | Operation::RemoveUnused);
+        may_write || self.only_reads()
     }
 
     /// Whether it changes nothing that a limiter decides by.
@@ -70,13 +80,14 @@ impl Operation {
                 | Operation::Exists
                 | Operation::Touch
                 | Operation::SizeInMemory
+                | Operation::Inspect
+                | Operation::Scan
         )
     }
-}
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// As errors and metrics name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Operation::BuildRate => "rate",
             Operation::Connect => "connect",
             Operation::Ping => "ping",
@@ -99,6 +110,16 @@ impl fmt::Display for Operation {
             Operation::Rename => "rename",
             Operation::Touch => "touch",
             Operation::SizeInMemory => "size_in_memory",
-        })
+            Operation::Inspect => "inspect",
+            Operation::Repair => "repair",
+            Operation::RemoveUnused => "remove_unused",
+            Operation::Scan => "scan",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }

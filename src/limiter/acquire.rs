@@ -11,6 +11,7 @@ use crate::engine::micros;
 use crate::engine::opt_ins::LocalAnswer;
 use crate::engine::opt_ins::pool::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::observe::ends;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
 use crate::store::Outcome;
@@ -50,11 +51,13 @@ impl RateLimiter {
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let max_wait = self.max_wait(timeout);
+        let mut observer = self.engine().observer.acquire(permits);
         self.pay_budget().await;
-        match self.answer_locally(permits, max_wait) {
-            Some(answer) => Ok(answer),
-            None => self.decide(permits, max_wait, true).await,
+        if let Some(answer) = self.answer_locally(permits, max_wait) {
+            return ends!(observer, Ok(answer));
         }
+        observer.is_queued();
+        ends!(observer, self.decide(permits, max_wait, true).await)
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -74,16 +77,19 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
+        let mut observer = self.engine().observer.acquire(permits);
         self.pay_budget().await;
         // Written out here: if the answer is passed through more futures, it takes a third more
         // time.
         if let Some(taken) = self.engine().take_leased(permits) {
-            return Ok(Decision::Granted(self.leased(taken, permits)));
+            return ends!(observer, Ok(Decision::Granted(self.leased(taken, permits))));
         }
         if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
-            return Ok(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)));
+            let denial = Denial::new(wait, Some(rate), DecidedBy::Memory);
+            return ends!(observer, Ok(Decision::Denied(denial)));
         }
-        self.decide(permits, MaxWait::None, true).await
+        observer.is_queued();
+        ends!(observer, self.decide(permits, MaxWait::None, true).await)
     }
 
     /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
@@ -98,16 +104,23 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
+        let mut observer = self.engine().observer.acquire(permits);
         loop {
             self.pay_budget().await;
             let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
                 Some(answer) => answer,
-                None => self.decide(permits, MaxWait::Unbounded, true).await?,
+                None => {
+                    observer.is_queued();
+                    match self.decide(permits, MaxWait::Unbounded, true).await {
+                        Ok(answer) => answer,
+                        Err(error) => return observer.fails(error),
+                    }
+                }
             };
             // A request that waits without end is denied only by an attempt that its own retry has
             // overtaken: it is made again.
             if let Decision::Granted(grant) = answer {
-                return Ok(grant);
+                return observer.grants(grant);
             }
         }
     }
@@ -137,13 +150,22 @@ impl RateLimiter {
     }
 
     /// The answer without a call, if there is one.
-    pub(crate) fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+    fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         Some(match self.engine().answer_locally(permits, max_wait)? {
             LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
             LocalAnswer::Denied(wait, rate) => {
                 Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
             }
         })
+    }
+
+    /// The same for a caller that blocks.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
+        let answer = self.answer_locally(permits, max_wait)?;
+        // Not before there is an answer: otherwise the call that follows would be counted twice.
+        let observer = self.engine().observer.acquire(permits);
+        ends!(observer, Ok::<_, Error>(answer)).ok()
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.

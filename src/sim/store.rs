@@ -8,7 +8,9 @@ use futures::FutureExt;
 
 use super::network::Link;
 use super::server::Effect;
+use crate::clock::Now;
 use crate::rate::Rate;
+use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::memory::MemoryStore;
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
@@ -112,6 +114,31 @@ impl Store for RemoteStore {
         self.send("size_in_memory", Effect::Idempotent, keys, |store, keys| {
             store.size_in_memory(keys)
         })
+    }
+
+    fn inspect(&self, keys: &Keys, most: u64) -> Reply<InspectReply> {
+        self.send("inspect", Effect::Idempotent, keys, move |store, keys| store.inspect(keys, most))
+    }
+
+    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply> {
+        self.send("repair", Effect::Idempotent, keys, move |store, keys| store.repair(keys, call))
+    }
+
+    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
+        self.send("remove_unused", Effect::Idempotent, keys, move |store, keys| {
+            store.remove_unused(keys, now, age_ms)
+        })
+    }
+
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
+        let link = self.link.clone();
+        link.send("scan_parts", Effect::Idempotent, self.limit, |store| store.scan_parts()).boxed()
+    }
+
+    fn scan(&self, call: ScanCall) -> Reply<ScanReply> {
+        let link = self.link.clone();
+        link.send("scan", Effect::Idempotent, self.limit, move |store| store.scan(call.clone()))
+            .boxed()
     }
 
     fn server_time(&self) -> Reply<i64> {

@@ -20,10 +20,15 @@ use crate::rt::RuntimeId;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
+use inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
+
+pub(crate) mod inspect;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
 mod refusal;
+
+pub(crate) use refusal::wrong_type;
 
 /// What a store returns. The future owns all that it needs, so that it can outlive its caller.
 pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
@@ -84,6 +89,22 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The bytes that all keys take in the server's memory.
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64>;
+
+    /// What is stored, as it is: at most this many entries of a log. Writes nothing.
+    fn inspect(&self, keys: &Keys, most_entries: u64) -> Reply<InspectReply>;
+
+    /// Fits value and log to the rate, as an audit does, and grants nothing.
+    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply>;
+
+    /// Removes value and log if they say nothing; how many keys there were. Without a hash, if the last
+    /// grant is older than `age_ms`.
+    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64>;
+
+    /// The parts that have keys: the servers, by their addresses.
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>>;
+
+    /// Looks at some of a part's keys, and returns those that look like values and logs.
+    fn scan(&self, call: ScanCall) -> Reply<ScanReply>;
 
     /// An error if it cannot hold a limiter with these keys.
     fn check(&self, _keys: &Keys) -> Result<(), Error> {
@@ -278,6 +299,9 @@ pub(crate) struct AcquireReply {
     pub(crate) outcomes: Vec<OutcomeGroup>,
     /// Who holds permits, if the call kept to a share.
     pub(crate) holders: Option<Holders>,
+    /// The permits that value and log together lacked of the rate before this call repaired them;
+    /// negative: had beyond it.
+    pub(crate) repaired: i64,
 }
 
 impl AcquireReply {

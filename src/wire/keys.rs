@@ -35,6 +35,46 @@ impl Keys {
     }
 }
 
+/// What the name of a value or a log says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyParts<'a> {
+    /// The limiter's full name. Of `{api}` and `api`, whose values and logs have the same names, the
+    /// latter.
+    pub(crate) full_name: &'a str,
+    pub(crate) is_log: bool,
+    /// The client, in the mode PER_CLIENT.
+    pub(crate) client_id: Option<&'a str>,
+}
+
+impl<'a> KeyParts<'a> {
+    /// Reads the name of a key; `None` if it is not one of a value or a log.
+    pub(crate) fn of(key: &'a str) -> Option<Self> {
+        let (base, is_log, client_id) = match key.strip_suffix(":value") {
+            Some(base) => (base, false, None),
+            None => match key.strip_suffix(":permits") {
+                Some(base) => (base, true, None),
+                None => {
+                    let (rest, id) = key.rsplit_once(':')?;
+                    let (base, suffix) = rest.rsplit_once(':')?;
+                    let is_log = match suffix {
+                        "value" => false,
+                        "permits" => true,
+                        _ => return None,
+                    };
+                    (base, is_log, Some(id))
+                }
+            },
+        };
+        let tag = base.strip_prefix('{').and_then(|base| base.strip_suffix('}'));
+        let full_name = match tag {
+            Some(name) if !name.is_empty() && !name.contains('{') => name,
+            _ if base.contains('{') => base,
+            _ => return None,
+        };
+        Some(KeyParts { full_name, is_log, client_id })
+    }
+}
+
 /// A name that contains a `{` is assumed to have a hash tag; any other name becomes the hash tag.
 fn suffixed(name: &str, suffix: &str) -> String {
     if name.contains('{') { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
@@ -51,6 +91,26 @@ mod tests {
             keys.all(),
             ["api", "{api}:value", "{api}:permits", "{api}:value:c1", "{api}:permits:c1"]
         );
+    }
+
+    #[test]
+    fn the_name_of_a_key_tells_its_limiter() {
+        for name in ["api", "a:b", "a}b", "a{b}c", "a{b", "{a", "x:value", "{a}b", "ü", " "] {
+            let keys = Keys::new(name, "c1");
+            let parts = |is_log, client_id| Some(KeyParts { full_name: name, is_log, client_id });
+            assert_eq!(KeyParts::of(&keys.value), parts(false, None), "{name}");
+            assert_eq!(KeyParts::of(&keys.permits), parts(true, None), "{name}");
+            assert_eq!(KeyParts::of(&keys.client_value), parts(false, Some("c1")), "{name}");
+            assert_eq!(KeyParts::of(&keys.client_permits), parts(true, Some("c1")), "{name}");
+        }
+        let tagged = Keys::new("{api}", "c1");
+        assert_eq!(KeyParts::of(&tagged.value).unwrap().full_name, "api");
+        for key in
+            ["api", "api:value", "value", ":value", "{}:value", "{api}:values", "{a}:value:x:y"]
+        {
+            let parts = KeyParts::of(key);
+            assert!(parts.is_none() || key == "{}:value", "{key}: {parts:?}");
+        }
     }
 
     #[test]

@@ -188,7 +188,9 @@ fn check_keys(template: &Template) -> Result<(), String> {
         return Ok(());
     };
     let count = match count {
-        Word::Literal(digits) => std::str::from_utf8(digits).ok().and_then(|d| d.parse().ok()),
+        Word::Literal(digits) => {
+            std::str::from_utf8(digits).ok().and_then(|d| d.parse::<usize>().ok())
+        }
         Word::Slot(_) => None,
     };
     let Some(count) = count else {

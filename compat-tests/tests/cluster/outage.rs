@@ -83,9 +83,9 @@ async fn one_node_is_away(
         let owner = cluster.owner(slot_of(limiter)).await;
         let dump = Dump::read(&mut owner.server.connect().await, limiter.name()).await;
         let logged = dump.overall().logged();
-        assert!(taken.by_server > 100, "{taken:?}");
+        assert!(taken.by_server > 0, "{taken:?}");
         if nth < 2 {
-            assert!(taken.here > 100, "{taken:?}");
+            assert!(taken.here > 0, "{taken:?}");
             assert!(taken.longest < SECOND * 5 / 2, "{taken:?}");
             // What the master had not told its replica yet is lost, and no more.
             let lost = (taken.by_server + taken.here).checked_sub(logged);

@@ -32,6 +32,10 @@ pub(crate) async fn all(client: &Client, name: &str, renamed: &str) -> Result<()
         limiter.clear_expire().await?;
         limiter.touch().await?;
         limiter.size_in_memory().await?;
+        limiter.inspect(100).await?;
+        limiter.preview_repair().await?;
+        limiter.repair().await?;
+        limiter.remove_unused(HOUR).await?;
         limiter.exists().await?;
         // Some of it expires, if the interval is short.
         tokio::time::sleep(Duration::from_millis(if rate.permits() == 7 { 60 } else { 0 })).await;

@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::rt::{self, Mutex};
+use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::*;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -135,6 +137,7 @@ impl ModelLedger {
             left: self.left as i64,
             outcomes,
             holders: None,
+            repaired: 0,
         }
     }
 
@@ -296,6 +299,21 @@ impl Store for ModelStore {
         not_called()
     }
     fn touch(&self, _: &Keys) -> Reply<bool> {
+        not_called()
+    }
+    fn inspect(&self, _: &Keys, _: u64) -> Reply<InspectReply> {
+        not_called()
+    }
+    fn repair(&self, _: &Keys, _: RepairCall) -> Reply<RepairReply> {
+        not_called()
+    }
+    fn remove_unused(&self, _: &Keys, _: Now, _: u64) -> Reply<u64> {
+        not_called()
+    }
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
+        not_called()
+    }
+    fn scan(&self, _: ScanCall) -> Reply<ScanReply> {
         not_called()
     }
     fn size_in_memory(&self, _: &Keys) -> Reply<u64> {

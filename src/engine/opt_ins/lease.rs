@@ -21,6 +21,7 @@ use super::usage::{LeaseUsage, low_mark};
 use crate::clock::Now;
 use crate::engine::Core;
 use crate::engine::refund::Entry;
+use crate::observe::GaugePart;
 use crate::options::LeaseTerms;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -57,6 +58,7 @@ pub(crate) struct Leases {
     /// What the client uses, and the permits of the current lease that are not yet counted as used.
     pub(super) usage: LeaseUsage,
     uncounted: u64,
+    pub(super) observed: GaugePart,
 }
 
 #[derive(Debug)]

@@ -88,9 +88,11 @@ impl Engine {
         left: &mut Vec<Leftover>,
     ) -> bool {
         let Some(leasing) = self.opt_ins.leasing.get() else { return false };
+        let others = left.len();
         if extra.is_other_rate || extra.has_waiters {
             self.end_leases_locked(knowledge, left);
         }
+        self.observer.leased(extra.leased);
         let now = self.core.nanos();
         knowledge.leases.usage.roll(now, leasing.hold());
         knowledge.leases.usage.add(entry.granted - extra.leased);
@@ -109,7 +111,18 @@ impl Engine {
                 knowledge.leases.take_in(leasing, lease, now, left);
             }
         }
+        self.observe_leases(knowledge, &left[others..]);
         knowledge.leases.is_out() && knowledge.leases.expiry_task.is_none()
+    }
+
+    /// `left` is what was just taken out of them.
+    fn observe_leases(&self, knowledge: &mut Knowledge, left: &[Leftover]) {
+        let Some(leasing) = self.opt_ins.leasing.get() else { return };
+        let mut part = std::mem::take(&mut knowledge.leases.observed);
+        let held = || knowledge.leases.held(&leasing.pool);
+        let returned = || left.iter().map(|(_, permits)| permits).sum();
+        self.observer.leases_are(|| (held(), returned()), &mut part);
+        knowledge.leases.observed = part;
     }
 
     /// Gives leases back for a request that the server has refused, if it would be granted with
@@ -133,6 +146,7 @@ impl Engine {
                 return false;
             }
             self.end_leases_locked(&mut knowledge, &mut leftovers);
+            self.observe_leases(&mut knowledge, &leftovers);
         }
         let back: Vec<_> = leftovers
             .into_iter()
@@ -165,7 +179,12 @@ impl Engine {
     ) -> T {
         let _busy = Tasks::begin(&self.core);
         let mut left = Vec::new();
-        let done = act(&mut self.knowledge(), &mut left);
+        let done = {
+            let mut knowledge = self.knowledge();
+            let done = act(&mut knowledge, &mut left);
+            self.observe_leases(&mut knowledge, &left);
+            done
+        };
         self.give_back_all(left);
         done
     }

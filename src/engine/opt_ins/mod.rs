@@ -93,6 +93,7 @@ impl Engine {
             share: share.get().copied(),
             max_waiters: max_waiters.get().copied(),
             on_outage: on_outage.get().copied(),
+            label: self.observer.label(),
         }
     }
 
@@ -137,8 +138,16 @@ impl Engine {
                 "{wanted} on an outage: this client's limiter of the name already has {has}"
             ));
         }
+        if let (Some(wanted), Some(has)) = (options.label, self.observer.label())
+            && has != wanted
+        {
+            return Err(format!("{wanted}: this client's limiter of the name already has {has}"));
+        }
         if let Some(wanted) = options.on_outage {
             let _ = on_outage.set(wanted);
+        }
+        if let Some(wanted) = options.label {
+            self.observer.set_label(wanted);
         }
         if let Some(wanted) = options.share {
             let _ = share.set(wanted);

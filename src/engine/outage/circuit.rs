@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::engine::micros;
 use crate::error::Error;
+use crate::observe::{CircuitObserver, ClientObserver};
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
@@ -47,6 +48,7 @@ pub(super) struct Circuit {
     last_answer: AtomicU64,
     breaker: Mutex<Breaker>,
     opened: Notify,
+    observer: CircuitObserver,
 }
 
 #[derive(Default)]
@@ -70,6 +72,10 @@ enum Phase {
 }
 
 impl Circuit {
+    pub(super) fn new(observer: &ClientObserver) -> Self {
+        Circuit { observer: CircuitObserver::new(observer), ..Circuit::default() }
+    }
+
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
@@ -113,8 +119,10 @@ impl Circuit {
             breaker.cause = Some((error.clone(), keys.clone()));
             breaker.open(now);
             self.is_open.store(true, Ordering::Release);
+            self.observer.becomes(CircuitState::Open);
             breaker.new_prober()
         };
+        self.observer.opened(error);
         self.opened.notify_waiters();
         Some(number)
     }
@@ -150,6 +158,7 @@ impl Circuit {
             return None;
         }
         breaker.phase = Phase::Open(now);
+        self.observer.becomes(CircuitState::Open);
         Some(breaker.new_prober())
     }
 
@@ -173,10 +182,12 @@ impl Circuit {
         let is_due = matches!(breaker.phase, Phase::Open(_)) && breaker.prober == (prober, true);
         let keys = breaker.cause.as_ref().map(|(_, keys)| keys.clone()).filter(|_| is_due)?;
         breaker.phase = Phase::HalfOpen(now.saturating_add(micros(limit)));
+        self.observer.becomes(CircuitState::HalfOpen);
         Some(keys)
     }
 
     pub(super) fn probe_failed(&self, prober: ProberNumber, now: Time, error: Error) {
+        self.observer.probe_failed(&error);
         let mut breaker = lock(&self.breaker);
         if matches!(breaker.phase, Phase::HalfOpen(_)) && breaker.prober == (prober, true) {
             breaker.failed_probes = breaker.failed_probes.saturating_add(1);
@@ -184,6 +195,7 @@ impl Circuit {
                 *cause = error;
             }
             breaker.open(now);
+            self.observer.becomes(CircuitState::Open);
         }
     }
 
@@ -194,16 +206,23 @@ impl Circuit {
             breaker.prober.1 = false;
             if let Phase::HalfOpen(_) = breaker.phase {
                 breaker.open(now);
+                self.observer.becomes(CircuitState::Open);
             }
         }
     }
 
     pub(super) fn close(&self, now: Time) {
         self.last_answer.store(now, Ordering::Relaxed);
-        let mut breaker = lock(&self.breaker);
-        breaker.phase = Phase::Closed;
-        breaker.cause = None;
-        self.is_open.store(false, Ordering::Release);
+        let cause = {
+            let mut breaker = lock(&self.breaker);
+            breaker.phase = Phase::Closed;
+            self.is_open.store(false, Ordering::Release);
+            self.observer.becomes(CircuitState::Closed);
+            breaker.cause.take()
+        };
+        if let Some((cause, _)) = cause {
+            self.observer.closed(&cause);
+        }
     }
 }
 

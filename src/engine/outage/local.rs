@@ -123,7 +123,7 @@ impl Outage {
                 return ReturnStep::Wait;
             }
             let local_now = store.core.epoch_ms();
-            self.forget_expired(&engine.core, &mut local.charges, local_now);
+            self.forget_expired(engine, &mut local.charges, local_now);
             let mut taken = None;
             if local.charges.is_empty()
                 && let Some(rate) = local.decides.take()
@@ -150,11 +150,12 @@ impl Outage {
     }
 
     /// What has expired while it was attempted to write it.
-    fn forget_expired(&self, core: &Core, charges: &mut Vec<Charge>, local_now: i64) {
+    fn forget_expired(&self, engine: &Engine, charges: &mut Vec<Charge>, local_now: i64) {
         charges.retain(|charge| {
             let counts = charge.expires_at > local_now;
             if !counts {
-                self.count(core, |counts| &counts.not_written, charge.permits);
+                engine.observer.charge_expired(charge.permits);
+                self.count(&engine.core, |counts| &counts.not_written, charge.permits);
             }
             counts
         });
@@ -169,16 +170,17 @@ impl Outage {
     }
 
     /// A charge need not be written any more. Counted once, if two have written it.
-    fn settled(&self, core: &Core, id: EntryId, is_written: bool) {
+    fn settled(&self, engine: &Engine, id: EntryId, is_written: bool) {
         let permits = {
             let mut local = lock(&self.local);
             let found = local.charges.iter().position(|charge| charge.id == id);
             found.map(|index| local.charges.remove(index).permits)
         };
-        match permits {
-            Some(permits) if is_written => self.count(core, |counts| &counts.written, permits),
-            Some(permits) => self.count(core, |counts| &counts.not_written, permits),
-            None => {}
+        let Some(permits) = permits else { return };
+        engine.observer.charged(&engine.name, permits, is_written);
+        match is_written {
+            true => self.count(&engine.core, |counts| &counts.written, permits),
+            false => self.count(&engine.core, |counts| &counts.not_written, permits),
         }
     }
 }
@@ -237,14 +239,14 @@ impl Engine {
             };
             match answer {
                 Ok(reply) => {
-                    outage.settled(&self.core, charge.id, reply.counts);
+                    outage.settled(self, charge.id, reply.counts);
                     outage.saw(&self.core, reply.left, reply.rate);
                 }
                 Err(error) if error.is_outage() => {
                     self.away(outage, &error);
                     return false;
                 }
-                Err(_) => outage.settled(&self.core, charge.id, false),
+                Err(_) => outage.settled(self, charge.id, false),
             }
         }
         true

@@ -19,6 +19,7 @@ use super::{Core, Engine};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
+use crate::observe::ClientObserver;
 use crate::options::OnOutage;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -102,8 +103,9 @@ impl Core {
 }
 
 impl Outages {
-    fn circuit(&self, part: u64) -> Arc<Circuit> {
-        lock(&self.circuits).entry(part).or_default().clone()
+    fn circuit(&self, part: u64, observer: &ClientObserver) -> Arc<Circuit> {
+        let new = || Arc::new(Circuit::new(observer));
+        lock(&self.circuits).entry(part).or_insert_with(new).clone()
     }
 
     fn local_store(&self, core: &Core) -> &LocalStore {
@@ -113,7 +115,12 @@ impl Outages {
             let store = MemoryStore::with_clock(clock.clone());
             let inner =
                 Core::new(Arc::new(store.clone()), clock, core.attempt, BusyPoll::default());
-            let inner = Core { origin: core.origin, decided_by: DecidedBy::Outage, ..inner };
+            let inner = Core {
+                origin: core.origin,
+                decided_by: DecidedBy::Outage,
+                observer: ClientObserver::silent(),
+                ..inner
+            };
             LocalStore { store, core: Arc::new(inner), limiters: AtomicU64::new(0) }
         })
     }
@@ -189,10 +196,10 @@ impl Engine {
             return circuit.clone();
         }
         if !core.store.has_one_clock() {
-            return core.outages.circuit(core.store.part_of(&self.keys));
+            return core.outages.circuit(core.store.part_of(&self.keys), &core.observer);
         }
         // Not within the cell's initialization, which takes a lock.
-        let circuit = core.outages.circuit(0);
+        let circuit = core.outages.circuit(0, &core.observer);
         outage.circuit.get_or_init(|| circuit).clone()
     }
 

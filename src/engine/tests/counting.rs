@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::Rate;
+use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::memory::MemoryStore;
 use crate::store::*;
 use crate::wire::entry::{Member, unpack};
@@ -223,6 +224,21 @@ impl Store for CountingStore {
     }
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
         self.store.size_in_memory(keys)
+    }
+    fn inspect(&self, keys: &Keys, most: u64) -> Reply<InspectReply> {
+        self.store.inspect(keys, most)
+    }
+    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply> {
+        self.store.repair(keys, call)
+    }
+    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
+        self.store.remove_unused(keys, now, age_ms)
+    }
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
+        self.store.scan_parts()
+    }
+    fn scan(&self, call: ScanCall) -> Reply<ScanReply> {
+        self.store.scan(call)
     }
     fn server_time(&self) -> Reply<i64> {
         self.store.server_time()

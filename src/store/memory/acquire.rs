@@ -49,6 +49,7 @@ pub(super) fn acquire(
         left: decided.left,
         outcomes: decided.outcomes,
         holders: decided.holders,
+        repaired: decided.repaired,
     })
 }
 
@@ -67,6 +68,7 @@ struct AttemptResult {
     left: i64,
     outcomes: Vec<OutcomeGroup>,
     holders: Option<Holders>,
+    repaired: i64,
     /// The date of the grant that was made before; then nothing at all is written.
     overtaken: Option<i64>,
 }
@@ -118,8 +120,9 @@ impl<'a> Attempt<'a> {
         let dropped = drop_expired(log, self.cutoff, |credit| {
             known.is_some_and(|v| demand <= v.saturating_add(credit))
         });
-        let value = self.phases(log, value, dropped, demand)?;
-        self.answer(log, value, dropped.all, (is_repeat, reserved))
+        let (value, repaired) = self.phases(log, value, dropped, demand)?;
+        let answer = self.answer(log, value, dropped.all, (is_repeat, reserved))?;
+        Ok(AttemptResult { repaired, ..answer })
     }
 
     /// All that is asked for by requests within the rate; `None` if there is no such request.
@@ -152,7 +155,7 @@ impl<'a> Attempt<'a> {
         outcomes: Vec<OutcomeGroup>,
     ) -> AttemptResult {
         let left = value.unwrap_or(self.config.rate - log.sum());
-        AttemptResult { value: None, left, outcomes, holders: None, overtaken: None }
+        AttemptResult { value: None, left, outcomes, holders: None, repaired: 0, overtaken: None }
     }
 
     /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
@@ -163,20 +166,21 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// The two phases; returns the value, and what it lacked together with the log.
     fn phases(
         &self,
         log: &mut Log,
         value: Option<i64>,
         dropped: Dropped,
         demand: i64,
-    ) -> Result<Value, Error> {
+    ) -> Result<(Value, i64), Error> {
         let live = LiveLog::of(log, self.cutoff);
         live.look_at_oldest()?;
         let mut value = settle(self.config, self.call.seen, value, dropped, &live)?;
         let refuses = demand > value.v;
         let deficit = find_deficit(self.config, &value, &live, refuses, self.audit_limit())?;
         heal(log, &mut value, deficit, (self.t, self.cutoff), self.call.id)?;
-        Ok(value)
+        Ok((value, deficit))
     }
 
     /// Decides the requests: out of the value, or, for a call that was granted before, out of
@@ -207,7 +211,14 @@ impl<'a> Attempt<'a> {
                 value.v -= i64::try_from(self.call.groups[0].permits).unwrap_or(i64::MAX);
                 let outcomes = decide::all(&self.call.groups, reserved_for(ms));
                 let (value, left) = (Some(value), value.v);
-                return Ok(AttemptResult { value, left, outcomes, holders, overtaken: None });
+                return Ok(AttemptResult {
+                    value,
+                    left,
+                    outcomes,
+                    holders,
+                    repaired: 0,
+                    overtaken: None,
+                });
             }
             // What was reserved was within the share then.
             share = share.filter(|_| !self.covers(reserved));
@@ -230,7 +241,8 @@ impl<'a> Attempt<'a> {
             }
             value.v = budget.free;
         }
-        Ok(AttemptResult { value: Some(value), left: value.v, outcomes, holders, overtaken: None })
+        let (left, value) = (value.v, Some(value));
+        Ok(AttemptResult { value, left, outcomes, holders, repaired: 0, overtaken: None })
     }
 
     /// Reserves permits for the only request if it does not fit, and its share allows it; returns in

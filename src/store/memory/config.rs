@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
-use crate::store::memory::keyspace::{Fields, Keyspace};
+pub(crate) use crate::store::memory::keyspace::Fields;
+use crate::store::memory::keyspace::Keyspace;
 use crate::store::refusal::{self, Field};
 use crate::wire::keys::Keys;
 
-pub(super) const RATE: &str = "rate";
-pub(super) const INTERVAL: &str = "interval";
-pub(super) const TYPE: &str = "type";
-pub(super) const KEEP_ALIVE: &str = "keepAliveTime";
+pub(crate) const RATE: &str = "rate";
+pub(crate) const INTERVAL: &str = "interval";
+pub(crate) const TYPE: &str = "type";
+pub(crate) const KEEP_ALIVE: &str = "keepAliveTime";
 
 /// The rate as the hash has it: positive, and exact as a Lua number.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +72,14 @@ impl Config {
 
 /// The rate; `None` if there is no hash.
 pub(super) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
-    let Some(fields) = space.hash(&keys.hash)? else { return Ok(None) };
+    space.hash(&keys.hash)?.map_or(Ok(None), config_of)
+}
+
+/// The rate that these fields mean.
+pub(crate) fn config_of(fields: &Fields) -> Result<Option<Rate>, Error> {
     match missing(fields) {
         missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
-        _ => Config::read(space, keys, None).map(|config| Some(config.to_rate())),
+        _ => Config::parse(fields).map(|config| Some(config.to_rate())),
     }
 }
 
@@ -157,7 +162,7 @@ pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64
 }
 
 /// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
-fn integer(text: &str) -> Option<i64> {
+pub(crate) fn integer(text: &str) -> Option<i64> {
     let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_EXACT)?;
     let digits = text.strip_prefix('-').unwrap_or(text);
     let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };

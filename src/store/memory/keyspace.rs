@@ -190,7 +190,6 @@ impl Keyspace {
     }
 
     /// The keys that have not ended.
-    #[cfg(any(test, feature = "_raw-store"))]
     pub(crate) fn live(&self) -> impl Iterator<Item = (&Arc<str>, &Slot)> {
         self.slots.iter().filter(|(_, slot)| !slot.has_ended(self.now))
     }

@@ -16,6 +16,7 @@ use futures::FutureExt;
 use crate::clock::{Clock, Now, system_ms};
 use crate::error::Error;
 use crate::rate::Rate;
+use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
     PeekReply, RefundCall, RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, Store,
@@ -26,12 +27,13 @@ use crate::wire::keys::Keys;
 mod acquire;
 mod attempt;
 mod charge;
-mod config;
+pub(crate) mod config;
 mod decide;
 mod expire;
 mod grant;
 mod hand_over;
 mod heal;
+mod inspect;
 mod keyspace;
 mod lifetime;
 mod live_log;
@@ -39,6 +41,8 @@ mod log;
 mod peek;
 mod refund;
 mod release;
+mod remove_unused;
+mod repair;
 mod reserve;
 mod set_rate;
 mod settle;
@@ -170,6 +174,28 @@ impl Store for MemoryStore {
 
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
         ready(Ok(whole_limiter::size_in_memory(&self.enter([keys]), keys)))
+    }
+
+    fn inspect(&self, keys: &Keys, most_entries: u64) -> Reply<InspectReply> {
+        ready(Ok(inspect::inspect(&self.enter([keys]), keys, most_entries)))
+    }
+
+    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply> {
+        ready(repair::repair(&mut self.enter([keys]), keys, &call))
+    }
+
+    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
+        ready(remove_unused::remove_unused(&mut self.enter([keys]), keys, now, age_ms))
+    }
+
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
+        ready(Ok(vec!["in process".into()]))
+    }
+
+    fn scan(&self, _: ScanCall) -> Reply<ScanReply> {
+        let space = self.enter([]);
+        let keys = space.live().map(|(key, _)| key.as_bytes().to_vec()).collect();
+        ready(Ok(ScanReply { cursor: 0, keys }))
     }
 
     fn server_time(&self) -> Reply<i64> {

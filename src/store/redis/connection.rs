@@ -17,6 +17,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::ConnectionObserver;
 use crate::rt::{self, RuntimeId};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
@@ -39,6 +40,7 @@ pub(super) struct Connection {
     state: Mutex<ConnectionState>,
     /// When a connection was last left because its server is a replica.
     left_replica: Mutex<Option<Instant>>,
+    observer: ConnectionObserver,
 }
 
 enum ConnectionState {
@@ -90,6 +92,7 @@ impl Connections {
             connector: self.connector.clone(),
             state: Mutex::new(ConnectionState::Closed(None)),
             left_replica: Mutex::new(None),
+            observer: self.connector.observer.connection(),
         });
         by_runtime.insert(runtime, connection.clone());
         drop(by_runtime);
@@ -187,7 +190,7 @@ impl Connection {
                 server = Some(open.server.clone());
                 // No reply since: the connection may be dead, and the next call opens another.
                 if open.replies.load(Ordering::Relaxed) == before {
-                    self.forget(&open);
+                    self.forget(&open, "no answer");
                 }
                 Execution::Unknown
             }
@@ -209,7 +212,7 @@ impl Connection {
         let result = request(open.connection.clone()).await;
         open.replies.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| {
-            self.forget(&open);
+            self.forget(&open, "an error");
             reply::error_of(error, true).with_server(Some(open.server.clone()))
         })
     }
@@ -219,7 +222,7 @@ impl Connection {
         self: &Arc<Self>,
         limit: Duration,
     ) -> Result<Arc<OpenConnection>, Error> {
-        let (connecting, _dead) = {
+        let (connecting, dead) = {
             let mut state = self.state();
             match &*state {
                 ConnectionState::Open(open) if !open.is_closed() => {
@@ -236,6 +239,9 @@ impl Connection {
                 }
             }
         };
+        if let Some(ConnectionState::Open(dead)) = &dead {
+            self.observer.lost(&dead.server, "closed");
+        }
         connecting.clone().await.unwrap_or_else(|reason| {
             self.forget_attempt(&connecting);
             Err(reply::no_stream(io::Error::other(reason)))
@@ -253,6 +259,10 @@ impl Connection {
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
             if let Some(this) = Weak::upgrade(&this) {
+                match &result {
+                    Ok(open) => this.observer.opened(&open.server),
+                    Err(error) => this.observer.failed(error),
+                }
                 *this.state() = match &result {
                     Ok(open) => ConnectionState::Open(open.clone()),
                     Err(error) => ConnectionState::Closed(Some((Instant::now(), error.clone()))),
@@ -286,12 +296,18 @@ impl Connection {
     }
 
     /// Lets the next call open a new connection.
-    fn forget(&self, open: &Arc<OpenConnection>) {
-        // The caller holds the connection: it is not dropped under the lock.
-        let mut state = self.state();
-        if matches!(&*state, ConnectionState::Open(current) if Arc::ptr_eq(current, open)) {
-            *state = ConnectionState::Closed(None);
+    fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
+        {
+            // The caller holds the connection: it is not dropped under the lock.
+            let mut state = self.state();
+            match &*state {
+                ConnectionState::Open(current) if Arc::ptr_eq(current, open) => {
+                    *state = ConnectionState::Closed(None);
+                }
+                _ => return,
+            }
         }
+        self.observer.lost(&open.server, why);
     }
 
     /// Lets the next call look for the master. If what is found is still a replica, every call would
@@ -300,7 +316,8 @@ impl Connection {
         let mut left = self.left_replica.lock().unwrap_or_else(PoisonError::into_inner);
         if left.is_none_or(|at| at.elapsed() >= BACKOFF) {
             *left = Some(Instant::now());
-            self.forget(open);
+            drop(left);
+            self.forget(open, "it is a replica");
         }
     }
 

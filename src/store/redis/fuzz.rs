@@ -1,6 +1,7 @@
 //! What reads the answers of servers, sentinels and nodes of a cluster, for fuzzing.
 
 use super::cluster::{self, slot::slot_of};
+use super::inspect;
 use super::reply::{self, Numbers};
 use super::sentinel::Sentinels;
 use crate::error::Error;
@@ -17,6 +18,8 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     said(reply::time(&value));
     said(reply::integer(&value));
     said(reply::authenticated(value.clone()));
+    said(inspect::read(&value));
+    said(inspect::read_scan(&value));
     said(reply::accepted(value.clone()));
     cluster::fuzz::read(&value, number as u16);
     if let Ok(sentinels) = Sentinels::new("m", ["redis://10.0.0.1"]) {
@@ -32,6 +35,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     said(numbers.refund());
     said(numbers.release());
     said(numbers.peek());
+    said(numbers.repair());
     let requests = 1 + number % 4;
     for seen in [None, Some(SeenRate::from(Rate::from_wire(Mode::Overall, 10, 1000, 0)))] {
         match numbers.acquire(requests, Some(1_700_000_000_000), 0, seen) {

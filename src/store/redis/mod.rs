@@ -15,6 +15,7 @@ use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Rate};
 use crate::rt::RuntimeId;
+use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::limits::ENDLESS_TTL_MS;
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
@@ -33,6 +34,7 @@ mod dial;
 mod endpoint;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(crate) mod fuzz;
+mod inspect;
 mod open;
 mod replicated;
 mod reply;
@@ -242,6 +244,49 @@ impl Store for RedisStore {
     fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
         let cmd = call_of(&scripts::SIZE_IN_MEMORY, keys, 0);
         self.run(&scripts::SIZE_IN_MEMORY, cmd, |reply| reply.number())
+    }
+
+    fn inspect(&self, keys: &Keys, most_entries: u64) -> Reply<InspectReply> {
+        let mut cmd = call_of(&scripts::INSPECT, keys, 1);
+        cmd.arg(most_entries.min(MAX_EXACT));
+        let RedisStore { servers, deadline } = self.clone();
+        async move {
+            let value = servers.call(Some(&scripts::INSPECT), &cmd, deadline).await?;
+            inspect::read(&reply::accepted(value)?)
+        }
+        .boxed()
+    }
+
+    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply> {
+        let mut cmd = call_of(&scripts::REPAIR, keys, 3);
+        arg_time(&mut cmd, call.now);
+        cmd.arg(&entry::pack(call.id, 0)[..17]).arg(u8::from(call.only_look));
+        self.run(&scripts::REPAIR, cmd, |reply| reply.repair())
+    }
+
+    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
+        let mut cmd = call_of(&scripts::REMOVE_UNUSED, keys, 2);
+        arg_time(&mut cmd, now);
+        cmd.arg(age_ms.min(MAX_EXACT));
+        self.run(&scripts::REMOVE_UNUSED, cmd, |reply| reply.number())
+    }
+
+    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
+        let RedisStore { servers, deadline } = self.clone();
+        async move { servers.parts(deadline).await }.boxed()
+    }
+
+    fn scan(&self, call: ScanCall) -> Reply<ScanReply> {
+        // All values and logs, and little else: fewer keys have to be sent.
+        const PATTERN: &str = "*:[vp][ae]*";
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(call.cursor).arg("MATCH").arg(PATTERN).arg("COUNT").arg(call.count.max(1));
+        let RedisStore { servers, deadline } = self.clone();
+        async move {
+            let value = servers.call_part(&call.part, &cmd, deadline).await?;
+            inspect::read_scan(&reply::accepted(value)?)
+        }
+        .boxed()
     }
 
     fn ping(&self) -> Reply<()> {

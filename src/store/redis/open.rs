@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::dial::dial;
 use crate::store::redis::endpoint::{Address, Endpoint};
@@ -113,9 +114,10 @@ impl OpenConnection {
     /// Closes the connection when this ends: what is in flight fails then, instead of awaiting a
     /// server whose answer is worth nothing any more.
     pub(super) fn close_after(&mut self, end: impl Future<Output = ()> + Send + 'static) {
-        let driver = self.driver.clone();
+        let (driver, server) = (self.driver.clone(), self.server.clone());
         let watch = tokio::spawn(async move {
             end.await;
+            observe::master_changed(&server);
             driver.abort();
         });
         self.watch = Some(watch.abort_handle());

@@ -6,6 +6,7 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
+use crate::store::inspect::RepairReply;
 use crate::store::refusal::{self, Field};
 use crate::store::{
     AcquireReply, ChargeReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply,
@@ -121,6 +122,7 @@ impl Numbers {
             left: self.get(0)?,
             outcomes,
             holders: None,
+            repaired: 0,
         })
     }
 
@@ -129,6 +131,11 @@ impl Numbers {
         let (len, holders) = match self.0.last() {
             Some(Value::Array(holders)) => (self.0.len() - 1, Some(holders_of(holders)?)),
             _ => (self.0.len(), None),
+        };
+        // Outcomes are three numbers each.
+        let (len, repaired) = match len % 3 {
+            1 => (len - 1, self.get(len - 1)?),
+            _ => (len, 0),
         };
         let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));
         if len == 6 {
@@ -157,6 +164,7 @@ impl Numbers {
             left: self.get(1)?,
             outcomes,
             holders,
+            repaired,
         })
     }
 
@@ -173,6 +181,20 @@ impl Numbers {
         let counts = self.get(5).ok_or_else(|| self.unexpected())? == 1;
         let left = self.get(1).ok_or_else(|| self.unexpected())?;
         Ok(ChargeReply { counts, left, rate: self.rate()? })
+    }
+
+    pub(super) fn repair(&self) -> Result<RepairReply, Error> {
+        let repair = || {
+            Some(RepairReply {
+                rate: self.find_rate()?,
+                debt: self.unsigned(1)?,
+                before: (self.get(5)? == 1).then(|| self.get(6)).flatten(),
+                after: self.get(7)?,
+                expired: self.unsigned(8)?,
+                endless: self.unsigned(9)?,
+            })
+        };
+        repair().ok_or_else(|| self.unexpected())
     }
 
     pub(super) fn peek(&self) -> Result<PeekReply, Error> {
@@ -225,7 +247,7 @@ pub(super) fn time(value: &Value) -> Result<i64, Error> {
     time.ok_or_else(|| unexpected(value))
 }
 
-fn unexpected(value: &Value) -> Error {
+pub(super) fn unexpected(value: &Value) -> Error {
     const SHOWN: usize = 200;
     let mut shown = format!("{value:?}");
     if let Some((end, _)) = shown.char_indices().nth(SHOWN) {

@@ -58,6 +58,27 @@ impl Servers {
         }
     }
 
+    /// The servers that have keys, by their addresses.
+    pub(super) async fn parts(&self, deadline: Duration) -> Result<Vec<Arc<str>>, Error> {
+        match self {
+            Servers::One(connections) => Ok(vec![connections.address()]),
+            Servers::Cluster(nodes) => nodes.masters(deadline).await,
+        }
+    }
+
+    /// Sends a command that has no keys to one of these servers.
+    pub(super) async fn call_part(
+        &self,
+        part: &str,
+        cmd: &Cmd,
+        deadline: Duration,
+    ) -> Result<Value, Error> {
+        match self {
+            Servers::One(_) => self.call(None, cmd, deadline).await,
+            Servers::Cluster(nodes) => nodes.send_to_master(part, cmd, deadline).await,
+        }
+    }
+
     /// An error if the servers cannot hold a limiter with these keys.
     pub(super) fn check(&self, keys: &Keys) -> Result<(), Error> {
         match self {

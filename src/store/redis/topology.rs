@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::observe::ServerObserver;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::cluster::Cluster;
 use crate::store::redis::endpoint::Endpoint;
@@ -109,12 +110,13 @@ pub(super) struct Connector {
     topology: Topology,
     credentials: Arc<Credentials>,
     address: Arc<str>,
+    pub(super) observer: ServerObserver,
 }
 
 impl Connector {
     pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
         let address = topology.to_string().into();
-        Connector { topology, credentials, address }
+        Connector { topology, credentials, address, observer: ServerObserver::default() }
     }
 
     /// Where calls go, without credentials.

@@ -14,6 +14,7 @@ use super::program::{CRATE, Step, rates, steps};
 use super::redisson::{Answer, Redisson};
 use super::*;
 use crate::store::ShareTerms;
+use crate::store::inspect::RepairCall;
 use crate::wire::entry::ClientTag;
 
 /// Permits in use, of one budget.
@@ -365,6 +366,15 @@ impl World {
                 let available = self.clients[by].available();
                 assert!(available <= self.rate);
                 assert_eq!(self.store().snapshot(), before);
+            }
+            Step::Repair { by } => {
+                let id = self.clients[by].call(&[request(1, 0)]).id;
+                let call = RepairCall { now: Now::At(self.t()), id, only_look: false };
+                now(self.store().repair(&self.clients[by].keys, call)).unwrap();
+            }
+            Step::RemoveUnused { by } => {
+                let at = Now::At(self.t());
+                now(self.store().remove_unused(&self.clients[by].keys, at, 0)).unwrap();
             }
             Step::LoseValue { of } => {
                 if self.t() >= self.log_lost[self.budget(of)] + I {

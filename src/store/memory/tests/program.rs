@@ -64,6 +64,12 @@ pub(super) enum Step {
     Peek {
         by: usize,
     },
+    Repair {
+        by: usize,
+    },
+    RemoveUnused {
+        by: usize,
+    },
     LoseValue {
         of: usize,
     },
@@ -117,6 +123,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => by().prop_map(|by| Step::Forget { by }),
         2 => (by(), 30..110u32).prop_map(|(by, count)| Step::Singles { by, count }),
         1 => by().prop_map(|by| Step::Peek { by }),
+        2 => by().prop_map(|by| Step::Repair { by }),
+        2 => by().prop_map(|by| Step::RemoveUnused { by }),
         1 => by().prop_map(|of| Step::LoseValue { of }),
         1 => by().prop_map(|of| Step::LoseLog { of }),
         4 => (1..8i64, prop::bool::weighted(0.2))

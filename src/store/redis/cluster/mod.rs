@@ -3,7 +3,7 @@
 //! Nothing is sent twice here: a redirection says that a call was not carried out, and after any
 //! other failure the engine decides whether to attempt it again, under the same id.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe;
 use crate::rt::RuntimeId;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::connection::{Connection, Connections};
@@ -127,6 +128,27 @@ impl Nodes {
         Err(unavailable("the nodes of the cluster send calls to each other").passing())
     }
 
+    /// The addresses of the nodes that own slots, as the map has them, which is read anew.
+    pub(super) async fn masters(self: &Arc<Self>, limit: Duration) -> Result<Vec<Arc<str>>, Error> {
+        self.refresh(limit).await?;
+        let owners: BTreeSet<String> =
+            self.state().map.owners().map(|owner| owner.to_string()).collect();
+        Ok(owners.into_iter().map(Arc::from).collect())
+    }
+
+    /// Sends a command to the node at this address.
+    pub(super) async fn send_to_master(
+        self: &Arc<Self>,
+        address: &str,
+        cmd: &Cmd,
+        limit: Duration,
+    ) -> Result<Value, Error> {
+        let owner = self.state().map.owners().find(|owner| owner.to_string() == address).cloned();
+        let owner = owner.ok_or_else(|| unavailable("the node owns no slots any more"))?;
+        let call = RoutedCall { script: None, cmd, slot: None, end: Instant::now() + limit };
+        self.send_to(&owner, &call).await
+    }
+
     async fn send_to(&self, target: &Address, call: &RoutedCall<'_>) -> Result<Value, Error> {
         let connection = self.connection(target);
         let sent = match call.script {
@@ -155,6 +177,7 @@ impl Nodes {
     /// Notes that a node has named another owner of the slot, and answers the owner's address.
     fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
         let owner = self.settings.reachable(owner);
+        observe::slot_moved(by, &owner);
         let mut state = self.state();
         if let Some(slot) = call.slot {
             state.map.moved(slot, Arc::new(owner.clone()));

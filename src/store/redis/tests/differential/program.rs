@@ -80,6 +80,18 @@ pub(super) enum Op {
     Delete(Who),
     Rename(Who),
     Touch(Who),
+    Inspect {
+        who: Who,
+        most_entries: u64,
+    },
+    Repair {
+        who: Who,
+        only_look: bool,
+    },
+    RemoveUnused {
+        who: Who,
+        age_ms: u64,
+    },
     Damage {
         who: Who,
         damage: Damage,
@@ -256,6 +268,11 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => who().prop_map(Op::Delete),
         1 => who().prop_map(Op::Rename),
         1 => who().prop_map(Op::Touch),
+        2 => (who(), prop_oneof![1 => 0u64..5, 1 => Just(10_000u64)])
+            .prop_map(|(who, most_entries)| Op::Inspect { who, most_entries }),
+        6 => (who(), prop::bool::weighted(0.2))
+            .prop_map(|(who, only_look)| Op::Repair { who, only_look }),
+        3 => (who(), 0u64..2500).prop_map(|(who, age_ms)| Op::RemoveUnused { who, age_ms }),
         12 => (who(), damage()).prop_map(|(who, damage)| Op::Damage { who, damage }),
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt};
 use proptest::prelude::*;
 
 use super::program::{Op, Seen, Who};
@@ -10,6 +10,7 @@ use super::{CLIENTS, LIMITERS, T0};
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
+use crate::store::inspect::{InspectReply, RepairCall, Stored};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
@@ -301,7 +302,36 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 self.both(|store| store.touch(&keys))?;
             }
+            Op::Inspect { who, most_entries } => {
+                let keys = self.keys(who);
+                self.both(|store| {
+                    store.inspect(&keys, most_entries).map_ok(without_times).boxed()
+                })?;
+            }
+            Op::Repair { who, only_look } => self.repair(who, only_look)?,
+            Op::RemoveUnused { who, age_ms } => {
+                let (keys, now) = (self.keys(who), Now::At(self.now));
+                self.both(|store| store.remove_unused(&keys, now, age_ms))?;
+            }
             Op::Damage { who, damage } => self.damage(who, &damage),
+        }
+        Ok(())
+    }
+
+    /// What a repair has fitted needs none.
+    fn repair(&mut self, who: Who, only_look: bool) -> Result<(), TestCaseError> {
+        self.ids += 1;
+        let mut id = [0x6b; 16];
+        id[8..12].copy_from_slice(&self.ids.to_be_bytes());
+        let call = RepairCall { now: Now::At(self.now), id: EntryId(id), only_look };
+        let keys = self.keys(who);
+        let done = self.both(|store| store.repair(&keys, call))?;
+        if let Some(done) = done.filter(|done| !only_look && done.debt < 1 << 37) {
+            let look = RepairCall { only_look: true, ..call };
+            let again = self.both(|store| store.repair(&keys, look))?.expect("it was just done");
+            prop_assert_eq!((again.debt, again.endless), (0, 0), "after {:?}", done);
+            let expired = again.before.map(|before| before + again.expired as i64);
+            prop_assert!(expired.is_none_or(|value| value == again.after), "{:?}", again);
         }
         Ok(())
     }
@@ -365,4 +395,20 @@ fn dump(raw: &mut redis::Connection) -> Snapshot {
             (name, Key { content, ttl_ms: (ttl >= 0).then_some(ttl) })
         })
         .collect()
+}
+
+/// What both stores must agree on: their clocks may differ slightly.
+fn without_times(mut reply: InspectReply) -> InspectReply {
+    fn whether<T>(key: &mut Stored<T>) {
+        if let Stored::Present { ttl_ms: Some(ms), .. } = key {
+            *ms = 1;
+        }
+    }
+    reply.store_us = None;
+    whether(&mut reply.hash);
+    for budget in &mut reply.budgets {
+        whether(&mut budget.value);
+        whether(&mut budget.log);
+    }
+    reply
 }

@@ -1,0 +1,229 @@
+//! Each command on limiters that are sound.
+
+use std::time::Duration;
+
+use compat_tests::server::Server;
+use redisson_rate_limiter::{Client, LimiterOptions, Rate};
+
+use crate::seed::{self, Old, of_client, of_redisson};
+use crate::tool::Tool;
+
+const HOUR_MS: i64 = 3_600_000;
+
+#[tokio::test]
+async fn a_limiter_is_set_used_changed_and_reset() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    assert_eq!(tool.ends(0, &["set", "api", "10/h"]).await.stdout, "api: 10/h\n");
+    let ran = tool.ends(1, &["set", "api", "7/h", "--if-absent"]).await;
+    assert_eq!(ran.stdout, "api: there is a limiter already\n");
+    let ran = tool.ends(0, &["acquire", "api", "4"]).await;
+    assert_eq!(ran.stdout, "granted: 4 permits, 6 left of 10/h\n");
+    let ran = tool.ends(1, &["acquire", "api", "7"]).await;
+    assert!(ran.stdout.starts_with("denied: possible in 59 min"), "{ran:?}");
+    let ran = tool.ends(0, &["update", "api", "20/h"]).await;
+    assert_eq!(ran.stdout, "api: 20/h (was 10/h)\n");
+    assert_eq!(seed::get(&server, "{api}:value").await.as_deref(), Some("16"));
+    let ran = tool.ends(2, &["reset", "api"]).await;
+    assert!(ran.stderr.contains("give --yes"), "{ran:?}");
+    tool.ends(0, &["reset", "api", "--yes"]).await;
+    let ran = tool.ends(0, &["acquire", "api", "20"]).await;
+    assert_eq!(ran.stdout, "granted: 20 permits, 0 left of 20/h\n");
+    tool.ends(0, &["reset", "api", "--delete", "--yes"]).await;
+    for missing in [
+        &["inspect", "api"][..],
+        &["update", "api", "1/s"],
+        &["acquire", "api"],
+        &["reset", "api", "--yes"],
+        &["reset", "api", "--delete", "--yes"],
+        &["doctor", "api"],
+    ] {
+        let ran = tool.ends(3, missing).await;
+        assert!(ran.stderr.contains("there is no limiter \"api\""), "{ran:?}");
+    }
+    let ran = tool.ends(0, &["acquire", "api", "--rate", "5/s"]).await;
+    assert_eq!(ran.stdout, "granted: 1 permit, 4 left of 5/s\n");
+}
+
+#[tokio::test]
+async fn an_acquire_waits() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    tool.ends(0, &["acquire", "slow", "--rate", "1 per 700ms"]).await;
+    let begun = std::time::Instant::now();
+    tool.ends(0, &["acquire", "slow", "--wait", "5s"]).await;
+    assert!(begun.elapsed() > Duration::from_millis(300), "{:?}", begun.elapsed());
+}
+
+/// The documented schema, as far as programs may rely on it.
+#[tokio::test]
+async fn json_has_all_that_is_stored() {
+    let server = Server::start().await;
+    seed::overall(&server, "api", 100, HOUR_MS as u64).await;
+    let mut debt = of_client(1, 5);
+    debt[15] |= 0x80;
+    let log = [
+        Old { age_ms: HOUR_MS + 60_000, id: of_redisson(9), permits: 3 },
+        Old { age_ms: 600_000, id: of_redisson(1), permits: 20 },
+        Old { age_ms: 300_000, id: of_client(1, 2), permits: 7 },
+        Old { age_ms: 200_000, id: debt, permits: 2 },
+        Old { age_ms: -600_000, id: of_client(2, 3), permits: 80 },
+    ];
+    // Of a reservation: dated ahead, and the value is negative.
+    seed::budget(&server, "api", None, Some("-12"), &log).await;
+    let seen = Tool::on(&server).json(0, &["inspect", "api", "--json"]).await;
+    assert_eq!(seen["schema"], 1);
+    assert_eq!(seen["limiter"], "api");
+    let rate = serde_json::json!({
+        "text": "100/h", "mode": "OVERALL", "permits": 100, "interval_ms": HOUR_MS, "keep_alive_ms": null
+    });
+    assert_eq!(seen["rate"], rate);
+    assert!(seen["problem"].is_null() && seen["note"].is_null());
+    assert!(seen["clock_skew"]["ahead_us"].is_i64(), "{seen:#}");
+    assert!(seen["clock_skew"]["uncertainty_us"].as_u64().unwrap() > 0);
+    assert!(seen["memory_bytes"].as_u64().unwrap() > 100);
+    assert!((seed::now_ms() - seen["now_ms"].as_i64().unwrap()).abs() < 60_000);
+    assert_eq!(seen["hash"]["state"], "present");
+    assert!(seen["hash"]["time_to_live_ms"].is_null());
+    assert_eq!(seen["hash"]["interval"], "3600000");
+    assert_eq!(seen["budgets"].as_array().unwrap().len(), 1);
+    let budget = &seen["budgets"][0];
+    assert!(budget["client_id"].is_null());
+    assert_eq!(budget["available"], 0);
+    assert_eq!((&budget["in_use"], &budget["expired"]), (&109.into(), &3.into()));
+    assert_eq!(budget["drift"], 0, "what is dated ahead is no damage");
+    assert_eq!(
+        (&budget["value"]["text"], &budget["value"]["number"]),
+        (&"-12".into(), &(-12).into())
+    );
+    assert_eq!(
+        (&budget["log"]["length"], &budget["log"]["is_complete"]),
+        (&5.into(), &true.into())
+    );
+    let entries = budget["log"]["entries"].as_array().unwrap();
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let text = |field: &str| entry[field].as_str().unwrap_or("-").to_owned();
+            (text("writer"), text("client"), text("state"), entry["permits"].as_u64().unwrap())
+        })
+        .collect();
+    let entry = |writer: &str, client: &str, state: &str, permits| {
+        (writer.to_owned(), client.to_owned(), state.to_owned(), permits)
+    };
+    assert_eq!(
+        told,
+        [
+            entry("redisson", "-", "expired", 3),
+            entry("redisson", "-", "live", 20),
+            entry("client", "c11e4701", "live", 7),
+            entry("debt", "-", "live", 2),
+            entry("client", "c11e4702", "ahead", 80),
+        ]
+    );
+    let few = Tool::on(&server).json(0, &["inspect", "api", "--json", "--entries", "2"]).await;
+    assert_eq!(few["budgets"][0]["log"]["is_complete"], false);
+    assert!(few["budgets"][0]["drift"].is_null());
+    let ran = Tool::on(&server).ends(0, &["doctor", "api"]).await;
+    assert!(ran.stdout.contains("nothing found"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn leases_are_no_damage() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let options = LimiterOptions::new().lease(50, Duration::from_secs(60));
+    let limiter = client.limiter_with("leased", options).unwrap();
+    limiter.set_rate(Rate::per_minute(1_000)).await.unwrap();
+    for _ in 0..5 {
+        limiter.acquire(1).await.unwrap();
+    }
+    let tool = Tool::on(&server);
+    let seen = tool.json(0, &["inspect", "leased", "--json"]).await;
+    let states: Vec<_> = seen["budgets"][0]["log"]["entries"].as_array().unwrap().iter().collect();
+    assert!(states.iter().any(|entry| entry["state"] == "ahead"), "{seen:#}");
+    tool.ends(0, &["doctor", "leased"]).await;
+    client.close().await;
+}
+
+#[tokio::test]
+async fn the_busiest_are_at_the_top() {
+    let server = Server::start().await;
+    for (name, permits) in [("quiet", 1), ("busy", 90), ("middle", 30)] {
+        seed::overall(&server, name, 100, 60_000).await;
+        let log = [Old { age_ms: 5_000, id: of_redisson(1), permits }];
+        seed::budget(&server, name, None, Some(&(100 - permits).to_string()), &log).await;
+    }
+    let () = server.run(redis::cmd("SET").arg("unrelated:value").arg(1).take()).await;
+    let tool = Tool::on(&server);
+    let top = tool.json(0, &["top", "--json", "--limit", "2"]).await;
+    let names: Vec<_> =
+        top["limiters"].as_array().unwrap().iter().map(|row| &row["limiter"]).collect();
+    assert_eq!(names, ["busy", "middle"]);
+    assert_eq!((&top["found"], &top["limiters"][0]["available"]), (&3.into(), &10.into()));
+    let ran = tool.ends(0, &["top"]).await;
+    assert!(ran.stdout.lines().nth(1).unwrap().starts_with("busy "), "{ran:?}");
+    let ran = tool.ends(0, &["watch", "busy", "gone", "--count", "2", "--every", "100ms"]).await;
+    let lines: Vec<_> = ran.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{ran:?}");
+    assert!(lines[0].starts_with("busy: 10 of 100 free, "), "{ran:?}");
+    assert_eq!(lines[3], "gone: no limiter of this name");
+}
+
+#[tokio::test]
+async fn a_bench_leaves_nothing_behind() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let ran = tool.ends(0, &["bench", "--seconds", "1", "--callers", "4"]).await;
+    assert_eq!(ran.stdout.lines().count(), 2, "{ran:?}");
+    assert!(ran.stdout.starts_with("1 caller "), "{ran:?}");
+    let keys: Vec<String> = server.run(redis::cmd("KEYS").arg("*").take()).await;
+    assert!(keys.is_empty(), "{keys:?}");
+    tool.ends(0, &["set", "mine", "1/s"]).await;
+    tool.ends(2, &["bench", "--name", "mine"]).await;
+    assert!(seed::exists(&server, "mine").await);
+}
+
+#[tokio::test]
+async fn a_replay_says_what_would_have_been_refused() {
+    let server = Server::start().await;
+    seed::overall(&server, "api", 100, HOUR_MS as u64).await;
+    let log: Vec<_> = (0..10)
+        .map(|n| Old { age_ms: 100_000 - 1_000 * i64::from(n), id: of_redisson(n), permits: 2 })
+        .collect();
+    seed::budget(&server, "api", None, Some("80"), &log).await;
+    let exported = Tool::on(&server).ends(0, &["inspect", "api", "--json"]).await.stdout;
+    // No server is needed.
+    let tool = Tool::at("redis://127.0.0.1:1").input(&exported);
+    let arguments = ["replay", "-", "--rate", "2/s", "--rate", "5 per 1m", "--rate", "1/s"];
+    let ran = tool.ends(1, &arguments).await;
+    let lines: Vec<_> = ran.stdout.lines().collect();
+    assert!(lines[0].starts_with("10 grants of 20 permits within "), "{ran:?}");
+    assert!(lines[1].ends_with("nothing is refused"), "{ran:?}");
+    assert!(lines[2].contains("8 calls of 16 permits refused, the first after "), "{ran:?}");
+    assert!(lines[3].contains("10 calls of 20 permits refused"), "{ran:?}");
+    let text = "# a date and permits\n1000 2\n1500,1\n3000\n";
+    let replay =
+        Tool::at("").input(text).json(1, &["replay", "-", "--rate", "2/s", "--json"]).await;
+    assert_eq!(replay["requests"], 3);
+    assert_eq!(replay["rates"][0]["refused"], 1);
+    assert_eq!(replay["rates"][0]["first_refused_ms"], 1500);
+    for bad in ["x y", "1 2 3", "{}", "{"] {
+        Tool::at("").input(bad).ends(2, &["replay", "-", "--rate", "2/s"]).await;
+    }
+    Tool::at("").ends(7, &["replay", "/no/such/file", "--rate", "2/s"]).await;
+}
+
+#[tokio::test]
+async fn shells_and_man_have_their_pages() {
+    let tool = Tool::at("redis://127.0.0.1:1");
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = tool.ends(0, &["completions", shell]).await;
+        assert!(
+            ran.stdout.contains("redisson-limiter") && ran.stdout.contains("doctor"),
+            "{shell}"
+        );
+    }
+    let page = tool.ends(0, &["man"]).await.stdout;
+    assert!(page.contains(".TH redisson-limiter 1") && page.contains("Exit codes"), "{page}");
+}

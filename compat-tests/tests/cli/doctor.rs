@@ -1,0 +1,188 @@
+//! `doctor` on every kind of damage.
+
+use compat_tests::server::Server;
+use redis::cmd;
+use serde_json::Value;
+
+use crate::seed::{self, Old, of_redisson};
+use crate::tool::Tool;
+
+const HOUR_MS: u64 = 3_600_000;
+const CLIENTS: [&str; 2] =
+    ["0b1f4f0e-8c7e-4d6a-9d53-3a1f6f1f7c11", "6d0a5a3e-52a4-4a30-8f6e-5a3f0a9d2c22"];
+
+fn old(age_ms: i64, number: u8, permits: u32) -> Old {
+    Old { age_ms, id: of_redisson(number), permits }
+}
+
+/// Of each finding, its kind and whether it can be fixed.
+fn kinds(limiter: &Value, list: &str) -> Vec<(String, bool)> {
+    let findings = limiter[list].as_array().unwrap_or_else(|| panic!("{limiter:#}"));
+    let kind = |finding: &Value| {
+        assert!(!finding["why"].as_str().unwrap().is_empty() && finding["fix"].is_string());
+        let kind = finding["kind"].as_str().unwrap().to_owned();
+        (kind, finding["can_be_fixed"].as_bool().unwrap())
+    };
+    findings.iter().map(kind).collect()
+}
+
+async fn diagnosed(tool: &Tool, name: &str) -> Vec<(String, bool)> {
+    let seen = tool.json(1, &["doctor", name, "--json"]).await;
+    kinds(&seen["limiters"][0], "findings")
+}
+
+fn one(kind: &str, can_be_fixed: bool) -> Vec<(String, bool)> {
+    vec![(kind.to_owned(), can_be_fixed)]
+}
+
+#[tokio::test]
+async fn drift_is_repaired_without_a_permit_too_many() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    // Name, value, what is in the log, the value and the permits in the log afterwards.
+    type Case = (&'static str, Option<&'static str>, u32, &'static str, u64);
+    let cases: [Case; 5] = [
+        ("excess", Some("9"), 4, "6", 4),
+        ("deficit", Some("2"), 4, "2", 8),
+        ("no value", None, 4, "6", 4),
+        ("no integer", Some("1e+17"), 4, "6", 4),
+        ("no log", Some("3"), 0, "3", 7),
+    ];
+    for (name, value, permits, value_after, log_after) in cases {
+        seed::overall(&server, name, 10, HOUR_MS).await;
+        let log = [old(60_000, 1, permits)];
+        seed::budget(&server, name, None, value, if permits > 0 { &log } else { &[] }).await;
+        let before = seed::get(&server, &format!("{{{name}}}:value")).await;
+        assert_eq!(diagnosed(&tool, name).await, one("drift", true), "{name}");
+        // Nothing is written without --fix, nor without an answer.
+        tool.ends(1, &["doctor", name]).await;
+        tool.ends(2, &["doctor", name, "--fix"]).await;
+        assert_eq!(seed::get(&server, &format!("{{{name}}}:value")).await, before, "{name}");
+        let ran = tool.ends(0, &["doctor", name, "--fix", "--yes"]).await;
+        assert!(ran.stdout.contains("repaired"), "{ran:?}");
+        let seen = tool.json(0, &["inspect", name, "--json"]).await;
+        let budget = &seen["budgets"][0];
+        assert_eq!(budget["value"]["text"], value_after, "{name}");
+        assert_eq!((&budget["in_use"], &budget["drift"]), (&log_after.into(), &0.into()), "{name}");
+        tool.ends(0, &["doctor", name]).await;
+    }
+}
+
+#[tokio::test]
+async fn values_without_a_time_to_live_get_that_of_the_limiter() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    seed::overall(&server, "api", 10, HOUR_MS).await;
+    seed::budget(&server, "api", None, Some("6"), &[old(1_000, 1, 4)]).await;
+    let () = server.run(cmd("PEXPIRE").arg("api").arg(500_000).take()).await;
+    assert_eq!(diagnosed(&tool, "api").await, one("endless", true));
+    tool.ends(0, &["doctor", "api", "--fix", "--yes"]).await;
+    for key in ["{api}:value", "{api}:permits"] {
+        let ttl: i64 = server.run(cmd("PTTL").arg(key).take()).await;
+        assert!((1..=500_000).contains(&ttl), "{key}: {ttl}");
+    }
+}
+
+#[tokio::test]
+async fn keys_without_a_hash_are_removed_once_they_are_old() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    seed::budget(&server, "young", None, Some("6"), &[old(60_000, 1, 4)]).await;
+    seed::budget(&server, "old", None, Some("6"), &[old(90_000_000, 1, 4)]).await;
+    seed::budget(&server, "clients", Some(CLIENTS[0]), Some("6"), &[old(90_000_000, 1, 4)]).await;
+    seed::budget(&server, "alone", None, Some("6"), &[]).await;
+    assert_eq!(diagnosed(&tool, "young").await, one("orphaned", false));
+    assert_eq!(diagnosed(&tool, "old").await, one("orphaned", true));
+    let all = tool.json(1, &["doctor", "--all", "--fix", "--yes", "--json"]).await;
+    assert_eq!(all["examined"], 4);
+    let keys: Vec<String> = server.run(cmd("KEYS").arg("*").take()).await;
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    assert!(keys.iter().all(|key| key.contains("young")), "{keys:?}");
+    tool.ends(0, &["doctor", "young", "--fix", "--yes", "--orphan-age", "1s"]).await;
+    assert!(!seed::exists(&server, "{young}:value").await);
+}
+
+#[tokio::test]
+async fn what_clients_have_left_behind_is_removed_and_what_they_use_is_not() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let fields = [("rate", "10"), ("interval", "3600000"), ("type", "1")];
+    seed::hash(&server, "pc", &fields).await;
+    seed::budget(&server, "pc", Some(CLIENTS[0]), Some("6"), &[old(4_000_000, 1, 4)]).await;
+    seed::budget(&server, "pc", Some(CLIENTS[1]), Some("6"), &[old(60_000, 1, 4)]).await;
+    assert_eq!(diagnosed(&tool, "pc").await, one("unused-clients", true));
+    tool.ends(0, &["doctor", "--all", "--fix", "--yes"]).await;
+    let mut keys: Vec<String> = server.run(cmd("KEYS").arg("*").take()).await;
+    keys.sort();
+    let used = CLIENTS[1];
+    assert_eq!(
+        keys,
+        ["pc".to_owned(), format!("{{pc}}:permits:{used}"), format!("{{pc}}:value:{used}")]
+    );
+    // Drift of one client is repaired for it alone.
+    let () = server.run(cmd("SET").arg(format!("{{pc}}:value:{used}")).arg(9).take()).await;
+    assert_eq!(diagnosed(&tool, "pc").await, one("drift", true));
+    tool.ends(0, &["doctor", "pc", "--fix", "--yes"]).await;
+    let value = seed::get(&server, &format!("{{pc}}:value:{used}")).await;
+    assert_eq!(value.as_deref(), Some("6"));
+    let ran = tool.ends(2, &["reset", "pc", "--yes"]).await;
+    assert!(ran.stderr.contains("--client-id"), "{ran:?}");
+    tool.ends(0, &["reset", "pc", "--yes", "--client-id", used]).await;
+    assert!(!seed::exists(&server, &format!("{{pc}}:value:{used}")).await);
+}
+
+#[tokio::test]
+async fn what_nobody_can_repair_is_explained() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    seed::overall(&server, "foreign", 10, HOUR_MS).await;
+    seed::budget(&server, "foreign", None, Some("6"), &[old(60_000, 1, 3)]).await;
+    let mut add = cmd("ZADD");
+    add.arg("{foreign}:permits").arg(seed::now_ms() - 30_000).arg(&[7u8; 20]);
+    let () = server.run(add).await;
+    assert_eq!(diagnosed(&tool, "foreign").await, one("foreign", false));
+    let ran = tool.ends(1, &["doctor", "foreign", "--fix", "--yes"]).await;
+    assert!(
+        ran.stdout.contains("Redisson 3.16.4 to 3.16.8; the last expires in 59 min"),
+        "{ran:?}"
+    );
+    tool.ends(6, &["acquire", "foreign"]).await;
+
+    let () = server.run(cmd("SET").arg("text").arg("x").take()).await;
+    let () = server.run(cmd("SET").arg("{text}:permits").arg("x").take()).await;
+    let all = diagnosed(&tool, "text").await;
+    assert_eq!(all, [one("wrong-type", false), one("wrong-type", false)].concat());
+    tool.ends(6, &["inspect", "text"]).await;
+    seed::overall(&server, "wrong", 10, HOUR_MS).await;
+    let () = server.run(cmd("LPUSH").arg("{wrong}:value").arg("x").take()).await;
+    assert_eq!(diagnosed(&tool, "wrong").await, one("wrong-type", false));
+    tool.ends(0, &["inspect", "wrong"]).await;
+
+    seed::hash(&server, "text rate", &[("rate", "ten"), ("interval", "5"), ("type", "0")]).await;
+    assert_eq!(diagnosed(&tool, "text rate").await, one("unreadable", false));
+    let ran = tool.ends(6, &["inspect", "text rate"]).await;
+    assert!(ran.stdout.contains("rate is \"ten\""), "{ran:?}");
+    seed::hash(&server, "half", &[("rate", "10")]).await;
+    assert_eq!(diagnosed(&tool, "half").await, one("unreadable", false));
+
+    let fields = [("rate", "9"), ("interval", "60000"), ("type", "0"), ("keepAliveTime", "5000")];
+    seed::hash(&server, "short", &fields).await;
+    let () = server.run(cmd("PEXPIRE").arg("short").arg(500_000).take()).await;
+    assert_eq!(diagnosed(&tool, "short").await, one("short-keep-alive", false));
+}
+
+#[tokio::test]
+async fn a_sound_server_has_no_findings() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let ran = tool.ends(0, &["doctor", "--all"]).await;
+    assert_eq!(ran.stdout, "0 limiters examined: nothing found\n");
+    for (name, rate) in
+        [("api", "5/s"), ("{tagged}", "5/s"), ("pc", "5/s per client, keep-alive 1m")]
+    {
+        tool.ends(0, &["acquire", name, "--rate", rate]).await;
+    }
+    let ran = tool.ends(0, &["doctor", "--all", "--fix"]).await;
+    assert_eq!(ran.stdout, "3 limiters examined: nothing found\n");
+    assert!(ran.stderr.is_empty(), "no progress without a terminal: {ran:?}");
+}

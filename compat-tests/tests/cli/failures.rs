@@ -1,0 +1,124 @@
+//! Servers that are away, or that refuse; and arguments that are wrong.
+
+use compat_tests::acl;
+use compat_tests::server::{Options, Server};
+use redis::cmd;
+
+use crate::tool::Tool;
+
+#[tokio::test]
+async fn a_server_that_is_away_has_a_code_of_its_own() {
+    let tool = Tool::at("redis://jane:hunter2@127.0.0.1:1");
+    let ran = tool.ends(4, &["inspect", "api", "--timeout", "500ms"]).await;
+    assert!(ran.stderr.contains("127.0.0.1:1") && !ran.stderr.contains("hunter2"), "{ran:?}");
+    let server = Server::start().await;
+    server.pause();
+    Tool::on(&server).ends(4, &["acquire", "api", "--timeout", "300ms"]).await;
+    server.resume();
+}
+
+#[tokio::test]
+async fn passwords_come_from_the_environment_or_a_file_and_are_never_shown() {
+    let server = Server::start_with(Options::default().password("correct-horse")).await;
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let tool = Tool::at(&url);
+    let wrong = tool.clone().env("REDISSON_LIMITER_PASSWORD", "hunter2");
+    let ran = wrong.ends(5, &["set", "api", "1/s"]).await;
+    assert!(!ran.stderr.contains("hunter2") && ran.stderr.contains("credentials"), "{ran:?}");
+    tool.ends(5, &["set", "api", "1/s"]).await;
+    let right = tool.clone().env("REDISSON_LIMITER_PASSWORD", "correct-horse");
+    right.ends(0, &["set", "api", "1/s"]).await;
+    let file = std::env::temp_dir().join(format!("limiter-cli-{}-password", std::process::id()));
+    std::fs::write(&file, "correct-horse\n").unwrap();
+    let path = file.to_str().unwrap();
+    tool.ends(0, &["set", "api", "1/s", "--password-file", path]).await;
+    std::fs::remove_file(&file).unwrap();
+    tool.ends(7, &["set", "api", "1/s", "--password-file", path]).await;
+    let help = right.env("REDISSON_LIMITER_USER", "sesame").ends(0, &["--help"]).await;
+    assert!(!help.stdout.contains("horse") && !help.stdout.contains("sesame"));
+    assert!(!help.stdout.contains(&server.port().to_string()), "{help:?}");
+}
+
+/// What only `top`, `doctor --all` and the mode PER_CLIENT need.
+#[tokio::test]
+async fn without_the_right_to_scan_all_else_works() {
+    let server = Server::start().await;
+    let () = server.run(cmd("ACL").arg(&["SETUSER", acl::USER, "-scan"]).take()).await;
+    let tool = Tool::on(&server);
+    tool.ends(0, &["set", "api", "5/s"]).await;
+    tool.ends(0, &["inspect", "api"]).await;
+    tool.ends(0, &["doctor", "api"]).await;
+    tool.ends(0, &["watch", "api", "--count", "1"]).await;
+    for command in [&["top"][..], &["doctor", "--all"]] {
+        let ran = tool.ends(5, command).await;
+        assert!(ran.stderr.to_lowercase().contains("scan"), "{ran:?}");
+    }
+    tool.ends(0, &["set", "pc", "5/s per client"]).await;
+    let ran = tool.ends(0, &["inspect", "pc"]).await;
+    assert!(ran.stdout.contains("needs +scan"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn without_the_right_to_the_time_the_machine_has_a_clock() {
+    let server = Server::start().await;
+    let () = server.run(cmd("ACL").arg(&["SETUSER", acl::USER, "-time"]).take()).await;
+    let tool = Tool::on(&server);
+    tool.ends(5, &["acquire", "api", "--rate", "5/h"]).await;
+    tool.ends(0, &["acquire", "api", "--rate", "5/h", "--clock", "machine"]).await;
+    let seen = tool.json(0, &["inspect", "api", "--json", "--clock", "machine"]).await;
+    assert!(seen["clock_skew"].is_null());
+    assert_eq!(seen["budgets"][0]["in_use"], 1);
+}
+
+#[tokio::test]
+async fn wrong_arguments_end_with_two() {
+    let tool = Tool::at("redis://jane:hunter2@127.0.0.1:1");
+    for wrong in [
+        &["inspect"][..],
+        &["set", "api", "fast"],
+        &["doctor"],
+        &["doctor", "--all", "api"],
+        &["acquire", "api", "0"],
+        &["acquire", "api", "--wait", "soon"],
+        &["watch", "api", "--every", "1ms"],
+        &["bench", "--seconds", "61"],
+        &["replay", "x"],
+        &["inspect", "api", "--url", "redis://a", "--url", "redis://b"],
+        &["inspect", "api", "--url", "ftp://jane:hunter2@host"],
+        &["inspect", "api", "--cert", "x"],
+        &["inspect", "api", "--address-map", "a=b"],
+        &["nonsense"],
+    ] {
+        let ran = tool.run(wrong).await;
+        // Some are found out only with a server.
+        assert!(matches!(ran.code, 2 | 4), "{wrong:?}: {ran:?}");
+        assert!(!ran.stderr.contains("hunter2") && !ran.stderr.is_empty(), "{wrong:?}: {ran:?}");
+    }
+}
+
+/// As docs/cli.md says.
+#[tokio::test]
+async fn a_user_may_look_and_nothing_else() {
+    let page = include_str!("../../../docs/cli.md");
+    let rule = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let commands: Vec<&str> = rule.split_whitespace().collect();
+    assert!(commands.len() > 10 && !commands.contains(&"+set"), "{commands:?}");
+    let server = Server::start().await;
+    let all = Tool::on(&server);
+    all.ends(0, &["acquire", "api", "--rate", "5/h"]).await;
+    all.ends(0, &["acquire", "pc", "--rate", "5/h per client"]).await;
+    let () = server.run(cmd("SET").arg("{api}:value").arg(5).take()).await;
+    let mut user = cmd("ACL");
+    user.arg(&["SETUSER", "viewer", "on", ">look", "~*", "+scan", "+memory|usage"]).arg(&commands);
+    let () = server.run(user).await;
+    let viewer = Tool::at(&format!("redis://viewer:look@127.0.0.1:{}", server.port()));
+    let seen = viewer.json(0, &["inspect", "api", "--json"]).await;
+    assert!(seen["memory_bytes"].is_u64() && seen["clock_skew"].is_object(), "{seen:#}");
+    viewer.ends(0, &["inspect", "pc"]).await;
+    viewer.ends(0, &["watch", "api", "--count", "1"]).await;
+    viewer.ends(0, &["top"]).await;
+    viewer.ends(1, &["doctor", "--all"]).await;
+    viewer.ends(5, &["doctor", "--all", "--fix", "--yes"]).await;
+    viewer.ends(5, &["acquire", "api"]).await;
+    all.ends(0, &["doctor", "--all", "--fix", "--yes"]).await;
+}

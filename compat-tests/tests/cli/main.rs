@@ -1,0 +1,13 @@
+//! The program for operators, `redisson-limiter`: run as a process, against servers that these tests start.
+
+mod cluster;
+mod commands;
+mod doctor;
+mod documented;
+mod failures;
+mod names;
+mod race;
+mod redisson;
+mod seed;
+mod terminal;
+mod tool;

@@ -1,0 +1,38 @@
+//! What is drawn on a terminal, and only there. `script`, which comes with `setpriv`, is the terminal.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use compat_tests::server::Server;
+use tokio::process::Command;
+
+use crate::tool::{PROGRAM, Tool};
+
+/// What a run in a terminal writes to it.
+async fn in_terminal(server: &Server, arguments: &str, environment: &[(&str, &str)]) -> String {
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("{PROGRAM} {arguments}"), "/dev/null"]);
+    command.env("REDISSON_LIMITER_URL", server.url()).env("TERM", "xterm").env_remove("NO_COLOR");
+    command.envs(environment.iter().copied()).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
+    String::from_utf8(output.expect("it ends").expect("script runs").stdout).unwrap()
+}
+
+#[tokio::test]
+async fn colours_progress_and_the_live_view_are_for_terminals() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let plain = tool.ends(0, &["acquire", "api", "3", "--rate", "10/h"]).await;
+    assert!(!plain.stdout.contains('\x1b'), "{plain:?}");
+    let forced = tool.ends(0, &["inspect", "api", "--color", "always"]).await;
+    assert!(forced.stdout.contains("\x1b["), "{forced:?}");
+    let shown = in_terminal(&server, "inspect api", &[]).await;
+    assert!(shown.contains("\x1b[") && shown.contains("value + log = rate"), "{shown}");
+    let shown = in_terminal(&server, "inspect api", &[("NO_COLOR", "1")]).await;
+    assert!(!shown.contains('\x1b'), "{shown}");
+    let shown = in_terminal(&server, "doctor --all", &[]).await;
+    assert!(shown.contains("scanning: "), "{shown}");
+    let shown = in_terminal(&server, "watch api --count 3 --every 100ms", &[]).await;
+    assert!(shown.contains("\x1b[?1049h") && shown.ends_with("\x1b[?1049l"), "{shown:?}");
+    assert!(shown.contains("7 of 10 free") && shown.contains('▆'), "{shown}");
+}

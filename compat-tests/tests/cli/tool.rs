@@ -1,0 +1,83 @@
+//! Runs the program.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use compat_tests::server::Server;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// Where the program is.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_limiter-cli");
+
+/// The program, with what it needs to know of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Tool {
+    environment: Vec<(String, String)>,
+    input: Option<String>,
+}
+
+/// What a run has left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Tool {
+    /// With this URL in the environment.
+    pub(crate) fn at(url: &str) -> Tool {
+        let environment = vec![("REDISSON_LIMITER_URL".to_owned(), url.to_owned())];
+        Tool { environment, input: None }
+    }
+
+    /// As the user with the documented rights.
+    pub(crate) fn on(server: &Server) -> Tool {
+        Tool::at(&server.url())
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Tool {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn input(mut self, text: &str) -> Tool {
+        self.input = Some(text.to_owned());
+        self
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env_remove("NO_COLOR").kill_on_drop(true);
+        command.envs(self.environment.iter().cloned());
+        command.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        if let Some(text) = &self.input {
+            let mut stdin = child.stdin.take().expect("a pipe");
+            stdin.write_all(text.as_bytes()).await.expect("it reads");
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await;
+        let output = ended.unwrap_or_else(|_| panic!("{arguments:?} does not end")).unwrap();
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    /// A run that must end with this code.
+    pub(crate) async fn ends(&self, code: i32, arguments: &[&str]) -> Ran {
+        let ran = self.run(arguments).await;
+        assert_eq!(ran.code, code, "{arguments:?}: {ran:#?}");
+        ran
+    }
+
+    pub(crate) async fn json(&self, code: i32, arguments: &[&str]) -> Value {
+        let ran = self.ends(code, arguments).await;
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:#?}"))
+    }
+}

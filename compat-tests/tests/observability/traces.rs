@@ -1,0 +1,99 @@
+//! What is logged of a server that goes away and comes back: each change once, calls and not permits,
+//! and no secret.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use compat_tests::acl;
+use compat_tests::server::Server;
+use futures::future::join_all;
+use redisson_rate_limiter::{Client, OnOutage, Rate};
+use tokio::time::sleep;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::ms;
+
+/// What was logged in this process; tests tell their lines apart by their server's port, and their
+/// limiter's name.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn lines(&self, of: &[&str]) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let has_all = |line: &&str| of.iter().all(|part| line.contains(part));
+        text.lines().filter(has_all).map(str::to_owned).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn calls_and_changes_are_logged_and_no_secret_is() {
+    const ACQUIRES: usize = 400;
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(move || writer.clone())
+        .init();
+    let server = Server::start().await;
+    let client = Client::builder().deadline(ms(200)).on_outage(OnOutage::Allow);
+    let client = client.connect_lazy(&server.url()).unwrap();
+    let limiter = client.limiter("traced").unwrap().with_rate(Rate::per_hour(1_000_000));
+    let acquires = (0..ACQUIRES).map(|_| limiter.try_acquire_now(2));
+    assert!(join_all(acquires).await.into_iter().all(|answer| answer.unwrap().is_granted()));
+    let asks = async || {
+        for _ in 0..20 {
+            let _ = limiter.try_acquire_now(1).await.unwrap();
+            sleep(ms(10)).await;
+        }
+    };
+    server.kill();
+    asks().await;
+    server.restart().await;
+    while client.outages().circuit != redisson_rate_limiter::CircuitState::Closed {
+        sleep(ms(20)).await;
+    }
+    asks().await;
+    client.close().await;
+
+    let spans = log.lines(&["redisson_limiter.call", "\"traced\"", "close"]);
+    // One of two acquires or more: the first is alone, and the others share the next.
+    assert!(spans.len() < ACQUIRES / 4, "{} spans", spans.len());
+    let batch: Vec<_> = spans.iter().filter(|span| span.contains("requests=399")).collect();
+    assert_eq!(batch.len(), 1, "{spans:#?}");
+    for part in ["permits=798", "granted=798", "outcome=\"answered\"", "operation=\"acquire\""] {
+        assert!(batch[0].contains(part), "{part}: {}", batch[0]);
+    }
+    let failed = log.lines(&["redisson_limiter.call", "\"traced\"", "outcome=\"failed\""]);
+    assert!(!failed.is_empty() && failed.iter().all(|span| span.contains("error=")), "{failed:#?}");
+
+    let port = format!("127.0.0.1:{}", server.port());
+    let once = |parts: &[&str]| {
+        let lines = log.lines(parts);
+        assert_eq!(lines.len(), 1, "{parts:?}: {lines:#?}");
+    };
+    once(&[" INFO ", ": connected server", &port]);
+    once(&[" WARN ", "lost the connection", &port]);
+    once(&[" WARN ", "cannot connect", &port]);
+    once(&[" INFO ", "connected again", &port]);
+    once(&[" WARN ", "the server is away", &port]);
+    once(&[" INFO ", "the server is back", &port]);
+    assert!(!log.lines(&["attempts it again"]).is_empty());
+
+    for secret in [acl::PASSWORD, acl::USER] {
+        assert!(log.lines(&[secret]).is_empty(), "{secret} is logged");
+    }
+}

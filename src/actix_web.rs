@@ -1,0 +1,161 @@
+//! A middleware for actix-web: what [`tower`](https://docs.rs/tower) services have as a layer, with the
+//! same limits, answers and header fields.
+//!
+//! ```
+//! use actix_web::{App, HttpServer, web::get};
+//! use redisson_rate_limiter::actix_web::RateLimit;
+//! use redisson_rate_limiter::web::{Key, Limit, Limits};
+//! use redisson_rate_limiter::{Client, InProcessStore, Rate};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::builder().in_process(&InProcessStore::new())?;
+//! let limits = Limits::new(&client, [Limit::new("caller", Key::peer(), Rate::per_minute(100))])?;
+//! // Made once, outside: all workers share it.
+//! let limit = RateLimit::new(limits);
+//! let server = HttpServer::new(move || {
+//!     App::new().wrap(limit.clone()).route("/", get().to(async || "Hello.\n"))
+//! });
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::future::{Ready, ready};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::{Error, HttpMessage, HttpResponse};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+
+use crate::web::{Admitted, Limits, RequestHead, ResponseHead, Verdict, WasRefused, of_admitted};
+
+/// Asks [`Limits`] before each request.
+///
+/// The address of a connection is the one that actix-web knows; behind a proxy use
+/// [`Key::client`](crate::web::Key::client), not actix-web's `realip_remote_addr`, which anybody can
+/// choose.
+///
+/// A client's limiters may be used from all workers: each is a runtime of its own to them, with its
+/// own connection and queue.
+#[derive(Clone)]
+pub struct RateLimit(Arc<Limits>);
+
+impl RateLimit {
+    /// Asks these limits.
+    pub fn new(limits: Limits) -> Self {
+        RateLimit(Arc::new(limits))
+    }
+}
+
+impl fmt::Debug for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RateLimit").field(&self.0).finish()
+    }
+}
+
+impl<S, B> Transform<S, ServiceRequest> for RateLimit
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
+{
+    type Response = ServiceResponse<EitherBody<B>>;
+    type Error = Error;
+    type InitError = ();
+    type Transform = RateLimited<S>;
+    type Future = Ready<Result<RateLimited<S>, ()>>;
+
+    fn new_transform(&self, service: S) -> Self::Future {
+        ready(Ok(RateLimited { service: Rc::new(service), limits: self.0.clone() }))
+    }
+}
+
+/// A service behind [`Limits`]: see [`RateLimit`].
+#[derive(Debug)]
+pub struct RateLimited<S> {
+    service: Rc<S>,
+    limits: Arc<Limits>,
+}
+
+impl<S, B> Service<ServiceRequest> for RateLimited<S>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
+{
+    type Response = ServiceResponse<EitherBody<B>>;
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self::Response, Error>>;
+
+    forward_ready!(service);
+
+    fn call(&self, request: ServiceRequest) -> Self::Future {
+        let Some(plan) = self.limits.plan(&RequestHead::of_actix(request.request())) else {
+            let response = self.service.call(request);
+            return async { Ok(response.await?.map_into_left_body()) }.boxed_local();
+        };
+        let (service, limits) = (self.service.clone(), self.limits.clone());
+        async move {
+            match limits.clone().decide(plan).await {
+                Verdict::Refused(response) => {
+                    Ok(request.into_response(converted(response)).map_into_right_body())
+                }
+                Verdict::Admitted(admitted) => {
+                    request.extensions_mut().insert(admitted.admission.clone());
+                    finish(service.call(request).await, admitted, &limits)
+                }
+            }
+        }
+        .boxed_local()
+    }
+}
+
+/// The service's answer, with the limits' header fields.
+fn finish<B: MessageBody>(
+    response: Result<ServiceResponse<B>, Error>,
+    admitted: Admitted,
+    limits: &Limits,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let mut response = match response {
+        Ok(response) => response,
+        Err(error) => {
+            let status = error.as_response_error().status_code();
+            admitted.settle(&ResponseHead::of_actix(&HttpResponse::new(status)), false);
+            return Err(error);
+        }
+    };
+    let has_retry_after = response.headers().contains_key(RETRY_AFTER);
+    let standings = admitted.admission.standings();
+    of_admitted(limits.headers(), standings, has_retry_after, |name, value| {
+        // All values are visible ASCII.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().append(HeaderName::from_static(name), value);
+        }
+    });
+    let is_refused = response.response().extensions().get::<WasRefused>().is_some();
+    admitted.settle(&ResponseHead::of_actix(response.response()), is_refused);
+    Ok(response.map_into_left_body())
+}
+
+/// A refusal in actix-web's types, which are those of another release of `http`.
+fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
+    let (head, body) = response.into_parts();
+    let status = StatusCode::from_u16(head.status.as_u16());
+    let mut converted = HttpResponse::with_body(
+        status.unwrap_or(StatusCode::TOO_MANY_REQUESTS),
+        BoxBody::new(body),
+    );
+    for (name, value) in &head.headers {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        let value = HeaderValue::from_bytes(value.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            converted.headers_mut().append(name, value);
+        }
+    }
+    converted.extensions_mut().insert(WasRefused);
+    converted
+}

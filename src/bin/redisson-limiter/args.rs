@@ -1,0 +1,297 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use redisson_rate_limiter::Rate;
+
+use crate::out::Color;
+use crate::text::parse_duration;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, granted, or nothing found
+  1  the answer is no: denied, something found, refused
+  2  wrong arguments, or a question that was not answered with yes
+  3  no limiter of that name
+  4  the server cannot be reached, or does not answer
+  5  the server refuses the credentials, the command or the TLS handshake
+  6  what is stored cannot be read
+  7  anything else";
+
+/// Looks at Redisson's rate limiters on a server, and puts them right.
+#[derive(Debug, Parser)]
+#[command(name = "redisson-limiter", bin_name = "redisson-limiter", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which servers, and how to log in. Values from the environment are not shown.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The servers: redis://, rediss://, unix://, redis+sentinel://host,host/name,
+    /// redis+cluster://host,host. Give the password in another way: others see the arguments
+    #[arg(long, global = true, env = "REDISSON_LIMITER_URL", hide_env_values = true)]
+    #[arg(default_value = "redis://127.0.0.1:6379", help_heading = "Servers")]
+    pub url: Vec<String>,
+    /// The URLs are of a master and its replicas, without sentinels
+    #[arg(long, global = true, help_heading = "Servers")]
+    pub replicated: bool,
+    /// The configuration file of the Java side, instead of a URL
+    #[arg(long, global = true, env = "REDISSON_LIMITER_REDISSON_YAML", value_name = "FILE")]
+    #[arg(hide_env_values = true, help_heading = "Servers")]
+    pub redisson_yaml: Option<PathBuf>,
+    /// The user to log in as
+    #[arg(long, global = true, env = "REDISSON_LIMITER_USER", hide_env_values = true)]
+    #[arg(help_heading = "Servers")]
+    pub user: Option<String>,
+    /// A file with the password; or set REDISSON_LIMITER_PASSWORD
+    #[arg(long, global = true, env = "REDISSON_LIMITER_PASSWORD_FILE", value_name = "FILE")]
+    #[arg(hide_env_values = true, help_heading = "Servers")]
+    pub password_file: Option<PathBuf>,
+    /// The user of the sentinels; their password is REDISSON_LIMITER_SENTINEL_PASSWORD
+    #[arg(long, global = true, env = "REDISSON_LIMITER_SENTINEL_USER", hide_env_values = true)]
+    #[arg(help_heading = "Servers")]
+    pub sentinel_user: Option<String>,
+    /// Where a server is that announces another address, as announced=reachable
+    #[arg(long, global = true, value_name = "PAIR", help_heading = "Servers")]
+    pub address_map: Vec<String>,
+    /// The number of the database
+    #[arg(long, global = true, env = "REDISSON_LIMITER_DATABASE", hide_env_values = true)]
+    #[arg(help_heading = "Servers")]
+    pub database: Option<u32>,
+    /// The certificate authorities to trust instead of the platform's, in PEM format
+    #[arg(long, global = true, env = "REDISSON_LIMITER_CA", value_name = "FILE")]
+    #[arg(hide_env_values = true, help_heading = "Servers")]
+    pub ca: Option<PathBuf>,
+    /// This client's certificate, in PEM format
+    #[arg(long, global = true, env = "REDISSON_LIMITER_CERT", value_name = "FILE")]
+    #[arg(hide_env_values = true, help_heading = "Servers", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Its key, in PEM format
+    #[arg(long, global = true, env = "REDISSON_LIMITER_KEY", value_name = "FILE")]
+    #[arg(hide_env_values = true, help_heading = "Servers", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// The name that the servers' certificates have to be valid for
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Servers")]
+    pub tls_server_name: Option<String>,
+    /// The prefix of all names on the server: Redisson's name mapper
+    #[arg(long, global = true, env = "REDISSON_LIMITER_KEY_PREFIX", hide_env_values = true)]
+    #[arg(value_name = "PREFIX", help_heading = "Servers")]
+    pub key_prefix: Option<String>,
+    /// Of the mode PER_CLIENT, the client whose budget is meant
+    #[arg(long, global = true, value_name = "UUID", help_heading = "Servers")]
+    pub client_id: Option<String>,
+    /// Whose clock dates what is done, and says what has expired
+    #[arg(long, global = true, value_enum, default_value = "server", help_heading = "Servers")]
+    pub clock: Dated,
+    /// How long an operation may take
+    #[arg(long, global = true, value_parser = parse_duration, default_value = "3s")]
+    #[arg(value_name = "TIME", help_heading = "Servers")]
+    pub timeout: Duration,
+    /// When to use colours; NO_COLOR is heeded
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub color: Color,
+}
+
+/// A clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Dated {
+    /// The server's, as the clock of an operator's machine may be wrong.
+    Server,
+    /// This machine's.
+    Machine,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show all that is stored of a limiter
+    Inspect(Inspect),
+    /// Watch limiters live
+    Watch(Watch),
+    /// Show the busiest limiters of the servers
+    Top(Top),
+    /// Find what is wrong with limiters, and repair it
+    Doctor(Doctor),
+    /// Set the rate, and forget or keep the usage
+    Set(Set),
+    /// Change the rate of an existing limiter
+    Update(Update),
+    /// Take permits
+    Acquire(Acquire),
+    /// Forget the usage of a limiter, or remove it
+    Reset(Reset),
+    /// Measure the servers with a limiter of its own, for some seconds
+    Bench(Bench),
+    /// Decide an exported log anew, under other rates, without a server
+    Replay(Replay),
+    /// Print the completions of a shell
+    Completions { shell: Shell },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The limiter
+    pub name: String,
+    /// Print JSON, with all entries
+    #[arg(long)]
+    pub json: bool,
+    /// The most entries of a log to read
+    #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
+    pub entries: u64,
+    #[command(flatten)]
+    pub scan: Scan,
+}
+
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// The limiters
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The time between two looks
+    #[arg(long, value_parser = parse_duration, default_value = "1s", value_name = "TIME")]
+    pub every: Duration,
+    /// End after so many looks
+    #[arg(long, value_name = "NUMBER")]
+    pub count: Option<u64>,
+    /// Print lines even on a terminal
+    #[arg(long)]
+    pub lines: bool,
+    /// The most entries of a log to read
+    #[arg(long, default_value_t = 5_000, value_name = "NUMBER")]
+    pub entries: u64,
+}
+
+/// How keys are looked for.
+#[derive(Debug, Args)]
+pub struct Scan {
+    /// How many keys a step of SCAN looks at
+    #[arg(long, default_value_t = 500, value_name = "NUMBER")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub scan_count: u32,
+    /// The pause between two steps
+    #[arg(long, value_parser = parse_duration, default_value = "5ms", value_name = "TIME")]
+    pub scan_pause: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Top {
+    /// How many to show
+    #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+    pub limit: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub scan: Scan,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The limiters
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
+    pub names: Vec<String>,
+    /// All limiters that are found by SCAN
+    #[arg(long)]
+    pub all: bool,
+    /// Repair what can be repaired, after a question
+    #[arg(long)]
+    pub fix: bool,
+    /// Do not ask
+    #[arg(long, requires = "fix")]
+    pub yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How old the last grant of a limiter without a hash must be, before its keys are removed: longer than
+    /// the longest interval in use
+    #[arg(long, value_parser = parse_duration, default_value = "1d", value_name = "TIME")]
+    pub orphan_age: Duration,
+    #[command(flatten)]
+    pub scan: Scan,
+}
+
+#[derive(Debug, Args)]
+pub struct Set {
+    /// The limiter
+    pub name: String,
+    /// Such as "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
+    pub rate: Rate,
+    /// Keep the usage of the last interval; otherwise all permits are available
+    #[arg(long, conflicts_with = "if_absent")]
+    pub keep_usage: bool,
+    /// Only if there is no limiter of that name
+    #[arg(long)]
+    pub if_absent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Update {
+    /// The limiter
+    pub name: String,
+    /// Such as "100/s"
+    pub rate: Rate,
+    /// Forget the usage; otherwise that of the last interval counts
+    #[arg(long)]
+    pub reset_usage: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Acquire {
+    /// The limiter
+    pub name: String,
+    /// How many permits
+    #[arg(default_value_t = 1)]
+    pub permits: u64,
+    /// Wait for them so long at most
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub wait: Option<Duration>,
+    /// Create the limiter with this rate if there is none
+    #[arg(long)]
+    pub rate: Option<Rate>,
+}
+
+#[derive(Debug, Args)]
+pub struct Reset {
+    /// The limiter
+    pub name: String,
+    /// Remove it with all its keys
+    #[arg(long)]
+    pub delete: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// How long
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub seconds: u64,
+    /// How many callers at the same time
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub callers: u32,
+    /// The name of the limiter, which must not exist yet
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// What `inspect --json` has printed; or lines of a date in ms and a number of permits; - for standard
+    /// input
+    pub file: PathBuf,
+    /// A rate to decide under; can be repeated
+    #[arg(long, required = true)]
+    pub rate: Vec<Rate>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,306 @@
+//! `doctor`: finds what is wrong with limiters, explains it, and repairs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::time::Duration;
+
+use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, RateLimiter};
+use serde_json::{Value, json};
+
+use crate::args::Doctor;
+use crate::exit::{Exit, Failure};
+use crate::findings::{Finding, Fix, Kind, examine};
+use crate::found::{View, walk};
+use crate::json::SCHEMA;
+use crate::out::{Out, Tone};
+use crate::text::{count, duration, quoted};
+
+/// The most entries of a log that are looked at; the rules look at all of them.
+const ENTRIES: u64 = 5_000;
+
+/// A limiter with all that is wrong with it, and what is left of that after a repair.
+struct Patient {
+    name: String,
+    rate: Option<String>,
+    limiter: Option<RateLimiter>,
+    clients: BTreeSet<String>,
+    findings: Vec<Finding>,
+    left: Option<Vec<Finding>>,
+}
+
+pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, Failure> {
+    let mut unreadable = 0;
+    let names = match args.all {
+        true => {
+            let found = walk(client, None, &args.scan, out).await?;
+            unreadable = found.unreadable;
+            found.limiters
+        }
+        false => args.names.iter().map(|name| (name.clone(), BTreeSet::new())).collect(),
+    };
+    let mut patients = Vec::new();
+    let mut skew = Skew::default();
+    let total = names.len();
+    for (at, (name, clients)) in names.into_iter().enumerate() {
+        out.progress(&format!("examining limiter {} of {total}", at + 1));
+        patients.push(look(client, name, clients, args, &mut skew, out).await?);
+        tokio::time::sleep(args.scan.scan_pause).await;
+    }
+    if !args.json {
+        let shown = shown(&patients, unreadable, skew.finding().as_ref(), out);
+        out.print(&shown)?;
+    }
+    if args.fix {
+        fix(&mut patients, args, out).await?;
+    }
+    if args.json {
+        out.print(&format!("{:#}\n", as_json(&patients, unreadable, skew.finding().as_ref())))?;
+    }
+    let left = |patient: &Patient| !patient.left.as_ref().unwrap_or(&patient.findings).is_empty();
+    let is_healthy = !patients.iter().any(left) && skew.finding().is_none();
+    Ok(if is_healthy { Exit::Done } else { Exit::No })
+}
+
+async fn look(
+    client: &Client,
+    name: String,
+    mut clients: BTreeSet<String>,
+    args: &Doctor,
+    skew: &mut Skew,
+    out: &mut Out,
+) -> Result<Patient, Failure> {
+    let limiter = match client.limiter(&name) {
+        Ok(limiter) => limiter,
+        Err(error) if error.kind() == ErrorKind::InvalidArgument && !name.is_empty() => {
+            let fix =
+                Fix::None { advice: "give the name a hash tag, as in api:{tenant}".to_owned() };
+            let text = "the name has a brace, and no hash tag".to_owned();
+            let finding = Finding { kind: Kind::Slots, client_id: None, text, fix };
+            let (rate, limiter) = (None, None);
+            return Ok(Patient {
+                name,
+                rate,
+                limiter,
+                clients,
+                findings: vec![finding],
+                left: None,
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut view = match args.all {
+        true => View::of(limiter, &clients, ENTRIES).await?,
+        false => {
+            let view = View::with_clients(client, &name, ENTRIES, &args.scan, out).await?;
+            clients = view.views.iter().filter_map(|view| view.client_id.clone()).collect();
+            view
+        }
+    };
+    // What was found may be the keys of the limiter whose name has the braces.
+    if args.all && !view.hash().exists() && !name.contains('{') {
+        let tagged = client.limiter(&format!("{{{name}}}"))?;
+        if tagged.exists().await? {
+            view = View::of(tagged, &clients, ENTRIES).await?;
+        }
+    }
+    if view.is_missing() && !args.all {
+        return Err(Failure::NoLimiter(name));
+    }
+    skew.see(&view);
+    let findings = examine(&view, args.orphan_age).await?;
+    Ok(Patient {
+        name: view.name().to_owned(),
+        rate: view.rate().ok().flatten().map(|rate| rate.to_string()),
+        limiter: Some(view.limiter),
+        clients,
+        findings,
+        left: None,
+    })
+}
+
+/// Repairs what can be repaired, after a question, and looks again.
+async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<(), Failure> {
+    let is_possible = |finding: &&Finding| finding.fix.is_possible();
+    let fixes: usize =
+        patients.iter().map(|patient| patient.findings.iter().filter(is_possible).count()).sum();
+    if fixes == 0 {
+        return Ok(());
+    }
+    let question = format!("Repair {}?", count(fixes as u64, "finding"));
+    if !out.confirm(&question, args.yes)? {
+        return Ok(());
+    }
+    for patient in patients {
+        let Some(limiter) = patient.limiter.clone() else { continue };
+        if !patient.findings.iter().any(|finding| finding.fix.is_possible()) {
+            continue;
+        }
+        for finding in &patient.findings {
+            carry_out(&limiter, finding, args.orphan_age).await?;
+        }
+        let view = View::of(limiter, &patient.clients, ENTRIES).await?;
+        let left = examine(&view, args.orphan_age).await?;
+        if !args.json {
+            let said = match left.is_empty() {
+                true => out.paint(Tone::Good, "repaired"),
+                false => {
+                    let text = format!("{} left", count(left.len() as u64, "finding"));
+                    out.paint(Tone::Doubtful, text)
+                }
+            };
+            out.print(&format!("{}: {said}\n", quoted(&patient.name)))?;
+        }
+        patient.left = Some(left);
+    }
+    Ok(())
+}
+
+/// Each is one step on the server, which looks again before it writes.
+async fn carry_out(
+    limiter: &RateLimiter,
+    finding: &Finding,
+    orphan_age: Duration,
+) -> Result<(), Failure> {
+    let done = match &finding.fix {
+        Fix::Repair { .. } => match &finding.client_id {
+            Some(id) => limiter.budget_of(id).repair().await.map(drop),
+            None => limiter.repair().await.map(drop),
+        },
+        Fix::Remove { clients } => {
+            for client in clients {
+                match client {
+                    Some(id) => limiter.budget_of(id).remove_unused(orphan_age).await?,
+                    None => limiter.remove_unused(orphan_age).await?,
+                };
+            }
+            Ok(())
+        }
+        Fix::None { .. } => Ok(()),
+    };
+    match done {
+        // It has changed since it was looked at; the next look says how.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotInitialized | ErrorKind::ForeignEntry | ErrorKind::CorruptState
+            ) =>
+        {
+            Ok(())
+        }
+        done => Ok(done?),
+    }
+}
+
+/// How far this machine's clock is from the server's, and the limiter for which that matters most.
+#[derive(Default)]
+struct Skew {
+    most: Option<ClockSkew>,
+    shortest: Option<(Duration, String)>,
+}
+
+impl Skew {
+    fn see(&mut self, view: &View) {
+        let skews = view.views.iter().filter_map(|budget| budget.inspection.clock_skew);
+        self.most = skews.chain(self.most).max_by_key(ClockSkew::at_least);
+        if let Ok(Some(rate)) = view.rate()
+            && self.shortest.as_ref().is_none_or(|(shortest, _)| rate.interval() < *shortest)
+        {
+            self.shortest = Some((rate.interval(), view.name().to_owned()));
+        }
+    }
+
+    /// If it is more than a hundredth of the shortest interval.
+    fn finding(&self) -> Option<Finding> {
+        let (skew, (interval, limiter)) = (self.most?, self.shortest.as_ref()?);
+        let is_large = skew.at_least() > (*interval / 100).max(Duration::from_millis(1));
+        is_large.then(|| Finding {
+            kind: Kind::Skew,
+            client_id: None,
+            text: format!(
+                "this machine's clock is {skew}, and {} has an interval of {}",
+                quoted(limiter),
+                duration(*interval)
+            ),
+            fix: Fix::None {
+                advice: "synchronize the clocks; it matters if this machine runs a client"
+                    .to_owned(),
+            },
+        })
+    }
+}
+
+fn shown(patients: &[Patient], unreadable: u64, skew: Option<&Finding>, out: &Out) -> String {
+    let mut text = String::new();
+    for patient in patients.iter().filter(|patient| !patient.findings.is_empty()) {
+        let rate = patient.rate.as_ref().map_or(String::new(), |rate| format!("  {rate}"));
+        let name = out.paint(Tone::Strong, quoted(&patient.name));
+        let _ = writeln!(text, "{name}{rate}");
+        for finding in &patient.findings {
+            shown_finding(&mut text, finding, out);
+        }
+    }
+    if let Some(skew) = skew {
+        let _ = writeln!(text, "{}", out.paint(Tone::Strong, "this machine"));
+        shown_finding(&mut text, skew, out);
+    }
+    if unreadable > 0 {
+        let keys = count(unreadable, "key");
+        let _ = writeln!(text, "{keys} left out, whose names are not UTF-8");
+    }
+    let ill = patients.iter().filter(|patient| !patient.findings.is_empty()).count();
+    let tone = if ill == 0 { Tone::Good } else { Tone::Bad };
+    let said = match ill {
+        0 => "nothing found".to_owned(),
+        ill => format!("{} with findings", count(ill as u64, "limiter")),
+    };
+    let examined = count(patients.len() as u64, "limiter");
+    let _ = writeln!(text, "{examined} examined: {}", out.paint(tone, said));
+    text
+}
+
+fn shown_finding(text: &mut String, finding: &Finding, out: &Out) {
+    let of = match &finding.client_id {
+        Some(id) => format!(" of client {}", quoted(id)),
+        None => String::new(),
+    };
+    let kind = out.paint(Tone::Bad, finding.kind.word());
+    let _ = writeln!(text, "  {kind}{of}: {}", finding.text);
+    let _ = writeln!(text, "    why: {}", out.paint(Tone::Quiet, finding.kind.why()));
+    let label = if finding.fix.is_possible() { "fix" } else { "do" };
+    let _ = writeln!(text, "    {label}: {}", finding.fix.text());
+}
+
+fn as_json(patients: &[Patient], unreadable: u64, skew: Option<&Finding>) -> Value {
+    let of_patient = |patient: &Patient| {
+        let findings: Vec<Value> = patient.findings.iter().map(of_finding).collect();
+        let left = patient.left.as_ref();
+        json!({
+            "limiter": patient.name,
+            "rate": patient.rate,
+            "findings": findings,
+            "left": left.map(|left| left.iter().map(of_finding).collect::<Vec<_>>()),
+        })
+    };
+    json!({
+        "schema": SCHEMA,
+        "examined": patients.len(),
+        "unreadable_keys": unreadable,
+        "machine": skew.map(of_finding),
+        "limiters": patients
+            .iter()
+            .filter(|patient| !patient.findings.is_empty())
+            .map(of_patient)
+            .collect::<Vec<_>>(),
+    })
+}
+
+fn of_finding(finding: &Finding) -> Value {
+    let mut value: BTreeMap<&str, Value> = BTreeMap::new();
+    value.insert("kind", finding.kind.word().into());
+    value.insert("client_id", finding.client_id.clone().into());
+    value.insert("text", finding.text.clone().into());
+    value.insert("why", finding.kind.why().into());
+    value.insert("can_be_fixed", finding.fix.is_possible().into());
+    value.insert("fix", finding.fix.text().into());
+    json!(value)
+}

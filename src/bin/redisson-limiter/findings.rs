@@ -1,0 +1,312 @@
+//! What can be wrong with a limiter, why, and what repairs it.
+
+use std::time::Duration;
+
+use redisson_rate_limiter::{Error, ErrorKind, LogEntry, Mode, Rate, Repair, StoredKey, Writer};
+
+use crate::exit::Failure;
+use crate::found::{BudgetView, View};
+use crate::text::{count, duration, name};
+
+/// What is wrong, as scripts read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Drift,
+    Endless,
+    Foreign,
+    Orphaned,
+    ShortKeepAlive,
+    Skew,
+    Slots,
+    Unreadable,
+    UnusedClients,
+    WrongType,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub kind: Kind,
+    /// Of the mode PER_CLIENT, whose budget.
+    pub client_id: Option<String>,
+    pub text: String,
+    pub fix: Fix,
+}
+
+/// What repairs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// `RateLimiter::repair`.
+    Repair { text: String },
+    /// `RateLimiter::remove_unused`, for these clients, or for the limiter.
+    Remove { clients: Vec<Option<String>> },
+    /// A person, or time.
+    None { advice: String },
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Drift => "drift",
+            Kind::Endless => "endless",
+            Kind::Foreign => "foreign",
+            Kind::Orphaned => "orphaned",
+            Kind::ShortKeepAlive => "short-keep-alive",
+            Kind::Skew => "skew",
+            Kind::Slots => "slots",
+            Kind::Unreadable => "unreadable",
+            Kind::UnusedClients => "unused-clients",
+            Kind::WrongType => "wrong-type",
+        }
+    }
+
+    /// How it comes about, and what it leads to.
+    pub fn why(self) -> &'static str {
+        match self {
+            Kind::Drift => {
+                "an eviction, a lost answer that was counted twice, or a changed rate; a limiter that is \
+                 used heals by itself, one of Redisson alone may not"
+            }
+            Kind::Endless => {
+                "Redisson's availablePermits and tryAcquire may write a value without a time to live; it \
+                 outlives its limiter, and counts again for the next one of that name"
+            }
+            Kind::Foreign => {
+                "a Redisson before 3.17.0, or something else, writes to this log; calls that read such an \
+                 entry fail until it has expired"
+            }
+            Kind::Orphaned => {
+                "the hash was deleted, renamed or has expired, and value and log were left behind; a new \
+                 limiter of that name would go on with them"
+            }
+            Kind::ShortKeepAlive => {
+                "the log may end before its entries expire, and the rate is exceeded then"
+            }
+            Kind::Skew => {
+                "clients date their grants by their machines' clocks; one that is ahead lets the permits of \
+                 others come back too early"
+            }
+            Kind::Slots => "the keys of this name are in different slots: no call can succeed",
+            Kind::Unreadable => "every call fails",
+            Kind::UnusedClients => {
+                "each client of the mode PER_CLIENT has keys of its own, which it leaves behind when it ends; \
+                 with all permits available they say nothing"
+            }
+            Kind::WrongType => "something else uses the name of this key; every call fails",
+        }
+    }
+}
+
+impl Fix {
+    pub fn is_possible(&self) -> bool {
+        !matches!(self, Fix::None { .. })
+    }
+
+    pub fn text(&self) -> String {
+        match self {
+            Fix::Repair { text } => text.clone(),
+            Fix::Remove { .. } => "value and log are removed".to_owned(),
+            Fix::None { advice } => advice.clone(),
+        }
+    }
+}
+
+/// Looks for everything that is wrong with a limiter. Changes nothing.
+pub async fn examine(view: &View, orphan_age: Duration) -> Result<Vec<Finding>, Failure> {
+    let mut findings = Vec::new();
+    let mut found = |kind, client_id: &Option<String>, text: String, fix| {
+        findings.push(Finding { kind, client_id: client_id.clone(), text, fix });
+    };
+    let none = |advice: &str| Fix::None { advice: advice.to_owned() };
+    for budget in &view.views {
+        let stored = budget.budget();
+        for (key, is_wrong) in [
+            ("value", stored.value == StoredKey::WrongType),
+            ("log", stored.log == StoredKey::WrongType),
+        ] {
+            if is_wrong {
+                let text = format!("the key of the {key} is of another type");
+                let advice = none("choose another name for one of the two, or delete that key");
+                found(Kind::WrongType, &budget.client_id, text, advice);
+            }
+        }
+    }
+    let rate = match view.rate() {
+        Ok(Some(rate)) => rate,
+        Ok(None) => {
+            if !view.is_missing() {
+                let (text, fix) = orphaned(view, orphan_age);
+                found(Kind::Orphaned, &None, text, fix);
+            }
+            return Ok(findings);
+        }
+        Err(why) => {
+            let (kind, advice) = match view.hash() {
+                StoredKey::WrongType => {
+                    (Kind::WrongType, "choose another name for one of the two, or delete that key")
+                }
+                _ => (Kind::Unreadable, "write the rate again with `set`"),
+            };
+            found(kind, &None, name(&why), none(advice));
+            return Ok(findings);
+        }
+    };
+    if rate.keep_alive().is_some_and(|keep_alive| keep_alive < rate.interval()) {
+        let text = format!("the keep-alive is shorter than the interval: {rate}");
+        let advice = none("set a rate with a keep-alive that is no shorter than the interval");
+        found(Kind::ShortKeepAlive, &None, text, advice);
+    }
+    let mut unused = Vec::new();
+    for budget in &view.views {
+        let (kind, client_id) = (Kind::Foreign, &budget.client_id);
+        if let Some(text) = foreign(budget, rate) {
+            found(
+                kind,
+                client_id,
+                text,
+                none("update that Redisson, and wait until it has expired"),
+            );
+            continue;
+        }
+        let repair = match client_id {
+            Some(id) => view.limiter.budget_of(id).preview_repair().await,
+            None => view.limiter.preview_repair().await,
+        };
+        let Some(repair) = answered(repair)? else { continue };
+        if let Some((text, fix)) = drift(budget, &repair) {
+            found(Kind::Drift, client_id, text, Fix::Repair { text: fix });
+        } else if client_id.is_some() && is_litter(budget, rate) {
+            unused.push(client_id.clone());
+        }
+        if repair.endless_keys() > 0 {
+            let keys = count(repair.endless_keys(), "key");
+            let text = format!("{keys} without a time to live, though the limiter has one");
+            let fix = "value and log get the time to live of the limiter".to_owned();
+            found(Kind::Endless, client_id, text, Fix::Repair { text: fix });
+        }
+    }
+    if !unused.is_empty() {
+        let clients = count(unused.len() as u64, "client");
+        let text = format!("the keys of {clients} with all permits available, and no time to live");
+        found(Kind::UnusedClients, &None, text, Fix::Remove { clients: unused });
+    }
+    Ok(findings)
+}
+
+/// The answer; `None` if the limiter has changed since it was looked at, so that there is nothing to say.
+fn answered(repair: Result<Repair, Error>) -> Result<Option<Repair>, Failure> {
+    match repair {
+        Ok(repair) => Ok(Some(repair)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotInitialized
+            | ErrorKind::WrongType
+            | ErrorKind::CorruptState
+            | ErrorKind::ForeignEntry => Ok(None),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Keys without a hash: what is known of them, and whether they are old enough.
+fn orphaned(view: &View, orphan_age: Duration) -> (String, Fix) {
+    let newest = |budget: &BudgetView| {
+        let entries = budget.budget().entries();
+        entries.iter().map(|entry| entry.date_ms).max()
+    };
+    let newest = view.views.iter().filter_map(newest).max();
+    let clients = view.views.iter().map(|budget| budget.client_id.clone()).collect();
+    let Some(newest) = newest else {
+        return ("a value without a hash and a log".to_owned(), Fix::Remove { clients });
+    };
+    let now = view.inspection().now_ms;
+    let age = Duration::from_millis(u64::try_from(now - newest).unwrap_or(0));
+    let text = format!("value and log without a hash; the last grant is {} old", duration(age));
+    let fix = match age >= orphan_age {
+        true => Fix::Remove { clients },
+        false => Fix::None {
+            advice: format!(
+                "left alone until the last grant is {} old (--orphan-age)",
+                duration(orphan_age)
+            ),
+        },
+    };
+    (text, fix)
+}
+
+/// The live entries that cannot be read.
+fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
+    let inspection = &budget.inspection;
+    let live = inspection.live(rate, budget.budget());
+    let foreign: Vec<&LogEntry> = live.filter(|entry| entry.writer == Writer::Foreign).collect();
+    let last = foreign.iter().map(|entry| entry.date_ms).max()?;
+    let mut sizes: Vec<usize> = foreign.iter().map(|entry| entry.member.len()).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let releases: Vec<&str> = sizes
+        .iter()
+        .map(|size| match size {
+            20 => "Redisson 3.16.4 to 3.16.8",
+            8 => "Redisson 3.13.3 to 3.16.3",
+            _ => "nothing that is known",
+        })
+        .collect();
+    let ends = last
+        .saturating_sub(inspection.now_ms)
+        .saturating_add_unsigned(u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX));
+    Some(format!(
+        "{} of a foreign format, as written by {}; the last expires in {}",
+        count(foreign.len() as u64, "entry"),
+        releases.join(" and "),
+        duration(Duration::from_millis(u64::try_from(ends).unwrap_or(0)))
+    ))
+}
+
+/// What a repair would do about the value and the log, and why.
+fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
+    if !repair.value_is_off() && repair.debt() == 0 {
+        return None;
+    }
+    let stored = budget.budget();
+    let set = format!("the value becomes {}", repair.value_after());
+    let interval = duration(repair.rate().interval());
+    let Some(before) = repair.value_before() else {
+        let text = match stored.value.content() {
+            Some(content) => {
+                let content: String = content.chars().take(60).collect();
+                format!("the value {:?} is not an integer", name(&content))
+            }
+            None => format!(
+                "there is no value, but a log of {}",
+                count(stored.log.content().map_or(0, |log| log.len), "entry")
+            ),
+        };
+        return Some((text, set));
+    };
+    let right = before.saturating_add_unsigned(repair.expired());
+    let permits = |number: u64| count(number, "permit");
+    let after = repair.value_after();
+    if repair.debt() > 0 {
+        let fix = format!(
+            "a debt of {} is written into the log, so that they come back within {interval}",
+            permits(repair.debt())
+        );
+        return Some((format!("{} in neither the value nor the log", permits(repair.debt())), fix));
+    }
+    Some(if after < right {
+        (format!("{} too many in value and log together", permits(right.abs_diff(after))), set)
+    } else {
+        (format!("{} missing, and nothing is in use", permits(right.abs_diff(after))), set)
+    })
+}
+
+/// Whether a client's budget is as if it had no keys, for ever.
+fn is_litter(budget: &BudgetView, rate: Rate) -> bool {
+    let stored = budget.budget();
+    let inspection = &budget.inspection;
+    let is_endless = stored.value.is_endless() || stored.log.is_endless();
+    rate.mode() == Mode::PerClient
+        && is_endless
+        && stored.is_complete()
+        && inspection.live(rate, stored).next().is_none()
+        && inspection.available() == Some(rate.permits())
+}

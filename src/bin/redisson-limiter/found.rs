@@ -1,0 +1,175 @@
+//! Limiters as commands look at them: by name, or found by a walk over all keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redisson_rate_limiter::{
+    Budget, Client, ErrorKind, Inspection, Mode, Rate, RateLimiter, StoredKey,
+};
+
+use crate::args::Scan;
+use crate::connect::is_forbidden;
+use crate::exit::Failure;
+use crate::out::Out;
+
+/// The limiters that were found, each with the ids of the clients that have a budget of their own.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub limiters: BTreeMap<String, BTreeSet<String>>,
+    /// How many keys were left out as their names are not UTF-8.
+    pub unreadable: u64,
+}
+
+/// Walks over all keys, or those of one limiter among them.
+pub async fn walk(
+    client: &Client,
+    only: Option<&str>,
+    args: &Scan,
+    out: &mut Out,
+) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    let mut scan = client.scan_limiters(args.scan_count);
+    while let Some(keys) = scan.next().await? {
+        for key in keys {
+            // Limiters called `api` and `{api}` have the same values and logs.
+            let is_wanted = only
+                .is_none_or(|name| name == key.limiter || name == format!("{{{}}}", key.limiter));
+            if is_wanted {
+                found.limiters.entry(key.limiter).or_default().extend(key.client_id);
+            }
+        }
+        let (servers, done) = scan.servers();
+        out.progress(&format!(
+            "scanning: {} keys, {} limiters, server {} of {servers}",
+            scan.looked_at(),
+            found.limiters.len(),
+            (done + 1).min(servers)
+        ));
+        tokio::time::sleep(args.scan_pause).await;
+    }
+    out.end_progress();
+    found.unreadable = scan.unreadable();
+    Ok(found)
+}
+
+/// A limiter as it was at one moment; of the mode PER_CLIENT, each budget at a moment of its own.
+pub struct View {
+    pub limiter: RateLimiter,
+    pub views: Vec<BudgetView>,
+    pub memory: Option<u64>,
+    /// Why the clients of a limiter could not be found.
+    pub note: Option<String>,
+}
+
+/// A budget, with the hash as it was at the same moment.
+pub struct BudgetView {
+    /// Of the mode PER_CLIENT.
+    pub client_id: Option<String>,
+    pub inspection: Inspection,
+}
+
+impl View {
+    /// Looks at a limiter, and of the mode PER_CLIENT at each of these clients' budgets.
+    pub async fn of(
+        limiter: RateLimiter,
+        clients: &BTreeSet<String>,
+        entries: u64,
+    ) -> Result<View, Failure> {
+        let inspection = limiter.inspect(entries).await?;
+        let is_shared = matches!(&inspection.rate, Ok(Some(rate)) if rate.mode() == Mode::Overall);
+        let mut views = Vec::new();
+        if !is_shared {
+            for id in clients {
+                let inspection = limiter.budget_of(id).inspect(entries).await?;
+                if inspection.per_client.value.exists() || inspection.per_client.log.exists() {
+                    views.push(BudgetView { client_id: Some(id.clone()), inspection });
+                }
+            }
+        }
+        let is_used = inspection.overall.value.exists() || inspection.overall.log.exists();
+        if is_shared || views.is_empty() || !matches!(inspection.rate, Ok(Some(_))) && is_used {
+            views.insert(0, BudgetView { client_id: None, inspection });
+        }
+        // Without the right to it nothing else is worse.
+        let memory = limiter.size_in_memory().await.ok();
+        Ok(View { limiter, views, memory, note: None })
+    }
+
+    /// The same with the clients looked for, if there may be any.
+    pub async fn with_clients(
+        client: &Client,
+        name: &str,
+        entries: u64,
+        scan: &Scan,
+        out: &mut Out,
+    ) -> Result<View, Failure> {
+        let limiter = client.limiter(name)?;
+        let first = limiter.inspect(1).await?;
+        let mut note = None;
+        let mut clients = BTreeSet::from([client.id().to_owned()]);
+        if !matches!(first.rate, Ok(Some(rate)) if rate.mode() == Mode::Overall) {
+            match walk(client, Some(name), scan, out).await {
+                Ok(found) => clients.extend(found.limiters.into_values().flatten()),
+                Err(Failure::Limiter(error)) if is_forbidden(&error) => {
+                    note = Some(
+                        "the clients of this limiter cannot be listed: the user needs +scan, or \
+                         name one with --client-id"
+                            .to_owned(),
+                    );
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        let mut view = View::of(limiter, &clients, entries).await?;
+        view.note = note;
+        Ok(view)
+    }
+
+    pub fn name(&self) -> &str {
+        self.limiter.name()
+    }
+
+    fn first(&self) -> &Inspection {
+        &self.views[0].inspection
+    }
+
+    /// The rate, or why there is none.
+    pub fn rate(&self) -> Result<Option<Rate>, String> {
+        self.first().rate.clone().map_err(|error| {
+            match error.kind() {
+                ErrorKind::WrongType => "the key of its name is not a hash".to_owned(),
+                _ => match error.to_string().split_once("cannot be read (") {
+                    // What the library advises is for its callers.
+                    Some((_, rest)) => rest.split("): ").next().unwrap_or(rest).to_owned(),
+                    None => error.to_string(),
+                },
+            }
+        })
+    }
+
+    pub fn hash(&self) -> &StoredKey<redisson_rate_limiter::StoredRate> {
+        &self.first().hash
+    }
+
+    pub fn inspection(&self) -> &Inspection {
+        self.first()
+    }
+
+    /// Whether nothing at all is stored.
+    pub fn is_missing(&self) -> bool {
+        let has_keys =
+            |view: &BudgetView| view.budget().value.exists() || view.budget().log.exists();
+        !self.hash().exists() && !self.views.iter().any(has_keys)
+    }
+}
+
+impl BudgetView {
+    pub fn budget(&self) -> &Budget {
+        match self.client_id {
+            Some(_) => &self.inspection.per_client,
+            None => match self.inspection.in_force() {
+                Some((_, budget)) => budget,
+                None => &self.inspection.overall,
+            },
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `inspect`: all that is stored of a limiter.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use redisson_rate_limiter::{Client, LogEntry, Rate, StoredKey, Writer};
+
+use crate::args::{Common, Inspect};
+use crate::exit::{Exit, Failure};
+use crate::found::{BudgetView, View};
+use crate::json;
+use crate::out::{Out, Tone};
+use crate::text::{bar, count, duration, name, quoted};
+
+/// Of the chart of ages.
+const ROWS: u64 = 10;
+const WIDTH: u64 = 40;
+
+pub async fn run(
+    client: &Client,
+    args: &Inspect,
+    common: &Common,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let mut view = View::with_clients(client, &args.name, args.entries, &args.scan, out).await?;
+    if let Some(id) = &common.client_id {
+        view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
+    }
+    if view.is_missing() {
+        return Err(Failure::NoLimiter(args.name.clone()));
+    }
+    let text = match args.json {
+        true => format!("{:#}\n", json::limiter(&view)),
+        false => shown(&view, out),
+    };
+    out.print(&text)?;
+    Ok(match view.rate() {
+        Ok(Some(_)) => Exit::Done,
+        Ok(None) => Exit::NoLimiter,
+        Err(_) => Exit::Damaged,
+    })
+}
+
+fn shown(view: &View, out: &Out) -> String {
+    let mut text = String::new();
+    let title = out.paint(Tone::Strong, quoted(view.name()));
+    let rate = match view.rate() {
+        Ok(Some(rate)) => format!("{rate}  ({})", rate.mode()),
+        Ok(None) => out.paint(Tone::Bad, "no hash: there is no limiter of this name any more"),
+        Err(why) => out.paint(Tone::Bad, format!("the hash cannot be read: {}", name(&why))),
+    };
+    let _ = writeln!(text, "{title}  {rate}");
+    if let Some(note) = &view.note {
+        line(&mut text, "note", &out.paint(Tone::Doubtful, note));
+    }
+    line(&mut text, "hash", &lifetime(view.hash()));
+    for budget in &view.views {
+        shown_budget(&mut text, view, budget, out);
+    }
+    if let Some(skew) = view.inspection().clock_skew {
+        line(&mut text, "clock", &format!("this machine's clock is {skew}"));
+    }
+    if let Some(bytes) = view.memory {
+        let of = if view.views.iter().any(|view| view.client_id.is_some()) {
+            ", without the budgets of clients"
+        } else {
+            ""
+        };
+        line(&mut text, "memory", &format!("{}{of}", count(bytes, "byte")));
+    }
+    text
+}
+
+fn line(text: &mut String, label: &str, value: &str) {
+    let _ = writeln!(text, "  {label:<10} {value}");
+}
+
+fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) {
+    let stored = budget.budget();
+    if let Some(id) = &budget.client_id {
+        let _ = writeln!(text, "  {}", out.paint(Tone::Strong, format!("client {}", name(id))));
+    }
+    let value = match &stored.value {
+        StoredKey::Present { content, .. } if stored.number().is_none() => {
+            let content: String = content.chars().take(60).collect();
+            out.paint(Tone::Bad, format!("{:?} is not an integer", name(&content)))
+        }
+        StoredKey::Present { content, .. } => content.clone(),
+        _ => String::new(),
+    };
+    line(text, "value", &joined(&value, &lifetime(&stored.value)));
+    let length = stored.log.content().map_or(String::new(), |log| entries(log.len));
+    line(text, "log", &joined(&length, &lifetime(&stored.log)));
+    let Ok(Some(rate)) = view.rate() else { return };
+    let inspection = &budget.inspection;
+    if let Some(available) = inspection.available() {
+        line(text, "available", &format!("{available} of {}", rate.permits()));
+    }
+    let (live, expired) = inspection.permits_in_log(rate, stored);
+    let complete = if stored.is_complete() { "" } else { " in the oldest entries" };
+    let expired = match expired {
+        0 => String::new(),
+        _ => format!(", {expired} expired and not yet given back"),
+    };
+    line(text, "in use", &format!("{}{complete}{expired}", count(live, "permit")));
+    line(text, "invariant", &invariant(budget, out));
+    let live: Vec<&LogEntry> = inspection.live(rate, stored).collect();
+    writers(text, &live, out);
+    ages(text, &live, inspection.now_ms, rate, out);
+}
+
+/// Whether value + log = rate.
+fn invariant(budget: &BudgetView, out: &Out) -> String {
+    let stored = budget.budget();
+    let doubtful = |text: String| out.paint(Tone::Doubtful, text);
+    match budget.inspection.drift() {
+        Some(0) => out.paint(Tone::Good, "value + log = rate"),
+        Some(drift) if drift < 0 => {
+            let missing = count(drift.unsigned_abs(), "permit");
+            doubtful(format!("{missing} in neither the value nor the log: see doctor"))
+        }
+        Some(drift) => doubtful(format!(
+            "{} too many in value and log together: see doctor",
+            count(drift.unsigned_abs(), "permit")
+        )),
+        None if !stored.is_complete() => doubtful("not checked: give more --entries".to_owned()),
+        None if stored.log.exists() || stored.value.exists() => {
+            doubtful("the value is missing: the next call computes it from the log".to_owned())
+        }
+        None => "not used yet".to_owned(),
+    }
+}
+
+/// The permits by who holds them.
+fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
+    let mut by_writer: BTreeMap<Writer, (u64, u64)> = BTreeMap::new();
+    for entry in live {
+        let (count, permits) = by_writer.entry(entry.writer).or_default();
+        *count += 1;
+        *permits = permits.saturating_add(entry.permits.unwrap_or(0));
+    }
+    let mut writers: Vec<_> = by_writer.into_iter().collect();
+    writers.sort_by_key(|(_, (_, permits))| std::cmp::Reverse(*permits));
+    for (at, (writer, (number, permits))) in writers.iter().take(12).enumerate() {
+        let who = match writer {
+            Writer::Redisson => "Redisson".to_owned(),
+            Writer::Client { tag, weight: 1 } => format!("client {tag:08x} of this crate"),
+            Writer::Client { tag, weight } => {
+                format!("client {tag:08x} of this crate, weight {weight}")
+            }
+            Writer::Debt => "nobody: a debt, which comes back".to_owned(),
+            _ => out.paint(Tone::Bad, "foreign: see doctor"),
+        };
+        let label = if at == 0 { "held by" } else { "" };
+        line(text, label, &format!("{permits:>6}  in {:<12} {who}", entries(*number)));
+    }
+    if writers.len() > 12 {
+        line(text, "", &format!("and {} more", writers.len() - 12));
+    }
+}
+
+/// The permits by age.
+fn ages(text: &mut String, live: &[&LogEntry], now_ms: i64, rate: Rate, out: &Out) {
+    if live.is_empty() {
+        return;
+    }
+    let interval = u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX);
+    let step = interval.div_ceil(ROWS).max(1);
+    let mut rows = vec![0u64; usize::try_from(interval.div_ceil(step)).unwrap_or(1)];
+    let mut ahead = 0u64;
+    for entry in live {
+        let permits = entry.permits.unwrap_or(0);
+        match u64::try_from(now_ms.saturating_sub(entry.date_ms)) {
+            Ok(age) => {
+                let at = usize::try_from(age / step).unwrap_or(usize::MAX).min(rows.len() - 1);
+                rows[at] = rows[at].saturating_add(permits);
+            }
+            Err(_) => ahead = ahead.saturating_add(permits),
+        }
+    }
+    let top = rows.iter().copied().max().unwrap_or(0).max(ahead);
+    let mut label = "age";
+    let mut row = |name: &str, permits: u64| {
+        let bar = out.paint(Tone::Good, bar(permits, top, WIDTH));
+        line(text, label, format!("{name:>8}  {bar} {permits}").trim_end());
+        label = "";
+    };
+    if ahead > 0 {
+        row("ahead", ahead);
+    }
+    for (at, permits) in rows.iter().enumerate() {
+        row(&duration(Duration::from_millis(step * at as u64)), *permits);
+    }
+}
+
+fn entries(number: u64) -> String {
+    count(number, "entry")
+}
+
+fn joined(value: &str, lifetime: &str) -> String {
+    match value.is_empty() {
+        true => lifetime.to_owned(),
+        false => format!("{value}, {lifetime}"),
+    }
+}
+
+fn lifetime<T>(key: &StoredKey<T>) -> String {
+    match key {
+        StoredKey::Missing => "none".to_owned(),
+        StoredKey::WrongType => "of another type".to_owned(),
+        StoredKey::Present { time_to_live: None, .. } => "no time to live".to_owned(),
+        StoredKey::Present { time_to_live: Some(time), .. } => {
+            format!("lives for {}", duration(*time))
+        }
+    }
+}

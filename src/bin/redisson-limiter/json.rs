@@ -1,0 +1,112 @@
+//! Limiters as JSON, for other programs: docs/cli.md describes it. Fields may be added; those that are there
+//! keep their meaning as long as `schema` is 1.
+
+use redisson_rate_limiter::{LogEntry, Rate, StoredKey, Writer};
+use serde_json::{Value, json};
+
+use crate::found::{BudgetView, View};
+
+/// What `schema` is.
+pub const SCHEMA: u64 = 1;
+
+pub fn limiter(view: &View) -> Value {
+    let inspection = view.inspection();
+    let hash = view.hash();
+    let field = |read: fn(&redisson_rate_limiter::StoredRate) -> &Option<String>| {
+        hash.content().and_then(|content| read(content).clone())
+    };
+    json!({
+        "schema": SCHEMA,
+        "limiter": view.name(),
+        "now_ms": inspection.now_ms,
+        "clock_skew": inspection.clock_skew.map(|skew| json!({
+            "ahead_us": skew.ahead_us(),
+            "uncertainty_us": skew.uncertainty().as_micros() as u64,
+        })),
+        "rate": view.rate().ok().flatten().map(rate),
+        "problem": view.rate().err(),
+        "note": view.note,
+        "memory_bytes": view.memory,
+        "hash": merged(key(hash), json!({
+            "rate": field(|hash| &hash.rate),
+            "interval": field(|hash| &hash.interval),
+            "type": field(|hash| &hash.mode),
+            "keepAliveTime": field(|hash| &hash.keep_alive),
+        })),
+        "budgets": view.views.iter().map(|budget| of_budget(view, budget)).collect::<Vec<_>>(),
+    })
+}
+
+pub fn rate(rate: Rate) -> Value {
+    json!({
+        "text": rate.to_string(),
+        "mode": rate.mode().to_string(),
+        "permits": rate.permits(),
+        "interval_ms": rate.interval().as_millis() as u64,
+        "keep_alive_ms": rate.keep_alive().map(|time| time.as_millis() as u64),
+    })
+}
+
+fn of_budget(view: &View, budget: &BudgetView) -> Value {
+    let (stored, inspection) = (budget.budget(), &budget.inspection);
+    let rate = view.rate().ok().flatten();
+    let permits = rate.map(|rate| inspection.permits_in_log(rate, stored));
+    let entries: Vec<Value> =
+        stored.entries().iter().map(|entry| of_entry(entry, inspection.now_ms, rate)).collect();
+    json!({
+        "client_id": budget.client_id,
+        "available": inspection.available(),
+        "in_use": permits.map(|(live, _)| live),
+        "expired": permits.map(|(_, expired)| expired),
+        "drift": inspection.drift(),
+        "value": merged(key(&stored.value), json!({
+            "text": stored.value.content(),
+            "number": stored.number(),
+        })),
+        "log": merged(key(&stored.log), json!({
+            "length": stored.log.content().map(|log| log.len),
+            "is_complete": stored.is_complete(),
+            "entries": entries,
+        })),
+    })
+}
+
+fn of_entry(entry: &LogEntry, now_ms: i64, rate: Option<Rate>) -> Value {
+    let (writer, client, weight) = match entry.writer {
+        Writer::Redisson => ("redisson", None, None),
+        Writer::Client { tag, weight } => ("client", Some(format!("{tag:08x}")), Some(weight)),
+        Writer::Debt => ("debt", None, None),
+        _ => ("foreign", None, None),
+    };
+    let age = now_ms.saturating_sub(entry.date_ms);
+    let state = rate.map(|rate| match i64::try_from(rate.interval().as_millis()) {
+        _ if age < 0 => "ahead",
+        Ok(interval) if age >= interval => "expired",
+        _ => "live",
+    });
+    json!({
+        "date_ms": entry.date_ms,
+        "permits": entry.permits,
+        "writer": writer,
+        "client": client,
+        "weight": weight,
+        "state": state,
+        "bytes": entry.member.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+    })
+}
+
+fn key<T>(key: &StoredKey<T>) -> Value {
+    let (state, time_to_live) = match key {
+        StoredKey::Missing => ("missing", None),
+        StoredKey::WrongType => ("wrong_type", None),
+        StoredKey::Present { time_to_live, .. } => ("present", *time_to_live),
+    };
+    json!({ "state": state, "time_to_live_ms": time_to_live.map(|time| time.as_millis() as u64) })
+}
+
+fn merged(mut one: Value, other: Value) -> Value {
+    if let (Value::Object(one), Value::Object(other)) = (&mut one, other) {
+        one.extend(other);
+    }
+    one
+}

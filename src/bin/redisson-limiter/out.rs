@@ -1,0 +1,129 @@
+//! The terminal, or what stands in its place.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use crossterm::style::Stylize;
+
+use crate::exit::Failure;
+use crate::text::visible;
+
+/// When the output has colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// A meaning that has a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Strong,
+    Quiet,
+    Good,
+    Bad,
+    Doubtful,
+}
+
+/// Standard output and standard error.
+pub struct Out {
+    colors: bool,
+    is_terminal: bool,
+    /// Of the progress line; `None` if none is shown.
+    progress: Option<Instant>,
+    shows_progress: bool,
+}
+
+impl Out {
+    pub fn new(color: Color) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+            && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let colors = match color {
+            Color::Auto => is_terminal && is_wanted,
+            Color::Always => true,
+            Color::Never => false,
+        };
+        // Otherwise crossterm heeds NO_COLOR by itself, even if colours are asked for.
+        crossterm::style::force_color_output(colors);
+        Out { colors, is_terminal, progress: None, shows_progress: io::stderr().is_terminal() }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Text in the colour of its meaning. It must be [`visible`] already.
+    pub fn paint(&self, tone: Tone, text: impl Into<String>) -> String {
+        let text = text.into();
+        if !self.colors {
+            return text;
+        }
+        match tone {
+            Tone::Strong => text.bold().to_string(),
+            Tone::Quiet => text.dim().to_string(),
+            Tone::Good => text.green().to_string(),
+            Tone::Bad => text.red().to_string(),
+            Tone::Doubtful => text.yellow().to_string(),
+        }
+    }
+
+    /// Writes to standard output.
+    pub fn print(&mut self, text: &str) -> Result<(), Failure> {
+        self.end_progress();
+        self.write(text.as_bytes())
+    }
+
+    /// The same with bytes, which are no text for a person.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+        written.map_err(|error| Failure::Io("standard output".to_owned(), error))
+    }
+
+    /// Says what went wrong.
+    pub fn complain(&mut self, text: &str) {
+        self.end_progress();
+        let _ = writeln!(io::stderr(), "redisson-limiter: {}", visible(text));
+    }
+
+    /// Shows how far a long walk has come, on a terminal, a few times a second.
+    pub fn progress(&mut self, text: &str) {
+        let is_due = self.progress.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
+        if self.shows_progress && is_due {
+            self.progress = Some(Instant::now());
+            let _ = write!(io::stderr(), "\r\x1b[K{}", visible(text));
+            let _ = io::stderr().flush();
+        }
+    }
+
+    pub fn end_progress(&mut self) {
+        if self.progress.take().is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// Asks a question that has to be answered with yes; `assumed` answers it. Without a terminal nobody
+    /// can be asked.
+    pub fn confirm(&mut self, question: &str, assumed: bool) -> Result<bool, Failure> {
+        if assumed {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() {
+            return Err(Failure::Usage(format!(
+                "{question} Nobody can be asked without a terminal: give --yes"
+            )));
+        }
+        self.end_progress();
+        let _ = write!(io::stderr(), "{} [y/N] ", visible(question));
+        let _ = io::stderr().flush();
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        read.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+}

@@ -1,0 +1,164 @@
+//! `replay`: the grants of a log, decided anew under other rates by the crate's own rules.
+
+use std::io::Read;
+use std::time::Duration;
+
+use redisson_rate_limiter::{Client, Clock, Decision, ErrorKind, InProcessStore, Rate};
+use serde_json::{Value, json};
+
+use crate::args::Replay;
+use crate::exit::{Exit, Failure};
+use crate::json;
+use crate::out::{Out, Tone};
+use crate::text::{count, duration};
+
+/// What was asked for, as far as the log tells.
+struct Request {
+    date_ms: i64,
+    permits: u64,
+}
+
+/// What a rate makes of all requests.
+#[derive(Default)]
+struct Outcome {
+    granted: u64,
+    granted_permits: u64,
+    refused: u64,
+    refused_permits: u64,
+    first_refused_ms: Option<i64>,
+}
+
+pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
+    let name = args.file.display().to_string();
+    let mut bytes = Vec::new();
+    let read = match name.as_str() {
+        "-" => std::io::stdin().read_to_end(&mut bytes).map(drop),
+        _ => std::fs::read(&args.file).map(|read| bytes = read),
+    };
+    read.map_err(|error| Failure::Io(name.clone(), error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut requests = requests(&text).map_err(|why| Failure::Usage(format!("{name}: {why}")))?;
+    requests.sort_by_key(|request| request.date_ms);
+
+    let mut outcomes = Vec::new();
+    for rate in &args.rate {
+        outcomes.push((*rate, decide(&requests, *rate).await?));
+    }
+    let begin = requests.first().map_or(0, |request| request.date_ms);
+    let text = match args.json {
+        true => format!("{:#}\n", as_json(&requests, &outcomes)),
+        false => shown(&requests, &outcomes, begin, out),
+    };
+    out.print(&text)?;
+    let any_refused = outcomes.iter().any(|(_, outcome)| outcome.refused > 0);
+    Ok(if any_refused { Exit::No } else { Exit::Done })
+}
+
+/// Reads what `inspect --json` prints, or lines of two numbers.
+fn requests(text: &str) -> Result<Vec<Request>, String> {
+    if !text.trim_start().starts_with('{') {
+        let lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
+        return lines
+            .map(|(at, line)| {
+                let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
+                let request = || {
+                    let date_ms = words.next()?.parse().ok()?;
+                    let permits = words.next().map_or(Some(1), |word| word.parse().ok())?;
+                    words.next().is_none().then_some(Request { date_ms, permits })
+                };
+                let mut request = request;
+                request().ok_or_else(|| {
+                    format!("line {}: not a date in ms and a number of permits", at + 1)
+                })
+            })
+            .collect();
+    }
+    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if value["schema"] != json::SCHEMA {
+        return Err("not what `inspect --json` prints".to_owned());
+    }
+    let budgets = value["budgets"].as_array().ok_or("it has no budgets")?;
+    let entries = budgets.iter().filter_map(|budget| budget["log"]["entries"].as_array()).flatten();
+    // Nobody has asked for a debt.
+    let grants = entries.filter(|entry| entry["writer"] != "debt" && entry["permits"].is_u64());
+    Ok(grants
+        .filter_map(|entry| {
+            let (date_ms, permits) = (entry["date_ms"].as_i64()?, entry["permits"].as_u64()?);
+            (permits > 0).then_some(Request { date_ms, permits })
+        })
+        .collect())
+}
+
+async fn decide(requests: &[Request], rate: Rate) -> Result<Outcome, Failure> {
+    let (clock, clock_handle) = Clock::manual(0);
+    let store = InProcessStore::with_clock(clock.clone());
+    let client = Client::builder().clock(clock).in_process(&store)?;
+    let limiter = client.limiter("replay")?.with_rate(rate);
+    let mut outcome = Outcome::default();
+    for request in requests {
+        clock_handle.set(request.date_ms);
+        let is_granted = match limiter.try_acquire_now(request.permits).await {
+            Ok(Decision::Granted(_)) => true,
+            Ok(Decision::Denied(_)) => false,
+            Err(error) if matches!(error.kind(), ErrorKind::ExceedsRate { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if is_granted {
+            outcome.granted += 1;
+            outcome.granted_permits += request.permits;
+        } else {
+            outcome.refused += 1;
+            outcome.refused_permits += request.permits;
+            outcome.first_refused_ms.get_or_insert(request.date_ms);
+        }
+    }
+    Ok(outcome)
+}
+
+fn shown(requests: &[Request], outcomes: &[(Rate, Outcome)], begin: i64, out: &Out) -> String {
+    let permits = requests.iter().fold(0, |sum: u64, request| sum.saturating_add(request.permits));
+    let since = |date_ms: i64| Duration::from_millis(date_ms.saturating_sub(begin).unsigned_abs());
+    let span = since(requests.last().map_or(begin, |last| last.date_ms));
+    let mut text = format!(
+        "{} of {} within {}\n",
+        count(requests.len() as u64, "grant"),
+        count(permits, "permit"),
+        duration(span)
+    );
+    for (rate, outcome) in outcomes {
+        let refused = match outcome.refused {
+            0 => out.paint(Tone::Good, "nothing is refused"),
+            number => {
+                let after = duration(since(outcome.first_refused_ms.unwrap_or(begin)));
+                let text = format!(
+                    "{} of {} refused, the first after {after}",
+                    count(number, "call"),
+                    count(outcome.refused_permits, "permit"),
+                );
+                out.paint(Tone::Bad, text)
+            }
+        };
+        text.push_str(&format!("{:<12} {refused}\n", rate.to_string()));
+    }
+    text
+}
+
+fn as_json(requests: &[Request], outcomes: &[(Rate, Outcome)]) -> Value {
+    let rates: Vec<Value> = outcomes
+        .iter()
+        .map(|(rate, outcome)| {
+            json!({
+                "rate": json::rate(*rate),
+                "granted": outcome.granted,
+                "granted_permits": outcome.granted_permits,
+                "refused": outcome.refused,
+                "refused_permits": outcome.refused_permits,
+                "first_refused_ms": outcome.first_refused_ms,
+            })
+        })
+        .collect();
+    json!({ "schema": json::SCHEMA, "requests": requests.len(), "rates": rates })
+}

@@ -1,0 +1,141 @@
+//! Values as text for people.
+
+use std::time::Duration;
+
+/// Text from a server or a user, so that a terminal shows it and does not obey it: control characters, and
+/// those that are invisible or change the order of others, are escaped as in Rust's `"\u{1b}"`.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\'' | '"' => shown.push(character),
+            // Of a message of several lines.
+            '\n' => shown.push('\n'),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    shown
+}
+
+/// The same for a name, which is on one line.
+pub fn name(text: &str) -> String {
+    visible(text).replace('\n', "\\n")
+}
+
+/// A name in quotes if something in it could be taken for something else.
+pub fn quoted(text: &str) -> String {
+    let shown = name(text);
+    match shown == text && !text.contains(char::is_whitespace) {
+        true => shown,
+        false => format!("\"{shown}\""),
+    }
+}
+
+/// A time with two or three digits: `350 ms`, `1.2 s`, `17 h`.
+pub fn duration(time: Duration) -> String {
+    let ms = time.as_millis();
+    let tenths = |unit: u128, name: &str| match ms / unit {
+        whole @ 0..10 => match ms % unit * 10 / unit {
+            0 => format!("{whole} {name}"),
+            tenths => format!("{whole}.{tenths} {name}"),
+        },
+        whole => format!("{whole} {name}"),
+    };
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => tenths(1_000, "s"),
+        120_000..7_200_000 => tenths(60_000, "min"),
+        7_200_000..172_800_000 => tenths(3_600_000, "h"),
+        _ => tenths(86_400_000, "days"),
+    }
+}
+
+/// `1 permit`, `2 permits`.
+pub fn count(number: u64, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ if one.ends_with('y') => format!("{number} {}ies", &one[..one.len() - 1]),
+        _ => format!("{number} {one}s"),
+    }
+}
+
+/// A bar of up to `width` characters.
+pub fn bar(part: u64, whole: u64, width: u64) -> String {
+    let full = match whole {
+        0 => 0,
+        _ => (u128::from(part) * u128::from(width)).div_ceil(u128::from(whole)),
+    };
+    "█".repeat(usize::try_from(full).unwrap_or(0).min(width as usize))
+}
+
+/// A character for each number, as high as the number is in comparison with the largest.
+pub fn sparkline(numbers: impl IntoIterator<Item = u64> + Clone, at_least: u64) -> String {
+    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let top = numbers.clone().into_iter().max().unwrap_or(0).max(at_least).max(1);
+    let step = |number: u64| (u128::from(number) * 7).div_ceil(u128::from(top)) as usize;
+    numbers.into_iter().map(|number| STEPS[step(number).min(7)]).collect()
+}
+
+/// Reads a time such as `250ms`, `5s`, `1m`, `2h` or `1d`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("{text:?} is not a time: must be like 250ms, 5s, 1m, 2h or 1d");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+    let (number, unit) = text.split_at(digits);
+    let ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(invalid()),
+    };
+    let number: u64 = number.parse().map_err(|_| invalid())?;
+    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_reaches_a_terminal_that_it_obeys() {
+        let bad = "a\x1b[2Jb\x07\r\u{9b}31m\u{202e}c\u{200b}\0d\u{feff}\u{2066}\u{7f}";
+        let shown = name(bad);
+        for character in shown.chars() {
+            assert!((' '..='~').contains(&character), "{shown}");
+        }
+        assert_eq!(name("a\nb"), "a\\nb");
+        assert_eq!(visible("it's \"é\" 💥"), "it's \"é\" 💥");
+        assert_eq!(name("a\\u{1b}"), "a\\\\u{1b}", "no other text looks the same");
+    }
+
+    #[test]
+    fn names_that_could_mislead_are_quoted() {
+        assert_eq!(quoted("api:users"), "api:users");
+        assert_eq!(quoted("a b"), "\"a b\"");
+        assert_eq!(quoted("\x1b"), "\"\\u{1b}\"");
+    }
+
+    #[test]
+    fn times_have_two_or_three_digits() {
+        let shown = |ms| duration(Duration::from_millis(ms));
+        assert_eq!(shown(7), "7 ms");
+        assert_eq!(shown(1_250), "1.2 s");
+        assert_eq!(shown(59_999), "59 s");
+        assert_eq!(shown(150_000), "2.5 min");
+        assert_eq!(shown(86_400_000 * 3), "3 days");
+        assert_eq!(parse_duration("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7_200));
+        for bad in ["", "5", "s", "1.5s", "-1s", "5 s", "99999999999999999999s"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_bar_shows_that_there_is_something() {
+        assert_eq!(bar(0, 100, 10), "");
+        assert_eq!(bar(1, 1_000, 10), "█");
+        assert_eq!(bar(1_000, 1_000, 10).chars().count(), 10);
+        assert_eq!(sparkline([0, 1, 8], 0), "▁▂█");
+    }
+}

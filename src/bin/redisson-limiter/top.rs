@@ -1,0 +1,105 @@
+//! `top`: the busiest limiters of the servers.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use redisson_rate_limiter::Client;
+use serde_json::json;
+
+use crate::args::Top;
+use crate::exit::{Exit, Failure};
+use crate::found::{View, walk};
+use crate::json::SCHEMA;
+use crate::out::{Out, Tone};
+use crate::text::{bar, quoted};
+use crate::watch::Sample;
+
+/// The most entries of a log that are read: more tell little more.
+const ENTRIES: u64 = 2_000;
+
+struct Row {
+    name: String,
+    client_id: Option<String>,
+    rate: String,
+    sample: Sample,
+}
+
+pub async fn run(client: &Client, args: &Top, out: &mut Out) -> Result<Exit, Failure> {
+    let found = walk(client, None, &args.scan, out).await?;
+    let total = found.limiters.len();
+    let mut rows = Vec::new();
+    for (at, (name, clients)) in found.limiters.into_iter().enumerate() {
+        out.progress(&format!("looking at limiter {} of {total}", at + 1));
+        // A name that no client can use on a cluster: doctor tells of it.
+        let Ok(limiter) = client.limiter(&name) else { continue };
+        let view = View::of(limiter, &clients, ENTRIES).await?;
+        for budget in &view.views {
+            let sample = Sample::of(&budget.inspection, Duration::MAX);
+            if let (Ok(Some(rate)), Some(sample)) = (view.rate(), sample) {
+                rows.push(Row {
+                    name: name.clone(),
+                    client_id: budget.client_id.clone(),
+                    rate: rate.to_string(),
+                    sample,
+                });
+            }
+        }
+        tokio::time::sleep(args.scan.scan_pause).await;
+    }
+    rows.sort_by(|a, b| {
+        let (a, b) = (a.sample.granted_per_second, b.sample.granted_per_second);
+        b.total_cmp(&a)
+    });
+    rows.truncate(args.limit);
+    let text = match args.json {
+        true => format!("{:#}\n", as_json(&rows, total)),
+        false => shown(&rows, total, out),
+    };
+    out.print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn shown(rows: &[Row], total: usize, out: &Out) -> String {
+    let title = |row: &Row| match &row.client_id {
+        Some(id) => {
+            format!("{} ({})", quoted(&row.name), quoted(&id.chars().take(8).collect::<String>()))
+        }
+        None => quoted(&row.name),
+    };
+    let names = rows.iter().map(|row| title(row).chars().count()).max().unwrap_or(0).clamp(7, 40);
+    let rates = rows.iter().map(|row| row.rate.chars().count()).max().unwrap_or(0).max(4);
+    let heading = format!("{:<names$}  {:<rates$}  {:>10}  in use", "limiter", "rate", "granted/s");
+    let mut text = out.paint(Tone::Quiet, heading);
+    text.push('\n');
+    for row in rows {
+        let Sample { free, rate, granted_per_second, .. } = row.sample;
+        let used = rate.saturating_sub(free.unwrap_or(rate));
+        let percent = (used as f64 * 100.0 / rate.max(1) as f64).round();
+        let line = format!(
+            "{:<names$}  {:<rates$}  {granted_per_second:>10.1}  {percent:>3} % {}",
+            title(row),
+            row.rate,
+            out.paint(Tone::Good, bar(used, rate, 20)),
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let _ = writeln!(text, "{} of {total} limiters with a value or a log", rows.len());
+    text
+}
+
+fn as_json(rows: &[Row], total: usize) -> serde_json::Value {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "limiter": row.name,
+                "client_id": row.client_id,
+                "rate": row.rate,
+                "granted_per_second": row.sample.granted_per_second,
+                "available": row.sample.free,
+                "permits": row.sample.rate,
+            })
+        })
+        .collect();
+    json!({ "schema": SCHEMA, "found": total, "limiters": rows })
+}

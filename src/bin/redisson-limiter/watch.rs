@@ -1,0 +1,224 @@
+//! `watch`: limiters, looked at again and again.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::io;
+use std::time::Duration;
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{execute, queue};
+use redisson_rate_limiter::{Client, Inspection, RateLimiter};
+
+use crate::args::Watch;
+use crate::exit::{Exit, Failure};
+use crate::out::{Out, Tone};
+use crate::text::{bar, duration, quoted, sparkline};
+
+/// The looks that a sparkline shows, at most.
+const KEPT: usize = 60;
+
+/// What one look at a limiter tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// The permits that an acquire finds; `None` if it cannot be told.
+    pub free: Option<u64>,
+    pub rate: u64,
+    /// Granted in the time before the look, per second.
+    pub granted_per_second: f64,
+    /// How long a request for one permit waits.
+    pub wait: Option<Duration>,
+}
+
+/// A limiter, and what the last looks told.
+struct Row {
+    limiter: RateLimiter,
+    samples: VecDeque<Sample>,
+    problem: Option<String>,
+}
+
+impl Sample {
+    /// `window`: the time before the look that is of interest; of a shorter interval, that.
+    pub fn of(inspection: &Inspection, window: Duration) -> Option<Sample> {
+        let (rate, budget) = inspection.in_force()?;
+        let window = window.min(rate.interval()).as_millis().max(1);
+        let window = i64::try_from(window).unwrap_or(i64::MAX);
+        let since = inspection.now_ms.saturating_sub(window);
+        let recent = budget
+            .entries()
+            .iter()
+            .filter(|entry| entry.date_ms > since && entry.date_ms <= inspection.now_ms);
+        let granted: u64 = recent.filter_map(|entry| entry.permits).sum();
+        let free = inspection.available();
+        let oldest = inspection.live(rate, budget).next();
+        let wait = oldest.filter(|_| free == Some(0)).map(|oldest| {
+            let end = oldest.date_ms.saturating_add_unsigned(
+                u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX),
+            );
+            Duration::from_millis(u64::try_from(end - inspection.now_ms).unwrap_or(0).max(1))
+        });
+        Some(Sample {
+            free,
+            rate: rate.permits(),
+            granted_per_second: granted as f64 * 1000.0 / window as f64,
+            wait,
+        })
+    }
+
+    pub fn free_text(&self) -> String {
+        self.free.map_or("?".to_owned(), |free| free.to_string())
+    }
+
+    pub fn wait_text(&self) -> String {
+        self.wait.map_or("-".to_owned(), duration)
+    }
+}
+
+pub async fn run(client: &Client, args: &Watch, out: &mut Out) -> Result<Exit, Failure> {
+    if args.every < Duration::from_millis(50) {
+        return Err(Failure::Usage("--every must be at least 50ms".to_owned()));
+    }
+    let mut rows = Vec::new();
+    for name in &args.names {
+        let limiter = client.limiter(name)?;
+        rows.push(Row { limiter, samples: VecDeque::new(), problem: None });
+    }
+    let screen = match out.is_terminal() && !args.lines {
+        true => Some(Screen::open()?),
+        false => None,
+    };
+    let mut looks = 0;
+    let mut ticks = tokio::time::interval(args.every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            ended = tokio::signal::ctrl_c() => {
+                ended.map_err(|error| Failure::Io("the signal".to_owned(), error))?;
+                return Ok(Exit::Done);
+            }
+        }
+        for row in &mut rows {
+            row.look(args).await?;
+        }
+        let text = match &screen {
+            Some(_) => drawn(&rows, args, out),
+            None => lines(&rows),
+        };
+        if screen.is_some() {
+            queue!(io::stdout(), MoveTo(0, 0), Clear(ClearType::All)).map_err(terminal)?;
+        }
+        out.write(text.as_bytes())?;
+        looks += 1;
+        if args.count.is_some_and(|count| looks >= count) {
+            return Ok(Exit::Done);
+        }
+    }
+}
+
+impl Row {
+    async fn look(&mut self, args: &Watch) -> Result<(), Failure> {
+        let inspection = self.limiter.inspect(args.entries).await?;
+        let sample = Sample::of(&inspection, args.every);
+        self.problem = match (&sample, &inspection.rate) {
+            (Some(_), _) => None,
+            (None, Ok(_)) => Some("no limiter of this name".to_owned()),
+            (None, Err(_)) => Some("its hash cannot be read: see doctor".to_owned()),
+        };
+        self.samples.push_back(sample.unwrap_or_default());
+        if self.samples.len() > KEPT {
+            self.samples.pop_front();
+        }
+        Ok(())
+    }
+
+    fn last(&self) -> Sample {
+        self.samples.back().copied().unwrap_or_default()
+    }
+
+    /// The part of the rate that is in use, for the order.
+    fn use_of_rate(&self) -> f64 {
+        let last = self.last();
+        last.free.map_or(0.0, |free| 1.0 - free as f64 / last.rate.max(1) as f64)
+    }
+}
+
+fn lines(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let (name, last) = (quoted(row.limiter.name()), row.last());
+        let _ = match &row.problem {
+            Some(problem) => writeln!(text, "{name}: {problem}"),
+            None => writeln!(
+                text,
+                "{name}: {} of {} free, {:.1} granted/s, wait {}",
+                last.free_text(),
+                last.rate,
+                last.granted_per_second,
+                last.wait_text()
+            ),
+        };
+    }
+    text
+}
+
+fn drawn(rows: &[Row], args: &Watch, out: &Out) -> String {
+    // Some terminals do not say.
+    let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
+    let (columns, height) = size.unwrap_or((80, 24));
+    let chart = usize::from(columns).saturating_sub(24).clamp(10, KEPT);
+    let every = duration(args.every);
+    let mut text =
+        out.paint(Tone::Quiet, format!("every {every}, the most used first; Ctrl-C ends"));
+    text.push_str("\r\n");
+    let mut order: Vec<&Row> = rows.iter().collect();
+    order.sort_by(|a, b| b.use_of_rate().total_cmp(&a.use_of_rate()));
+    for row in order.iter().take(usize::from(height.saturating_sub(2)) / 4) {
+        let last = row.last();
+        let title = out.paint(Tone::Strong, quoted(row.limiter.name()));
+        if let Some(problem) = &row.problem {
+            let _ = write!(text, "{title}  {}\r\n\r\n", out.paint(Tone::Bad, problem));
+            continue;
+        }
+        let used = last.rate.saturating_sub(last.free.unwrap_or(0));
+        let _ = write!(
+            text,
+            "{title}  {} of {} free  {}  wait {}\r\n",
+            last.free_text(),
+            last.rate,
+            out.paint(Tone::Doubtful, bar(used, last.rate, 20)),
+            last.wait_text()
+        );
+        let recent = row.samples.iter().skip(row.samples.len().saturating_sub(chart));
+        let free = recent.clone().map(|sample| sample.free.unwrap_or(0));
+        let granted = recent.map(|sample| sample.granted_per_second.round() as u64);
+        let _ = write!(
+            text,
+            "  free     {}\r\n  granted  {} {:.1}/s\r\n",
+            out.paint(Tone::Good, sparkline(free, last.rate)),
+            out.paint(Tone::Good, sparkline(granted, 1)),
+            last.granted_per_second
+        );
+    }
+    text
+}
+
+/// The terminal while it is drawn on; it is as before when this is dropped.
+struct Screen;
+
+impl Screen {
+    fn open() -> Result<Self, Failure> {
+        execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(terminal)?;
+        Ok(Screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
+    }
+}
+
+fn terminal(error: io::Error) -> Failure {
+    Failure::Io("the terminal".to_owned(), error)
+}

@@ -1,0 +1,159 @@
+//! Finding the limiters that a server has.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::Client;
+use crate::error::{Error, Operation};
+use crate::limiters::Limiters;
+use crate::store::inspect::ScanCall;
+use crate::wire::keys::KeyParts;
+
+impl Client {
+    /// Walks over all keys of the servers with `SCAN`, all masters of a cluster, to find limiters by the names
+    /// of their values and logs. Each step looks at about `count` keys, which takes a server about a
+    /// microsecond each; pause between steps to be gentle. Nothing is sent yet.
+    ///
+    /// A limiter that has not been used, or whose keys have ended, has no value and no log, and is not found.
+    /// Besides the usual access rules (docs/deployment.md) the user needs `+scan`.
+    ///
+    /// ```
+    /// use std::collections::BTreeSet;
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// client.limiter("api")?.with_rate(Rate::per_second(10)).acquire(1).await?;
+    ///
+    /// let mut names = BTreeSet::new();
+    /// let mut scan = client.scan_limiters(500);
+    /// while let Some(found) = scan.next().await? {
+    ///     names.extend(found.into_iter().map(|key| key.limiter));
+    /// }
+    /// assert_eq!(names.into_iter().collect::<Vec<_>>(), ["api"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scan_limiters(&self, count: u32) -> LimiterScan {
+        LimiterScan {
+            limiters: self.0.clone(),
+            count,
+            parts: None,
+            cursor: 0,
+            steps: 0,
+            unreadable: 0,
+            servers: 0,
+        }
+    }
+}
+
+/// A walk over the keys of the servers: [`Client::scan_limiters`].
+pub struct LimiterScan {
+    limiters: Arc<Limiters>,
+    count: u32,
+    /// The servers that are left, the current one first; `None` before the first step.
+    parts: Option<VecDeque<Arc<str>>>,
+    cursor: u64,
+    steps: u64,
+    unreadable: u64,
+    servers: usize,
+}
+
+/// A key that a limiter has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct FoundKey {
+    /// The limiter's name, without the client's prefix. Limiters called `api` and `{api}` have the same value
+    /// and log: of them it is `api`.
+    pub limiter: String,
+    /// Whether it is the log; otherwise it is the value.
+    pub is_log: bool,
+    /// Of the mode [`Mode::PerClient`](crate::Mode::PerClient), the id of the client whose budget it is.
+    pub client_id: Option<String>,
+}
+
+impl LimiterScan {
+    /// Makes one step, and returns the keys that it found, which may be none; `None` at the end. A key may be
+    /// found more than once.
+    ///
+    /// # Errors
+    ///
+    /// Those [of the server](crate::RateLimiter#errors-of-the-server). The step can be repeated.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time; the next call makes the same step again.
+    pub async fn next(&mut self) -> Result<Option<Vec<FoundKey>>, Error> {
+        let core = &self.limiters.core;
+        let deadline = self.limiters.deadline;
+        let failed =
+            |error: Error| error.of(Operation::Scan, None).with_server(core.store.address());
+        if self.limiters.is_closed() {
+            return Err(failed(crate::engine::closed()));
+        }
+        if self.parts.is_none() {
+            let observer = core.observer.call(Operation::Scan);
+            let parts =
+                core.call(Operation::Scan, deadline, observer, |store| store.scan_parts()).await;
+            let parts = parts.map_err(failed)?;
+            self.servers = parts.len();
+            self.parts = Some(parts.into());
+        }
+        let Some(parts) = &mut self.parts else { return Ok(None) };
+        let Some(part) = parts.front().cloned() else { return Ok(None) };
+        let call = ScanCall { part, cursor: self.cursor, count: self.count };
+        let observer = core.observer.call(Operation::Scan);
+        let step =
+            core.call(Operation::Scan, deadline, observer, move |store| store.scan(call.clone()));
+        let step = step.await;
+        let step = step.map_err(failed)?;
+        self.cursor = step.cursor;
+        self.steps += 1;
+        if step.cursor == 0 {
+            parts.pop_front();
+        }
+        let prefix = &*self.limiters.key_prefix;
+        let mut found = Vec::new();
+        for key in step.keys {
+            match std::str::from_utf8(&key) {
+                Ok(key) => found.extend(found_key(key, prefix)),
+                Err(_) => self.unreadable += 1,
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// How many keys it has looked at, about.
+    pub fn looked_at(&self) -> u64 {
+        self.steps.saturating_mul(u64::from(self.count.max(1)))
+    }
+
+    /// How many keys it has left out as their names are not UTF-8: this crate and Redisson cannot use them.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// How many servers there are, and how many of them it has finished. 0 before the first step.
+    pub fn servers(&self) -> (usize, usize) {
+        let left = self.parts.as_ref().map_or(0, VecDeque::len);
+        (self.servers, self.servers - left)
+    }
+}
+
+fn found_key(key: &str, prefix: &str) -> Option<FoundKey> {
+    let KeyParts { full_name, is_log, client_id } = KeyParts::of(key)?;
+    let limiter = full_name.strip_prefix(prefix).filter(|name| !name.is_empty())?;
+    Some(FoundKey { limiter: limiter.to_owned(), is_log, client_id: client_id.map(str::to_owned) })
+}
+
+impl fmt::Debug for LimiterScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimiterScan")
+            .field("count", &self.count)
+            .field("looked_at", &self.looked_at())
+            .field("servers", &self.servers())
+            .finish_non_exhaustive()
+    }
+}

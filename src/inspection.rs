@@ -1,0 +1,294 @@
+//! A limiter as it is stored, decoded: what [`RateLimiter::inspect`](crate::RateLimiter::inspect)
+//! answers.
+
+use std::time::Duration;
+
+use crate::clock::ClockSkew;
+use crate::error::Error;
+use crate::rate::{Mode, Rate};
+use crate::store::inspect::{InspectReply, Stored, StoredBudget};
+use crate::store::memory::config::{self, Fields};
+use crate::wire::entry::{Holder, Member, holder, unpack};
+
+/// A limiter as it is stored at one moment, decoded.
+///
+/// Its methods compute what the rules (docs/semantics.md) say of it; nothing has been
+/// changed, and nothing is judged. An entry may be dated in the future: leased permits are, and what a
+/// client has written whose clock is ahead.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// When it was read, by the client's [`Clock`](crate::Clock), in milliseconds since 1970. Entries that
+    /// are an interval older than this have expired.
+    pub now_ms: i64,
+    /// How far the clock of this machine is from the server's; `None` with an in-process store, and if the
+    /// user may not ask the server for its time.
+    pub clock_skew: Option<ClockSkew>,
+    /// The fields of the limiter's hash.
+    pub hash: StoredKey<StoredRate>,
+    /// The rate that they mean, or why they mean none, as
+    /// [`RateLimiter::config`](crate::RateLimiter::config) answers.
+    pub rate: Result<Option<Rate>, Error>,
+    /// The budget that all clients share, in the mode [`Mode::Overall`].
+    pub overall: Budget,
+    /// That of this client, in the mode [`Mode::PerClient`].
+    pub per_client: Budget,
+}
+
+/// One of a limiter's keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredKey<T> {
+    /// There is none.
+    Missing,
+    /// It is of another type than this crate and Redisson use.
+    WrongType,
+    /// It is there.
+    Present {
+        /// What it holds.
+        content: T,
+        /// How long it still lives; `None` for ever.
+        time_to_live: Option<Duration>,
+    },
+}
+
+/// The fields of a hash, as text; bytes that are not UTF-8 are replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredRate {
+    /// `rate`.
+    pub rate: Option<String>,
+    /// `interval`.
+    pub interval: Option<String>,
+    /// `type`.
+    pub mode: Option<String>,
+    /// `keepAliveTime`.
+    pub keep_alive: Option<String>,
+}
+
+/// A value and a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Budget {
+    /// The permits that are left, as text; bytes that are not UTF-8 are replaced.
+    pub value: StoredKey<String>,
+    /// The grants of the last interval.
+    pub log: StoredKey<StoredLog>,
+}
+
+/// The log of a limiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredLog {
+    /// How many entries it has.
+    pub len: u64,
+    /// The oldest of them: as many as were asked for.
+    pub entries: Vec<LogEntry>,
+}
+
+/// An entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogEntry {
+    /// From when on its permits count, for an interval, in milliseconds since 1970.
+    pub date_ms: i64,
+    /// Its permits; `None` of one in a [foreign](Writer::Foreign) format.
+    pub permits: Option<u64>,
+    /// Who has written it, as far as it tells.
+    pub writer: Writer,
+    /// Its bytes.
+    pub member: Vec<u8>,
+}
+
+/// Who has written an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Writer {
+    /// Redisson 3.17.0 or later, or an older release of this crate.
+    Redisson,
+    /// A client of this crate.
+    Client {
+        /// A random number that all entries of the client have.
+        tag: u32,
+        /// As how many clients it counts when an exhausted limiter is shared.
+        weight: u8,
+    },
+    /// Permits that were neither left nor in the log, and come back when this expires: nobody holds them.
+    Debt,
+    /// Redisson 3.13.3 to 3.16.8, by the length of the entry, or something else. While it is live, calls
+    /// fail with [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry).
+    Foreign,
+}
+
+impl Inspection {
+    pub(crate) fn of(reply: InspectReply, now_ms: i64, clock_skew: Option<ClockSkew>) -> Self {
+        let [overall, per_client] = reply.budgets.map(Budget::of);
+        let text = |bytes: &Option<Vec<u8>>| {
+            bytes.as_deref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        let hash = StoredKey::of(reply.hash, |[rate, interval, mode, keep_alive]| StoredRate {
+            rate: text(&rate),
+            interval: text(&interval),
+            mode: text(&mode),
+            keep_alive: text(&keep_alive),
+        });
+        let rate = match &hash {
+            StoredKey::Missing => Ok(None),
+            StoredKey::WrongType => Err(crate::store::wrong_type()),
+            StoredKey::Present { content, .. } => config::config_of(&content.fields()),
+        };
+        Inspection { now_ms, clock_skew, hash, rate, overall, per_client }
+    }
+
+    /// The budget of a mode.
+    pub fn budget(&self, mode: Mode) -> &Budget {
+        match mode {
+            Mode::Overall => &self.overall,
+            Mode::PerClient => &self.per_client,
+        }
+    }
+
+    /// The rate and the budget in force; `None` if there is no rate, or none that can be read.
+    pub fn in_force(&self) -> Option<(Rate, &Budget)> {
+        let rate = self.rate.as_ref().ok().copied().flatten()?;
+        Some((rate, self.budget(rate.mode())))
+    }
+
+    /// The live entries of a log under this rate: those that have not expired.
+    pub fn live<'a>(&self, rate: Rate, budget: &'a Budget) -> impl Iterator<Item = &'a LogEntry> {
+        let cutoff = self.cutoff(rate);
+        budget.entries().iter().filter(move |entry| entry.date_ms > cutoff || entry.date_ms < 0)
+    }
+
+    /// The permits of the live entries that were read, and those of the expired ones, which the next call
+    /// gives back to the value.
+    pub fn permits_in_log(&self, rate: Rate, budget: &Budget) -> (u64, u64) {
+        let sum = |entries: &mut dyn Iterator<Item = &LogEntry>| {
+            entries.fold(0u64, |sum, entry| sum.saturating_add(entry.permits.unwrap_or(0)))
+        };
+        let live = sum(&mut self.live(rate, budget));
+        (live, sum(&mut budget.entries().iter()).saturating_sub(live))
+    }
+
+    /// By how many permits value and log together exceed the rate, by *v* + Σ = *R*; negative if permits are
+    /// missing. `None` if there is no value that can be read, or more entries than were asked for.
+    ///
+    /// A limiter that is used heals by itself: an excess or a deficit that was found once may be gone a
+    /// moment later. [`RateLimiter::preview_repair`](crate::RateLimiter::preview_repair) tells what the rules
+    /// make of it.
+    pub fn drift(&self) -> Option<i64> {
+        let (rate, budget) = self.in_force()?;
+        if !budget.is_complete() {
+            return None;
+        }
+        let (live, expired) = self.permits_in_log(rate, budget);
+        let logged = i64::try_from(live.checked_add(expired)?).ok()?;
+        Some(budget.number()? + logged - i64::try_from(rate.permits()).ok()?)
+    }
+
+    /// The permits that an acquire finds now, from 0 to the rate, as far as value and log tell; `None` if
+    /// [`in_force`](Self::in_force) is, or if entries are missing that would be needed.
+    pub fn available(&self) -> Option<u64> {
+        let (rate, budget) = self.in_force()?;
+        let (live, expired) = self.permits_in_log(rate, budget);
+        let left = match budget.number() {
+            Some(value) => u64::try_from(value.saturating_add_unsigned(expired)).unwrap_or(0),
+            None if budget.is_complete() => rate.permits().saturating_sub(live),
+            None => return None,
+        };
+        Some(left.min(rate.permits()))
+    }
+
+    /// Entries dated at this time or before have expired.
+    fn cutoff(&self, rate: Rate) -> i64 {
+        self.now_ms.saturating_sub_unsigned(rate.interval_ms())
+    }
+}
+
+impl<T> StoredKey<T> {
+    fn of<S>(key: Stored<S>, read: impl FnOnce(S) -> T) -> Self {
+        match key {
+            Stored::Missing => StoredKey::Missing,
+            Stored::WrongType => StoredKey::WrongType,
+            Stored::Present { ttl_ms, content } => StoredKey::Present {
+                content: read(content),
+                time_to_live: ttl_ms.map(Duration::from_millis),
+            },
+        }
+    }
+
+    /// What it holds, if it is there and of the type that it should have.
+    pub fn content(&self) -> Option<&T> {
+        match self {
+            StoredKey::Present { content, .. } => Some(content),
+            _ => None,
+        }
+    }
+
+    /// Whether there is such a key, of whatever type.
+    pub fn exists(&self) -> bool {
+        !matches!(self, StoredKey::Missing)
+    }
+
+    /// Whether it is there and lives for ever.
+    pub fn is_endless(&self) -> bool {
+        matches!(self, StoredKey::Present { time_to_live: None, .. })
+    }
+}
+
+impl StoredRate {
+    fn fields(&self) -> Fields {
+        let texts = [&self.rate, &self.interval, &self.mode, &self.keep_alive];
+        let names = [config::RATE, config::INTERVAL, config::TYPE, config::KEEP_ALIVE];
+        let fields = names.into_iter().zip(texts);
+        fields.filter_map(|(name, text)| Some((name.to_owned(), text.clone()?))).collect()
+    }
+}
+
+impl Budget {
+    fn of(budget: StoredBudget) -> Self {
+        Budget {
+            value: StoredKey::of(budget.value, |text| String::from_utf8_lossy(&text).into_owned()),
+            log: StoredKey::of(budget.log, |log| StoredLog {
+                len: log.len,
+                entries: log.members.into_iter().map(LogEntry::of).collect(),
+            }),
+        }
+    }
+
+    /// The value; `None` if there is none, or if it is not an integer within ±2^53.
+    pub fn number(&self) -> Option<i64> {
+        config::integer(self.value.content()?)
+    }
+
+    /// The entries of the log that were read; none if there is no log.
+    pub fn entries(&self) -> &[LogEntry] {
+        self.log.content().map_or(&[], |log| &log.entries)
+    }
+
+    /// Whether all entries of the log were read.
+    pub fn is_complete(&self) -> bool {
+        self.log.content().is_none_or(|log| log.entries.len() as u64 == log.len)
+    }
+}
+
+impl LogEntry {
+    fn of((date_ms, member): (i64, Vec<u8>)) -> Self {
+        let (permits, writer) = match unpack(&member) {
+            Member::Entry { id, permits } => (Some(permits), Writer::of(id)),
+            _ => (None, Writer::Foreign),
+        };
+        LogEntry { date_ms, permits, writer, member }
+    }
+}
+
+impl Writer {
+    fn of(id: &[u8]) -> Self {
+        match holder(id) {
+            Holder::Redisson => Writer::Redisson,
+            Holder::Debt => Writer::Debt,
+            Holder::Client(tag, weight) => {
+                Writer::Client { tag: u32::from_be_bytes(tag.0), weight }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Looking at what is stored, and putting it right.
+
+use std::time::{Duration, Instant};
+
+use super::RateLimiter;
+use crate::clock::{Clock, ClockSkew, Now};
+use crate::error::{Error, Operation};
+use crate::inspection::Inspection;
+use crate::rate::Rate;
+use crate::store::inspect::{RepairCall, RepairReply};
+use crate::wire::entry::{ClientTag, EntryId};
+use crate::wire::keys::Keys;
+
+impl RateLimiter {
+    /// Reads what is stored of the limiter, at one moment: the hash, and the value and the log of either
+    /// mode, with up to `most_entries` entries of each log, oldest first. Changes nothing.
+    ///
+    /// It is for people and for tools: a thousand entries take about half a millisecond of server time. In
+    /// the mode [`Mode::PerClient`](crate::Mode::PerClient) it reads the budget of this client;
+    /// [`budget_of`](Self::budget_of) reads those of others.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("api")?.with_rate(Rate::per_minute(10));
+    /// limiter.acquire(3).await?;
+    ///
+    /// let seen = limiter.inspect(1_000).await?;
+    /// assert_eq!(seen.overall.number(), Some(7));
+    /// assert_eq!(seen.overall.entries()[0].permits, Some(3));
+    /// assert_eq!(seen.drift(), Some(0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those [of the server](RateLimiter#errors-of-the-server). A limiter that is damaged, or not there, is
+    /// an answer: see [`Inspection`].
+    pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
+        self.inspect_keys(None, most_entries).await
+    }
+
+    /// Fits the value and the log to the rate, by the rules of an audit, in one step, and grants nothing: a
+    /// value that is missing or too high becomes what the log leaves of the rate; permits that are neither
+    /// left nor in the log become a debt, which comes back within an interval. And if the limiter has a time
+    /// to live, its value and its log get it as well.
+    ///
+    /// If all of that is so already, nothing is written. It never makes more permits available than the rate
+    /// allows, whoever uses the limiter meanwhile. A limiter that is used heals by itself; call it for one
+    /// that is not, or to have it done now. In the mode
+    /// [`Mode::PerClient`](crate::Mode::PerClient) it repairs the budget of this client.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire). What a live entry of an older Redisson forbids, no repair can
+    /// do: it has to expire.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn repair(&self) -> Result<Repair, Error> {
+        self.repair_keys(None, false).await
+    }
+
+    /// What [`repair`](Self::repair) would do now. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`repair`](Self::repair).
+    pub async fn preview_repair(&self) -> Result<Repair, Error> {
+        self.repair_keys(None, true).await
+    }
+
+    /// Removes the value and the log of the mode in force if all permits are available, so that whoever uses
+    /// the limiter next finds the same without them. Returns how many keys it removed, 0 to 2.
+    ///
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) it removes the keys of this client's budget.
+    ///
+    /// If the limiter's hash is gone, neither rate nor interval are known. Then the keys of both modes are
+    /// removed, each value with its log, if their last grant is older than `age`, or if there is no log:
+    /// `age` must be longer than the interval that a limiter of this name has had, or will have soon.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), but for a hash that is missing.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
+        self.remove_unused_keys(None, age).await
+    }
+
+    /// The budget that another client has in the mode [`Mode::PerClient`](crate::Mode::PerClient), for
+    /// tools: its permits cannot be taken here. Nothing is sent.
+    pub fn budget_of(&self, client_id: &str) -> ClientBudget {
+        let full_name = &self.engine().keys.hash;
+        ClientBudget { limiter: self.clone(), keys: Keys::new(full_name, client_id) }
+    }
+
+    async fn inspect_keys(&self, of: Option<Keys>, most_entries: u64) -> Result<Inspection, Error> {
+        let begun = Instant::now();
+        let reply = self
+            .call(Operation::Inspect, move |store, own| {
+                store.inspect(of.as_ref().unwrap_or(own), most_entries)
+            })
+            .await?;
+        let at = Instant::now();
+        let core = &self.engine().core;
+        let skew = reply
+            .store_us
+            .filter(|_| !core.is_in_process)
+            .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
+        let now_ms = match core.clock.read().now {
+            Now::At(now) => now,
+            Now::Server => match reply.store_us {
+                Some(store_us) => store_us.div_euclid(1000),
+                None => Clock::system().local_us().div_euclid(1000),
+            },
+        };
+        let mut inspection = Inspection::of(reply, now_ms, skew);
+        inspection.rate = inspection.rate.map_err(|error| self.error(Operation::Inspect, error));
+        Ok(inspection)
+    }
+
+    async fn repair_keys(&self, of: Option<Keys>, only_look: bool) -> Result<Repair, Error> {
+        let now = self.engine().core.clock.read().now;
+        // Nobody holds a debt, so that the client in its id does not matter.
+        let id = EntryId::random(ClientTag([0; 4]), 1);
+        let call = RepairCall { now, id, only_look };
+        // Even if this future is dropped, the call may be carried out: waiting calls check again
+        // in either case.
+        let _may_come_back = (!only_look).then(|| self.engine().permits_may_come_back());
+        let reply = self.call(Operation::Repair, move |store, own| {
+            store.repair(of.as_ref().unwrap_or(own), call)
+        });
+        Ok(Repair(reply.await?))
+    }
+
+    async fn remove_unused_keys(&self, of: Option<Keys>, age: Duration) -> Result<u64, Error> {
+        let now = self.engine().core.clock.read().now;
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.call(Operation::RemoveUnused, move |store, own| {
+            store.remove_unused(of.as_ref().unwrap_or(own), now, age_ms)
+        })
+        .await
+    }
+}
+
+/// The budget of another client: [`RateLimiter::budget_of`].
+#[derive(Clone, Debug)]
+pub struct ClientBudget {
+    limiter: RateLimiter,
+    keys: Keys,
+}
+
+impl ClientBudget {
+    /// As [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
+    ///
+    /// # Errors
+    ///
+    /// As [`RateLimiter::inspect`].
+    pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
+        self.limiter.inspect_keys(Some(self.keys.clone()), most_entries).await
+    }
+
+    /// As [`RateLimiter::repair`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RateLimiter::repair`].
+    pub async fn repair(&self) -> Result<Repair, Error> {
+        self.limiter.repair_keys(Some(self.keys.clone()), false).await
+    }
+
+    /// As [`RateLimiter::preview_repair`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RateLimiter::repair`].
+    pub async fn preview_repair(&self) -> Result<Repair, Error> {
+        self.limiter.repair_keys(Some(self.keys.clone()), true).await
+    }
+
+    /// As [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
+    /// unless the limiter has a keep-alive. The client may even still run: it finds the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`RateLimiter::remove_unused`].
+    pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
+        self.limiter.remove_unused_keys(Some(self.keys.clone()), age).await
+    }
+}
+
+/// What [`RateLimiter::repair`] did, or would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair(RepairReply);
+
+impl Repair {
+    /// Whether there is anything to repair.
+    pub fn is_needed(&self) -> bool {
+        self.0.debt > 0 || self.value_is_off() || self.0.endless > 0
+    }
+
+    /// Whether the value is another one afterwards, for other reasons than that permits have expired.
+    pub fn value_is_off(&self) -> bool {
+        let RepairReply { before, after, expired, .. } = self.0;
+        let unused = before.is_none() && i64::try_from(self.0.rate.permits()) == Ok(after);
+        !unused && before.map(|before| before.saturating_add_unsigned(expired)) != Some(after)
+    }
+
+    /// The rate in force.
+    pub fn rate(&self) -> Rate {
+        self.0.rate
+    }
+
+    /// The value that was found; `None` if there was none that could be read.
+    pub fn value_before(&self) -> Option<i64> {
+        self.0.before
+    }
+
+    /// The value that is right, with what has expired; it may be negative.
+    pub fn value_after(&self) -> i64 {
+        self.0.after
+    }
+
+    /// The permits in expired entries, which every call gives back to the value.
+    pub fn expired(&self) -> u64 {
+        self.0.expired
+    }
+
+    /// The permits that were neither left nor in the log, and come back an interval after the repair.
+    pub fn debt(&self) -> u64 {
+        self.0.debt
+    }
+
+    /// How many of the hash, the value and the log live for ever although the limiter does not, and get its
+    /// time to live.
+    pub fn endless_keys(&self) -> u64 {
+        self.0.endless
+    }
+}

@@ -1,0 +1,80 @@
+//! Repair: value and log are fitted to the rate as by an audit, and live as long as the hash.
+//!
+//! `lua/repair.lua` is its twin.
+
+use crate::error::Error;
+use crate::store::inspect::{RepairCall, RepairReply};
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::heal::{find_deficit, heal, most_debt};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::log::Log;
+use crate::store::memory::settle::{Value, settle};
+use crate::wire::keys::Keys;
+
+pub(super) fn repair(
+    space: &mut Keyspace,
+    keys: &Keys,
+    call: &RepairCall,
+) -> Result<RepairReply, Error> {
+    let config = Config::read(space, keys, None)?;
+    let pair = Pair::of(keys, config.mode);
+    let before = read_value(space, &pair)?;
+    let t = space.time(call.now);
+    let cutoff = expiry_cutoff(t, &config);
+    let none = Log::default();
+    let log = space.log(pair.log)?.unwrap_or(&none);
+
+    let (live, dropped) = LiveLog::without_expired(log, cutoff);
+    // Of a limiter that was not used there is nothing to fit.
+    let fitted = match before.is_some() || !log.is_empty() {
+        true => {
+            let value = settle(&config, None, before, dropped, &live)?;
+            Some((value, find_deficit(&config, &value, &live, false, u64::MAX)?))
+        }
+        false => None,
+    };
+    let after = fitted.map_or(config.rate, |(value, _)| value.v);
+    let debt = fitted.map_or(0, |(_, deficit)| deficit.clamp(0, most_debt()));
+    let is_off = fitted.is_some()
+        && (debt > 0 || before.is_none_or(|before| after != before + dropped.credit));
+    let endless = endless_keys(space, keys, &pair, &config);
+    let reply = RepairReply {
+        rate: config.to_rate(),
+        before,
+        after,
+        expired: dropped.credit as u64,
+        debt: debt as u64,
+        endless,
+    };
+    if call.only_look {
+        return Ok(reply);
+    }
+    if let Some((value, deficit)) = fitted.filter(|_| is_off) {
+        let value = space.with_log(pair.log, |log| {
+            drop_all_expired(log, cutoff);
+            let mut value = Value { set: true, ..value };
+            heal(log, &mut value, deficit, (t, cutoff), call.id)?;
+            Ok(value)
+        })?;
+        space.write_value(pair.value, before, value);
+    }
+    if is_off || endless > 0 {
+        refresh_lifetime(space, keys, &pair, config.keep_alive);
+    }
+    Ok(reply)
+}
+
+/// How many keys live for ever, though the limiter does not.
+fn endless_keys(space: &Keyspace, keys: &Keys, pair: &Pair<'_>, config: &Config) -> u64 {
+    let lives =
+        config.keep_alive > 0 || space.expires_at(&keys.hash).is_some_and(|at| at > space.now());
+    let is_endless = |key: &&str| space.has(key) && space.expires_at(key).is_none();
+    match lives {
+        true => {
+            [&*keys.hash, pair.value, pair.log].iter().filter(|key| is_endless(key)).count() as u64
+        }
+        false => 0,
+    }
+}

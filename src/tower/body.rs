@@ -1,0 +1,74 @@
+//! The body of an answer: the service's, or that of a refusal.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a response that has come through [`RateLimited`](super::RateLimited): the service's,
+    /// or that of a refusal.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        body: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = KindProjection]
+    enum Kind<B> {
+        Service { #[pin] body: B },
+        Refusal { body: Option<Bytes> },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) fn of_service(body: B) -> Self {
+        ResponseBody { body: Kind::Service { body } }
+    }
+
+    pub(super) fn of_refusal(body: Bytes) -> Self {
+        ResponseBody { body: Kind::Refusal { body: Some(body).filter(|body| !body.is_empty()) } }
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().body.project() {
+            KindProjection::Service { body } => body.poll_frame(cx),
+            KindProjection::Refusal { body } => {
+                Poll::Ready(body.take().map(|body| Ok(Frame::data(body.into()))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            Kind::Service { body } => body.is_end_stream(),
+            Kind::Refusal { body } => body.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Kind::Service { body } => body.size_hint(),
+            Kind::Refusal { body } => {
+                SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64))
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The future of one request: first the limits decide, then the service answers.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::future::BoxFuture;
+use http::header::RETRY_AFTER;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::body::ResponseBody;
+use crate::web::{Admitted, RateHeaders, ResponseHead, Verdict, WasRefused, append, of_admitted};
+
+pin_project! {
+    /// The future of [`RateLimited`](super::RateLimited).
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped while the limits decide, nothing is taken; if the service works on the request
+    /// already, it counts.
+    pub struct ResponseFuture<S, ReqBody>
+    where
+        S: Service<Request<ReqBody>>,
+    {
+        headers: RateHeaders,
+        #[pin]
+        state: State<S, ReqBody>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S, ReqBody>
+    where
+        S: Service<Request<ReqBody>>,
+    {
+        // The decision alone is boxed, as its type cannot be named: the service's future need be
+        // neither `Send` nor `'static`.
+        Deciding {
+            decision: BoxFuture<'static, Verdict>,
+            call: Option<(S, Request<ReqBody>)>,
+        },
+        Serving {
+            #[pin]
+            response: S::Future,
+            admitted: Option<Admitted>,
+        },
+    }
+}
+
+impl<S, ReqBody> ResponseFuture<S, ReqBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    /// No limit concerns the request.
+    pub(super) fn passing(response: S::Future) -> Self {
+        let state = State::Serving { response, admitted: None };
+        ResponseFuture { headers: RateHeaders::None, state }
+    }
+
+    pub(super) fn deciding(
+        headers: RateHeaders,
+        decision: BoxFuture<'static, Verdict>,
+        service: S,
+        request: Request<ReqBody>,
+    ) -> Self {
+        let state = State::Deciding { decision, call: Some((service, request)) };
+        ResponseFuture { headers, state }
+    }
+}
+
+impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+{
+    type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            match this.state.as_mut().project() {
+                StateProjection::Deciding { decision, call } => {
+                    let admitted = match ready!(decision.as_mut().poll(cx)) {
+                        Verdict::Admitted(admitted) => admitted,
+                        Verdict::Refused(response) => {
+                            return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
+                        }
+                    };
+                    let Some((mut service, mut request)) = call.take() else {
+                        unreachable!("the decision is made once")
+                    };
+                    request.extensions_mut().insert(admitted.admission.clone());
+                    let response = service.call(request);
+                    this.state.set(State::Serving { response, admitted: Some(admitted) });
+                }
+                StateProjection::Serving { response, admitted } => {
+                    let response = ready!(response.poll(cx));
+                    return Poll::Ready(match admitted.take() {
+                        Some(admitted) => finish(response, admitted, *this.headers),
+                        None => response.map(|response| response.map(ResponseBody::of_service)),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The service's answer, with the limits' header fields.
+fn finish<B, E>(
+    response: Result<Response<B>, E>,
+    admitted: Admitted,
+    headers: RateHeaders,
+) -> Result<Response<ResponseBody<B>>, E> {
+    let mut response = match response {
+        Ok(response) => response,
+        Err(error) => {
+            admitted.settle(&ResponseHead::FAILED, false);
+            return Err(error);
+        }
+    };
+    let has_retry_after = response.headers().contains_key(RETRY_AFTER);
+    of_admitted(headers, admitted.admission.standings(), has_retry_after, |name, value| {
+        append(response.headers_mut(), name, value);
+    });
+    let is_refused = response.extensions().get::<WasRefused>().is_some();
+    admitted.settle(&ResponseHead::of(&response), is_refused);
+    Ok(response.map(ResponseBody::of_service))
+}

@@ -1,0 +1,166 @@
+//! Layers of tower: [`RateLimitLayer`] limits what a service accepts, [`OutgoingLayer`] what a client
+//! sends.
+//!
+//! # A service
+//!
+//! ```
+//! use http::{Request, Response, StatusCode};
+//! use redisson_rate_limiter::tower::RateLimitLayer;
+//! use redisson_rate_limiter::web::{Key, Limit, Limits};
+//! use redisson_rate_limiter::{Client, InProcessStore, Rate};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // Or: Client::connect("redis://127.0.0.1:6379").await?
+//!     let client = Client::builder().in_process(&InProcessStore::new())?;
+//!     let limits = Limits::new(
+//!         &client,
+//!         [
+//!             Limit::new("user", Key::header("x-api-key"), Rate::per_minute(2)),
+//!             Limit::new("all", Key::global(), Rate::per_second(1000)),
+//!         ],
+//!     )?;
+//!     // With axum: Router::new().route(…).layer(RateLimitLayer::new(limits))
+//!     let service = ServiceBuilder::new()
+//!         .layer(RateLimitLayer::new(limits))
+//!         .service(service_fn(async |_: Request<String>| {
+//!             Ok::<_, std::convert::Infallible>(Response::new(String::from("Hello.\n")))
+//!         }));
+//!     let request = || Request::get("/").header("x-api-key", "me").body(String::new());
+//!
+//!     let response = service.clone().oneshot(request()?).await?;
+//!     assert_eq!(response.headers()["ratelimit"], "\"user\";r=1;t=60, \"all\";r=999;t=1");
+//!     assert_eq!(service.clone().oneshot(request()?).await?.status(), StatusCode::OK);
+//!
+//!     let response = service.oneshot(request()?).await?;
+//!     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+//!     assert_eq!(response.headers()["retry-after"], "60");
+//!     assert_eq!(response.headers()["ratelimit"], "\"user\";r=0;t=60");
+//!     client.close().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # A client
+//!
+//! [`OutgoingLayer`] keeps to a limiter, and to what the other side answers with 429 and 503.
+
+mod body;
+mod future;
+mod outgoing;
+mod retry_after;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
+
+use std::fmt;
+use std::mem;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Extensions, Request, Response};
+use tower_layer::Layer;
+use tower_service::Service;
+
+pub use body::ResponseBody;
+pub use future::ResponseFuture;
+pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
+
+use crate::web::{Limits, RequestHead};
+
+/// Asks [`Limits`] before each request: a layer for axum, tonic, hyper, and whatever else serves
+/// `http::Request`.
+///
+/// [`tower`](crate::tower) has a complete program. To stack layers is possible: what an inner one
+/// refuses, the outer ones give back.
+///
+/// The body of requests is passed on untouched, and that of responses in a [`ResponseBody`]. Upgrades
+/// (WebSocket) count as the request that asks for them.
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    limits: Arc<Limits>,
+    peer: Option<Arc<PeerFn>>,
+}
+
+type PeerFn = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+
+impl RateLimitLayer {
+    /// Asks these limits.
+    pub fn new(limits: Limits) -> Self {
+        RateLimitLayer { limits: Arc::new(limits), peer: None }
+    }
+
+    /// Says where the address of a connection is: in which extension of a request. By default it is a
+    /// [`SocketAddr`](std::net::SocketAddr) or an [`IpAddr`] there.
+    ///
+    /// With axum: `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`, and
+    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
+    /// `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
+    #[must_use]
+    pub fn peer_from<T: Send + Sync + 'static>(
+        mut self,
+        peer: impl Fn(&T) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        self.peer = Some(Arc::new(move |extensions| peer(extensions.get::<T>()?)));
+        self
+    }
+
+    fn peer(&self, extensions: &Extensions) -> Option<IpAddr> {
+        match &self.peer {
+            Some(peer) => peer(extensions),
+            None => match extensions.get::<std::net::SocketAddr>() {
+                Some(address) => Some(address.ip()),
+                None => extensions.get::<IpAddr>().copied(),
+            },
+        }
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimited<S>;
+
+    fn layer(&self, inner: S) -> RateLimited<S> {
+        RateLimited { inner, layer: self.clone() }
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// A service behind [`Limits`]: see [`RateLimitLayer`].
+#[derive(Clone, Debug)]
+pub struct RateLimited<S> {
+    inner: S,
+    layer: RateLimitLayer,
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimited<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+{
+    type Response = Response<ResponseBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let limits = &self.layer.limits;
+        let peer = self.layer.peer(request.extensions());
+        let Some(plan) = limits.plan(&RequestHead::of(&request, peer)) else {
+            return ResponseFuture::passing(self.inner.call(request));
+        };
+        let decision = limits.clone().decide(plan);
+        // The service that is ready goes with the request; what stays is a clone, which has to become
+        // ready by itself.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        ResponseFuture::deciding(limits.headers(), decision, ready, request)
+    }
+}

@@ -1,0 +1,291 @@
+//! What a client sends: no more than a limiter grants, and nothing while the other side wants none.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{HeaderMap, StatusCode};
+use tokio::time::{Instant, sleep_until};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::retry_after;
+use crate::decision::{Decision, Denial, Grant};
+use crate::error::Error;
+use crate::limiter::RateLimiter;
+
+/// Limits what a client sends to one other side: by a limiter, which all processes that use its name
+/// share, and by what the other side says. An answer 429 or 503 with `Retry-After`, in seconds or as a
+/// date, holds back all further requests of this layer for that long.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use redisson_rate_limiter::tower::OutgoingLayer;
+/// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+/// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+///
+/// let client = Client::builder().in_process(&InProcessStore::new())?;
+/// let limiter = client.limiter("their-api")?.with_rate(Rate::per_second(10));
+/// # let http_client = service_fn(async |_: http::Request<()>| Ok::<_, std::io::Error>(http::Response::new(())));
+/// let mut service = ServiceBuilder::new()
+///     .layer(OutgoingLayer::new(limiter).wait_up_to(Duration::from_secs(30)))
+///     .service(http_client);
+/// let request = http::Request::get("http://127.0.0.1/").body(())?;
+/// let response = service.ready().await?.call(request).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// - The request that was answered 429 is not sent again: that is for a layer outside of this one.
+/// - What has been sent already is not held back. When the time is over, the limiter paces what
+///   follows.
+/// - Other processes do not learn of a `Retry-After`: each finds out by itself.
+/// - Use one layer for each other side, as one that says when to come back holds back all of them.
+///   Clones, and the services that one layer makes, are one.
+///
+/// reqwest's client is such a service, but its responses are a type of their own: see
+/// [`reading`](Self::reading), and the example `reqwest_client`.
+pub struct OutgoingLayer<R> {
+    gate: Arc<Gate>,
+    read: ReadFn<R>,
+}
+
+/// Reads the status and the header fields of a response.
+type ReadFn<R> = fn(&R) -> (StatusCode, &HeaderMap);
+
+#[derive(Clone)]
+struct Settings {
+    limiter: RateLimiter,
+    permits: u64,
+    wait: Duration,
+    longest_hold: Duration,
+}
+
+/// What requests go through, one for all services of a layer.
+struct Gate {
+    settings: Settings,
+    /// Nothing is sent before this.
+    held_until: Mutex<Option<Instant>>,
+}
+
+impl<B> OutgoingLayer<http::Response<B>> {
+    /// Each request takes a permit of this limiter, without waiting for it; a `Retry-After` counts for
+    /// at most five minutes.
+    pub fn new(limiter: RateLimiter) -> Self {
+        OutgoingLayer::reading(limiter, |response| (response.status(), response.headers()))
+    }
+}
+
+impl<R> OutgoingLayer<R> {
+    /// The same for a client with responses of a type of its own. For reqwest:
+    /// `|response: &reqwest::Response| (response.status(), response.headers())`.
+    pub fn reading(limiter: RateLimiter, read: fn(&R) -> (StatusCode, &HeaderMap)) -> Self {
+        let settings = Settings {
+            limiter,
+            permits: 1,
+            wait: Duration::ZERO,
+            longest_hold: Duration::from_secs(300),
+        };
+        OutgoingLayer { gate: Gate::new(settings), read }
+    }
+
+    /// Has a request wait this long at most, for permits and while requests are held back, together. One
+    /// that would have to wait longer fails at once.
+    #[must_use]
+    pub fn wait_up_to(self, wait: Duration) -> Self {
+        self.with(|settings| settings.wait = wait)
+    }
+
+    /// What each request costs, in permits: 1 to 2^32 − 1.
+    #[must_use]
+    pub fn cost(self, permits: u64) -> Self {
+        self.with(|settings| settings.permits = permits)
+    }
+
+    /// The longest time for which a `Retry-After` counts, by default five minutes. A longer one counts
+    /// as this: otherwise a single answer could stop a client for years.
+    #[must_use]
+    pub fn longest_hold(self, longest: Duration) -> Self {
+        self.with(|settings| settings.longest_hold = longest)
+    }
+
+    fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = self.gate.settings.clone();
+        change(&mut settings);
+        OutgoingLayer { gate: Gate::new(settings), ..self }
+    }
+}
+
+impl Gate {
+    fn new(settings: Settings) -> Arc<Self> {
+        Arc::new(Gate { settings, held_until: Mutex::new(None) })
+    }
+
+    /// Waits until a request may be sent.
+    async fn pass<E>(&self) -> Result<(), OutgoingError<E>> {
+        let Settings { limiter, permits, wait, .. } = &self.settings;
+        let due = Instant::now() + (*wait).min(LONGEST_WAIT);
+        loop {
+            // First this, then the permit: one that is used long after it was granted would count in
+            // an interval that has passed.
+            if let Some(until) = self.held_until() {
+                if until > due {
+                    let retry_after = until.saturating_duration_since(Instant::now());
+                    return Err(OutgoingError::HeldBack { retry_after });
+                }
+                sleep_until(until).await;
+            }
+            let rest = due.saturating_duration_since(Instant::now());
+            let grant = match limiter.try_acquire(*permits, rest).await {
+                Ok(Decision::Granted(grant)) => grant,
+                Ok(Decision::Denied(denial)) => return Err(OutgoingError::Denied(denial)),
+                Err(error) => return Err(OutgoingError::Limiter(error)),
+            };
+            if self.held_until().is_none() {
+                return Ok(());
+            }
+            give_back(grant).await;
+        }
+    }
+
+    /// Until when requests are held back, if they are.
+    fn held_until(&self) -> Option<Instant> {
+        let held_until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+        held_until.filter(|until| *until > Instant::now())
+    }
+
+    /// Looks whether an answer says when to come back.
+    fn heed(&self, status: StatusCode, headers: &HeaderMap) {
+        if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
+            let until = Instant::now() + hold.min(self.settings.longest_hold).min(LONGEST_WAIT);
+            let mut held_until = self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+            // Answers overtake each other: the latest time counts.
+            *held_until = (*held_until).max(Some(until));
+        }
+    }
+}
+
+/// Otherwise a time could not be represented.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
+
+/// An answer came while the request waited for its permit. If it cannot be given back, it expires.
+async fn give_back(mut grant: Grant) {
+    let _ = grant.refund_all().await;
+}
+
+impl<R> Clone for OutgoingLayer<R> {
+    fn clone(&self) -> Self {
+        OutgoingLayer { gate: self.gate.clone(), read: self.read }
+    }
+}
+
+impl<R> fmt::Debug for OutgoingLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { limiter, permits, wait, longest_hold } = &self.gate.settings;
+        f.debug_struct("OutgoingLayer")
+            .field("limiter", &limiter.name())
+            .field("permits", permits)
+            .field("wait", wait)
+            .field("longest_hold", longest_hold)
+            .finish()
+    }
+}
+
+impl<S, R> Layer<S> for OutgoingLayer<R> {
+    type Service = Outgoing<S, R>;
+
+    fn layer(&self, inner: S) -> Outgoing<S, R> {
+        Outgoing { inner, layer: self.clone() }
+    }
+}
+
+/// A client's service that keeps to a limiter: see [`OutgoingLayer`].
+#[derive(Debug)]
+pub struct Outgoing<S, R> {
+    inner: S,
+    layer: OutgoingLayer<R>,
+}
+
+impl<S: Clone, R> Clone for Outgoing<S, R> {
+    fn clone(&self) -> Self {
+        Outgoing { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<S, Req> Service<Req> for Outgoing<S, S::Response>
+where
+    S: Service<Req> + Clone + Send + 'static,
+    S::Response: 'static,
+    S::Future: Send,
+    Req: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = OutgoingError<S::Error>;
+    type Future = BoxFuture<'static, Result<S::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(OutgoingError::Service)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let clone = self.inner.clone();
+        // The service that is ready goes with the request.
+        let mut ready = mem::replace(&mut self.inner, clone);
+        let OutgoingLayer { gate, read } = self.layer.clone();
+        async move {
+            gate.pass().await?;
+            let response = ready.call(request).await.map_err(OutgoingError::Service)?;
+            let (status, headers) = read(&response);
+            gate.heed(status, headers);
+            Ok(response)
+        }
+        .boxed()
+    }
+}
+
+/// Why a request was not sent, or what went wrong when it was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OutgoingError<E> {
+    /// The limiter denies it: it would have to wait longer than it may. Not sent.
+    Denied(Denial),
+    /// The other side wants no requests for longer than this one may wait. Not sent.
+    HeldBack {
+        /// For how long.
+        retry_after: Duration,
+    },
+    /// The limiter could not decide. Not sent.
+    Limiter(Error),
+    /// The client's own error.
+    Service(E),
+}
+
+impl<E: fmt::Display> fmt::Display for OutgoingError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutgoingError::Denied(denial) => denial.fmt(f),
+            OutgoingError::HeldBack { retry_after } => {
+                write!(f, "held back: the other side wants no requests for {retry_after:?}")
+            }
+            OutgoingError::Limiter(error) => error.fmt(f),
+            OutgoingError::Service(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: StdError + 'static> StdError for OutgoingError<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            OutgoingError::Denied(_) | OutgoingError::HeldBack { .. } => None,
+            OutgoingError::Limiter(error) => error.source(),
+            OutgoingError::Service(error) => error.source(),
+        }
+    }
+}

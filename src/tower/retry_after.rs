@@ -1,0 +1,67 @@
+//! When the other side wants to be asked again.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+
+/// How long an answer says to wait: `Retry-After` of a 429 or 503, in seconds or as a date.
+pub(super) fn of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        return None;
+    }
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More than fits is as good as forever; the layer has a limit of its own.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    // By the other side's clock, if it tells it: ours may differ.
+    let now = headers
+        .get(http::header::DATE)
+        .and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok())
+        .unwrap_or(now);
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(status: u16, fields: &[(&'static str, &str)]) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        of(StatusCode::from_u16(status).unwrap(), &headers, now)
+    }
+
+    #[test]
+    fn seconds_and_dates() {
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert_eq!(wait(429, &[("retry-after", "120")]), secs(120));
+        assert_eq!(wait(503, &[("retry-after", " 7 ")]), secs(7));
+        assert_eq!(wait(429, &[("retry-after", "99999999999999999999")]), secs(u64::MAX));
+        assert_eq!(wait(429, &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")]), secs(30));
+        // In the past.
+        assert_eq!(wait(429, &[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")]), secs(0));
+        // By the clock of the other side, which is a minute behind.
+        let fields = [
+            ("retry-after", "Sun, 06 Nov 1994 08:48:47 GMT"),
+            ("date", "Sun, 06 Nov 1994 08:48:37 GMT"),
+        ];
+        assert_eq!(wait(429, &fields), secs(10));
+    }
+
+    #[test]
+    fn other_answers_say_nothing() {
+        assert_eq!(wait(200, &[("retry-after", "120")]), None);
+        assert_eq!(wait(301, &[("retry-after", "120")]), None);
+        assert_eq!(wait(429, &[]), None);
+        for odd in ["", "-1", "1.5", "soon", "+3"] {
+            assert_eq!(wait(429, &[("retry-after", odd)]), None, "{odd}");
+        }
+    }
+}

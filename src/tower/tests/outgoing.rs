@@ -1,0 +1,133 @@
+//! What a client sends: by its limiter, and by the other side's `Retry-After`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::tower::{OutgoingError, OutgoingLayer};
+use crate::{Client, Clock, InProcessStore, Rate, RateLimiter};
+
+fn limiter(rate: Rate) -> RateLimiter {
+    let builder = Client::builder().clock(Clock::runtime());
+    let client = builder.in_process(&InProcessStore::new()).unwrap();
+    client.limiter("them").unwrap().with_rate(rate)
+}
+
+/// The other side: each of its answers has the status and the `Retry-After` that the request asks for.
+fn them(
+    layer: OutgoingLayer<Response<()>>,
+) -> (
+    Arc<AtomicUsize>,
+    impl Service<
+        Request<String>,
+        Response = Response<()>,
+        Error = OutgoingError<std::io::Error>,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static,
+) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let service = layer.layer(service_fn(move |request: Request<String>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async move {
+            let Some((status, after)) = request.body().split_once(' ') else {
+                return Ok(Response::new(()));
+            };
+            // So that requests can be under way at the same time.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let response = Response::builder().status(status).header("retry-after", after);
+            Ok::<_, std::io::Error>(response.body(()).unwrap())
+        }
+    }));
+    (asked, service)
+}
+
+fn ask(answer: &str) -> Request<String> {
+    Request::new(answer.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_sent_than_the_limiter_grants() {
+    let layer = OutgoingLayer::new(limiter("2 per 10s".parse().unwrap()));
+    let (asked, service) = them(layer.clone());
+    for _ in 0..2 {
+        service.clone().oneshot(ask("")).await.unwrap();
+    }
+    let error = service.clone().oneshot(ask("")).await.unwrap_err();
+    assert!(matches!(error, OutgoingError::Denied(denial) if denial.retry_after_secs() == 10));
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let begun = Instant::now();
+    let (_, waiting) = them(layer.wait_up_to(Duration::from_secs(60)));
+    waiting.oneshot(ask("")).await.unwrap();
+    assert_eq!(begun.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_holds_back_all_that_follows() {
+    let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));
+    let (asked, service) = them(layer.wait_up_to(Duration::from_secs(30)));
+    for status in [429, 503] {
+        let begun = Instant::now();
+        let answer = service.clone().oneshot(ask(&format!("{status} 20"))).await.unwrap();
+        assert_eq!(answer.status(), status);
+        service.clone().oneshot(ask("")).await.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), 20);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    // Longer than a request may wait.
+    service.clone().oneshot(ask("429 31")).await.unwrap();
+    let error = service.clone().oneshot(ask("")).await.unwrap_err();
+    assert!(
+        matches!(error, OutgoingError::HeldBack { retry_after } if retry_after.as_secs() == 31)
+    );
+    assert!(error.to_string().contains("31s"), "{error}");
+    assert_eq!(asked.load(Ordering::Relaxed), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_is_bounded_and_the_latest_counts() {
+    let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));
+    let layer = layer.wait_up_to(Duration::from_secs(3600)).longest_hold(Duration::from_secs(60));
+    let (_, service) = them(layer);
+    let begun = Instant::now();
+    // Sent at the same time; the one that is answered last says less.
+    let one = service.clone().oneshot(ask("429 99999999999999999999"));
+    let other = service.clone().oneshot(ask("429 1"));
+    let (one, other) = futures::future::join(one, other).await;
+    assert!(one.is_ok() && other.is_ok());
+    service.clone().oneshot(ask("")).await.unwrap();
+    assert_eq!(begun.elapsed().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_its_permit_is_held_back_too_and_takes_none_meanwhile() {
+    let limiter = limiter("1 per 10s".parse().unwrap());
+    let layer = OutgoingLayer::new(limiter.clone()).wait_up_to(Duration::from_secs(100));
+    let (asked, service) = them(layer);
+    let begun = Instant::now();
+    let slow = service.clone();
+    service.clone().oneshot(ask("429 25")).await.unwrap();
+    // It would have had its permit after 10 s.
+    slow.oneshot(ask("")).await.unwrap();
+    assert_eq!((begun.elapsed().as_secs(), asked.load(Ordering::Relaxed)), (25, 2));
+    assert_eq!(limiter.available_permits().await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_request_takes_nothing() {
+    let limiter = limiter("1 per 10s".parse().unwrap());
+    let layer = OutgoingLayer::new(limiter.clone()).wait_up_to(Duration::from_secs(100));
+    let (asked, service) = them(layer);
+    service.clone().oneshot(ask("")).await.unwrap();
+    let waiting = tokio::time::timeout(Duration::from_secs(5), service.clone().oneshot(ask("")));
+    assert!(waiting.await.is_err());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(limiter.available_permits().await.unwrap(), 1);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}

@@ -1,0 +1,322 @@
+//! Whose address counts behind proxies.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::request::RequestHead;
+use crate::error::{Error, Operation};
+
+/// The proxies in front of a service, and the header in which they say whom they forward for.
+///
+/// Anybody can send `X-Forwarded-For`, so the header counts only if the connection comes from one of
+/// these networks, and only as far back as each further address in it is one of them: it is read from
+/// the right, where the nearest proxy adds, and the first address that is no proxy of ours is the
+/// client. What stands left of that is whatever the client sent.
+///
+/// ```
+/// use redisson_rate_limiter::web::TrustedProxies;
+///
+/// # fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// // Our load balancers, and a proxy on this machine.
+/// let proxies = TrustedProxies::x_forwarded_for(["10.0.0.0/8", "127.0.0.1"])?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Name only networks from which no client can connect to the service without going through a
+/// proxy, and only the one header that your proxies write: one that they pass on as it is would be
+/// the client's own.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    networks: Vec<IpNet>,
+    header: Header,
+}
+
+#[derive(Clone, Debug)]
+enum Header {
+    /// Addresses, separated by commas.
+    List(Box<str>),
+    /// RFC 7239.
+    Forwarded,
+}
+
+impl TrustedProxies {
+    /// The loopback addresses, private ones and those of a link: where proxies are that share a
+    /// machine or a private network with the service, if no client is in it.
+    pub const PRIVATE: [&str; 8] = [
+        "127.0.0.0/8",
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "169.254.0.0/16",
+        "::1",
+        "fc00::/7",
+        "fe80::/10",
+    ];
+
+    /// Proxies that write `X-Forwarded-For`, in these networks: `"10.0.0.0/8"`, `"2001:db8::/32"`, or
+    /// single addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if one is neither a network
+    /// nor an address.
+    pub fn x_forwarded_for<I>(networks: I) -> Result<Self, Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        Self::header("x-forwarded-for", networks)
+    }
+
+    /// The same for the header `Forwarded` (RFC 7239).
+    ///
+    /// # Errors
+    ///
+    /// As [`x_forwarded_for`](Self::x_forwarded_for).
+    pub fn forwarded<I>(networks: I) -> Result<Self, Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        Ok(TrustedProxies { networks: parse_networks(networks)?, header: Header::Forwarded })
+    }
+
+    /// The same for a header of another name, with an address or a list of them:
+    /// `CF-Connecting-IP`, `X-Real-IP`.
+    ///
+    /// # Errors
+    ///
+    /// As [`x_forwarded_for`](Self::x_forwarded_for).
+    pub fn header<I>(name: &str, networks: I) -> Result<Self, Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        super::check_header_name(name)?;
+        Ok(TrustedProxies {
+            networks: parse_networks(networks)?,
+            header: Header::List(name.into()),
+        })
+    }
+
+    /// The client's address; `None` if that of the connection is not known.
+    pub(super) fn client(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
+        let mut client = request.peer()?;
+        let name = match &self.header {
+            Header::List(name) => name,
+            Header::Forwarded => "forwarded",
+        };
+        // The last line first: a proxy may add a line of its own.
+        for line in request.header_lines(name).into_iter().rev() {
+            for element in Elements(line) {
+                if !self.is_trusted(client) {
+                    return Some(client);
+                }
+                let address = match &self.header {
+                    Header::List(_) => address(element),
+                    Header::Forwarded => forwarded_for(element),
+                };
+                // A proxy that does not say for whom it forwards counts as the client: what stands
+                // left of that was not written by a proxy of ours.
+                match address {
+                    Some(address) => client = address,
+                    None => return Some(client),
+                }
+            }
+        }
+        Some(client)
+    }
+
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+}
+
+fn parse_networks<I>(networks: I) -> Result<Vec<IpNet>, Error>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    networks.into_iter().map(|network| parse_network(network.as_ref())).collect()
+}
+
+fn parse_network(text: &str) -> Result<IpNet, Error> {
+    let network = text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into()));
+    network.map_err(|_| {
+        let detail = format!("a network of {text:?}: must be one, or an address");
+        Error::invalid(Operation::Limiter, detail)
+    })
+}
+
+/// The elements of a list, from the right. Commas within quotes do not separate.
+///
+/// From the right, as quotes that the client has not closed would hide what a proxy has added if
+/// they were read from the left.
+struct Elements<'a>(&'a [u8]);
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut is_quoted = false;
+        let comma = self.0.iter().rposition(|&byte| {
+            is_quoted ^= byte == b'"';
+            byte == b',' && !is_quoted
+        });
+        let (rest, element) = match comma {
+            Some(comma) => (&self.0[..comma], &self.0[comma + 1..]),
+            None => (&self.0[..0], self.0),
+        };
+        self.0 = rest;
+        Some(element.trim_ascii())
+    }
+}
+
+/// The value of `for` in an element of `Forwarded`.
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut pairs = element.split(|&byte| byte == b';');
+    pairs.find_map(|pair| {
+        let equals = pair.iter().position(|&byte| byte == b'=')?;
+        let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
+        if !name.eq_ignore_ascii_case(b"for") {
+            return None;
+        }
+        let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        address(unquoted.unwrap_or(value))
+    })
+}
+
+/// An address, with or without a port and brackets.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    let bracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let address = text.parse().ok();
+    let address = address.or_else(|| bracketed?.parse::<Ipv6Addr>().ok().map(IpAddr::V6));
+    let address = address.or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()));
+    address.map(|address| address.to_canonical())
+}
+
+/// An address as a key: of IPv6 the network that a customer has, as its host part is the caller's to
+/// choose.
+pub(super) fn text(address: IpAddr, ipv6_prefix: u8) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) if ipv6_prefix >= 128 => address.to_string(),
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+            format!("{}/{ipv6_prefix}", Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
+}
+
+#[cfg(all(test, feature = "tower", not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn client(proxies: &TrustedProxies, peer: &str, lines: &[&str]) -> String {
+        let name = match &proxies.header {
+            Header::List(name) => name,
+            Header::Forwarded => "forwarded",
+        };
+        let mut request = http::Request::new(());
+        for line in lines {
+            request.headers_mut().append(
+                http::HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                line.parse().unwrap(),
+            );
+        }
+        let head = RequestHead::of(&request, Some(peer.parse().unwrap()));
+        proxies.client(&head).unwrap().to_string()
+    }
+
+    fn x_forwarded_for() -> TrustedProxies {
+        TrustedProxies::x_forwarded_for(["10.0.0.0/8", "2001:db8:1::/48"]).unwrap()
+    }
+
+    #[test]
+    fn a_client_that_connects_itself_cannot_say_who_it_is() {
+        assert_eq!(client(&x_forwarded_for(), "203.0.113.9", &["198.51.100.1"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn what_a_client_sends_to_a_proxy_does_not_count() {
+        let spoofed = ["1.1.1.1, 10.9.9.9, 203.0.113.9"];
+        assert_eq!(client(&x_forwarded_for(), "10.0.0.1", &spoofed), "203.0.113.9");
+        // In a line of its own, and through two proxies.
+        let spoofed = ["1.1.1.1", "203.0.113.9, 10.0.0.2"];
+        assert_eq!(client(&x_forwarded_for(), "10.0.0.1", &spoofed), "203.0.113.9");
+    }
+
+    #[test]
+    fn forms_of_addresses() {
+        let proxies = x_forwarded_for();
+        for (sent, expected) in [
+            ("203.0.113.9", "203.0.113.9"),
+            ("203.0.113.9:4711", "203.0.113.9"),
+            ("2001:db8:2::7", "2001:db8:2::7"),
+            ("[2001:db8:2::7]", "2001:db8:2::7"),
+            ("[2001:db8:2::7]:4711", "2001:db8:2::7"),
+            ("::ffff:203.0.113.9", "203.0.113.9"),
+        ] {
+            assert_eq!(client(&proxies, "10.0.0.1", &[sent]), expected);
+            assert_eq!(client(&proxies, "::ffff:10.0.0.1", &[sent]), expected);
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_say_for_whom_is_the_client() {
+        let proxies = x_forwarded_for();
+        assert_eq!(client(&proxies, "10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(client(&proxies, "10.0.0.1", &["1.1.1.1, unknown"]), "10.0.0.1");
+        assert_eq!(client(&proxies, "10.0.0.1", &["1.1.1.1, unknown, 10.0.0.2"]), "10.0.0.2");
+        assert_eq!(client(&proxies, "10.0.0.1", &["1.1.1.1,"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn the_first_of_none_but_proxies_is_the_client() {
+        assert_eq!(client(&x_forwarded_for(), "10.0.0.1", &["10.0.0.3, 10.0.0.2"]), "10.0.0.3");
+    }
+
+    #[test]
+    fn forwarded() {
+        let proxies = TrustedProxies::forwarded(["10.0.0.0/8"]).unwrap();
+        for (sent, expected) in [
+            ("for=203.0.113.9;proto=http;by=10.0.0.1", "203.0.113.9"),
+            ("By=10.0.0.1 ; For=\"[2001:db8:2::7]:4711\"", "2001:db8:2::7"),
+            ("for=1.1.1.1, for=203.0.113.9, for=10.0.0.2", "203.0.113.9"),
+            ("for=1.1.1.1, for=_hidden", "10.0.0.1"),
+            // Quotes that the client has left open do not hide what the proxy has added.
+            ("for=\"1.1.1.1, for=203.0.113.9", "203.0.113.9"),
+            ("host=\"a,b\";for=203.0.113.9", "203.0.113.9"),
+        ] {
+            assert_eq!(client(&proxies, "10.0.0.1", &[sent]), expected, "{sent}");
+        }
+        // Only the header that was named counts.
+        let mut request = http::Request::new(());
+        request.headers_mut().insert("x-forwarded-for", "1.1.1.1".parse().unwrap());
+        let head = RequestHead::of(&request, Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(proxies.client(&head).unwrap().to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn an_ipv6_customer_is_a_network() {
+        let address = "2001:db8:1:2:3:4:5:6".parse().unwrap();
+        assert_eq!(text(address, 64), "2001:db8:1:2::/64");
+        assert_eq!(text(address, 48), "2001:db8:1::/48");
+        assert_eq!(text(address, 128), "2001:db8:1:2:3:4:5:6");
+        assert_eq!(text("192.0.2.1".parse().unwrap(), 64), "192.0.2.1");
+    }
+
+    #[test]
+    fn networks_are_checked() {
+        assert!(TrustedProxies::x_forwarded_for(["10.0.0.0/33"]).is_err());
+        assert!(TrustedProxies::x_forwarded_for(["localhost"]).is_err());
+        assert!(TrustedProxies::header("no name", ["10.0.0.1"]).is_err());
+        assert!(TrustedProxies::x_forwarded_for(TrustedProxies::PRIVATE).is_ok());
+    }
+}

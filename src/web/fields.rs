@@ -1,0 +1,156 @@
+//! The header fields that tell callers of their limits.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::admission::Standing;
+use crate::decision::{DecidedBy, Denial};
+use crate::rate::Rate;
+
+/// Which header fields answers carry besides `Retry-After`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RateHeaders {
+    /// None.
+    None,
+    /// `RateLimit-Policy` and `RateLimit`, of draft-ietf-httpapi-ratelimit-headers-11:
+    ///
+    /// ```text
+    /// RateLimit-Policy: "user";q=100;w=60
+    /// RateLimit: "user";r=42;t=60
+    /// ```
+    ///
+    /// `q` is the rate in permits, `w` its interval in seconds; a rate whose interval is not whole
+    /// seconds has none, as the draft has no fractions. `r` is what is left, and `t` for how long no
+    /// more than that can be had for certain, in seconds, rounded up: the interval, or for a request
+    /// that was refused its wait, which is also the `Retry-After`.
+    #[default]
+    Draft,
+    /// Also `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds), of the
+    /// limit that has the least left.
+    DraftAndLegacy,
+}
+
+/// The highest integer of a structured field (RFC 9651).
+const HIGHEST: u64 = 999_999_999_999_999;
+
+/// Hands the fields of an admitted request's answer to `add`. `has_retry_after`: the answer says by
+/// itself when to come back, and the window's end must not be later.
+pub(crate) fn of_admitted(
+    headers: RateHeaders,
+    standings: &[Standing],
+    has_retry_after: bool,
+    mut add: impl FnMut(&'static str, String),
+) {
+    if headers == RateHeaders::None {
+        return;
+    }
+    let shown = || standings.iter().filter(|standing| is_known(standing));
+    let mut policies = String::new();
+    let mut limits = String::new();
+    for standing in shown() {
+        let window = (!has_retry_after).then(|| whole_secs(standing.rate().interval()));
+        push(&mut policies, Policy(standing.limit(), standing.rate()));
+        push(&mut limits, Limit(standing.limit(), standing.left(), window));
+    }
+    if policies.is_empty() {
+        return;
+    }
+    add("ratelimit-policy", policies);
+    add("ratelimit", limits);
+    if headers == RateHeaders::DraftAndLegacy
+        && let Some(least) = shown().min_by_key(|standing| standing.left())
+    {
+        let reset = whole_secs(least.rate().interval());
+        legacy(least.rate(), least.left(), reset, add);
+    }
+}
+
+/// The same for a request that a limit has denied.
+pub(super) fn of_denied(
+    headers: RateHeaders,
+    standings: &[Standing],
+    limit: &str,
+    denial: &Denial,
+    mut add: impl FnMut(&'static str, String),
+) {
+    let wait = retry_after_secs(denial);
+    add("retry-after", wait.to_string());
+    if headers == RateHeaders::None {
+        return;
+    }
+    let mut policies = String::new();
+    for standing in standings.iter().filter(|standing| is_known(standing)) {
+        push(&mut policies, Policy(standing.limit(), standing.rate()));
+    }
+    if let Some(rate) = denial.rate() {
+        push(&mut policies, Policy(limit, rate));
+    }
+    if !policies.is_empty() {
+        add("ratelimit-policy", policies);
+    }
+    // The others have permits left for a longer window, which would end after `Retry-After`.
+    add("ratelimit", Limit(limit, 0, Some(wait)).to_string());
+    if headers == RateHeaders::DraftAndLegacy
+        && let Some(rate) = denial.rate()
+    {
+        legacy(rate, 0, wait, add);
+    }
+}
+
+/// The seconds after which to try again: at least one, as zero would mean at once.
+pub(super) fn retry_after_secs(denial: &Denial) -> u64 {
+    denial.retry_after_secs().max(1)
+}
+
+/// Without a server, and without a limit in its place, nothing is known of what is left.
+fn is_known(standing: &Standing) -> bool {
+    standing.decided_by() != DecidedBy::Outage || standing.left() > 0
+}
+
+fn legacy(rate: Rate, left: u64, reset: u64, mut add: impl FnMut(&'static str, String)) {
+    add("x-ratelimit-limit", rate.permits().to_string());
+    add("x-ratelimit-remaining", left.to_string());
+    add("x-ratelimit-reset", reset.to_string());
+}
+
+fn push(list: &mut String, item: impl fmt::Display) {
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+    // Writing to a string does not fail.
+    let _ = write!(list, "{item}");
+}
+
+fn whole_secs(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+/// An item of `RateLimit-Policy`. A limit's name needs no escapes.
+struct Policy<'a>(&'a str, Rate);
+
+impl fmt::Display for Policy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Policy(limit, rate) = self;
+        write!(f, "\"{limit}\";q={}", rate.permits().min(HIGHEST))?;
+        let interval = rate.interval();
+        match interval.subsec_nanos() {
+            0 => write!(f, ";w={}", interval.as_secs()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An item of `RateLimit`.
+struct Limit<'a>(&'a str, u64, Option<u64>);
+
+impl fmt::Display for Limit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Limit(limit, left, window) = self;
+        write!(f, "\"{limit}\";r={}", left.min(&HIGHEST))?;
+        match window {
+            Some(secs) => write!(f, ";t={secs}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The handles of one limit's limiters that are in use.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::limit::Limit;
+use crate::client::Client;
+use crate::error::Error;
+use crate::limiter::RateLimiter;
+use crate::rate::Rate;
+
+/// A limiter's options (its leases, its stand-in during an outage) end with its last handle, so handles
+/// are kept: those that were used last, in two generations. When the younger one is full, the older
+/// one is dropped.
+pub(super) struct Handles {
+    generations: Mutex<Generations>,
+    /// The handles in one generation, at most.
+    most: usize,
+}
+
+struct Generations {
+    young: HashMap<Box<str>, Arc<Handle>>,
+    old: HashMap<Box<str>, Arc<Handle>>,
+}
+
+/// A handle of one key's limiter.
+pub(super) struct Handle {
+    pub(super) limiter: RateLimiter,
+    /// The rate that it should have, if that is for the limit to say.
+    pub(super) rate: Option<Rate>,
+    /// This process has compared the limiter's rate with its own, and has changed it if necessary. Not
+    /// twice, as two versions of a service would change it in turns otherwise.
+    is_rolled_out: AtomicBool,
+}
+
+impl Handle {
+    /// Whether the caller is to change the rate: to one of several callers.
+    pub(super) fn begin_roll_out(&self) -> bool {
+        !self.is_rolled_out.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn roll_out_failed(&self) {
+        self.is_rolled_out.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Handles {
+    /// Room for this number of handles, at least two.
+    pub(super) fn new(most: usize) -> Self {
+        let generations = Generations { young: HashMap::new(), old: HashMap::new() };
+        Handles { generations: Mutex::new(generations), most: (most / 2).max(1) }
+    }
+
+    pub(super) fn get(
+        &self,
+        client: &Client,
+        limit: &Limit,
+        key: &str,
+    ) -> Result<Arc<Handle>, Error> {
+        let rate = limit.rate_of(key);
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = generations.young.get(key)
+            && handle.rate == rate
+        {
+            return Ok(handle.clone());
+        }
+        let kept = generations.old.remove(key).filter(|handle| handle.rate == rate);
+        let handle = match kept {
+            Some(handle) => handle,
+            None => {
+                let limiter = client.limiter_with(&limit.limiter_name(key), limit.options)?;
+                let limiter = match limit.deadline {
+                    Some(deadline) => limiter.with_deadline(deadline)?,
+                    None => limiter,
+                };
+                let limiter = match rate {
+                    Some(rate) => limiter.with_rate(rate),
+                    None => limiter,
+                };
+                let is_rolled_out = AtomicBool::new(limit.keeps_existing_rates);
+                Arc::new(Handle { limiter, rate, is_rolled_out })
+            }
+        };
+        let mut dropped = HashMap::new();
+        if generations.young.len() >= self.most && !generations.young.contains_key(key) {
+            let full = mem::take(&mut generations.young);
+            dropped = mem::replace(&mut generations.old, full);
+        }
+        generations.young.insert(key.into(), handle.clone());
+        drop(generations);
+        // After the lock is released: there may be thousands.
+        drop(dropped);
+        Ok(handle)
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn len(&self) -> usize {
+        let generations = self.generations.lock().unwrap();
+        generations.young.len() + generations.old.len()
+    }
+}

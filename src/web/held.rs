@@ -1,0 +1,61 @@
+//! Permits that a request has taken, and that go back if it is not admitted.
+
+use std::mem;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::limit::Limit;
+use super::request::ResponseHead;
+use crate::decision::Grant;
+
+/// What a request has taken so far. Until it is [admitted](Held::admit), dropping this gives
+/// everything back: the request was refused by another limit, or its caller has gone.
+#[derive(Default)]
+pub(super) struct Held {
+    grants: Vec<(Grant, Arc<Limit>)>,
+    is_admitted: bool,
+}
+
+impl Held {
+    pub(super) fn add(&mut self, grant: Grant, limit: Arc<Limit>) {
+        self.grants.push((grant, limit));
+    }
+
+    /// From now on the permits are spent, even if the request is dropped while it is served.
+    pub(super) fn admit(&mut self) {
+        self.is_admitted = true;
+    }
+
+    /// Gives back the permits of limits that do not count this response. `is_refused`: by a limit
+    /// further inside, so that nothing counts.
+    pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
+        let grants = mem::take(&mut self.grants);
+        let counts = |limit: &Limit| limit.count_if.as_ref().is_none_or(|count| count(response));
+        give_back(grants.into_iter().filter(|(_, limit)| is_refused || !counts(limit)));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.is_admitted {
+            give_back(mem::take(&mut self.grants).into_iter());
+        }
+    }
+}
+
+/// In the background, as no answer should wait for it. If that fails, or there is no runtime, the
+/// permits come back by themselves, an interval after they were taken.
+fn give_back(grants: impl Iterator<Item = (Grant, Arc<Limit>)>) {
+    let grants: Vec<Grant> = grants.map(|(grant, _)| grant).collect();
+    if grants.is_empty() {
+        return;
+    }
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            for mut grant in grants {
+                let _ = grant.refund_all().await;
+            }
+        });
+    }
+}

@@ -1,0 +1,297 @@
+//! What tells callers apart.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::iter;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::client_address::{self, TrustedProxies};
+use super::name;
+use super::request::RequestHead;
+use crate::error::Error;
+
+/// Why a key could not be determined.
+pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
+
+/// What tells the callers of a [`Limit`](super::Limit) apart: each key has a limiter of its own.
+///
+/// A request without a key passes, uncounted: [`or`](Key::or) gives such requests another one.
+///
+/// ```
+/// use redisson_rate_limiter::web::Key;
+///
+/// // By API key, and callers without one by address.
+/// let by_caller = Key::header("x-api-key").or(Key::peer());
+/// // By tenant and path, both from the request.
+/// let tenant = Key::from_fn(|request| Some(request.path().split('/').nth(1)?.to_owned()));
+/// let by_tenant_and_path = Key::all([tenant, Key::path()]);
+/// // By something that has to be looked up.
+/// let by_customer = Key::from_async_fn(|request| {
+///     let token = request.header("x-token").map(str::to_owned);
+///     async move { customer_of(token).await }
+/// });
+/// # async fn customer_of(token: Option<String>) -> Result<Option<String>, std::io::Error> { Ok(token) }
+/// ```
+///
+/// # As a name
+///
+/// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is; braces,
+/// quotes, `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits`, are
+/// percent-encoded, so that no caller can choose a name that means something else to the server.
+/// More than 128 characters are replaced by their SHA-256.
+#[derive(Clone)]
+pub struct Key(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Global,
+    Peer { ipv6_prefix: u8 },
+    Client { proxies: Arc<TrustedProxies>, ipv6_prefix: u8 },
+    Header(Box<str>),
+    Path,
+    Method,
+    All(Arc<[Key]>),
+    Or(Arc<(Key, Key)>),
+    Hashed(Arc<Key>),
+    Sync(Arc<SyncFn>),
+    Async(Arc<AsyncFn>),
+}
+
+type SyncFn = dyn Fn(&RequestHead<'_>) -> Option<String> + Send + Sync;
+type AsyncFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, Found> + Send + Sync;
+type Found = Result<Option<String>, KeyError>;
+
+/// A key, ready to be a part of a name, or what it takes to find it.
+pub(crate) enum Lookup {
+    Found(Option<String>),
+    Pending(BoxFuture<'static, Found>),
+}
+
+impl Lookup {
+    pub(crate) async fn resolve(self) -> Found {
+        match self {
+            Lookup::Found(key) => Ok(key),
+            Lookup::Pending(key) => key.await,
+        }
+    }
+}
+
+impl Key {
+    /// None: all requests share one limiter, whose name is the limit's.
+    pub fn global() -> Self {
+        Key(Kind::Global)
+    }
+
+    /// The address of the other end of the connection; of IPv6 its network of 64 bits. With a proxy in
+    /// front, use [`client`](Self::client).
+    ///
+    /// A request whose address is not known is answered with 500, as a limit by address would be none
+    /// otherwise. With tower, say where it is:
+    /// [`RateLimitLayer::peer_from`](crate::tower::RateLimitLayer::peer_from).
+    pub fn peer() -> Self {
+        Key(Kind::Peer { ipv6_prefix: 64 })
+    }
+
+    /// The address of the client, behind proxies that are trusted to tell it; of IPv6 its network of
+    /// 64 bits. As [`peer`](Self::peer) if the connection does not come from one of them.
+    pub fn client(proxies: TrustedProxies) -> Self {
+        Key(Kind::Client { proxies: Arc::new(proxies), ipv6_prefix: 64 })
+    }
+
+    /// Of IPv6 addresses, takes the first `bits`, 1 to 128: one limiter for all addresses of a
+    /// customer. Changes [`peer`](Self::peer) and [`client`](Self::client) only.
+    #[must_use]
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        let ipv6_prefix = bits.clamp(1, 128);
+        Key(match self.0 {
+            Kind::Peer { .. } => Kind::Peer { ipv6_prefix },
+            Kind::Client { proxies, .. } => Kind::Client { proxies, ipv6_prefix },
+            other => other,
+        })
+    }
+
+    /// The first header of this name. Requests without it have no key.
+    ///
+    /// Callers choose their headers: one that nobody has checked (that a session or an API key exists)
+    /// lets a caller have as many limiters as it likes. For a header that is a secret, use
+    /// [`hashed`](Self::hashed) too.
+    pub fn header(name: &str) -> Self {
+        Key(Kind::Header(name.into()))
+    }
+
+    /// The path as it was sent, without the query. If it contains identifiers, each has its own
+    /// limiter; axum's `MatchedPath`, as an [extension](RequestHead::extension), has none.
+    pub fn path() -> Self {
+        Key(Kind::Path)
+    }
+
+    /// The method.
+    pub fn method() -> Self {
+        Key(Kind::Method)
+    }
+
+    /// All of these together. A request that lacks one of them has no key.
+    pub fn all(keys: impl IntoIterator<Item = Key>) -> Self {
+        Key(Kind::All(keys.into_iter().collect()))
+    }
+
+    /// This key, or the other one if a request does not have it.
+    #[must_use]
+    pub fn or(self, other: Key) -> Self {
+        Key(Kind::Or(Arc::new((self, other))))
+    }
+
+    /// The SHA-256 of this key, so that a secret (a token) does not become a name that operators can
+    /// see.
+    #[must_use]
+    pub fn hashed(self) -> Self {
+        Key(Kind::Hashed(Arc::new(self)))
+    }
+
+    /// What this function returns; `None` lets the request pass, uncounted.
+    pub fn from_fn(
+        key: impl Fn(&RequestHead<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Key(Kind::Sync(Arc::new(key)))
+    }
+
+    /// What the future of this function returns; `None` lets the request pass, uncounted, and an error
+    /// is answered with 500. The function takes from the request what the future needs.
+    ///
+    /// All keys of a request are found before any permit is taken.
+    pub fn from_async_fn<F, Fut, E>(key: F) -> Self
+    where
+        F: Fn(&RequestHead<'_>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Option<String>, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        Key(Kind::Async(Arc::new(move |request| {
+            let found = key(request);
+            async move {
+                let found = found.await.map_err(Into::into)?;
+                Ok(found.map(|key| name::escaped(key.as_bytes())))
+            }
+            .boxed()
+        })))
+    }
+
+    pub(crate) fn is_global(&self) -> bool {
+        matches!(self.0, Kind::Global)
+    }
+
+    /// Why it can never be found, if so.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.0 {
+            Kind::Header(name) => super::check_header_name(name),
+            Kind::All(keys) => keys.iter().try_for_each(Key::check),
+            Kind::Or(keys) => keys.0.check().and_then(|()| keys.1.check()),
+            Kind::Hashed(key) => key.check(),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn find(&self, request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+        let found = match &self.0 {
+            Kind::Global => Some(String::new()),
+            Kind::Peer { ipv6_prefix } => {
+                let peer = request.peer().ok_or(NO_ADDRESS)?;
+                Some(client_address::text(peer, *ipv6_prefix))
+            }
+            Kind::Client { proxies, ipv6_prefix } => {
+                let client = proxies.client(request).ok_or(NO_ADDRESS)?;
+                Some(client_address::text(client, *ipv6_prefix))
+            }
+            Kind::Header(name) => request.header_bytes(name).map(name::escaped),
+            Kind::Path => Some(name::escaped(request.path().as_bytes())),
+            Kind::Method => Some(name::escaped(request.method().as_bytes())),
+            Kind::Sync(key) => key(request).map(|key| name::escaped(key.as_bytes())),
+            Kind::Async(key) => return Ok(Lookup::Pending(key(request))),
+            Kind::All(keys) => return find_all(keys, request),
+            Kind::Or(keys) => return find_either(&keys.0, &keys.1, request),
+            Kind::Hashed(key) => {
+                return Ok(match key.find(request)? {
+                    Lookup::Found(key) => Lookup::Found(key.as_deref().map(name::hashed)),
+                    Lookup::Pending(key) => Lookup::Pending(
+                        async move { Ok(key.await?.as_deref().map(name::hashed)) }.boxed(),
+                    ),
+                });
+            }
+        };
+        Ok(Lookup::Found(found))
+    }
+}
+
+const NO_ADDRESS: &str = "the address of the connection is not known: with tower, see \
+    `RateLimitLayer::peer_from`; with axum, serve with `into_make_service_with_connect_info`";
+
+fn find_all(keys: &[Key], request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+    let mut parts = Vec::with_capacity(keys.len());
+    let mut lookups = keys.iter().map(|key| key.find(request));
+    while let Some(lookup) = lookups.next().transpose()? {
+        match lookup {
+            Lookup::Found(Some(part)) => parts.push(part),
+            Lookup::Found(None) => return Ok(Lookup::Found(None)),
+            Lookup::Pending(pending) => {
+                let rest = lookups.collect::<Result<Vec<_>, _>>()?;
+                return Ok(Lookup::Pending(join_later(parts, pending, rest).boxed()));
+            }
+        }
+    }
+    Ok(Lookup::Found(Some(joined(&parts))))
+}
+
+/// The rest of [`find_all`], from a part that has to be waited for.
+async fn join_later(
+    mut parts: Vec<String>,
+    pending: BoxFuture<'static, Found>,
+    rest: Vec<Lookup>,
+) -> Found {
+    for lookup in iter::once(Lookup::Pending(pending)).chain(rest) {
+        match lookup.resolve().await? {
+            Some(part) => parts.push(part),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(joined(&parts)))
+}
+
+fn joined(parts: &[String]) -> String {
+    name::shortened(parts.join(name::SEPARATOR))
+}
+
+fn find_either(first: &Key, other: &Key, request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+    let first = match first.find(request)? {
+        Lookup::Found(None) => return other.find(request),
+        Lookup::Found(key) => return Ok(Lookup::Found(key)),
+        Lookup::Pending(key) => key,
+    };
+    // It needs the request, which will be gone by the time that the first one is known.
+    let other = other.find(request)?;
+    let found = async move {
+        match first.await? {
+            Some(key) => Ok(Some(key)),
+            None => other.resolve().await,
+        }
+    };
+    Ok(Lookup::Pending(found.boxed()))
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Global => f.write_str("global"),
+            Kind::Peer { ipv6_prefix } => write!(f, "peer/{ipv6_prefix}"),
+            Kind::Client { ipv6_prefix, .. } => write!(f, "client/{ipv6_prefix}"),
+            Kind::Header(name) => write!(f, "header {name}"),
+            Kind::Path => f.write_str("path"),
+            Kind::Method => f.write_str("method"),
+            Kind::All(keys) => f.debug_list().entries(keys.iter()).finish(),
+            Kind::Or(keys) => write!(f, "{:?} or {:?}", keys.0, keys.1),
+            Kind::Hashed(key) => write!(f, "hash of {key:?}"),
+            Kind::Sync(_) | Kind::Async(_) => f.write_str("function"),
+        }
+    }
+}

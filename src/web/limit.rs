@@ -1,0 +1,264 @@
+//! One limit: whom it tells apart, and what it counts.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::key::Key;
+use super::request::{RequestHead, ResponseHead};
+use crate::error::{Error, Operation};
+use crate::options::LimiterOptions;
+use crate::rate::Rate;
+
+/// One limit of a service: a limiter for each [`Key`], and what a request costs.
+///
+/// ```
+/// use std::time::Duration;
+/// use redisson_rate_limiter::Rate;
+/// use redisson_rate_limiter::web::{Key, Limit};
+///
+/// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100))
+///     // Some have more.
+///     .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000)))
+///     // An upload counts as ten requests.
+///     .cost_by(|request| if request.method() == "POST" { 10 } else { 1 })
+///     // Requests may wait for their turn.
+///     .wait_up_to(Duration::from_millis(200))
+///     .skip_if(|request| request.path() == "/health" || request.is_preflight());
+/// // Attempts that failed, and no others.
+/// let logins = Limit::new("login", Key::peer(), Rate::per_minute(5))
+///     .skip_if(|request| request.path() != "/login")
+///     .count_if(|response| response.status() == 401);
+/// ```
+///
+/// # The limiters
+///
+/// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] `NAME`; Java services can use
+/// the same ones. A limiter that does not exist is created by its first request. If its rate has no
+/// keep-alive, and the key is not global, it gets one of two intervals, at least a minute: the server
+/// then removes a limiter that is not in use, which has all its permits by then.
+///
+/// **The rate given here is rolled out**: when a process meets a limiter that has another one, such
+/// as that of an earlier version, it changes it, once, and keeps the usage
+/// ([`ensure_rate`](crate::RateLimiter::ensure_rate)). [`keep_existing_rates`](Self::keep_existing_rates)
+/// leaves them as they are.
+///
+/// # Cancellation
+///
+/// A request that is dropped while it waits takes nothing. One that is dropped while the service
+/// works on it counts.
+#[derive(Clone)]
+#[must_use = "a limit does nothing until it is in a list of `Limits`"]
+pub struct Limit {
+    pub(super) name: Arc<str>,
+    pub(super) key: Key,
+    pub(super) rate: Option<Rate>,
+    pub(super) rate_by_key: Option<Arc<RateFn>>,
+    pub(super) cost: Cost,
+    pub(super) skip_if: Option<Arc<SkipFn>>,
+    pub(super) count_if: Option<Arc<CountFn>>,
+    pub(super) wait: Duration,
+    pub(super) deadline: Option<Duration>,
+    pub(super) options: LimiterOptions,
+    pub(super) most_handles: usize,
+    pub(super) is_shadow: bool,
+    pub(super) keeps_existing_rates: bool,
+}
+
+type RateFn = dyn Fn(&str) -> Option<Rate> + Send + Sync;
+type SkipFn = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
+type CountFn = dyn Fn(&ResponseHead<'_>) -> bool + Send + Sync;
+type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
+
+#[derive(Clone)]
+pub(super) enum Cost {
+    Fixed(u64),
+    By(Arc<CostFn>),
+}
+
+impl Limit {
+    /// A limit of this rate for each key. Each request costs one permit, and none waits.
+    ///
+    /// The name is that of the policy in the answers, and the beginning of the limiters' names:
+    /// visible ASCII without quotes, braces, `\`, `|` and `%`.
+    ///
+    /// The rate is a [`Rate`], or `None` if the limiters are set up elsewhere.
+    pub fn new(name: &str, key: Key, rate: impl Into<Option<Rate>>) -> Self {
+        Limit {
+            name: name.into(),
+            key,
+            rate: rate.into(),
+            rate_by_key: None,
+            cost: Cost::Fixed(1),
+            skip_if: None,
+            count_if: None,
+            wait: Duration::ZERO,
+            deadline: None,
+            options: LimiterOptions::new(),
+            most_handles: 4096,
+            is_shadow: false,
+            keeps_existing_rates: false,
+        }
+    }
+
+    /// The rate for some keys, as they are in the limiter's name; `None`: that of the limit.
+    ///
+    /// It is called for each request, so it should look into memory only.
+    pub fn rate_by_key(
+        mut self,
+        rate: impl Fn(&str) -> Option<Rate> + Send + Sync + 'static,
+    ) -> Self {
+        self.rate_by_key = Some(Arc::new(rate));
+        self
+    }
+
+    /// What each request costs, in permits. One that costs nothing passes; one that costs more than
+    /// the rate is refused, without a `Retry-After`.
+    pub fn cost(mut self, permits: u64) -> Self {
+        self.cost = Cost::Fixed(permits);
+        self
+    }
+
+    /// What a request costs, in permits: see [`cost`](Self::cost).
+    pub fn cost_by(
+        mut self,
+        cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.cost = Cost::By(Arc::new(cost));
+        self
+    }
+
+    /// Requests that this limit does not concern.
+    pub fn skip_if(
+        mut self,
+        skip: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.skip_if = Some(Arc::new(skip));
+        self
+    }
+
+    /// Has a request wait for its permits, for this long at most. One that would have to wait longer
+    /// is refused at once. All limits of a request together let it wait no longer than the one that
+    /// waits longest.
+    ///
+    /// While it waits, the service behind the layer is kept ready for it: put layers that limit
+    /// concurrency inside of this one.
+    pub fn wait_up_to(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Gives the permits of a request back, in the background, unless its response is counted:
+    /// `|response| !response.is_failure()` does not count failures, and
+    /// `|response| response.is_failure()` counts only these.
+    ///
+    /// The permits are taken before the request is served, so no more requests than the rate are
+    /// under way at a time. A service that fails without a response counts as status 500.
+    pub fn count_if(
+        mut self,
+        count: impl Fn(&ResponseHead<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.count_if = Some(Arc::new(count));
+        self
+    }
+
+    /// How long the server may take to decide, instead of the client's deadline (by default three
+    /// seconds): see [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Options of the limiters: leases, remembered denials, and what happens while the server is away
+    /// ([`on_outage`](LimiterOptions::on_outage)). By default requests are answered with 503 then.
+    pub fn options(mut self, options: LimiterOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How many keys' limiters this process keeps handles of, by default 4,096; at least two. What a
+    /// handle has of its own, its lease and what it decides by itself during an outage, ends with it;
+    /// nothing else is lost if there are more keys than this.
+    pub fn max_handles(mut self, handles: usize) -> Self {
+        self.most_handles = handles;
+        self
+    }
+
+    /// Decides and [reports](super::Limits::on_decision), but lets every request pass: to try out a
+    /// limit. Requests do not wait for permits and nothing is added to answers; errors and missing keys
+    /// let pass too.
+    pub fn shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self
+    }
+
+    /// Leaves the rate of a limiter that exists as it is, if it is another one: it is for Java, or an
+    /// operator, to change.
+    pub fn keep_existing_rates(mut self) -> Self {
+        self.keeps_existing_rates = true;
+        self
+    }
+
+    /// Whether it concerns a request, and what that costs then; zero if not.
+    pub(super) fn cost_of(&self, request: &RequestHead<'_>) -> u64 {
+        if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
+            return 0;
+        }
+        match &self.cost {
+            Cost::Fixed(permits) => *permits,
+            Cost::By(cost) => cost(request),
+        }
+    }
+
+    /// The rate of a key, with a keep-alive if each key has its own.
+    pub(super) fn rate_of(&self, key: &str) -> Option<Rate> {
+        let own = self.rate_by_key.as_ref().and_then(|rate| rate(key));
+        let rate = own.or(self.rate)?;
+        if self.key.is_global() || rate.keep_alive().is_some() {
+            return Some(rate);
+        }
+        let keep_alive = rate.interval().saturating_mul(2).max(Duration::from_secs(60));
+        // An interval that is too long for it, of millions of years, has none.
+        Some(rate.with_keep_alive(keep_alive).unwrap_or(rate))
+    }
+
+    pub(super) fn limiter_name(&self, key: &str) -> String {
+        if self.key.is_global() {
+            return self.name.to_string();
+        }
+        let mut name = String::with_capacity(self.name.len() + 1 + key.len());
+        name.push_str(&self.name);
+        name.push(':');
+        name.push_str(key);
+        name
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let is_part = |byte: u8| byte.is_ascii_graphic() && !b"\"{}\\|%".contains(&byte);
+        if self.name.is_empty() || !self.name.bytes().all(is_part) {
+            let detail = format!(
+                "a limit named {:?}: must be visible ASCII, without quotes, braces, backslashes, | and %",
+                self.name
+            );
+            return Err(Error::invalid(Operation::Limiter, detail));
+        }
+        self.options.check().map_err(|detail| Error::invalid(Operation::Limiter, detail))?;
+        if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
+            let detail = "a deadline of zero: must be more than zero";
+            return Err(Error::invalid(Operation::Limiter, detail));
+        }
+        self.key.check()
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limit")
+            .field("name", &self.name)
+            .field("key", &self.key)
+            .field("rate", &self.rate)
+            .field("wait", &self.wait)
+            .field("shadow", &self.is_shadow)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! The limits of a service, in their order, and what they answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::fields::RateHeaders;
+use super::handles::Handles;
+use super::limit::Limit;
+use super::refusal::Refusal;
+use crate::client::Client;
+use crate::decision::Decision;
+use crate::error::Error;
+
+/// The limits of a service, in the order in which they are asked, and how it answers.
+///
+/// A request has to be granted by all of them. If one refuses, what the earlier ones have granted is
+/// given back, in the background. So put first what refuses most.
+///
+/// Each limit is a round trip to the server, unless its [options](Limit::options) make it
+/// unnecessary.
+#[derive(Clone)]
+#[must_use = "limits do nothing until a layer has them"]
+pub struct Limits {
+    pub(super) client: Client,
+    pub(super) limits: Arc<[Slot]>,
+    pub(super) headers: RateHeaders,
+    pub(super) respond: Option<Arc<RespondFn>>,
+    pub(super) on_decision: Option<Arc<ReportFn>>,
+}
+
+pub(super) type RespondFn =
+    dyn Fn(&Refusal, http::Response<Bytes>) -> http::Response<Bytes> + Send + Sync;
+
+pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
+
+pub(super) struct Slot {
+    pub(super) limit: Arc<Limit>,
+    pub(super) handles: Handles,
+}
+
+/// What a limit has decided of a request: see [`Limits::on_decision`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report<'a> {
+    /// The limit's name.
+    pub limit: &'a str,
+    /// The key, as in the limiter's name; empty if it is global.
+    pub key: &'a str,
+    /// What the request costs.
+    pub permits: u64,
+    /// Whether the limit only decides, and refuses nothing.
+    pub is_shadow: bool,
+    /// What was decided. A limit in shadow that lets requests wait has granted one that it denies here
+    /// with a shorter wait.
+    pub decision: &'a Result<Decision, Error>,
+}
+
+impl Limits {
+    /// These limits, whose limiters are the client's.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if a name, a header or an
+    /// option of a limit is not valid, or two limits have the same name.
+    pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
+        let mut slots: Vec<Slot> = Vec::new();
+        for limit in limits {
+            limit.check()?;
+            if slots.iter().any(|slot| slot.limit.name == limit.name) {
+                let detail = format!("two limits named {:?}: each needs its own", limit.name);
+                return Err(Error::invalid(crate::Operation::Limiter, detail));
+            }
+            let handles = Handles::new(limit.most_handles);
+            slots.push(Slot { limit: Arc::new(limit), handles });
+        }
+        Ok(Limits {
+            client: client.clone(),
+            limits: slots.into(),
+            headers: RateHeaders::Draft,
+            respond: None,
+            on_decision: None,
+        })
+    }
+
+    /// Which header fields answers carry, by default those of the draft; `Retry-After` is always
+    /// there.
+    pub fn with_headers(mut self, headers: RateHeaders) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// What is answered to a request that is not admitted. The function is given the answer as it
+    /// would be, with all header fields, and returns what is sent: it can replace the body, the
+    /// status, all of it.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::web::Limits;
+    ///
+    /// # fn limits(limits: Limits) -> Limits {
+    /// limits.respond_with(|refusal, mut response| {
+    ///     let seconds = refusal.retry_after_secs().unwrap_or(0);
+    ///     *response.body_mut() = format!("Too many requests; try again in {seconds} s.\n").into();
+    ///     response.headers_mut().insert("content-type", "text/plain".parse().unwrap());
+    ///     response
+    /// })
+    /// # }
+    /// ```
+    pub fn respond_with(
+        mut self,
+        respond: impl Fn(&Refusal, http::Response<Bytes>) -> http::Response<Bytes>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.respond = Some(Arc::new(respond));
+        self
+    }
+
+    /// Called with each decision of each limit: for metrics and logs, and to see what a limit in
+    /// [shadow](Limit::shadow) would do. It is called while the request waits, so it should not block.
+    pub fn on_decision(mut self, report: impl Fn(&Report<'_>) + Send + Sync + 'static) -> Self {
+        self.on_decision = Some(Arc::new(report));
+        self
+    }
+
+    /// The handles that are kept, of all limits.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn handles(&self) -> usize {
+        self.limits.iter().map(|slot| slot.handles.len()).sum()
+    }
+
+    pub(crate) fn headers(&self) -> RateHeaders {
+        self.headers
+    }
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.limits.iter().map(|slot| &slot.limit);
+        f.debug_list().entries(limits).finish()
+    }
+}

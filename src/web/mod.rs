@@ -1,0 +1,65 @@
+//! What the limits of a service are, whatever its framework: features `tower` and `actix-web`.
+//!
+//! [`Limits`] are a list of [`Limit`]s; each has a [`Key`], which tells its callers apart, a rate,
+//! and what a request costs. A layer asks them before each request:
+//! [`tower::RateLimitLayer`](crate::tower::RateLimitLayer) or
+//! [`actix_web::RateLimit`](crate::actix_web::RateLimit).
+//!
+//! # What is answered
+//!
+//! | | HTTP | gRPC |
+//! |---|---|---|
+//! | all limits grant it | the service's answer | the same |
+//! | a limit denies it | 429, `Retry-After`, problem details (RFC 9457) | RESOURCE_EXHAUSTED, with `RetryInfo` |
+//! | it costs more than the rate | 429 | RESOURCE_EXHAUSTED |
+//! | the server is away, or the limiter's queue is full | 503 | UNAVAILABLE |
+//! | the limiter is not set up, or the key cannot be found | 500 | INTERNAL |
+//!
+//! [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage) decides otherwise while the server
+//! is away. A call is gRPC's if its content type says so, and its details are in
+//! `grpc-status-details-bin`. [`Limits::respond_with`] changes what is sent.
+//!
+//! Answers carry `RateLimit-Policy` and `RateLimit`, as
+//! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/)
+//! has them: see [`RateHeaders`]. A page of another origin sees them only if the service lets it, by
+//! `Access-Control-Expose-Headers`; and an answer to it needs the headers of CORS, so the layer for
+//! CORS belongs outside of this one, where it also answers preflights, which are not counted then.
+
+mod admission;
+mod client_address;
+mod decide;
+mod fields;
+mod grpc;
+mod handles;
+mod held;
+mod key;
+mod limit;
+mod limits;
+mod name;
+mod refusal;
+mod request;
+
+pub use admission::{Admission, Standing};
+pub use client_address::TrustedProxies;
+pub(crate) use decide::{Admitted, Verdict, WasRefused};
+pub use fields::RateHeaders;
+pub(crate) use fields::of_admitted;
+pub use key::Key;
+pub use limit::Limit;
+pub use limits::{Limits, Report};
+#[cfg(feature = "tower")]
+pub(crate) use refusal::append;
+pub use refusal::{Reason, Refusal};
+pub use request::{RequestHead, ResponseHead};
+
+use crate::error::{Error, Operation};
+
+fn check_header_name(name: &str) -> Result<(), Error> {
+    match http::HeaderName::from_bytes(name.as_bytes()) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let detail = format!("a header named {name:?}: not a valid name");
+            Err(Error::invalid(Operation::Limiter, detail))
+        }
+    }
+}

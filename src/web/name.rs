@@ -1,0 +1,113 @@
+//! From what identifies a caller to a part of a limiter's name.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// Longer keys are hashed: a limiter has five keys on the server, and each contains it.
+const LONGEST: usize = 128;
+
+/// Between the parts of a key that is made of several.
+pub(super) const SEPARATOR: &str = "|";
+
+/// The key as a part of a name: different for different keys, and safe whatever a caller sent.
+///
+/// Visible ASCII stays as it is, so that names can be read, and written in Java. The rest is
+/// percent-encoded, and so are
+///
+/// - braces, as a caller could choose the cluster slot otherwise, or have the limiter's keys in
+///   different slots;
+/// - a colon before `value` and `permits`: otherwise the name of one caller's limiter could be that
+///   of a key of another's;
+/// - the separator, quotes and the backslash, which have a meaning around the key.
+pub(super) fn escaped(key: &[u8]) -> String {
+    let mut escaped = String::with_capacity(key.len());
+    for (index, &byte) in key.iter().enumerate() {
+        let rest = &key[index + 1..];
+        let is_kept = match byte {
+            b'%' | b'{' | b'}' | b'|' | b'"' | b'\\' => false,
+            b':' => !rest.starts_with(b"value") && !rest.starts_with(b"permits"),
+            _ => byte.is_ascii_graphic(),
+        };
+        if is_kept {
+            escaped.push(char::from(byte));
+        } else {
+            push_hex(&mut escaped, "%", byte);
+        }
+    }
+    shortened(escaped)
+}
+
+/// Hashed if it is too long to be a part of a name.
+pub(super) fn shortened(key: String) -> String {
+    if key.len() > LONGEST { hashed(&key) } else { key }
+}
+
+/// Its SHA-256, marked so that nobody can send a key that looks the same: a `%` is followed by two
+/// hexadecimal digits otherwise.
+pub(super) fn hashed(key: &str) -> String {
+    let mut text = String::from("%sha256-");
+    for byte in Sha256::digest(key.as_bytes()) {
+        push_hex(&mut text, "", byte);
+    }
+    text
+}
+
+fn push_hex(text: &mut String, mark: &str, byte: u8) {
+    // Writing to a string does not fail.
+    let _ = write!(text, "{mark}{byte:02X}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn readable_keys_stay_as_they_are() {
+        for key in
+            ["alice", "alice@example.com", "2001:db8::/64", "user:42", "/v1/items", "a-b_c.d~"]
+        {
+            assert_eq!(escaped(key.as_bytes()), key);
+        }
+    }
+
+    #[test]
+    fn braces_and_odd_bytes_are_encoded() {
+        assert_eq!(escaped(b"{x}"), "%7Bx%7D");
+        assert_eq!(escaped(b"a b\x00\xff%"), "a%20b%00%FF%25");
+        assert_eq!(escaped("ü|".as_bytes()), "%C3%BC%7C");
+    }
+
+    #[test]
+    fn no_key_is_that_of_another_limiters_count() {
+        assert_eq!(escaped(b"alice:value"), "alice%3Avalue");
+        assert_eq!(escaped(b"alice:permits:1"), "alice%3Apermits:1");
+    }
+
+    #[test]
+    fn long_keys_are_hashed() {
+        let (one, two) = (vec![b'a'; 5000], vec![b'a'; 5001]);
+        assert_eq!(escaped(&one).len(), "%sha256-".len() + 64);
+        assert_ne!(escaped(&one), escaped(&two));
+        // What a caller sends never looks like a hash.
+        assert!(escaped(escaped(&one).as_bytes()).starts_with("%25sha256-"));
+        assert_eq!(escaped(&[b'a'; LONGEST]).len(), LONGEST);
+    }
+
+    proptest! {
+        #[test]
+        fn different_keys_have_different_names(
+            keys in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 0..6), 2..50)
+        ) {
+            let names: BTreeSet<_> = keys.iter().map(|key| escaped(key)).collect();
+            prop_assert_eq!(names.len(), keys.len());
+            prop_assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_graphic())));
+            let odd = ['{', '}', '|', '"', '\\'];
+            prop_assert!(names.iter().all(|name| !name.contains(odd)));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What keys, costs and predicates see of a request, and `count_if` of a response, whatever the
+//! framework.
+
+use std::net::IpAddr;
+
+/// The head of a request, as keys, costs and predicates see it: the same with tower and actix-web.
+#[derive(Clone, Copy)]
+pub struct RequestHead<'a> {
+    source: Source<'a>,
+    peer: Option<IpAddr>,
+}
+
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    #[cfg(feature = "tower")]
+    Http {
+        method: &'a http::Method,
+        uri: &'a http::Uri,
+        headers: &'a http::HeaderMap,
+        extensions: &'a http::Extensions,
+    },
+    #[cfg(feature = "actix-web")]
+    Actix(&'a actix_web::HttpRequest),
+}
+
+impl<'a> RequestHead<'a> {
+    #[cfg(feature = "tower")]
+    pub(crate) fn of<B>(request: &'a http::Request<B>, peer: Option<IpAddr>) -> Self {
+        let source = Source::Http {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        };
+        RequestHead { source, peer: peer.map(|peer| peer.to_canonical()) }
+    }
+
+    #[cfg(feature = "actix-web")]
+    pub(crate) fn of_actix(request: &'a actix_web::HttpRequest) -> Self {
+        let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
+        RequestHead { source: Source::Actix(request), peer }
+    }
+
+    /// The method, in capitals unless the client sent it otherwise.
+    pub fn method(&self) -> &'a str {
+        match self.source {
+            #[cfg(feature = "tower")]
+            Source::Http { method, .. } => method.as_str(),
+            #[cfg(feature = "actix-web")]
+            Source::Actix(request) => request.method().as_str(),
+        }
+    }
+
+    /// The path as the client sent it, percent-encoded and without the query. In a nested router of
+    /// axum, the part that this router sees.
+    pub fn path(&self) -> &'a str {
+        match self.source {
+            #[cfg(feature = "tower")]
+            Source::Http { uri, .. } => uri.path(),
+            #[cfg(feature = "actix-web")]
+            Source::Actix(request) => request.uri().path(),
+        }
+    }
+
+    /// The query, without the question mark.
+    pub fn query(&self) -> Option<&'a str> {
+        match self.source {
+            #[cfg(feature = "tower")]
+            Source::Http { uri, .. } => uri.query(),
+            #[cfg(feature = "actix-web")]
+            Source::Actix(request) => request.uri().query(),
+        }
+    }
+
+    /// The first header of this name, if it is visible ASCII. Case does not matter.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        let value = self.header_bytes(name)?;
+        let is_visible = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+        std::str::from_utf8(value).ok().filter(|_| is_visible)
+    }
+
+    /// The first header of this name, whatever its bytes are.
+    pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
+        match self.source {
+            #[cfg(feature = "tower")]
+            Source::Http { headers, .. } => headers.get(name).map(|value| value.as_bytes()),
+            #[cfg(feature = "actix-web")]
+            Source::Actix(request) => request.headers().get(name).map(|value| value.as_bytes()),
+        }
+    }
+
+    /// All headers of this name, in their order.
+    pub(super) fn header_lines(&self, name: &str) -> Vec<&'a [u8]> {
+        match self.source {
+            #[cfg(feature = "tower")]
+            Source::Http { headers, .. } => {
+                headers.get_all(name).iter().map(|value| value.as_bytes()).collect()
+            }
+            #[cfg(feature = "actix-web")]
+            Source::Actix(request) => {
+                request.headers().get_all(name).map(|value| value.as_bytes()).collect()
+            }
+        }
+    }
+
+    /// A copy of what another layer, or the server, has stored with the request: its type's
+    /// extension.
+    pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        match self.source {
+            #[cfg(feature = "tower")]
+            Source::Http { extensions, .. } => extensions.get::<T>().cloned(),
+            #[cfg(feature = "actix-web")]
+            Source::Actix(request) => {
+                use actix_web::HttpMessage;
+                request.extensions().get::<T>().cloned()
+            }
+        }
+    }
+
+    /// The address of the other end of the connection, a proxy's if there is one in front; `None` if
+    /// it is not known. IPv4 addresses in the form of IPv6 (`::ffff:192.0.2.1`) are IPv4 here.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// Whether this is a browser's question, before a request to another origin, whether it may make
+    /// it (CORS): it carries no credentials and no header to find a key in.
+    pub fn is_preflight(&self) -> bool {
+        self.method() == "OPTIONS"
+            && self.header_bytes("origin").is_some()
+            && self.header_bytes("access-control-request-method").is_some()
+    }
+
+    /// Its content type, if this is a call of gRPC.
+    pub(super) fn grpc_content_type(&self) -> Option<&'a str> {
+        let content_type = self.header("content-type")?;
+        let rest = content_type.strip_prefix("application/grpc")?;
+        let is_whole = rest.is_empty() || rest.starts_with(['+', ';', '-']);
+        is_whole.then_some(content_type)
+    }
+}
+
+/// The head of a response, for [`Limit::count_if`](super::Limit::count_if).
+#[derive(Clone, Copy)]
+pub struct ResponseHead<'a> {
+    status: u16,
+    headers: Headers<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Headers<'a> {
+    /// There is no response: the service failed.
+    None,
+    #[cfg(feature = "tower")]
+    Http(&'a http::HeaderMap),
+    #[cfg(feature = "actix-web")]
+    Actix(&'a actix_web::http::header::HeaderMap),
+}
+
+impl<'a> ResponseHead<'a> {
+    /// What a service that failed without a response counts as.
+    pub(crate) const FAILED: ResponseHead<'static> =
+        ResponseHead { status: 500, headers: Headers::None };
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn of<B>(response: &'a http::Response<B>) -> Self {
+        let headers = Headers::Http(response.headers());
+        ResponseHead { status: response.status().as_u16(), headers }
+    }
+
+    #[cfg(feature = "actix-web")]
+    pub(crate) fn of_actix<B>(response: &'a actix_web::HttpResponse<B>) -> Self {
+        let headers = Headers::Actix(response.headers());
+        ResponseHead { status: response.status().as_u16(), headers }
+    }
+
+    /// The status; 500 if the service failed without a response.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The first header of this name, if it is visible ASCII.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        match self.headers {
+            Headers::None => {
+                let _ = name;
+                None
+            }
+            #[cfg(feature = "tower")]
+            Headers::Http(headers) => headers.get(name)?.to_str().ok(),
+            #[cfg(feature = "actix-web")]
+            Headers::Actix(headers) => headers.get(name)?.to_str().ok(),
+        }
+    }
+
+    /// Whether its status is 400 or more, or it is gRPC's answer to a call that failed before it sent
+    /// anything. (The status of a call that fails later is in the trailers, which come after the
+    /// decision whether it counts.)
+    pub fn is_failure(&self) -> bool {
+        self.status >= 400 || self.header("grpc-status").is_some_and(|status| status != "0")
+    }
+}
