@@ -10,6 +10,11 @@ use crate::error::{Error, Operation};
 /// milliseconds: above 2^53 the servers' Lua numbers are no longer exact.
 pub(crate) const MAX_EXACT: u64 = 1 << 53;
 
+/// The nearest number that the server can count exactly.
+pub(crate) fn exact(number: i64) -> i64 {
+    number.clamp(-(MAX_EXACT as i64), MAX_EXACT as i64)
+}
+
 /// Who shares a limiter's permits: Redisson's `RateType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {

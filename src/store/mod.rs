@@ -300,7 +300,7 @@ pub(crate) struct AcquireReply {
     /// Who holds permits, if the call kept to a share.
     pub(crate) holders: Option<Holders>,
     /// The permits that value and log together lacked of the rate before this call repaired them;
-    /// negative: had beyond it.
+    /// negative: had beyond it. [`exact`](crate::rate::exact).
     pub(crate) repaired: i64,
 }
 

@@ -155,6 +155,8 @@ async fn a_caller_takes_little_memory() {
         (size_of_val(&limiter.try_acquire(1, ms(1))), 288),
         (size_of_val(&limiter.acquire(1)), 312),
     ] {
+        // The feature `metrics` remembers what it counts.
+        let most = most + if cfg!(feature = "metrics") { 80 } else { 0 };
         assert!(bytes <= most, "{bytes} bytes, not {most}");
     }
 }

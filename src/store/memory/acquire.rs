@@ -3,6 +3,7 @@
 //! `lua/acquire.lua` is its twin.
 
 use crate::error::Error;
+use crate::rate::exact;
 use crate::store::memory::attempt::{find_earlier, find_overtaking};
 use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
@@ -49,7 +50,7 @@ pub(super) fn acquire(
         left: decided.left,
         outcomes: decided.outcomes,
         holders: decided.holders,
-        repaired: decided.repaired,
+        repaired: exact(decided.repaired),
     })
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rate::{Mode, Rate};
+use crate::rate::{Mode, Rate, exact};
 use crate::store::inspect::RepairReply;
 use crate::store::refusal::{self, Field};
 use crate::store::{
@@ -134,7 +134,7 @@ impl Numbers {
         };
         // Outcomes are three numbers each.
         let (len, repaired) = match len % 3 {
-            1 => (len - 1, self.get(len - 1)?),
+            1 => (len - 1, exact(self.get(len - 1)?)),
             _ => (len, 0),
         };
         let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));

@@ -274,7 +274,10 @@ impl World {
                     matches!(unpack(member), Member::Entry { id, .. } if call.id.owns(id))
                 });
                 let before = self.store().snapshot();
-                let _reply = now(self.store().acquire(&self.clients[by].keys, call)).unwrap();
+                let reply = now(self.store().acquire(&self.clients[by].keys, call)).unwrap();
+                if let Outcome::Reserved(wait) = reply.outcomes[0].outcome {
+                    self.reserved_until = self.reserved_until.max(reply.now + wait.ms as i64);
+                }
                 if found {
                     assert_eq!(self.store().snapshot(), before);
                 }
