@@ -6,8 +6,8 @@
 -- Sets   foreign (part/live_log.lua)
 
 -- In how many ms `permits` are free that have to be reserved; false if somebody else has a
--- reservation, or it would take longer than an interval, or than the request can wait; nil if a
--- foreign entry is live.
+-- reservation, or it would take too long; nil if a foreign entry is live. Too long is what the request
+-- cannot wait, and more than an interval, but for clients whose clocks are ahead.
 local function find_reservation(permits, max_wait_ms)
   if value < 0 then
     return false
@@ -42,5 +42,6 @@ local function find_reservation(permits, max_wait_ms)
     lacking, last = lacking - owed, now
   end
   local wait = lacking <= 0 and last and last + interval - now
-  return wait and wait <= math.min(max_wait_ms, interval) and wait
+  local longest = math.min(interval + math.floor(interval / 8), LONGEST_RESERVATION_MS)
+  return wait and wait <= math.min(max_wait_ms, longest) and wait
 end

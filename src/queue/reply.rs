@@ -2,13 +2,13 @@
 
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
-use super::share::TOGETHER;
+use super::share::{Reserved, TOGETHER};
 use super::state::{InFlight, NOT_BEGUN, Queue, Waiter};
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
 /// A blocked queue asks again after this time at the latest: another process may have given permits
 /// back, or raised the rate.
-const ASK_EVERY: Time = 1_000_000;
+pub(super) const ASK_EVERY: Time = 1_000_000;
 
 impl<W, A> Queue<W, A> {
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
@@ -41,6 +41,7 @@ impl<W, A> Queue<W, A> {
         let mut head_permits = 0;
         let mut waits = false;
         let mut reserved = None;
+        let mut is_claimed = false;
         let mut buffer = waiters;
         let mut waiters = buffer.drain(..);
         let mut position = 0;
@@ -77,6 +78,7 @@ impl<W, A> Queue<W, A> {
                     outcome => {
                         if outcome == Outcome::Granted {
                             settled.granted += waiter.request.permits;
+                            is_claimed |= self.reserving.is_for(waiter.ticket);
                         }
                         if position < not_new && !waiter.cancelled {
                             settled.out_of_band.push((waiter.ticket, position));
@@ -96,7 +98,11 @@ impl<W, A> Queue<W, A> {
             rate,
             (settled.granted, left),
             head_at.is_some(),
-            reserved.and(head_at).map(|at| (head_permits, at)),
+            match reserved {
+                Some(_) => Reserved::Made(head_permits),
+                None if is_claimed => Reserved::Claimed,
+                None => Reserved::None,
+            },
             holders,
         );
         let head = head_at.and(self.pending.front());
@@ -156,6 +162,7 @@ impl<W, A> Queue<W, A> {
         };
         self.call_is_slow = false;
         self.reserving.forget();
+        self.sharing.forget_reservation();
         self.check();
         Settled {
             out_of_band: waiters[..not_new]

@@ -5,11 +5,15 @@
 //! permits that come back are set aside for it, by an entry in the log that is dated ahead.
 
 use super::events::{Ticket, Time};
+use super::reply::ASK_EVERY;
 use super::state::Queue;
 
 /// A head waits at least this long before its permits are set aside, and between two attempts: as
 /// long as others are given to take permits that were left for them.
 const SHORTEST: Time = 125_000;
+
+/// Attempts in an interval, if none gets a reservation: each reads the whole log.
+const ATTEMPTS: u64 = 8;
 
 /// What a queue knows of its head.
 #[derive(Debug, Default)]
@@ -42,7 +46,7 @@ impl Reserving {
             self.head = ticket;
             self.at = now.saturating_add(interval.max(SHORTEST));
         } else if self.at <= now {
-            self.at = now.saturating_add(SHORTEST);
+            self.at = now.saturating_add((interval / ATTEMPTS).clamp(SHORTEST, ASK_EVERY));
         }
         // One permit is there whenever anything is.
         let is_large = head.is_some_and(|(_, permits)| permits > 1);
@@ -52,6 +56,11 @@ impl Reserving {
     /// The call in flight has failed: the reservation of its request is given back.
     pub(super) fn forget(&mut self) {
         self.reserved = None;
+    }
+
+    /// Whether this request has a reservation, as far as is known.
+    pub(super) fn is_for(&self, ticket: Ticket) -> bool {
+        self.reserved == Some(ticket)
     }
 }
 

@@ -102,6 +102,8 @@ pub(super) struct Sharing {
     left_since: Time,
     /// A request was served that exceeds the whole share: no other one until this time.
     rested_at: Time,
+    /// How long to rest once what is reserved is granted.
+    rest: Option<Time>,
     /// The terms of the call in flight.
     terms: Option<ShareTerms>,
 }
@@ -139,7 +141,7 @@ impl Sharing {
             self.round += 1;
             self.round_begun = Some(now);
         }
-        let rests = now < self.rested_at;
+        let rests = now < self.rested_at || self.rest.is_some();
         // While it rests, somebody else is presumed in any case: it may just have kept all others
         // from holding permits.
         let remembers_redisson =
@@ -192,8 +194,7 @@ impl Sharing {
         ((self.rate / KEPT_FREE_PART).max(1), until - since)
     }
 
-    /// The call was answered: it was granted `granted` permits, and `left` are left. `reserved`:
-    /// permits that have been set aside, and the time when they are free. Returns how long
+    /// The call was answered: it was granted `granted` permits, and `left` are left. Returns how long
     /// to wait at least before the next look.
     pub(super) fn replied(
         &mut self,
@@ -201,7 +202,7 @@ impl Sharing {
         (rate, interval): (u64, Time),
         (granted, left): (u64, u64),
         has_waiters: bool,
-        reserved: Option<(u64, Time)>,
+        reserved: Reserved,
         holders: Option<Holders>,
     ) -> Time {
         if std::mem::take(&mut self.can_wait) {
@@ -217,15 +218,29 @@ impl Sharing {
         }
         self.count_arrears(now, granted, holders);
         let (Some(terms), Some(holders)) = (self.terms.take(), holders) else {
-            self.left = 0;
+            (self.left, self.rest) = (0, None);
             return 0;
         };
         // The log tells all parties when permits are reserved. When they are granted, it may hold
         // those of nobody else.
-        let (permits, at) = reserved.unwrap_or((granted, now));
-        if terms.unclaimed == 0 && permits > holders.share {
-            let rest = rest(permits, holders.share, interval);
-            self.rested_at = self.rested_at.max(at.saturating_add(rest));
+        let rest = |permits| {
+            let exceeds = terms.unclaimed == 0 && permits > holders.share;
+            exceeds.then(|| rest(permits, holders.share, interval))
+        };
+        let rest = match reserved {
+            Reserved::Made(permits) => {
+                // Asked for again it may be alone in the log, and its share the whole rate.
+                self.rest = self.rest.or_else(|| rest(permits));
+                None
+            }
+            Reserved::Claimed => self.rest.take().or_else(|| rest(granted)),
+            Reserved::None => {
+                self.rest = None;
+                rest(granted)
+            }
+        };
+        if let Some(rest) = rest {
+            self.rested_at = self.rested_at.max(now.saturating_add(rest));
         }
         let parties = holders.others.saturating_add(1);
         if holders.entries.saturating_mul(parties) > MOST_READ
@@ -259,6 +274,11 @@ impl Sharing {
         holders.entries.saturating_sub(LONG_LOG).saturating_mul(PAUSE_PER_ENTRY).min(LONGEST_PAUSE)
     }
 
+    /// What was reserved has been given back: nobody was served.
+    pub(super) fn forget_reservation(&mut self) {
+        self.rest = None;
+    }
+
     /// Whether the client has just taken what it had left for others: that would come back apart
     /// from the rest from then on, which costs a call an interval.
     pub(super) fn took_apart(&mut self) -> bool {
@@ -276,6 +296,15 @@ impl Sharing {
         let granted = i64::try_from(granted).unwrap_or(i64::MAX).saturating_mul(1000);
         self.shortfall = holders.map_or(0, |holders| holders.shortfall.saturating_sub(granted));
     }
+}
+
+/// What a call says of the reservation of a request.
+pub(super) enum Reserved {
+    None,
+    /// This many permits are set aside.
+    Made(u64),
+    /// Those that were set aside are granted.
+    Claimed,
 }
 
 fn is_within(since: Option<Time>, time: Time, now: Time) -> bool {

@@ -21,6 +21,10 @@ pub(crate) const LONGEST_SHARED_LOG: usize = 10_000;
 /// The most parties that the other clients of this crate can be: each entry one of the greatest weight.
 pub(crate) const MAX_OTHERS: u64 = 255 * LONGEST_SHARED_LOG as u64;
 
+/// No permits are reserved for longer than this: if the client that reserved them dies, nobody can use
+/// them until an interval after that.
+pub(crate) const LONGEST_RESERVATION_MS: i64 = 60_000;
+
 /// A debt is written in no more parts than this; the rest follows with the next audit.
 pub(crate) const MAX_DEBT_PARTS: u16 = 64;
 
@@ -61,6 +65,7 @@ mod tests {
             ("DROP_LIMIT", DROP_LIMIT as i64),
             ("EXACT_WAITS", EXACT_WAITS as i64),
             ("LONGEST_SHARED_LOG", LONGEST_SHARED_LOG as i64),
+            ("LONGEST_RESERVATION_MS", LONGEST_RESERVATION_MS),
             ("MAX_DEBT_PARTS", i64::from(MAX_DEBT_PARTS)),
             ("FAR_TTL_MS", FAR_TTL_MS),
             ("ENDLESS_TTL_MS", ENDLESS_TTL_MS),

@@ -222,7 +222,7 @@ impl<'a> Attempt<'a> {
                 });
             }
             // What was reserved was within the share then.
-            share = share.filter(|_| !self.covers(reserved));
+            share = share.filter(|_| reserved == 0);
         }
         let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
 
@@ -260,19 +260,17 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         };
         let permits = i64::try_from(permits).unwrap_or(i64::MAX);
-        let is_within =
-            self.covers(reserved) || share.is_some_and(|share| share.may_reserve(permits));
+        if reserved > 0 && !is_settled {
+            // What is free is not known before the expired entries are dropped: it is kept until then.
+            reserve::write(log, self.call, self.t.saturating_add(1), permits);
+            return Ok(Some(1));
+        }
+        let is_within = reserved > 0 || share.is_some_and(|share| share.may_reserve(permits));
         if permits <= free || !is_settled || !is_within {
             return Ok(None);
         }
         let wanted = Wanted { permits, free, max_wait_ms };
         reserve(log, self.call, self.config, (self.t, self.cutoff), wanted)
-    }
-
-    /// Whether this many permits are all that the only request asks for.
-    fn covers(&self, permits: i64) -> bool {
-        matches!(self.call.groups[..], [RequestGroup { permits: asked, count: 1, .. }]
-            if u64::try_from(permits).is_ok_and(|permits| permits >= asked))
     }
 
     /// This call's own entries, once they are in the present.

@@ -3,6 +3,7 @@
 //! `lua/part/reserve.lua` is its twin.
 
 use crate::error::Error;
+use crate::store::limits::LONGEST_RESERVATION_MS;
 use crate::store::memory::config::Config;
 use crate::store::memory::grant::parts;
 use crate::store::memory::live_log::permits_of;
@@ -28,7 +29,8 @@ pub(super) fn give_up(log: &mut Log, parts: &[Part]) -> i64 {
 }
 
 /// Writes a reservation; returns in how many ms its permits are all free. `None`: somebody else has a
-/// reservation, or it would take longer than an interval, or than the request can wait.
+/// reservation, or it would take too long. Too long is what the request cannot wait, and more than an
+/// interval, but for clients whose clocks are ahead.
 pub(super) fn reserve(
     log: &mut Log,
     call: &AcquireCall,
@@ -48,11 +50,17 @@ pub(super) fn reserve(
             break;
         }
     }
-    let longest = i64::try_from(wanted.max_wait_ms).unwrap_or(i64::MAX).min(config.interval);
+    let longest = config.interval.saturating_add(config.interval / 8).min(LONGEST_RESERVATION_MS);
+    let longest = longest.min(i64::try_from(wanted.max_wait_ms).unwrap_or(i64::MAX));
     let wait = last.map(|score| score.saturating_add(config.interval).saturating_sub(t));
     let Some(wait) = wait.filter(|wait| *wait <= longest) else { return Ok(None) };
-    for (number, part) in parts(wanted.permits).enumerate() {
-        log.add(t.saturating_add(wait), pack(call.id.part(number as u16), part));
-    }
+    write(log, call, t.saturating_add(wait), wanted.permits);
     Ok(Some(wait))
+}
+
+/// Writes a reservation of this date.
+pub(super) fn write(log: &mut Log, call: &AcquireCall, date: i64, permits: i64) {
+    for (number, part) in parts(permits).enumerate() {
+        log.add(date, pack(call.id.part(number as u16), part));
+    }
 }

@@ -262,3 +262,51 @@ fn the_servers_clock_dates_reservations_as_well() {
     let reply = c.send(due).unwrap();
     assert_eq!((reply.outcomes[0].outcome, reply.entry_date), (Outcome::Granted, c.clock.now()));
 }
+
+/// So that nobody is kept waiting for long by a client that has died.
+#[test]
+fn there_is_none_for_longer_than_a_minute() {
+    let mut c = client();
+    let slow = Rate::from_wire(Mode::Overall, 10, 100_000, 0);
+    now(c.store.try_set_rate(&c.keys, slow)).unwrap();
+    c.grant(10);
+    let call = AcquireCall { groups: vec![request(10, 200_000)], ..large(&mut c, 1, 10) };
+    let outcome = c.send(call).unwrap().outcomes[0].outcome;
+    assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+    c.clock.advance(40_000);
+    let call = AcquireCall { groups: vec![request(10, 200_000)], ..large(&mut c, 1, 10) };
+    assert_eq!(c.send(call).unwrap().outcomes[0].outcome, reserved(60_000));
+}
+
+#[test]
+fn a_clock_that_is_a_little_ahead_keeps_nobody_from_one() {
+    let with_entry_ahead_by = |ms: i64| {
+        let mut c = client();
+        now(c.store.try_set_rate(&c.keys, rate(10))).unwrap();
+        let ahead = Now::At(c.clock.now() + ms);
+        let call = AcquireCall { now: ahead, ..c.call(&[request(10, 0)]) };
+        assert_eq!(c.send(call).unwrap().outcomes[0].outcome, Outcome::Granted);
+        let call = large(&mut c, 1, 10);
+        c.send(call).unwrap().outcomes[0].outcome
+    };
+    assert_eq!(with_entry_ahead_by(125), reserved(I as u64 + 125));
+    assert!(matches!(with_entry_ahead_by(126), Outcome::Waiting(_)));
+}
+
+/// A call drops 2,000 expired entries at most, and does not know what is free if there are more.
+#[test]
+fn it_is_kept_while_expired_entries_are_dropped() {
+    let mut c = client();
+    now(c.store.try_set_rate(&c.keys, rate(2500))).unwrap();
+    for _ in 0..2500 {
+        c.grant(1);
+    }
+    let call = AcquireCall { groups: vec![request(2500, 5000)], ..large(&mut c, 1, 1) };
+    let first = c.send(call.clone()).unwrap();
+    assert_eq!(first.outcomes[0].outcome, reserved(I as u64));
+    c.clock.advance(I);
+    let reply = c.send(next(&c, &call, &first)).unwrap();
+    assert_eq!(reply.outcomes[0].outcome, reserved(1));
+    c.clock.advance(1);
+    assert_eq!(c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome, Outcome::Granted);
+}
