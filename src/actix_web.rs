@@ -159,3 +159,47 @@ fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
     converted.extensions_mut().insert(WasRefused);
     converted
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use actix_web::App;
+    use actix_web::rt::System;
+    use actix_web::test::{TestRequest, call_service, init_service};
+    use actix_web::web::{get, scope};
+
+    use super::*;
+    use crate::web::{Key, Limit};
+    use crate::{Client, InProcessStore, Rate};
+
+    fn client() -> Client {
+        Client::builder().in_process(&InProcessStore::new()).unwrap()
+    }
+
+    #[test]
+    fn an_encoded_path_is_limited_as_the_one_that_it_is_routed_to() {
+        System::new().block_on(async {
+            let login = Limit::new("login", Key::global(), Rate::per_hour(2))
+                .skip_if(|request| request.path() != "/login");
+            let by_path = Limit::new("path", Key::path(), Rate::per_hour(3));
+            let limits = Limits::new(&client(), [login, by_path]).unwrap();
+            let handler = async || HttpResponse::Ok().finish();
+            let app = App::new()
+                .wrap(RateLimit::new(limits))
+                .route("/login", get().to(handler))
+                .service(scope("/a").route("/b", get().to(handler)));
+            let app = init_service(app).await;
+            let statuses = async |paths: &[&str]| {
+                let mut statuses = Vec::new();
+                for path in paths {
+                    let request = TestRequest::with_uri(path).to_request();
+                    statuses.push(call_service(&app, request).await.status().as_u16());
+                }
+                statuses
+            };
+            let logins = ["/login", "/%6Cogin", "/%6Cogin", "/%6c%6Fgin?again", "/login"];
+            assert_eq!(statuses(&logins).await, [200, 200, 429, 429, 429]);
+            let paths = ["/a/b", "/a/%62", "/%61/b", "/a/b", "/%61/%62"];
+            assert_eq!(statuses(&paths).await, [200, 200, 200, 429, 429]);
+        });
+    }
+}

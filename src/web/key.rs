@@ -122,7 +122,7 @@ impl Key {
         Key(Kind::Header(name.into()))
     }
 
-    /// The path as it was sent, without the query. If it contains identifiers, each has its own
+    /// The [path](RequestHead::path), without the query. If it contains identifiers, each has its own
     /// limiter; axum's `MatchedPath`, as an [extension](RequestHead::extension), has none.
     pub fn path() -> Self {
         Key(Kind::Path)
