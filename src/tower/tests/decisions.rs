@@ -109,7 +109,7 @@ async fn keys_of_several_parts_and_fallbacks() {
     assert_eq!(site.status(at("/a?b")).await, 429);
     assert_eq!(site.status(at("/b")).await, 200);
     assert_eq!(site.status(get("me")).await, 200);
-    let left = client.limiter("p:anonymous|/a").unwrap().available_permits().await.unwrap();
+    let left = client.limiter("p:%or-anonymous|/a").unwrap().available_permits().await.unwrap();
     assert_eq!(left, 0);
     // A secret does not become a name.
     let hashed = Limit::new("h", Key::header("x-key").hashed(), Rate::per_minute(1));
