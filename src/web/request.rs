@@ -132,8 +132,12 @@ impl<'a> RequestHead<'a> {
             && self.header_bytes("access-control-request-method").is_some()
     }
 
-    /// Its content type, if this is a call of gRPC.
+    /// Its content type, if this is a gRPC call, which is always a POST: caches would keep the answer
+    /// to another method, whose status is 200.
     pub(super) fn grpc_content_type(&self) -> Option<&'a str> {
+        if self.method() != "POST" {
+            return None;
+        }
         let content_type = self.header("content-type")?;
         let rest = content_type.strip_prefix("application/grpc")?;
         let is_whole = rest.is_empty() || rest.starts_with(['+', ';', '-']);

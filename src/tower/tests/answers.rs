@@ -153,6 +153,7 @@ async fn grpc_is_answered_in_its_own_terms() {
     let site = Site::new(&client, [per_user("1 per 90s".parse().unwrap())]);
     let call = |content_type: &str| {
         let mut request = get("me");
+        *request.method_mut() = Method::POST;
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
         request
     };
@@ -171,4 +172,22 @@ async fn grpc_is_answered_in_its_own_terms() {
     }
     // Not gRPC, though it begins like it.
     assert_eq!(site.status(call("application/grpcx")).await, 429);
+}
+
+#[tokio::test]
+async fn no_cache_keeps_a_refusal() {
+    let (client, _) = client();
+    let site = Site::new(&client, [per_user(Rate::per_minute(1))]);
+    assert_eq!(header(&site.send(get("me")).await, "cache-control"), None);
+    for method in [Method::GET, Method::HEAD, Method::POST] {
+        let mut request = get("me");
+        *request.method_mut() = method.clone();
+        request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        let response = site.send(request).await;
+        // Only a POST is a gRPC call, whose status is 200 whatever the answer is.
+        let expected = if method == Method::POST { 200 } else { 429 };
+        assert_eq!(response.status(), expected, "{method}");
+        assert_eq!(header(&response, "grpc-status").is_some(), method == Method::POST);
+        assert_eq!(header(&response, "cache-control").unwrap(), "no-store");
+    }
 }
