@@ -233,6 +233,13 @@ impl Limit {
         name
     }
 
+    /// Both names, if this limit's begins like those of the limiters of the other one: a key of the
+    /// other could complete it.
+    pub(super) fn names_one_of<'a>(&'a self, other: &'a Limit) -> Option<(&'a str, &'a str)> {
+        let rest = self.name.strip_prefix(&*other.name)?;
+        (rest.starts_with(':') && !other.key.is_global()).then_some((&*self.name, &*other.name))
+    }
+
     pub(super) fn check(&self) -> Result<(), Error> {
         let is_part = |byte: u8| byte.is_ascii_graphic() && !b"\"{}\\|%".contains(&byte);
         if self.name.is_empty() || !self.name.bytes().all(is_part) {

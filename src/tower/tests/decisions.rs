@@ -373,6 +373,10 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(refused(vec![Limit::new("", Key::global(), rate)]).contains("visible ASCII"));
     let twice = || Limit::new("a", Key::global(), rate);
     assert!(refused(vec![twice(), twice()]).contains("two limits"));
+    let by_key = |name| Limit::new(name, Key::peer(), rate);
+    assert!(refused(vec![by_key("a"), by_key("a:b")]).contains("same name"));
+    assert!(refused(vec![Limit::new("a:b", Key::global(), rate), by_key("a")]).contains("same name"));
+    assert!(Limits::new(&client, [twice(), by_key("a:b"), by_key("ab")]).is_ok());
     assert!(refused(vec![Limit::new("a", Key::header("no name"), rate)]).contains("no name"));
     assert!(refused(vec![twice().deadline(Duration::ZERO)]).contains("deadline"));
     let options = LimiterOptions::new().denial_memory(Duration::ZERO);
