@@ -39,7 +39,7 @@ use crate::rate::Rate;
 /// then removes a limiter that is not in use, which has all its permits by then.
 ///
 /// **The rate given here is rolled out**: when a process meets a limiter that has another one, such
-/// as that of an earlier version, it changes it, once, and keeps the usage
+/// as that of an earlier version, it changes it, once for each handle, and keeps the usage
 /// ([`ensure_rate`](crate::RateLimiter::ensure_rate)). [`keep_existing_rates`](Self::keep_existing_rates)
 /// leaves them as they are.
 ///

@@ -245,6 +245,26 @@ async fn a_rate_that_was_too_low_for_a_request_is_rolled_out_too() {
     assert_eq!(site.status(get("me")).await, 200);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_does_not_wait_again_after_a_rate_was_rolled_out() {
+    let client =
+        Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
+    let other = client.limiter("user:me").unwrap().with_rate("1 per 10s".parse().unwrap());
+    assert!(other.try_acquire_now(1).await.unwrap().is_granted());
+    let limit = per_user("1 per 18s".parse().unwrap()).wait_up_to(Duration::from_secs(15));
+    let site = Site::new(&client, [limit]);
+    let begun = tokio::time::Instant::now();
+    let waiting = site.clone();
+    let waiting = tokio::spawn(async move { waiting.status(get("me")).await });
+    // While it waits, another service makes the rate lower: it is refused, and rolls out its own.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    other.ensure_rate(Rate::per_hour(1)).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), 429);
+    assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
+    let rate = other.config().await.unwrap().unwrap();
+    assert_eq!(rate.interval(), Duration::from_secs(18));
+}
+
 #[tokio::test]
 async fn what_a_later_limit_refuses_earlier_ones_get_back() {
     let (client, _) = client();
@@ -375,7 +395,9 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(refused(vec![twice(), twice()]).contains("two limits"));
     let by_key = |name| Limit::new(name, Key::peer(), rate);
     assert!(refused(vec![by_key("a"), by_key("a:b")]).contains("same name"));
-    assert!(refused(vec![Limit::new("a:b", Key::global(), rate), by_key("a")]).contains("same name"));
+    assert!(
+        refused(vec![Limit::new("a:b", Key::global(), rate), by_key("a")]).contains("same name")
+    );
     assert!(Limits::new(&client, [twice(), by_key("a:b"), by_key("ab")]).is_ok());
     assert!(refused(vec![Limit::new("a", Key::header("no name"), rate)]).contains("no name"));
     assert!(refused(vec![twice().deadline(Duration::ZERO)]).contains("deadline"));
