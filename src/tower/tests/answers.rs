@@ -128,9 +128,11 @@ async fn the_answer_of_an_error_says_nothing_of_the_server() {
 #[tokio::test]
 async fn more_than_the_rate_never_passes_and_says_not_when() {
     let (client, _) = client();
-    let site = Site::new(&client, [per_user(Rate::per_minute(5)).cost(6)]);
-    let response = site.send(get("me")).await;
-    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, None));
+    for cost in [6, 1 << 32, u64::MAX] {
+        let site = Site::new(&client, [per_user(Rate::per_minute(5)).cost(cost)]);
+        let response = site.send(get("me")).await;
+        assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, None));
+    }
 }
 
 #[tokio::test]

@@ -356,6 +356,15 @@ async fn requests_wait_up_to_a_time_and_give_back_if_they_are_dropped() {
     assert_eq!(site.served(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_may_wait_without_end() {
+    let client =
+        Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
+    let limit = per_user("1 per 10s".parse().unwrap()).wait_up_to(Duration::MAX);
+    let site = Site::new(&client, [limit]);
+    assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 200));
+}
+
 #[tokio::test]
 async fn a_fraction_decides_during_an_outage_however_many_callers_there_are() {
     // A stand-in belongs to a name's handles: without kept handles each request would have a new one.
