@@ -43,7 +43,7 @@ pub use admission::{Admission, Standing};
 pub use client_address::TrustedProxies;
 pub(crate) use decide::{Admitted, Verdict, WasRefused};
 pub use fields::RateHeaders;
-pub(crate) use fields::of_admitted;
+pub(crate) use fields::{OwnFields, of_admitted};
 pub use key::Key;
 pub use limit::Limit;
 pub use limits::{Limits, Report};

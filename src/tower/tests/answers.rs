@@ -66,6 +66,23 @@ async fn older_fields_by_option_and_none() {
 }
 
 #[tokio::test]
+async fn older_fields_are_not_added_to_those_of_the_service() {
+    let (client, _) = client();
+    let limits = Limits::new(&client, [per_user(Rate::per_minute(5))]).unwrap();
+    let layer = super::RateLimitLayer::new(limits.with_headers(RateHeaders::DraftAndLegacy));
+    let service = tower::ServiceBuilder::new().layer(layer).service(tower::service_fn(
+        async |_: Request<String>| {
+            let response = http::Response::builder().header("x-ratelimit-remaining", "7");
+            Ok::<_, std::convert::Infallible>(response.body(String::new()).unwrap())
+        },
+    ));
+    let response = tower::ServiceExt::oneshot(service, get("me")).await.unwrap();
+    assert_eq!(header(&response, "x-ratelimit-remaining").unwrap(), "7");
+    assert_eq!(header(&response, "x-ratelimit-limit"), None);
+    assert_eq!(header(&response, "ratelimit").unwrap(), "\"user\";r=4;t=60");
+}
+
+#[tokio::test]
 async fn the_whole_answer_can_be_replaced() {
     let (client, _) = client();
     let limits = Limits::new(&client, [per_user(Rate::per_minute(1))]).unwrap();
