@@ -21,9 +21,9 @@ pub enum RateHeaders {
     /// ```
     ///
     /// `q` is the rate in permits, `w` its interval in seconds; a rate whose interval is not whole
-    /// seconds has none, as the draft has no fractions. `r` is what is left, and `t` for how long no
-    /// more than that can be had for certain, in seconds, rounded up: the interval, or for a request
-    /// that was refused its wait, which is also the `Retry-After`.
+    /// seconds has none, as the draft has no fractions. `r` is what is left, and
+    /// `t` the seconds for which no more than `r` is guaranteed, rounded up: the interval, or for a
+    /// request that was refused its wait, which is also the `Retry-After`.
     #[default]
     Draft,
     /// Also `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds), of the

@@ -36,8 +36,8 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 ///
 /// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] `NAME`; Java services can use
 /// the same ones. A limiter that does not exist is created by its first request. If its rate has no
-/// keep-alive, and the key is not global, it gets one of two intervals, at least a minute: the server
-/// then removes a limiter that is not in use, which has all its permits by then.
+/// keep-alive, and the key is not global, it gets a keep-alive of twice its interval, and of at least a
+/// minute: the server then removes a limiter that is not in use, which has all its permits by then.
 ///
 /// **The rate given here is rolled out**: when a process meets a limiter that has another one, such
 /// as that of an earlier version, it changes it, once for each handle, and keeps the usage
