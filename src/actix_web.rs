@@ -27,13 +27,15 @@ use std::sync::Arc;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{Error, HttpMessage, HttpResponse};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
-use crate::web::{Admitted, Limits, RequestHead, ResponseHead, Verdict, WasRefused, of_admitted};
+use crate::web::{
+    Admitted, Limits, OwnFields, RequestHead, ResponseHead, Verdict, WasRefused, of_admitted,
+};
 
 /// Asks [`Limits`] before each request.
 ///
@@ -128,9 +130,9 @@ fn finish<B: MessageBody>(
             return Err(error);
         }
     };
-    let has_retry_after = response.headers().contains_key(RETRY_AFTER);
+    let own = OwnFields::of(|name| response.headers().contains_key(name));
     let standings = admitted.admission.standings();
-    of_admitted(limits.headers(), standings, has_retry_after, |name, value| {
+    of_admitted(limits.headers(), standings, &own, |name, value| {
         // All values are visible ASCII.
         if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().append(HeaderName::from_static(name), value);
@@ -158,4 +160,68 @@ fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
     }
     converted.extensions_mut().insert(WasRefused);
     converted
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use actix_web::App;
+    use actix_web::rt::System;
+    use actix_web::test::{TestRequest, call_service, init_service};
+    use actix_web::web::{get, scope};
+
+    use super::*;
+    use crate::web::{Key, Limit, RateHeaders};
+    use crate::{Client, InProcessStore, Rate};
+
+    fn client() -> Client {
+        Client::builder().in_process(&InProcessStore::new()).unwrap()
+    }
+
+    #[test]
+    fn older_fields_are_not_added_to_those_of_the_service() {
+        System::new().block_on(async {
+            let limits = || {
+                let limit = Limit::new("all", Key::global(), Rate::per_hour(9));
+                Limits::new(&client(), [limit]).unwrap().with_headers(RateHeaders::DraftAndLegacy)
+            };
+            let handler = async || HttpResponse::Ok().finish();
+            // Two layers: only one set of fields, that of the inner one.
+            let app = App::new()
+                .wrap(RateLimit::new(limits()))
+                .service(scope("").wrap(RateLimit::new(limits())).route("/", get().to(handler)));
+            let app = init_service(app).await;
+            let response = call_service(&app, TestRequest::default().to_request()).await;
+            let count = |name| response.headers().get_all(name).count();
+            assert_eq!((count("x-ratelimit-limit"), count("x-ratelimit-reset")), (1, 1));
+            assert_eq!(count("ratelimit"), 2);
+        });
+    }
+
+    #[test]
+    fn an_encoded_path_is_limited_as_the_one_that_it_is_routed_to() {
+        System::new().block_on(async {
+            let login = Limit::new("login", Key::global(), Rate::per_hour(2))
+                .skip_if(|request| request.path() != "/login");
+            let by_path = Limit::new("path", Key::path(), Rate::per_hour(3));
+            let limits = Limits::new(&client(), [login, by_path]).unwrap();
+            let handler = async || HttpResponse::Ok().finish();
+            let app = App::new()
+                .wrap(RateLimit::new(limits))
+                .route("/login", get().to(handler))
+                .service(scope("/a").route("/b", get().to(handler)));
+            let app = init_service(app).await;
+            let statuses = async |paths: &[&str]| {
+                let mut statuses = Vec::new();
+                for path in paths {
+                    let request = TestRequest::with_uri(path).to_request();
+                    statuses.push(call_service(&app, request).await.status().as_u16());
+                }
+                statuses
+            };
+            let logins = ["/login", "/%6Cogin", "/%6Cogin", "/%6c%6Fgin?again", "/login"];
+            assert_eq!(statuses(&logins).await, [200, 200, 429, 429, 429]);
+            let paths = ["/a/b", "/a/%62", "/%61/b", "/a/b", "/%61/%62"];
+            assert_eq!(statuses(&paths).await, [200, 200, 200, 429, 429]);
+        });
+    }
 }

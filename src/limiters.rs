@@ -110,6 +110,12 @@ impl Limiters {
         self.core.close(self.deadline).await;
     }
 
+    /// The limiters that are kept.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn len(&self) -> usize {
+        self.table().by_name.len()
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,7 +194,7 @@ impl Table {
         let remembered = &mut self.remembered;
         self.by_name.retain(|name, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            if in_use || engine.holds_lease() || engine.has_stand_in() {
+            if in_use || engine.holds_lease() || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

@@ -1,5 +1,6 @@
-//! A service as it goes into production: a limit for each user and one for all, header fields that say what
-//! is left, metrics, logs, a health check, a policy for when Redis is away, and a shutdown that loses nothing.
+//! A service as it goes into production: limits for each address, for each user and for all, header fields
+//! that say what is left, metrics, logs, a health check, a policy for when Redis is away, and a shutdown that
+//! loses nothing.
 //!
 //!     cargo run -p service --example service
 //!     for i in 1 2 3 4 5 6 7; do curl -i -H 'x-api-key: me' 127.0.0.1:3000; done
@@ -12,9 +13,8 @@ use std::{env, net::SocketAddr};
 
 use axum::{Router, extract::ConnectInfo, extract::State, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use redisson_rate_limiter::tower::RateLimitLayer;
 use redisson_rate_limiter::web::{Key, Limit, Limits};
-use redisson_rate_limiter::{Client, Error, Fraction, OnOutage, Rate};
+use redisson_rate_limiter::{Client, Error, Fraction, OnOutage, Rate, tower::RateLimitLayer};
 use tokio::{net::TcpListener, signal::ctrl_c};
 
 #[tokio::main]
@@ -32,10 +32,12 @@ fn client(url: &str) -> Result<Client, Error> {
 }
 
 fn limits(client: &Client) -> Result<RateLimitLayer, Error> {
+    // Nobody has checked the key, and a caller can make up many.
+    let address = Limit::new("address", Key::peer(), Rate::per_minute(300));
     let user = Key::header("x-api-key").hashed().or(Key::peer());
     let user = Limit::new("user", user, Rate::per_minute(20));
     let all = Limit::new("all", Key::global(), Rate::per_second(1000));
-    let layer = RateLimitLayer::new(Limits::new(client, [user, all])?);
+    let layer = RateLimitLayer::new(Limits::new(client, [address, user, all])?);
     Ok(layer.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip())))
 }
 

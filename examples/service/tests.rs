@@ -34,7 +34,9 @@ async fn it_limits_measures_reports_and_shuts_down() {
         // Nothing is said of a limit that has nothing left and no server.
         let user = if left > 0 { format!("\"user\";r={left};t=60, ") } else { String::new() };
         let fields = field(&answer, "ratelimit");
-        assert!(fields.starts_with(&format!("{user}\"all\";r=")), "{fields}");
+        // A quarter of 300, less the requests so far.
+        let expected = format!("\"address\";r={};t=60, {user}\"all\";r=", 70 + left);
+        assert!(fields.starts_with(&expected), "{fields}");
     }
     let answer = get(&url, "me").await;
     assert_eq!(answer.status(), 429);
@@ -50,6 +52,16 @@ async fn it_limits_measures_reports_and_shuts_down() {
             && line.contains("decided_by=\"outage\"")
     });
     assert!(denied.is_some_and(|line| line.ends_with(" 1")), "{denied:?} in {exported}");
+
+    // Who makes up a key for each request has the limit of an address.
+    for number in 0..75 {
+        get(&url, &format!("made-up-{number}")).await;
+    }
+    let answer = get(&url, "made-up").await;
+    assert_eq!(
+        (answer.status().as_u16(), field(&answer, "ratelimit-policy")),
+        (429, "\"address\";q=75;w=60")
+    );
 
     let begun = Instant::now();
     stop.send(()).unwrap();

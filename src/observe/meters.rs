@@ -21,7 +21,7 @@ const LIMITER: &str = "limiter";
 /// One label.
 type Pair = (&'static str, &'static str);
 
-/// How handles are had.
+/// How handles are registered.
 #[derive(Clone, Copy)]
 struct Registrar {
     /// Nobody looks.

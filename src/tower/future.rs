@@ -4,13 +4,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
-use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use crate::web::{Admitted, RateHeaders, ResponseHead, Verdict, WasRefused, append, of_admitted};
+use crate::web::{
+    Admitted, OwnFields, RateHeaders, ResponseHead, Verdict, WasRefused, append, of_admitted,
+};
 
 pin_project! {
     /// The future of [`RateLimited`](super::RateLimited).
@@ -119,8 +120,8 @@ fn finish<B, E>(
             return Err(error);
         }
     };
-    let has_retry_after = response.headers().contains_key(RETRY_AFTER);
-    of_admitted(headers, admitted.admission.standings(), has_retry_after, |name, value| {
+    let own = OwnFields::of(|name| response.headers().contains_key(name));
+    of_admitted(headers, admitted.admission.standings(), &own, |name, value| {
         append(response.headers_mut(), name, value);
     });
     let is_refused = response.extensions().get::<WasRefused>().is_some();

@@ -162,7 +162,7 @@ impl Gate {
     }
 
     /// Looks whether an answer says when to come back.
-    fn heed(&self, status: StatusCode, headers: &HeaderMap) {
+    fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
         if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
             let until = Instant::now() + hold.min(self.settings.longest_hold).min(LONGEST_WAIT);
             let mut held_until = self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,7 +243,7 @@ where
             gate.pass().await?;
             let response = ready.call(request).await.map_err(OutgoingError::Service)?;
             let (status, headers) = read(&response);
-            gate.heed(status, headers);
+            gate.note_retry_after(status, headers);
             Ok(response)
         }
         .boxed()

@@ -164,9 +164,10 @@ impl<'a> Iterator for Elements<'a> {
             return None;
         }
         let mut is_quoted = false;
-        let comma = self.0.iter().rposition(|&byte| {
-            is_quoted ^= byte == b'"';
-            byte == b',' && !is_quoted
+        let comma = (0..self.0.len()).rfind(|&at| {
+            // What a client has sent may be within a proxy's quotes, its own quotes escaped.
+            is_quoted ^= self.0[at] == b'"' && !is_escaped(self.0, at);
+            self.0[at] == b',' && !is_quoted
         });
         let (rest, element) = match comma {
             Some(comma) => (&self.0[..comma], &self.0[comma + 1..]),
@@ -177,18 +178,28 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The value of `for` in an element of `Forwarded`.
+/// Whether a byte follows an odd number of backslashes.
+fn is_escaped(text: &[u8], at: usize) -> bool {
+    text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}
+
+/// The value of the first `for` in an element of `Forwarded`, if it is an address. Semicolons within
+/// quotes do not separate.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
-    let mut pairs = element.split(|&byte| byte == b';');
-    pairs.find_map(|pair| {
+    let mut is_quoted = false;
+    let mut at = 0;
+    let mut pairs = element.split(|&byte| {
+        is_quoted ^= byte == b'"' && !is_escaped(element, at);
+        at += 1;
+        byte == b';' && !is_quoted
+    });
+    let value = pairs.find_map(|pair| {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        if !name.eq_ignore_ascii_case(b"for") {
-            return None;
-        }
-        let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-        address(unquoted.unwrap_or(value))
-    })
+        name.eq_ignore_ascii_case(b"for").then_some(value)
+    })?;
+    let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    address(unquoted.unwrap_or(value))
 }
 
 /// An address, with or without a port and brackets.
@@ -293,6 +304,12 @@ mod tests {
             // Quotes that the client has left open do not hide what the proxy has added.
             ("for=\"1.1.1.1, for=203.0.113.9", "203.0.113.9"),
             ("host=\"a,b\";for=203.0.113.9", "203.0.113.9"),
+            ("host=\"a;for=1.1.1.1;b\";for=203.0.113.9", "203.0.113.9"),
+            // A host that the client has sent with quotes, as a proxy escapes it.
+            ("host=\"a\\\";for=1.1.1.1;\\\"b\";for=203.0.113.9", "203.0.113.9"),
+            ("host=\"a, for=1.1.1.1;b=\\\"c\";for=203.0.113.9", "203.0.113.9"),
+            // The first one of an element decides.
+            ("for=_hidden;for=1.1.1.1", "10.0.0.1"),
         ] {
             assert_eq!(client(&proxies, "10.0.0.1", &[sent]), expected, "{sent}");
         }

@@ -1,7 +1,6 @@
 //! What happens to one request: its keys, then its permits, limit by limit.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -112,7 +111,7 @@ impl Limits {
         let mut standings = Vec::with_capacity(steps.len());
         for (slot, key, permits) in steps {
             let limit = &slot.limit;
-            let decision = self.acquire(slot, &key, permits, rest(limit, due)).await;
+            let decision = self.acquire(slot, &key, permits, due_of(limit, due)).await;
             if let Some(report) = &self.on_decision {
                 report(&Report {
                     limit: &limit.name,
@@ -167,13 +166,13 @@ impl Limits {
         slot: &Slot,
         key: &str,
         permits: u64,
-        wait: Duration,
+        due: Option<Instant>,
     ) -> Result<Decision, Error> {
         let handle = slot.handles.get(&self.client, &slot.limit, key)?;
-        let decision = take(&handle.limiter, permits, wait).await;
+        let decision = take(&handle.limiter, permits, due).await;
         match handle.rate {
-            Some(rate) if is_another(rate, &decision) && handle.begin_roll_out() => {
-                roll_out(&handle, rate, decision, permits, wait).await
+            Some(rate) if is_another(rate, &decision) => {
+                roll_out(&handle, &slot.limit, rate, decision, permits, due).await
             }
             _ => decision,
         }
@@ -181,21 +180,22 @@ impl Limits {
 }
 
 /// Without a wait in the cheaper way.
-async fn take(limiter: &RateLimiter, permits: u64, wait: Duration) -> Result<Decision, Error> {
+async fn take(
+    limiter: &RateLimiter,
+    permits: u64,
+    due: Option<Instant>,
+) -> Result<Decision, Error> {
+    let wait = due.map(|due| due.saturating_duration_since(Instant::now())).unwrap_or_default();
     match wait.is_zero() {
         true => limiter.try_acquire_now(permits).await,
         false => limiter.try_acquire(permits, wait).await,
     }
 }
 
-/// How long this limit may let a request wait that is to be answered by then.
-fn rest(limit: &Limit, due: Option<Instant>) -> Duration {
-    match due {
-        Some(due) if !limit.is_shadow => {
-            limit.wait.min(due.saturating_duration_since(Instant::now()))
-        }
-        _ => Duration::ZERO,
-    }
+/// Until when this limit may let a request wait that is to be answered by `due`.
+fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
+    let due = due.filter(|_| !limit.is_shadow && !limit.wait.is_zero())?;
+    Some(due.min(Instant::now() + limit.wait))
 }
 
 /// Whether the limiter has another rate than it should have.
@@ -217,22 +217,72 @@ fn is_another(rate: Rate, decision: &Result<Decision, Error>) -> bool {
         != (rate.mode(), rate.permits(), rate.interval())
 }
 
-/// Changes the limiter's rate, and asks again if the old one has refused.
+/// Changes the limiter's rate, once for each handle, and asks again if the old one has refused.
 async fn roll_out(
     handle: &Handle,
+    limit: &Arc<Limit>,
     rate: Rate,
     decision: Result<Decision, Error>,
     permits: u64,
-    wait: Duration,
+    due: Option<Instant>,
 ) -> Result<Decision, Error> {
-    match handle.limiter.ensure_rate(rate).await {
-        Ok(_) if !matches!(decision, Ok(Decision::Granted(_))) => {
-            take(&handle.limiter, permits, wait).await
+    let Some(roll_out) = handle.begin_roll_out() else { return decision };
+    // Otherwise, if the request is dropped while the rate is changed, its permits would be lost.
+    let mut held = Held::default();
+    let refused = match decision {
+        Ok(Decision::Granted(grant)) => {
+            held.add(grant, limit.clone());
+            None
         }
-        Err(error) if error.is_transient() => {
-            handle.roll_out_failed();
-            decision
+        refused => Some(refused),
+    };
+    let changed = handle.limiter.ensure_rate(rate).await;
+    if !changed.as_ref().is_err_and(|error| error.is_transient()) {
+        roll_out.answered();
+    }
+    match (held.take_last(), refused) {
+        (Some(grant), _) => Ok(Decision::Granted(grant)),
+        (None, Some(refused)) if changed.is_err() => refused,
+        (None, _) => take(&handle.limiter, permits, due).await,
+    }
+}
+
+#[cfg(all(test, feature = "tower", not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::web::handles::Handles;
+    use crate::web::key::Key;
+    use crate::{Client, Clock, InProcessStore};
+
+    /// Until the server has answered, nothing is decided: neither who has the permits nor that the rate
+    /// has been changed.
+    #[tokio::test]
+    async fn a_request_that_is_dropped_while_a_rate_is_rolled_out_gives_its_permits_back() {
+        let (clock, _) = Clock::manual(1_000_000);
+        let client = Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap();
+        let limiter = client.limiter("user:me").unwrap().with_rate(Rate::per_hour(5));
+        let decision = limiter.try_acquire_now(2).await;
+        // It accepts connections and never answers.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let silent = Client::builder().connect_lazy(url.as_str()).unwrap();
+        let rate = Rate::per_hour(9);
+        let limit = Arc::new(Limit::new("user", Key::peer(), rate));
+        let handle = Handles::new(2).get(&silent, &limit, "me").unwrap();
+        let dropped = roll_out(&handle, &limit, rate, decision, 2, None);
+        assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
+        assert!(handle.begin_roll_out().is_some(), "the next request rolls it out");
+        for _ in 0..500 {
+            if limiter.available_permits().await.unwrap() == 5 {
+                return;
+            }
+            sleep(Duration::from_millis(2)).await;
         }
-        _ => decision,
+        panic!("{} of 5 permits", limiter.available_permits().await.unwrap());
     }
 }

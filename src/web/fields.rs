@@ -21,25 +21,41 @@ pub enum RateHeaders {
     /// ```
     ///
     /// `q` is the rate in permits, `w` its interval in seconds; a rate whose interval is not whole
-    /// seconds has none, as the draft has no fractions. `r` is what is left, and `t` for how long no
-    /// more than that can be had for certain, in seconds, rounded up: the interval, or for a request
-    /// that was refused its wait, which is also the `Retry-After`.
+    /// seconds has none, as the draft has no fractions. `r` is what is left, and
+    /// `t` the seconds for which no more than `r` is guaranteed, rounded up: the interval, or for a
+    /// request that was refused its wait, which is also the `Retry-After`.
     #[default]
     Draft,
     /// Also `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds), of the
-    /// limit that has the least left.
+    /// limit that has the least left, unless the answer has one of them already: they are no lists.
     DraftAndLegacy,
 }
 
 /// The highest integer of a structured field (RFC 9651).
 const HIGHEST: u64 = 999_999_999_999_999;
 
-/// Hands the fields of an admitted request's answer to `add`. `has_retry_after`: the answer says by
-/// itself when to come back, and the window's end must not be later.
+const LEGACY: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+
+/// What an answer has by itself.
+pub(crate) struct OwnFields {
+    /// When to come back: the window's end must not be later.
+    has_retry_after: bool,
+    /// Older fields, to which nothing can be added, as they are not lists.
+    has_legacy: bool,
+}
+
+impl OwnFields {
+    /// `has`: whether the answer has a field of this name.
+    pub(crate) fn of(has: impl Fn(&'static str) -> bool) -> Self {
+        OwnFields { has_retry_after: has("retry-after"), has_legacy: LEGACY.into_iter().any(has) }
+    }
+}
+
+/// Hands the fields of an admitted request's answer to `add`.
 pub(crate) fn of_admitted(
     headers: RateHeaders,
     standings: &[Standing],
-    has_retry_after: bool,
+    own: &OwnFields,
     mut add: impl FnMut(&'static str, String),
 ) {
     if headers == RateHeaders::None {
@@ -49,7 +65,7 @@ pub(crate) fn of_admitted(
     let mut policies = String::new();
     let mut limits = String::new();
     for standing in shown() {
-        let window = (!has_retry_after).then(|| whole_secs(standing.rate().interval()));
+        let window = (!own.has_retry_after).then(|| whole_secs(standing.rate().interval()));
         push(&mut policies, Policy(standing.limit(), standing.rate()));
         push(&mut limits, Limit(standing.limit(), standing.left(), window));
     }
@@ -59,6 +75,7 @@ pub(crate) fn of_admitted(
     add("ratelimit-policy", policies);
     add("ratelimit", limits);
     if headers == RateHeaders::DraftAndLegacy
+        && !own.has_legacy
         && let Some(least) = shown().min_by_key(|standing| standing.left())
     {
         let reset = whole_secs(least.rate().interval());
@@ -109,9 +126,10 @@ fn is_known(standing: &Standing) -> bool {
 }
 
 fn legacy(rate: Rate, left: u64, reset: u64, mut add: impl FnMut(&'static str, String)) {
-    add("x-ratelimit-limit", rate.permits().to_string());
-    add("x-ratelimit-remaining", left.to_string());
-    add("x-ratelimit-reset", reset.to_string());
+    let [limit_field, left_field, reset_field] = LEGACY;
+    add(limit_field, rate.permits().to_string());
+    add(left_field, left.to_string());
+    add(reset_field, reset.to_string());
 }
 
 fn push(list: &mut String, item: impl fmt::Display) {
@@ -135,7 +153,7 @@ impl fmt::Display for Policy<'_> {
         write!(f, "\"{limit}\";q={}", rate.permits().min(HIGHEST))?;
         let interval = rate.interval();
         match interval.subsec_nanos() {
-            0 => write!(f, ";w={}", interval.as_secs()),
+            0 => write!(f, ";w={}", interval.as_secs().min(HIGHEST)),
             _ => Ok(()),
         }
     }
@@ -149,8 +167,23 @@ impl fmt::Display for Limit<'_> {
         let Limit(limit, left, window) = self;
         write!(f, "\"{limit}\";r={}", left.min(&HIGHEST))?;
         match window {
-            Some(secs) => write!(f, ";t={secs}"),
+            Some(secs) => write!(f, ";t={}", secs.min(&HIGHEST)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Mode;
+
+    #[test]
+    fn intervals_of_another_clients_rate_that_the_draft_cannot_have() {
+        // 2^53 ms is the longest that is built here, but not that can be on the server.
+        let rate = Rate::from_wire(Mode::Overall, 1, i64::MAX as u64 / 1000 * 1000, 0);
+        assert_eq!(Policy("a", rate).to_string(), "\"a\";q=1;w=999999999999999");
+        let window = Some(whole_secs(rate.interval()));
+        assert_eq!(Limit("a", 0, window).to_string(), "\"a\";r=0;t=999999999999999");
     }
 }

@@ -30,19 +30,35 @@ pub(super) struct Handle {
     pub(super) limiter: RateLimiter,
     /// The rate that it should have, if that is for the limit to say.
     pub(super) rate: Option<Rate>,
-    /// This process has compared the limiter's rate with its own, and has changed it if necessary. Not
-    /// twice, as two versions of a service would change it in turns otherwise.
+    /// Its rate has been compared with that of the limit, and changed if necessary. Not twice, as two versions of a service would change it in turns otherwise.
     is_rolled_out: AtomicBool,
 }
 
 impl Handle {
-    /// Whether the caller is to change the rate: to one of several callers.
-    pub(super) fn begin_roll_out(&self) -> bool {
-        !self.is_rolled_out.swap(true, Ordering::Relaxed)
+    /// One of several callers is to change the rate.
+    pub(super) fn begin_roll_out(&self) -> Option<RollOut<'_>> {
+        let is_first = !self.is_rolled_out.swap(true, Ordering::Relaxed);
+        is_first.then_some(RollOut { handle: self, is_answered: false })
     }
+}
 
-    pub(super) fn roll_out_failed(&self) {
-        self.is_rolled_out.store(false, Ordering::Relaxed);
+/// A change of the rate. Dropped before the server has answered, the next caller is to change it.
+pub(super) struct RollOut<'a> {
+    handle: &'a Handle,
+    is_answered: bool,
+}
+
+impl RollOut<'_> {
+    pub(super) fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for RollOut<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.handle.is_rolled_out.store(false, Ordering::Relaxed);
+        }
     }
 }
 

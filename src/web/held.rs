@@ -22,6 +22,11 @@ impl Held {
         self.grants.push((grant, limit));
     }
 
+    /// Takes the last grant out: what becomes of it is up to the caller.
+    pub(super) fn take_last(&mut self) -> Option<Grant> {
+        self.grants.pop().map(|(grant, _)| grant)
+    }
+
     /// From now on the permits are spent, even if the request is dropped while it is served.
     pub(super) fn admit(&mut self) {
         self.is_admitted = true;

@@ -41,7 +41,8 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is; braces,
 /// quotes, `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits`, are
 /// percent-encoded, so that no caller can choose a name that means something else to the server.
-/// More than 128 characters are replaced by their SHA-256.
+/// More than 128 characters are replaced by their SHA-256. The key of an [alternative](Key::or)
+/// begins with `%or-`.
 #[derive(Clone)]
 pub struct Key(Kind);
 
@@ -122,7 +123,7 @@ impl Key {
         Key(Kind::Header(name.into()))
     }
 
-    /// The path as it was sent, without the query. If it contains identifiers, each has its own
+    /// The [path](RequestHead::path), without the query. If it contains identifiers, each has its own
     /// limiter; axum's `MatchedPath`, as an [extension](RequestHead::extension), has none.
     pub fn path() -> Self {
         Key(Kind::Path)
@@ -139,6 +140,10 @@ impl Key {
     }
 
     /// This key, or the other one if a request does not have it.
+    ///
+    /// The other key is marked with `%or-` in the limiter's name, which no caller can send: the limiter
+    /// of the header `203.0.113.9` is `user:203.0.113.9`, and that of the address
+    /// `user:%or-203.0.113.9`. Each further alternative has one mark more.
     #[must_use]
     pub fn or(self, other: Key) -> Self {
         Key(Kind::Or(Arc::new((self, other))))
@@ -178,6 +183,14 @@ impl Key {
         })))
     }
 
+    /// Among how many keys, joined by [`or`](Self::or), one is found.
+    fn alternatives(&self) -> usize {
+        match &self.0 {
+            Kind::Or(keys) => keys.0.alternatives() + keys.1.alternatives(),
+            _ => 1,
+        }
+    }
+
     pub(crate) fn is_global(&self) -> bool {
         matches!(self.0, Kind::Global)
     }
@@ -210,7 +223,7 @@ impl Key {
             Kind::Sync(key) => key(request).map(|key| name::escaped(key.as_bytes())),
             Kind::Async(key) => return Ok(Lookup::Pending(key(request))),
             Kind::All(keys) => return find_all(keys, request),
-            Kind::Or(keys) => return find_either(&keys.0, &keys.1, request),
+            Kind::Or(keys) => return find_either(keys, request),
             Kind::Hashed(key) => {
                 return Ok(match key.find(request)? {
                     Lookup::Found(key) => Lookup::Found(key.as_deref().map(name::hashed)),
@@ -262,19 +275,28 @@ fn joined(parts: &[String]) -> String {
     name::shortened(parts.join(name::SEPARATOR))
 }
 
-fn find_either(first: &Key, other: &Key, request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+    let (first, other) = keys;
+    // Otherwise a caller could send, as the first key, what another one has as the second.
+    let alternatives = first.alternatives();
+    let marked = move |key: String| name::ALTERNATIVE.repeat(alternatives) + &key;
     let first = match first.find(request)? {
-        Lookup::Found(None) => return other.find(request),
-        Lookup::Found(key) => return Ok(Lookup::Found(key)),
-        Lookup::Pending(key) => key,
+        Lookup::Found(Some(key)) => return Ok(Lookup::Found(Some(key))),
+        Lookup::Found(None) => None,
+        Lookup::Pending(key) => Some(key),
     };
     // It needs the request, which will be gone by the time that the first one is known.
     let other = other.find(request)?;
+    if let (None, Lookup::Found(key)) = (&first, &other) {
+        return Ok(Lookup::Found(key.clone().map(marked)));
+    }
     let found = async move {
-        match first.await? {
-            Some(key) => Ok(Some(key)),
-            None => other.resolve().await,
+        if let Some(first) = first
+            && let Some(key) = first.await?
+        {
+            return Ok(Some(key));
         }
+        Ok(other.resolve().await?.map(marked))
     };
     Ok(Lookup::Pending(found.boxed()))
 }
@@ -292,6 +314,75 @@ impl fmt::Debug for Key {
             Kind::Or(keys) => write!(f, "{:?} or {:?}", keys.0, keys.1),
             Kind::Hashed(key) => write!(f, "hash of {key:?}"),
             Kind::Sync(_) | Kind::Async(_) => f.write_str("function"),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "tower", not(shuttle)))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The key of a request with these headers, if it has one.
+    fn key(key: &Key, headers: &[Option<Vec<u8>>]) -> Option<String> {
+        let mut request = http::Request::new(());
+        for (index, value) in headers.iter().enumerate() {
+            if let Some(value) = value {
+                let name = http::HeaderName::try_from(format!("x-{index}")).unwrap();
+                let value = http::HeaderValue::from_bytes(value).unwrap();
+                request.headers_mut().insert(name, value);
+            }
+        }
+        let found = key.find(&RequestHead::of(&request, None)).unwrap();
+        found.resolve().now_or_never().unwrap().unwrap()
+    }
+
+    fn header(index: usize, is_async: bool) -> Key {
+        match is_async {
+            false => Key::header(&format!("x-{index}")),
+            true => Key::from_async_fn(move |request| {
+                let value = request.header(&format!("x-{index}")).map(str::to_owned);
+                async move { Ok::<_, KeyError>(value) }
+            }),
+        }
+    }
+
+    #[test]
+    fn a_header_is_not_the_address_of_another_caller() {
+        let by_caller = header(0, false).or(header(1, false));
+        let sent = |first: &str| key(&by_caller, &[Some(first.into())]).unwrap();
+        let address = key(&by_caller, &[None, Some(b"203.0.113.9".into())]).unwrap();
+        assert_eq!(address, "%or-203.0.113.9");
+        assert_eq!(sent("203.0.113.9"), "203.0.113.9");
+        assert_ne!(sent(&address), address);
+    }
+
+    proptest! {
+        #[test]
+        fn keys_of_different_alternatives_are_different(
+            is_async in any::<[bool; 4]>(),
+            values in proptest::collection::vec("(%or-|%|a|b){0,3}", 2..6),
+        ) {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|index| header(index, is_async[index]));
+            for alternatives in [
+                a.clone().or(b.clone()).or(c.clone()).or(d.clone()),
+                a.clone().or(b.clone().or(c.clone().or(d.clone()))),
+                a.or(b).or(c.or(d)),
+            ] {
+                let mut found = BTreeMap::new();
+                for value in &values {
+                    for index in 0..4 {
+                        let mut headers = vec![None; 4];
+                        headers[index] = Some(value.clone().into_bytes());
+                        let key = key(&alternatives, &headers).unwrap();
+                        let of = (index, value);
+                        prop_assert_eq!(*found.entry(key).or_insert(of), of);
+                    }
+                }
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use super::request::{RequestHead, ResponseHead};
 use crate::error::{Error, Operation};
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
+use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
 ///
@@ -35,11 +36,11 @@ use crate::rate::Rate;
 ///
 /// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] `NAME`; Java services can use
 /// the same ones. A limiter that does not exist is created by its first request. If its rate has no
-/// keep-alive, and the key is not global, it gets one of two intervals, at least a minute: the server
-/// then removes a limiter that is not in use, which has all its permits by then.
+/// keep-alive, and the key is not global, it gets a keep-alive of twice its interval, and of at least a
+/// minute: the server then removes a limiter that is not in use, which has all its permits by then.
 ///
 /// **The rate given here is rolled out**: when a process meets a limiter that has another one, such
-/// as that of an earlier version, it changes it, once, and keeps the usage
+/// as that of an earlier version, it changes it, once for each handle, and keeps the usage
 /// ([`ensure_rate`](crate::RateLimiter::ensure_rate)). [`keep_existing_rates`](Self::keep_existing_rates)
 /// leaves them as they are.
 ///
@@ -75,6 +76,9 @@ pub(super) enum Cost {
     Fixed(u64),
     By(Arc<CostFn>),
 }
+
+/// Otherwise the time when it is over could not be represented.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 impl Limit {
     /// A limit of this rate for each key. Each request costs one permit, and none waits.
@@ -113,7 +117,8 @@ impl Limit {
     }
 
     /// What each request costs, in permits. One that costs nothing passes; one that costs more than
-    /// the rate is refused, without a `Retry-After`.
+    /// the rate is refused, without a `Retry-After`. More than 2^32 - 1, the most that a call can take,
+    /// counts as that many.
     pub fn cost(mut self, permits: u64) -> Self {
         self.cost = Cost::Fixed(permits);
         self
@@ -138,13 +143,13 @@ impl Limit {
     }
 
     /// Has a request wait for its permits, for this long at most. One that would have to wait longer
-    /// is refused at once. All limits of a request together let it wait no longer than the one that
+    /// is refused at once. More than a year counts as one. All limits of a request together let it wait no longer than the one that
     /// waits longest.
     ///
     /// While it waits, the service behind the layer is kept ready for it: put layers that limit
     /// concurrency inside of this one.
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = wait.min(LONGEST_WAIT);
         self
     }
 
@@ -204,10 +209,12 @@ impl Limit {
         if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
             return 0;
         }
-        match &self.cost {
+        let permits = match &self.cost {
             Cost::Fixed(permits) => *permits,
             Cost::By(cost) => cost(request),
-        }
+        };
+        // A call for more would be an error of the set-up, whatever the rate is: 500.
+        permits.min(MAX_ENTRY_PERMITS)
     }
 
     /// The rate of a key, with a keep-alive if each key has its own.
@@ -231,6 +238,13 @@ impl Limit {
         name.push(':');
         name.push_str(key);
         name
+    }
+
+    /// Both names, if this limit's begins like those of the limiters of the other one: a key of the
+    /// other could complete it.
+    pub(super) fn names_one_of<'a>(&'a self, other: &'a Limit) -> Option<(&'a str, &'a str)> {
+        let rest = self.name.strip_prefix(&*other.name)?;
+        (rest.starts_with(':') && !other.key.is_global()).then_some((&*self.name, &*other.name))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -63,7 +63,8 @@ impl Limits {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if a name, a header or an
-    /// option of a limit is not valid, or two limits have the same name.
+    /// option of a limit is not valid, or two limits have the same name, or names with which their
+    /// limiters could be the same: `user`, by a key, and `user:admin`.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
         let mut slots: Vec<Slot> = Vec::new();
         for limit in limits {
@@ -71,6 +72,14 @@ impl Limits {
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
                 let detail = format!("two limits named {:?}: each needs its own", limit.name);
                 return Err(Error::invalid(crate::Operation::Limiter, detail));
+            }
+            for Slot { limit: other, .. } in &slots {
+                if let Some((one, all)) = limit.names_one_of(other).or(other.names_one_of(&limit)) {
+                    let detail = format!(
+                        "a limit named {one:?}: a limiter of the limit {all:?} could have the same name"
+                    );
+                    return Err(Error::invalid(crate::Operation::Limiter, detail));
+                }
             }
             let handles = Handles::new(limit.most_handles);
             slots.push(Slot { limit: Arc::new(limit), handles });

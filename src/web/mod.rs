@@ -16,8 +16,8 @@
 //! | the limiter is not set up, or the key cannot be found | 500 | INTERNAL |
 //!
 //! [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage) decides otherwise while the server
-//! is away. A call is gRPC's if its content type says so, and its details are in
-//! `grpc-status-details-bin`. [`Limits::respond_with`] changes what is sent.
+//! is away. A gRPC call is a POST with the content type of gRPC; the details are in
+//! `grpc-status-details-bin`. Refusals are not to be stored in caches (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
 //!
 //! Answers carry `RateLimit-Policy` and `RateLimit`, as
 //! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/)
@@ -43,7 +43,7 @@ pub use admission::{Admission, Standing};
 pub use client_address::TrustedProxies;
 pub(crate) use decide::{Admitted, Verdict, WasRefused};
 pub use fields::RateHeaders;
-pub(crate) use fields::of_admitted;
+pub(crate) use fields::{OwnFields, of_admitted};
 pub use key::Key;
 pub use limit::Limit;
 pub use limits::{Limits, Report};

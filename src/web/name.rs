@@ -10,6 +10,10 @@ const LONGEST: usize = 128;
 /// Between the parts of a key that is made of several.
 pub(super) const SEPARATOR: &str = "|";
 
+/// Before the key of an alternative ([`Key::or`](super::Key::or)). Nobody can send a key that looks the
+/// same: a `%` is followed by two hexadecimal digits otherwise.
+pub(super) const ALTERNATIVE: &str = "%or-";
+
 /// The key as a part of a name: different for different keys, and safe whatever a caller sent.
 ///
 /// Visible ASCII stays as it is, so that names can be read, and written in Java. The rest is

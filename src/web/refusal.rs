@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::admission::Standing;
 use super::fields::{self, RateHeaders};
@@ -150,6 +150,7 @@ impl Refusal {
                 response
             }
         };
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Reason::Denied(denial) = &self.reason {
             fields::of_denied(headers, standings, &self.limit, denial, |name, value| {
                 append(response.headers_mut(), name, value);

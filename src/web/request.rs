@@ -51,14 +51,15 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The path as the client sent it, percent-encoded and without the query. In a nested router of
-    /// axum, the part that this router sees.
+    /// The path that requests are routed by, without the query. With tower, as the client sent it,
+    /// percent-encoded; in a nested router of axum, the part that this router sees. With actix-web it
+    /// is decoded, as actix-web routes `/%6Cogin` to `/login`; `%25`, `%2B` and `%2F` stay encoded.
     pub fn path(&self) -> &'a str {
         match self.source {
             #[cfg(feature = "tower")]
             Source::Http { uri, .. } => uri.path(),
             #[cfg(feature = "actix-web")]
-            Source::Actix(request) => request.uri().path(),
+            Source::Actix(request) => request.match_info().as_str(),
         }
     }
 
@@ -131,8 +132,12 @@ impl<'a> RequestHead<'a> {
             && self.header_bytes("access-control-request-method").is_some()
     }
 
-    /// Its content type, if this is a call of gRPC.
+    /// Its content type, if this is a gRPC call, which is always a POST: caches would keep the answer
+    /// to another method, whose status is 200.
     pub(super) fn grpc_content_type(&self) -> Option<&'a str> {
+        if self.method() != "POST" {
+            return None;
+        }
         let content_type = self.header("content-type")?;
         let rest = content_type.strip_prefix("application/grpc")?;
         let is_whole = rest.is_empty() || rest.starts_with(['+', ';', '-']);

@@ -149,6 +149,30 @@ impl Outage {
         step
     }
 
+    /// Takes a stand-in away if nothing that it was given or has granted still counts, and nothing is
+    /// to be written; whether it did.
+    pub(super) fn forget_spent(&self, engine: &Engine) -> bool {
+        let store = engine.core.outages.local_store(&engine.core);
+        let now = store.core.epoch_ms();
+        let mut local = lock(&self.local);
+        if local.writing_since.is_some() {
+            return false;
+        }
+        self.forget_expired(engine, &mut local.charges, now);
+        if !local.charges.is_empty() {
+            return false;
+        }
+        if let Some(stand_in) = &local.engine {
+            if store.store.is_in_use(&stand_in.keys, now) {
+                return false;
+            }
+            store.store.take(&stand_in.keys, now);
+        }
+        local.decides = None;
+        self.has_local.store(false, Ordering::Release);
+        true
+    }
+
     /// What has expired while it was attempted to write it.
     fn forget_expired(&self, engine: &Engine, charges: &mut Vec<Charge>, local_now: i64) {
         charges.retain(|charge| {

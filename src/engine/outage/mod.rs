@@ -130,6 +130,16 @@ impl Outages {
         lock(&self.stand_ins).insert(address, Arc::downgrade(engine));
     }
 
+    fn unregister(&self, engine: &Arc<Engine>) {
+        lock(&self.stand_ins).remove(&(Arc::as_ptr(engine) as usize));
+    }
+
+    /// How many limiters have a stand-in.
+    #[cfg(all(test, not(shuttle)))]
+    pub(in crate::engine) fn stand_ins(&self) -> usize {
+        lock(&self.stand_ins).len()
+    }
+
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -292,15 +302,28 @@ impl Engine {
         self.outage.get().is_some_and(|outage| outage.has_local.load(Ordering::Acquire))
     }
 
+    /// The same, of an engine that nobody uses: it forgets a stand-in of whose grants none counts any
+    /// more. Otherwise, a service with a limiter for each caller would keep those of all callers that
+    /// come while the server is away.
+    pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
+        let Some(outage) = self.outage.get().filter(|_| self.has_stand_in()) else { return false };
+        if !outage.forget_spent(self) {
+            return true;
+        }
+        self.core.outages.unregister(self);
+        false
+    }
+
     /// This engine is replaced, as the options of its limiter end with the last handle. What its
     /// stand-in has granted is not forgotten: otherwise the next handle could be granted as much again,
     /// and none of it would be written.
-    pub(crate) fn hand_over_stand_in(&self, next: &Arc<Engine>) {
+    pub(crate) fn hand_over_stand_in(self: &Arc<Self>, next: &Arc<Engine>) {
         if let Some(outage) = self.outage.get()
             && self.has_stand_in()
         {
             next.outage.get_or_init(|| outage.clone());
             self.core.outages.register(next);
+            self.core.outages.unregister(self);
         }
     }
 

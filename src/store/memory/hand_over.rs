@@ -29,6 +29,20 @@ impl MemoryStore {
         });
     }
 
+    /// Whether permits of a limiter are in use at `now`, whoever holds them.
+    pub(crate) fn is_in_use(&self, keys: &Keys, now: i64) -> bool {
+        let space = self.enter([keys]);
+        match Config::read(&space, keys, None) {
+            Ok(config) => match space.log(Pair::of(keys, config.mode).log) {
+                Ok(Some(log)) => {
+                    log.later_than(now.saturating_sub(config.interval)).next().is_some()
+                }
+                _ => false,
+            },
+            Err(_) => false,
+        }
+    }
+
     /// Takes a limiter away, and returns what it has granted that still counts at `now`: the dates
     /// and permits, oldest first. Calls find no limiter from then on.
     pub(crate) fn take(&self, keys: &Keys, now: i64) -> Vec<(i64, u64)> {

@@ -66,6 +66,23 @@ async fn older_fields_by_option_and_none() {
 }
 
 #[tokio::test]
+async fn older_fields_are_not_added_to_those_of_the_service() {
+    let (client, _) = client();
+    let limits = Limits::new(&client, [per_user(Rate::per_minute(5))]).unwrap();
+    let layer = super::RateLimitLayer::new(limits.with_headers(RateHeaders::DraftAndLegacy));
+    let service = tower::ServiceBuilder::new().layer(layer).service(tower::service_fn(
+        async |_: Request<String>| {
+            let response = http::Response::builder().header("x-ratelimit-remaining", "7");
+            Ok::<_, std::convert::Infallible>(response.body(String::new()).unwrap())
+        },
+    ));
+    let response = tower::ServiceExt::oneshot(service, get("me")).await.unwrap();
+    assert_eq!(header(&response, "x-ratelimit-remaining").unwrap(), "7");
+    assert_eq!(header(&response, "x-ratelimit-limit"), None);
+    assert_eq!(header(&response, "ratelimit").unwrap(), "\"user\";r=4;t=60");
+}
+
+#[tokio::test]
 async fn the_whole_answer_can_be_replaced() {
     let (client, _) = client();
     let limits = Limits::new(&client, [per_user(Rate::per_minute(1))]).unwrap();
@@ -128,9 +145,11 @@ async fn the_answer_of_an_error_says_nothing_of_the_server() {
 #[tokio::test]
 async fn more_than_the_rate_never_passes_and_says_not_when() {
     let (client, _) = client();
-    let site = Site::new(&client, [per_user(Rate::per_minute(5)).cost(6)]);
-    let response = site.send(get("me")).await;
-    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, None));
+    for cost in [6, 1 << 32, u64::MAX] {
+        let site = Site::new(&client, [per_user(Rate::per_minute(5)).cost(cost)]);
+        let response = site.send(get("me")).await;
+        assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, None));
+    }
 }
 
 #[tokio::test]
@@ -153,6 +172,7 @@ async fn grpc_is_answered_in_its_own_terms() {
     let site = Site::new(&client, [per_user("1 per 90s".parse().unwrap())]);
     let call = |content_type: &str| {
         let mut request = get("me");
+        *request.method_mut() = Method::POST;
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
         request
     };
@@ -171,4 +191,22 @@ async fn grpc_is_answered_in_its_own_terms() {
     }
     // Not gRPC, though it begins like it.
     assert_eq!(site.status(call("application/grpcx")).await, 429);
+}
+
+#[tokio::test]
+async fn no_cache_keeps_a_refusal() {
+    let (client, _) = client();
+    let site = Site::new(&client, [per_user(Rate::per_minute(1))]);
+    assert_eq!(header(&site.send(get("me")).await, "cache-control"), None);
+    for method in [Method::GET, Method::HEAD, Method::POST] {
+        let mut request = get("me");
+        *request.method_mut() = method.clone();
+        request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        let response = site.send(request).await;
+        // Only a POST is a gRPC call, whose status is 200 whatever the answer is.
+        let expected = if method == Method::POST { 200 } else { 429 };
+        assert_eq!(response.status(), expected, "{method}");
+        assert_eq!(header(&response, "grpc-status").is_some(), method == Method::POST);
+        assert_eq!(header(&response, "cache-control").unwrap(), "no-store");
+    }
 }

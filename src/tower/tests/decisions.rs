@@ -109,7 +109,7 @@ async fn keys_of_several_parts_and_fallbacks() {
     assert_eq!(site.status(at("/a?b")).await, 429);
     assert_eq!(site.status(at("/b")).await, 200);
     assert_eq!(site.status(get("me")).await, 200);
-    let left = client.limiter("p:anonymous|/a").unwrap().available_permits().await.unwrap();
+    let left = client.limiter("p:%or-anonymous|/a").unwrap().available_permits().await.unwrap();
     assert_eq!(left, 0);
     // A secret does not become a name.
     let hashed = Limit::new("h", Key::header("x-key").hashed(), Rate::per_minute(1));
@@ -245,6 +245,26 @@ async fn a_rate_that_was_too_low_for_a_request_is_rolled_out_too() {
     assert_eq!(site.status(get("me")).await, 200);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_does_not_wait_again_after_a_rate_was_rolled_out() {
+    let client =
+        Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
+    let other = client.limiter("user:me").unwrap().with_rate("1 per 10s".parse().unwrap());
+    assert!(other.try_acquire_now(1).await.unwrap().is_granted());
+    let limit = per_user("1 per 18s".parse().unwrap()).wait_up_to(Duration::from_secs(15));
+    let site = Site::new(&client, [limit]);
+    let begun = tokio::time::Instant::now();
+    let waiting = site.clone();
+    let waiting = tokio::spawn(async move { waiting.status(get("me")).await });
+    // While it waits, another service makes the rate lower: it is refused, and rolls out its own.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    other.ensure_rate(Rate::per_hour(1)).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), 429);
+    assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
+    let rate = other.config().await.unwrap().unwrap();
+    assert_eq!(rate.interval(), Duration::from_secs(18));
+}
+
 #[tokio::test]
 async fn what_a_later_limit_refuses_earlier_ones_get_back() {
     let (client, _) = client();
@@ -336,6 +356,15 @@ async fn requests_wait_up_to_a_time_and_give_back_if_they_are_dropped() {
     assert_eq!(site.served(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_may_wait_without_end() {
+    let client =
+        Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
+    let limit = per_user("1 per 10s".parse().unwrap()).wait_up_to(Duration::MAX);
+    let site = Site::new(&client, [limit]);
+    assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 200));
+}
+
 #[tokio::test]
 async fn a_fraction_decides_during_an_outage_however_many_callers_there_are() {
     // A stand-in belongs to a name's handles: without kept handles each request would have a new one.
@@ -373,6 +402,12 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(refused(vec![Limit::new("", Key::global(), rate)]).contains("visible ASCII"));
     let twice = || Limit::new("a", Key::global(), rate);
     assert!(refused(vec![twice(), twice()]).contains("two limits"));
+    let by_key = |name| Limit::new(name, Key::peer(), rate);
+    assert!(refused(vec![by_key("a"), by_key("a:b")]).contains("same name"));
+    assert!(
+        refused(vec![Limit::new("a:b", Key::global(), rate), by_key("a")]).contains("same name")
+    );
+    assert!(Limits::new(&client, [twice(), by_key("a:b"), by_key("ab")]).is_ok());
     assert!(refused(vec![Limit::new("a", Key::header("no name"), rate)]).contains("no name"));
     assert!(refused(vec![twice().deadline(Duration::ZERO)]).contains("deadline"));
     let options = LimiterOptions::new().denial_memory(Duration::ZERO);

@@ -255,3 +255,34 @@ async fn with_the_servers_clock_entries_are_as_old_as_their_permits() {
     sleep(ms(28_500)).await;
     assert_eq!(limiter.available_permits().await.unwrap(), 100);
 }
+
+#[tokio::test(start_paused = true)]
+async fn limiters_whose_grants_have_expired_are_forgotten_while_the_server_is_away() {
+    let (world, clock) = stopped();
+    let client = world.client_by(Client::builder().on_outage(HALF));
+    world.set_away(true);
+    // One caller each millisecond: a thousand in an interval.
+    for number in 0..5000 {
+        let limiter = client.limiter(&format!("user:{number}")).unwrap().with_rate(rate(100));
+        grant(&limiter, 50).await;
+        clock.advance(1);
+    }
+    let core = &client.limiters().core;
+    assert!(client.limiters().len() <= 2048, "{}", client.limiters().len());
+    assert!(core.outages.stand_ins() <= 2048, "{}", core.outages.stand_ins());
+    // None of the last interval.
+    for number in [4001, 4500, 4999] {
+        let limiter = client.limiter(&format!("user:{number}")).unwrap().with_rate(rate(100));
+        denial(&limiter, 1).await;
+    }
+    let limiter = client.limiter("user:0").unwrap().with_rate(rate(100));
+    grant(&limiter, 50).await;
+    // Nor is there more than one of a limiter whose options end with its handle.
+    let options = LimiterOptions::new().on_outage(OnOutage::Local(Fraction::ALL));
+    let before = core.outages.stand_ins();
+    for _ in 0..10 {
+        let limiter = client.limiter_with("other", options).unwrap().with_rate(rate(100));
+        grant(&limiter, 1).await;
+    }
+    assert_eq!(core.outages.stand_ins(), before + 1);
+}
