@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Client;
+use super::builder::is_uuid;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::store::inspect::ScanCall;
@@ -144,6 +145,10 @@ impl LimiterScan {
 
 fn found_key(key: &str, prefix: &str) -> Option<FoundKey> {
     let KeyParts { full_name, is_log, client_id } = KeyParts::of(key)?;
+    // Clients of Redisson have such ids: another program's `{api}:value:draft` is no budget.
+    if !client_id.is_none_or(is_uuid) {
+        return None;
+    }
     let limiter = full_name.strip_prefix(prefix).filter(|name| !name.is_empty())?;
     Some(FoundKey { limiter: limiter.to_owned(), is_log, client_id: client_id.map(str::to_owned) })
 }

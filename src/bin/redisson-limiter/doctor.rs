@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, Fix, Kind, examine};
+use crate::findings::{Finding, Fix, Kind, Orphans, examine};
 use crate::found::{View, walk};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
@@ -107,7 +107,7 @@ async fn look(
         return Err(Failure::NoLimiter(name));
     }
     skew.see(&view);
-    let findings = examine(&view, args.orphan_age).await?;
+    let findings = examine(&view, orphans(args)).await?;
     Ok(Patient {
         name: view.name().to_owned(),
         rate: view.rate().ok().flatten().map(|rate| rate.to_string()),
@@ -116,6 +116,10 @@ async fn look(
         findings,
         left: None,
     })
+}
+
+fn orphans(args: &Doctor) -> Orphans {
+    Orphans { age: args.orphan_age, is_named: !args.all }
 }
 
 /// Repairs what can be repaired, after a question, and looks again.
@@ -139,7 +143,7 @@ async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<(
             carry_out(&limiter, finding, args.orphan_age).await?;
         }
         let view = View::of(limiter, &patient.clients, ENTRIES).await?;
-        let left = examine(&view, args.orphan_age).await?;
+        let left = examine(&view, orphans(args)).await?;
         if !args.json {
             let said = match left.is_empty() {
                 true => out.paint(Tone::Good, "repaired"),
