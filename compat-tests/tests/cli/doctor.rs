@@ -232,3 +232,46 @@ async fn keys_of_other_programs_are_left_alone() {
     tool.ends(0, &["doctor", "cart:5", "--fix", "--yes"]).await;
     assert!(!seed::exists(&server, "{cart:5}:value").await);
 }
+
+#[tokio::test]
+async fn a_limiter_that_changes_meanwhile_does_not_end_the_repair_of_others() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    for name in ["first", "second"] {
+        seed::budget(&server, name, None, Some("6"), &[old(90_000_000, 1, 4)]).await;
+    }
+    let arguments = ["doctor", "first", "second", "--fix", "--yes", "--scan-pause", "500ms"];
+    let change = async {
+        // Once the first has been looked at, and is not yet repaired.
+        loop {
+            let stats: String = server.run(cmd("INFO").arg("commandstats").take()).await;
+            let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zcard:calls="));
+            let calls = calls.and_then(|calls| calls.split(',').next()?.parse::<u32>().ok());
+            if calls.is_some_and(|calls| calls >= 3) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        seed::hash(&server, "first", &[("rate", "10")]).await;
+    };
+    let (ran, ()) = tokio::join!(tool.ends(1, &arguments), change);
+    assert!(ran.stdout.contains("first: 1 finding left\nsecond: repaired"), "{ran:?}");
+    assert!(seed::exists(&server, "{first}:value").await);
+    assert!(!seed::exists(&server, "{second}:value").await);
+}
+
+#[tokio::test]
+async fn dates_at_the_end_of_the_numbers_are_shown() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    seed::overall(&server, "api", 10, HOUR_MS).await;
+    for name in ["api", "gone"] {
+        seed::budget(&server, name, None, Some("0"), &[old(0, 1, 10)]).await;
+        let log = format!("{{{name}}}:permits");
+        let mut add = cmd("ZADD");
+        add.arg(&log).arg(i64::MIN).arg(compat_tests::entry::Entry::encode(&of_redisson(1), 10));
+        let () = server.run(add).await;
+    }
+    assert_eq!(diagnosed(&tool, "gone").await, one("orphaned", true));
+    tool.ends(0, &["watch", "api", "--count", "1"]).await;
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, RateLimiter};
+use redisson_rate_limiter::{Client, ClockSkew, Error, ErrorKind, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::args::Doctor;
@@ -165,33 +165,40 @@ async fn carry_out(
     finding: &Finding,
     orphan_age: Duration,
 ) -> Result<(), Failure> {
-    let done = match &finding.fix {
-        Fix::Repair { .. } => match &finding.client_id {
-            Some(id) => limiter.budget_of(id).repair().await.map(drop),
-            None => limiter.repair().await.map(drop),
-        },
+    match &finding.fix {
+        Fix::Repair { .. } => carried_out(match &finding.client_id {
+            Some(id) => limiter.budget_of(id).repair().await,
+            None => limiter.repair().await,
+        }),
         Fix::Remove { clients } => {
             for client in clients {
-                match client {
-                    Some(id) => limiter.budget_of(id).remove_unused(orphan_age).await?,
-                    None => limiter.remove_unused(orphan_age).await?,
-                };
+                carried_out(match client {
+                    Some(id) => limiter.budget_of(id).remove_unused(orphan_age).await,
+                    None => limiter.remove_unused(orphan_age).await,
+                })?;
             }
             Ok(())
         }
         Fix::None { .. } => Ok(()),
-    };
+    }
+}
+
+/// Passes errors on, but for those of a limiter that has changed since it was looked at: the next look says
+/// how, and other limiters are still to be repaired.
+fn carried_out<T>(done: Result<T, Error>) -> Result<(), Failure> {
     match done {
-        // It has changed since it was looked at; the next look says how.
         Err(error)
-            if matches!(
+            if !matches!(
                 error.kind(),
-                ErrorKind::NotInitialized | ErrorKind::ForeignEntry | ErrorKind::CorruptState
+                ErrorKind::NotInitialized
+                    | ErrorKind::WrongType
+                    | ErrorKind::ForeignEntry
+                    | ErrorKind::CorruptState
             ) =>
         {
-            Ok(())
+            Err(error.into())
         }
-        done => Ok(done?),
+        _ => Ok(()),
     }
 }
 
