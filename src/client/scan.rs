@@ -16,6 +16,8 @@ impl Client {
     /// of their values and logs. Each step looks at about `count` keys, which takes a server about a
     /// microsecond each; pause between steps to be gentle. Nothing is sent yet.
     ///
+    /// Nothing but its name says that a key is a limiter's: another program may have a key `{cart:5}:value`.
+    ///
     /// A limiter that has not been used, or whose keys have ended, has no value and no log, and is not found.
     /// Besides the usual access rules (docs/deployment.md) the user needs `+scan`.
     ///
