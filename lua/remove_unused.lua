@@ -1,5 +1,6 @@
 -- Removes the value and the log that say nothing: if all permits are available, whoever uses the limiter
--- next finds the same without them. Without a hash, if their last grant is old.
+-- next finds the same without them. Without a hash, if all entries are of Redisson and old, or if there is
+-- only a value that is an integer. Keys of other types, and other texts, are never removed.
 -- Twin: src/store/memory/remove_unused.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
@@ -13,13 +14,38 @@ local function remove(value_key, log_key)
   return call('DEL', value_key) + call('DEL', log_key)
 end
 
-if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
-  local removed = 0
-  for i = 2, 4, 2 do
-    local newest = call('ZRANGE', KEYS[i + 1], '-1', '-1', 'WITHSCORES')
-    if not newest[2] or tonumber(newest[2]) <= tonumber(now_text) - tonumber(ARGV[2]) then
-      removed = removed + remove(KEYS[i], KEYS[i + 1])
+-- Whether all of a log's entries are of Redisson, and none is younger than the cutoff.
+local function is_old_log(log_key, count, cutoff)
+  local newest = call('ZRANGE', log_key, '-1', '-1', 'WITHSCORES')
+  if tonumber(newest[2]) > cutoff then
+    return false
+  end
+  for at = 0, count - 1, 1000 do
+    local step = call('ZRANGE', log_key, int(at), int(at + 999))
+    for i = 1, #step do
+      if not permits_of(step[i]) then
+        return false
+      end
     end
+  end
+  return true
+end
+
+if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
+  -- Nothing but their names says that these keys are a limiter's: another program may use the same ones.
+  local unused = {}
+  local cutoff = tonumber(now_text) - tonumber(ARGV[2])
+  for i = 2, 4, 2 do
+    local text, count = call('GET', KEYS[i]), call('ZCARD', KEYS[i + 1])
+    local is_number = integer(text) ~= nil
+    if count == 0 and is_number
+      or count > 0 and (is_number or not text) and is_old_log(KEYS[i + 1], count, cutoff) then
+      unused[#unused + 1] = i
+    end
+  end
+  local removed = 0
+  for _, i in ipairs(unused) do
+    removed = removed + remove(KEYS[i], KEYS[i + 1])
   end
   return {0, removed}
 end
@@ -28,9 +54,9 @@ if problem then
   return problem
 end
 local before = read_all()
-if not before and count == 0 then
-  -- A value that is no integer.
-  return {0, remove(value_key, log_key)}
+if not before and (count == 0 or call('EXISTS', value_key) == 1) then
+  -- There is nothing, or a value that is no integer: nobody knows whose it is.
+  return {0, 0}
 end
 local exact = settle('')
 if exact == nil then

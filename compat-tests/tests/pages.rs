@@ -140,9 +140,10 @@ fn every_program_is_a_test() {
                 page.path
             );
         }
-        // What a team has before it migrates is no program of this crate.
+        // What a team has before it migrates is no program of this crate; and the front page has three lines
+        // for axum, which the doc tests of the default features do not have.
         let ignored = programs.iter().filter(|language| language.contains("ignore")).count();
-        let allowed = usize::from(page.path == "docs/migrating.md");
+        let allowed = usize::from(["docs/migrating.md", "README.md"].contains(&&*page.path));
         assert!(ignored <= allowed, "{}: {ignored} programs are ignored", page.path);
         assert!(
             page.blocks.iter().all(|language| !language.is_empty()),

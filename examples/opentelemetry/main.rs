@@ -2,7 +2,7 @@
 //! `tracing`. The exporters here keep what they are given, and the program prints it; a service has those
 //! of `opentelemetry-otlp` in their place.
 //!
-//!     cargo run --example opentelemetry
+//!     cargo run -p opentelemetry_example --example opentelemetry
 
 use std::error::Error;
 use std::time::Duration;

@@ -301,7 +301,7 @@ fn connect_error(failure: Error) -> Error {
     failure.of(Operation::Connect, None)
 }
 
-fn is_uuid(id: &str) -> bool {
+pub(super) fn is_uuid(id: &str) -> bool {
     id.len() == 36
         && id.bytes().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => byte == b'-',

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Client;
+use super::builder::is_uuid;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::store::inspect::ScanCall;
@@ -14,6 +15,8 @@ impl Client {
     /// Walks over all keys of the servers with `SCAN`, all masters of a cluster, to find limiters by the names
     /// of their values and logs. Each step looks at about `count` keys, which takes a server about a
     /// microsecond each; pause between steps to be gentle. Nothing is sent yet.
+    ///
+    /// Nothing but its name says that a key is a limiter's: another program may have a key `{cart:5}:value`.
     ///
     /// A limiter that has not been used, or whose keys have ended, has no value and no log, and is not found.
     /// Besides the usual access rules (docs/deployment.md) the user needs `+scan`.
@@ -144,6 +147,10 @@ impl LimiterScan {
 
 fn found_key(key: &str, prefix: &str) -> Option<FoundKey> {
     let KeyParts { full_name, is_log, client_id } = KeyParts::of(key)?;
+    // Clients of Redisson have such ids: another program's `{api}:value:draft` is no budget.
+    if !client_id.is_none_or(is_uuid) {
+        return None;
+    }
     let limiter = full_name.strip_prefix(prefix).filter(|name| !name.is_empty())?;
     Some(FoundKey { limiter: limiter.to_owned(), is_log, client_id: client_id.map(str::to_owned) })
 }

@@ -81,8 +81,10 @@ impl RateLimiter {
     /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) it removes the keys of this client's budget.
     ///
     /// If the limiter's hash is gone, neither rate nor interval are known. Then the keys of both modes are
-    /// removed, each value with its log, if their last grant is older than `age`, or if there is no log:
-    /// `age` must be longer than the interval that a limiter of this name has had, or will have soon.
+    /// removed, each value with its log, if the log has only entries of Redisson 3.17.0 or later and of this
+    /// crate, and the last is older than `age`; or if there is no log: `age` must be longer than the interval
+    /// that a limiter of this name has had, or will have soon. A value that is not an integer is never
+    /// removed, as it may be another program's; one that is an integer may be as well, so name a limiter.
     ///
     /// # Errors
     ///

@@ -96,8 +96,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Fits value and log to the rate, as an audit does, and grants nothing.
     fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply>;
 
-    /// Removes value and log if they say nothing; how many keys there were. Without a hash, if the last
-    /// grant is older than `age_ms`.
+    /// Removes value and log if they say nothing; how many keys there were. Without a hash, if the log
+    /// has only entries of Redisson and the last is older than `age_ms`, or if there is only an integer.
     fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64>;
 
     /// The parts that have keys: the servers, by their addresses.

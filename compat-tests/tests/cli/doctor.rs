@@ -95,9 +95,13 @@ async fn keys_without_a_hash_are_removed_once_they_are_old() {
     assert_eq!(diagnosed(&tool, "old").await, one("orphaned", true));
     let all = tool.json(1, &["doctor", "--all", "--fix", "--yes", "--json"]).await;
     assert_eq!(all["examined"], 4);
-    let keys: Vec<String> = server.run(cmd("KEYS").arg("*").take()).await;
-    assert_eq!(keys.len(), 2, "{keys:?}");
-    assert!(keys.iter().all(|key| key.contains("young")), "{keys:?}");
+    let mut keys: Vec<String> = server.run(cmd("KEYS").arg("*").take()).await;
+    keys.sort();
+    assert_eq!(keys, ["{alone}:value", "{young}:permits", "{young}:value"]);
+    // Nothing but its name says that it is a limiter's, unless somebody does.
+    assert_eq!(diagnosed(&tool, "alone").await, one("orphaned", true));
+    tool.ends(0, &["doctor", "alone", "--fix", "--yes"]).await;
+    assert!(!seed::exists(&server, "{alone}:value").await);
     tool.ends(0, &["doctor", "young", "--fix", "--yes", "--orphan-age", "1s"]).await;
     assert!(!seed::exists(&server, "{young}:value").await);
 }
@@ -185,4 +189,89 @@ async fn a_sound_server_has_no_findings() {
     let ran = tool.ends(0, &["doctor", "--all", "--fix"]).await;
     assert_eq!(ran.stdout, "3 limiters examined: nothing found\n");
     assert!(ran.stderr.is_empty(), "no progress without a terminal: {ran:?}");
+}
+
+#[tokio::test]
+async fn keys_of_other_programs_are_left_alone() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let fields = [("rate", "10"), ("interval", "3600000"), ("type", "1")];
+    seed::hash(&server, "pc", &fields).await;
+    let draft = format!("{{pc}}:value:{}", CLIENTS[0]);
+    let old = seed::now_ms() - 90_000_000;
+    for command in [
+        cmd("SET").arg("{cart:5}:value").arg("7"),
+        cmd("SET").arg("{user1}:profile:value").arg("{\"name\": 1}"),
+        cmd("SET").arg("{page}:value:draft").arg("7"),
+        cmd("SET").arg("{pc}:value:draft").arg("10"),
+        cmd("SET").arg(&draft).arg("a text"),
+        cmd("ZADD").arg("{roles}:permits").arg(old).arg("bob"),
+        cmd("HSET").arg("{map}:value").arg("a").arg("b"),
+        cmd("SET").arg("{list}:value").arg("7"),
+        cmd("RPUSH").arg("{list}:permits").arg("a"),
+    ] {
+        let () = server.run(command.take()).await;
+    }
+    // A sound log beside a text.
+    seed::budget(&server, "mixed", None, Some("a text"), &[self::old(90_000_000, 1, 4)]).await;
+    let keys = async || {
+        let mut keys: Vec<String> = server.run(cmd("KEYS").arg("*").take()).await;
+        keys.sort();
+        keys
+    };
+    let before = keys().await;
+    let ran = tool.ends(1, &["doctor", "--all", "--fix", "--yes"]).await;
+    assert_eq!(keys().await, before, "{ran:?}");
+    let advice = "do: if this is a rate limiter's key, name it: doctor cart:5 --fix";
+    assert!(ran.stdout.contains(advice), "{ran:?}");
+    // Those that cannot be a limiter's are left alone even so.
+    for name in ["{user1}:profile", "roles", "map", "list", "mixed"] {
+        tool.ends(1, &["doctor", name, "--fix", "--yes"]).await;
+        assert_eq!(keys().await, before, "{name}");
+    }
+    tool.ends(0, &["doctor", "cart:5", "--fix", "--yes"]).await;
+    assert!(!seed::exists(&server, "{cart:5}:value").await);
+}
+
+#[tokio::test]
+async fn a_limiter_that_changes_meanwhile_does_not_end_the_repair_of_others() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    for name in ["first", "second"] {
+        seed::budget(&server, name, None, Some("6"), &[old(90_000_000, 1, 4)]).await;
+    }
+    let arguments = ["doctor", "first", "second", "--fix", "--yes", "--scan-pause", "500ms"];
+    let change = async {
+        // Once the first has been looked at, and is not yet repaired.
+        loop {
+            let stats: String = server.run(cmd("INFO").arg("commandstats").take()).await;
+            let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zcard:calls="));
+            let calls = calls.and_then(|calls| calls.split(',').next()?.parse::<u32>().ok());
+            if calls.is_some_and(|calls| calls >= 3) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        seed::hash(&server, "first", &[("rate", "10")]).await;
+    };
+    let (ran, ()) = tokio::join!(tool.ends(1, &arguments), change);
+    assert!(ran.stdout.contains("first: 1 finding left\nsecond: repaired"), "{ran:?}");
+    assert!(seed::exists(&server, "{first}:value").await);
+    assert!(!seed::exists(&server, "{second}:value").await);
+}
+
+#[tokio::test]
+async fn dates_at_the_end_of_the_numbers_are_shown() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    seed::overall(&server, "api", 10, HOUR_MS).await;
+    for name in ["api", "gone"] {
+        seed::budget(&server, name, None, Some("0"), &[old(0, 1, 10)]).await;
+        let log = format!("{{{name}}}:permits");
+        let mut add = cmd("ZADD");
+        add.arg(&log).arg(i64::MIN).arg(compat_tests::entry::Entry::encode(&of_redisson(1), 10));
+        let () = server.run(add).await;
+    }
+    assert_eq!(diagnosed(&tool, "gone").await, one("orphaned", true));
+    tool.ends(0, &["watch", "api", "--count", "1"]).await;
 }

@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use compat_tests::server::Server;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::tool::{PROGRAM, Tool};
@@ -35,4 +36,25 @@ async fn colours_progress_and_the_live_view_are_for_terminals() {
     let shown = in_terminal(&server, "watch api --count 3 --every 100ms", &[]).await;
     assert!(shown.contains("\x1b[?1049h") && shown.ends_with("\x1b[?1049l"), "{shown:?}");
     assert!(shown.contains("7 of 10 free") && shown.contains('▆'), "{shown}");
+}
+
+#[tokio::test]
+async fn a_live_view_ends_by_ctrl_c_even_while_the_server_is_slow() {
+    let server = Server::start().await;
+    Tool::on(&server).ends(0, &["set", "api", "10/h"]).await;
+    let mut command = Command::new(PROGRAM);
+    command.args(["watch", "api", "--every", "50ms", "--timeout", "60s"]);
+    command.env("REDISSON_LIMITER_URL", server.url()).kill_on_drop(true);
+    let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        lines.next_line().await.unwrap().expect("a line");
+    }
+    let () = server.run(redis::cmd("CLIENT").arg("PAUSE").arg(20_000).take()).await;
+    // So long that it is waiting for an answer.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let id = child.id().unwrap().to_string();
+    Command::new("kill").args(["-INT", &id]).status().await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), child.wait()).await;
+    assert!(ended.expect("it ends").unwrap().success());
 }

@@ -158,7 +158,7 @@ pub struct Watch {
     /// The time between two looks
     #[arg(long, value_parser = parse_duration, default_value = "1s", value_name = "TIME")]
     pub every: Duration,
-    /// End after so many looks
+    /// Stop after this many updates
     #[arg(long, value_name = "NUMBER")]
     pub count: Option<u64>,
     /// Print lines even on a terminal
@@ -250,7 +250,7 @@ pub struct Acquire {
     /// How many permits
     #[arg(default_value_t = 1)]
     pub permits: u64,
-    /// Wait for them so long at most
+    /// Wait up to this long for them
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub wait: Option<Duration>,
     /// Create the limiter with this rate if there is none

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, RateLimiter};
+use redisson_rate_limiter::{Client, ClockSkew, Error, ErrorKind, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, Fix, Kind, examine};
+use crate::findings::{Finding, Fix, Kind, Orphans, examine};
 use crate::found::{View, walk};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
@@ -107,7 +107,7 @@ async fn look(
         return Err(Failure::NoLimiter(name));
     }
     skew.see(&view);
-    let findings = examine(&view, args.orphan_age).await?;
+    let findings = examine(&view, orphans(args)).await?;
     Ok(Patient {
         name: view.name().to_owned(),
         rate: view.rate().ok().flatten().map(|rate| rate.to_string()),
@@ -116,6 +116,10 @@ async fn look(
         findings,
         left: None,
     })
+}
+
+fn orphans(args: &Doctor) -> Orphans {
+    Orphans { age: args.orphan_age, is_named: !args.all }
 }
 
 /// Repairs what can be repaired, after a question, and looks again.
@@ -139,7 +143,7 @@ async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<(
             carry_out(&limiter, finding, args.orphan_age).await?;
         }
         let view = View::of(limiter, &patient.clients, ENTRIES).await?;
-        let left = examine(&view, args.orphan_age).await?;
+        let left = examine(&view, orphans(args)).await?;
         if !args.json {
             let said = match left.is_empty() {
                 true => out.paint(Tone::Good, "repaired"),
@@ -161,33 +165,40 @@ async fn carry_out(
     finding: &Finding,
     orphan_age: Duration,
 ) -> Result<(), Failure> {
-    let done = match &finding.fix {
-        Fix::Repair { .. } => match &finding.client_id {
-            Some(id) => limiter.budget_of(id).repair().await.map(drop),
-            None => limiter.repair().await.map(drop),
-        },
+    match &finding.fix {
+        Fix::Repair { .. } => carried_out(match &finding.client_id {
+            Some(id) => limiter.budget_of(id).repair().await,
+            None => limiter.repair().await,
+        }),
         Fix::Remove { clients } => {
             for client in clients {
-                match client {
-                    Some(id) => limiter.budget_of(id).remove_unused(orphan_age).await?,
-                    None => limiter.remove_unused(orphan_age).await?,
-                };
+                carried_out(match client {
+                    Some(id) => limiter.budget_of(id).remove_unused(orphan_age).await,
+                    None => limiter.remove_unused(orphan_age).await,
+                })?;
             }
             Ok(())
         }
         Fix::None { .. } => Ok(()),
-    };
+    }
+}
+
+/// Passes errors on, but for those of a limiter that has changed since it was looked at: the next look says
+/// how, and other limiters are still to be repaired.
+fn carried_out<T>(done: Result<T, Error>) -> Result<(), Failure> {
     match done {
-        // It has changed since it was looked at; the next look says how.
         Err(error)
-            if matches!(
+            if !matches!(
                 error.kind(),
-                ErrorKind::NotInitialized | ErrorKind::ForeignEntry | ErrorKind::CorruptState
+                ErrorKind::NotInitialized
+                    | ErrorKind::WrongType
+                    | ErrorKind::ForeignEntry
+                    | ErrorKind::CorruptState
             ) =>
         {
-            Ok(())
+            Err(error.into())
         }
-        done => Ok(done?),
+        _ => Ok(()),
     }
 }
 

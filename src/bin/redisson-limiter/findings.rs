@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use redisson_rate_limiter::{Error, ErrorKind, LogEntry, Mode, Rate, Repair, StoredKey, Writer};
+use redisson_rate_limiter::{
+    Budget, Error, ErrorKind, LogEntry, Mode, Rate, Repair, StoredKey, Writer,
+};
 
 use crate::exit::Failure;
 use crate::found::{BudgetView, View};
-use crate::text::{count, duration, name};
+use crate::text::{count, duration, name, quoted};
 
 /// What is wrong, as scripts read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,16 @@ pub enum Fix {
     Remove { clients: Vec<Option<String>> },
     /// A person, or time.
     None { advice: String },
+}
+
+/// Which keys without a hash may be removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Orphans {
+    /// How old the last grant must be.
+    pub age: Duration,
+    /// Whether the user named the limiter; otherwise only the names of its keys say that it is one, and other
+    /// programs may use such names.
+    pub is_named: bool,
 }
 
 impl Kind {
@@ -112,7 +124,7 @@ impl Fix {
 }
 
 /// Looks for everything that is wrong with a limiter. Changes nothing.
-pub async fn examine(view: &View, orphan_age: Duration) -> Result<Vec<Finding>, Failure> {
+pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let mut found = |kind, client_id: &Option<String>, text: String, fix| {
         findings.push(Finding { kind, client_id: client_id.clone(), text, fix });
@@ -135,7 +147,7 @@ pub async fn examine(view: &View, orphan_age: Duration) -> Result<Vec<Finding>, 
         Ok(Some(rate)) => rate,
         Ok(None) => {
             if !view.is_missing() {
-                let (text, fix) = orphaned(view, orphan_age);
+                let (text, fix) = orphaned(view, orphans);
                 found(Kind::Orphaned, &None, text, fix);
             }
             return Ok(findings);
@@ -145,7 +157,7 @@ pub async fn examine(view: &View, orphan_age: Duration) -> Result<Vec<Finding>, 
                 StoredKey::WrongType => {
                     (Kind::WrongType, "choose another name for one of the two, or delete that key")
                 }
-                _ => (Kind::Unreadable, "write the rate again with `set`"),
+                _ => (Kind::Unreadable, "if it is a rate limiter, write the rate again with `set`"),
             };
             found(kind, &None, name(&why), none(advice));
             return Ok(findings);
@@ -207,28 +219,45 @@ fn answered(repair: Result<Repair, Error>) -> Result<Option<Repair>, Failure> {
     }
 }
 
-/// Keys without a hash: what is known of them, and whether they are old enough.
-fn orphaned(view: &View, orphan_age: Duration) -> (String, Fix) {
-    let newest = |budget: &BudgetView| {
-        let entries = budget.budget().entries();
-        entries.iter().map(|entry| entry.date_ms).max()
+/// Keys without a hash: what is known of them, and whether they are a limiter's and old enough.
+fn orphaned(view: &View, orphans: Orphans) -> (String, Fix) {
+    let none = |advice: String| Fix::None { advice };
+    // Those of all clients are removed together with those of a client.
+    let budgets: Vec<&Budget> = view
+        .views
+        .iter()
+        .flat_map(|budget| [&budget.inspection.overall, &budget.inspection.per_client])
+        .filter(|budget| budget.value.exists() || budget.log.exists())
+        .collect();
+    let entries = || budgets.iter().flat_map(|budget| budget.entries());
+    let is_of_another_type = |budget: &&Budget| {
+        budget.value == StoredKey::WrongType || budget.log == StoredKey::WrongType
     };
-    let newest = view.views.iter().filter_map(newest).max();
+    let is_text = |budget: &&Budget| budget.value.exists() && budget.number().is_none();
     let clients = view.views.iter().map(|budget| budget.client_id.clone()).collect();
-    let Some(newest) = newest else {
-        return ("a value without a hash and a log".to_owned(), Fix::Remove { clients });
-    };
     let now = view.inspection().now_ms;
-    let age = Duration::from_millis(u64::try_from(now - newest).unwrap_or(0));
-    let text = format!("value and log without a hash; the last grant is {} old", duration(age));
-    let fix = match age >= orphan_age {
-        true => Fix::Remove { clients },
-        false => Fix::None {
-            advice: format!(
-                "left alone until the last grant is {} old (--orphan-age)",
-                duration(orphan_age)
-            ),
-        },
+    let age = entries().map(|entry| entry.date_ms).max().map(|newest| {
+        Duration::from_millis(u64::try_from(now.saturating_sub(newest)).unwrap_or(0))
+    });
+    let text = match age {
+        None => "a value without a hash and a log".to_owned(),
+        Some(age) => {
+            format!("value and log without a hash; the last grant is {} old", duration(age))
+        }
+    };
+    let is_strange = budgets.iter().any(|budget| is_of_another_type(budget) || is_text(budget))
+        || entries().any(|entry| entry.writer == Writer::Foreign);
+    let has_no_log = budgets.iter().any(|budget| !budget.log.exists());
+    let fix = if is_strange {
+        none("left alone, as it may be another program's: no rate limiter holds that".to_owned())
+    } else if has_no_log && !orphans.is_named {
+        let name = quoted(view.name());
+        none(format!("if this is a rate limiter's key, name it: doctor {name} --fix"))
+    } else if age.is_some_and(|age| age < orphans.age) {
+        let least = duration(orphans.age);
+        none(format!("left alone until the last grant is {least} old (--orphan-age)"))
+    } else {
+        Fix::Remove { clients }
     };
     (text, fix)
 }
@@ -304,8 +333,12 @@ fn is_litter(budget: &BudgetView, rate: Rate) -> bool {
     let stored = budget.budget();
     let inspection = &budget.inspection;
     let is_endless = stored.value.is_endless() || stored.log.is_endless();
+    // What no limiter writes may be another program's.
+    let is_strange = stored.value.exists() && stored.number().is_none()
+        || stored.entries().iter().any(|entry| entry.writer == Writer::Foreign);
     rate.mode() == Mode::PerClient
         && is_endless
+        && !is_strange
         && stored.is_complete()
         && inspection.live(rate, stored).next().is_none()
         && inspection.available() == Some(rate.permits())

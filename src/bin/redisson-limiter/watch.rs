@@ -55,7 +55,9 @@ impl Sample {
             let end = oldest.date_ms.saturating_add_unsigned(
                 u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX),
             );
-            Duration::from_millis(u64::try_from(end - inspection.now_ms).unwrap_or(0).max(1))
+            Duration::from_millis(
+                u64::try_from(end.saturating_sub(inspection.now_ms)).unwrap_or(0).max(1),
+            )
         });
         Some(Sample {
             free,
@@ -90,16 +92,22 @@ pub async fn run(client: &Client, args: &Watch, out: &mut Out) -> Result<Exit, F
     let mut looks = 0;
     let mut ticks = tokio::time::interval(args.every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // One for all looks: a Ctrl-C that comes while nobody waits for it would be lost.
+    let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
+        let look = async {
+            ticks.tick().await;
+            for row in &mut rows {
+                row.look(args).await?;
+            }
+            Ok::<_, Failure>(())
+        };
         tokio::select! {
-            _ = ticks.tick() => {}
-            ended = tokio::signal::ctrl_c() => {
+            looked = look => looked?,
+            ended = &mut ended => {
                 ended.map_err(|error| Failure::Io("the signal".to_owned(), error))?;
                 return Ok(Exit::Done);
             }
-        }
-        for row in &mut rows {
-            row.look(args).await?;
         }
         let text = match &screen {
             Some(_) => drawn(&rows, args, out),

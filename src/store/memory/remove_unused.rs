@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::config::{Config, Pair, integer, read_value};
 use crate::store::memory::heal::find_deficit;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
@@ -22,17 +22,26 @@ pub(super) fn remove_unused(
 ) -> Result<u64, Error> {
     let t = space.time(now);
     if space.hash(&keys.hash)?.is_none() {
+        // Nothing but their names says that these keys are a limiter's: another program may use the same ones.
         let cutoff = t.saturating_sub_unsigned(age_ms);
-        let mut removed = 0;
-        for (value, log) in
-            [(&keys.value, &keys.permits), (&keys.client_value, &keys.client_permits)]
-        {
-            let newest = space.log(log)?.and_then(|log| log.iter().last().map(|(date, _)| date));
-            if newest.is_none_or(|date| date <= cutoff) {
-                removed += remove(space, value, log);
+        let mut unused = Vec::new();
+        for pair in [(&keys.value, &keys.permits), (&keys.client_value, &keys.client_permits)] {
+            let (text, log) = (space.text(pair.0)?, space.log(pair.1)?);
+            let number = text.and_then(integer);
+            let is_unused = match log {
+                None => number.is_some(),
+                Some(log) => {
+                    let newest = log.iter().last().map(|(date, _)| date);
+                    text.is_none() == number.is_none()
+                        && !log.has_foreign()
+                        && newest.is_none_or(|date| date <= cutoff)
+                }
+            };
+            if is_unused {
+                unused.push(pair);
             }
         }
-        return Ok(removed);
+        return Ok(unused.into_iter().map(|(value, log)| remove(space, value, log)).sum());
     }
     let config = Config::read(space, keys, None)?;
     let pair = Pair::of(keys, config.mode);
@@ -40,12 +49,13 @@ pub(super) fn remove_unused(
     let none = Log::default();
     let log = space.log(pair.log)?.unwrap_or(&none);
     let (live, dropped) = LiveLog::without_expired(log, expiry_cutoff(t, &config));
-    let says_nothing = if before.is_none() && log.is_empty() {
-        true
-    } else {
-        let value = settle(&config, None, before, dropped, &live)?;
-        find_deficit(&config, &value, &live, false, u64::MAX)? == 0 && value.v == config.rate
-    };
+    if before.is_none() && (log.is_empty() || space.has(pair.value)) {
+        // There is nothing, or a value that is no integer: nobody knows whose it is.
+        return Ok(0);
+    }
+    let value = settle(&config, None, before, dropped, &live)?;
+    let says_nothing =
+        find_deficit(&config, &value, &live, false, u64::MAX)? == 0 && value.v == config.rate;
     Ok(if says_nothing { remove(space, pair.value, pair.log) } else { 0 })
 }
 

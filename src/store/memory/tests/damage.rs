@@ -289,3 +289,51 @@ fn divergence_7_peek_is_a_pure_read_within_bounds() {
     assert_eq!(c.available(), 10);
     assert_eq!(c.store.snapshot(), before);
 }
+
+#[test]
+fn without_a_hash_only_what_a_limiter_writes_is_removed() {
+    const AGE: u64 = 1000;
+    let old = pack(EntryId([1; 16]), 3);
+    // The value, the members of the log and their age, and how many keys are removed.
+    type Case<'a> = (Option<&'a str>, &'a [&'a [u8]], i64, u64);
+    let cases: [Case<'_>; 8] = [
+        (Some("7"), &[], 0, 1),
+        (Some("7"), &[&old], 1000, 2),
+        (None, &[&old], 1000, 1),
+        (Some("7"), &[&old], 999, 0),
+        (Some("a text"), &[], 0, 0),
+        (Some("a text"), &[&old], 1000, 0),
+        (Some("7"), &[&old, b"bob"], 1000, 0),
+        (None, &[b"bob"], 1000, 0),
+    ];
+    for (value, members, age, removed) in cases {
+        let c = limiter(10);
+        c.store.raw_del(&c.keys.hash);
+        if let Some(value) = value {
+            c.store.raw_set(&c.keys.value, value);
+        }
+        let now = 1_700_000_000_000;
+        for member in members {
+            c.store.raw_zadd(&c.keys.permits, now - age, member);
+        }
+        let reply = c.store.remove_unused(&c.keys, Now::At(now), AGE);
+        assert_eq!(reply.now_or_never().unwrap().unwrap(), removed, "{value:?} {members:?} {age}");
+    }
+    // A key of another type, and nothing is removed.
+    let c = limiter(10);
+    c.store.raw_del(&c.keys.hash);
+    c.store.raw_set(&c.keys.value, "7");
+    c.store.raw_set(&c.keys.client_permits, "a text");
+    let reply = c.store.remove_unused(&c.keys, Now::At(0), AGE);
+    let error = reply.now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind(), crate::error::ErrorKind::WrongType);
+    assert_eq!(c.store.raw_get(&c.keys.value).as_deref(), Some("7"));
+}
+
+#[test]
+fn a_value_that_is_no_integer_is_not_removed_either() {
+    let c = limiter(10);
+    c.store.raw_set(&c.keys.value, "a text");
+    let reply = c.store.remove_unused(&c.keys, Now::At(0), 0);
+    assert_eq!(reply.now_or_never().unwrap().unwrap(), 0);
+}

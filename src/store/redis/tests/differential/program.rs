@@ -92,6 +92,11 @@ pub(super) enum Op {
         who: Who,
         age_ms: u64,
     },
+    /// After the hash is gone.
+    RemoveOrphaned {
+        who: Who,
+        age_ms: u64,
+    },
     Damage {
         who: Who,
         damage: Damage,
@@ -273,6 +278,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         6 => (who(), prop::bool::weighted(0.2))
             .prop_map(|(who, only_look)| Op::Repair { who, only_look }),
         3 => (who(), 0u64..2500).prop_map(|(who, age_ms)| Op::RemoveUnused { who, age_ms }),
+        2 => (who(), 0u64..2500).prop_map(|(who, age_ms)| Op::RemoveOrphaned { who, age_ms }),
         12 => (who(), damage()).prop_map(|(who, damage)| Op::Damage { who, damage }),
     ]
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use futures::{FutureExt, TryFutureExt};
 use proptest::prelude::*;
 
+use super::damage::Damage;
 use super::program::{Op, Seen, Who};
 use super::{CLIENTS, LIMITERS, T0};
 use crate::clock::Now;
@@ -312,6 +313,10 @@ impl<'a> World<'a> {
             Op::RemoveUnused { who, age_ms } => {
                 let (keys, now) = (self.keys(who), Now::At(self.now));
                 self.both(|store| store.remove_unused(&keys, now, age_ms))?;
+            }
+            Op::RemoveOrphaned { who, age_ms } => {
+                self.damage(who, &Damage::Del(0));
+                self.step(&Op::RemoveUnused { who, age_ms })?;
             }
             Op::Damage { who, damage } => self.damage(who, &damage),
         }
