@@ -163,6 +163,11 @@ mod pages {
     );
     page!(Migrating, "../docs/migrating.md");
     page!(
+        #[cfg(feature = "tower")]
+        Web,
+        "../docs/web.md"
+    );
+    page!(
         #[cfg(feature = "metrics")]
         Observability,
         "../docs/observability.md"

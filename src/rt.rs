@@ -5,7 +5,7 @@
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
-    use std::cell::Cell;
+    use std::cell::{Cell, OnceCell};
     use std::hash::{Hash, Hasher};
     use std::num::NonZeroU64;
     use std::pin::pin;
@@ -35,10 +35,20 @@ mod real {
     /// A task's number, and its runtime's; 0 for none.
     type TaskRuntime = Cell<(u64, u64)>;
 
+    type TaskRuntimes = [TaskRuntime; REMEMBERED_TASKS];
+
     thread_local! {
-        /// The runtimes of tasks that were polled on this thread, each at its number's place.
-        static TASK_RUNTIMES: Box<[TaskRuntime]> =
-            (0..REMEMBERED_TASKS).map(|_| Cell::default()).collect();
+        /// The runtimes of tasks that were polled on this thread, each at its number's place. Made by
+        /// the first: looking at a constant is much cheaper than at a value that is made lazily.
+        static TASK_RUNTIMES: OnceCell<Box<TaskRuntimes>> =
+            const { OnceCell::new() };
+    }
+
+    /// Looks at the place of this task.
+    #[inline]
+    fn with_task_runtime<T>(task: u64, look: impl FnOnce(&TaskRuntime) -> T) -> T {
+        let make = || Box::new([const { Cell::new((0, 0)) }; REMEMBERED_TASKS]);
+        TASK_RUNTIMES.with(|tasks| look(&tasks.get_or_init(make)[task as usize % REMEMBERED_TASKS]))
     }
 
     /// What wakes a task of tokio's.
@@ -64,23 +74,25 @@ mod real {
             return None;
         }
         let task = task_number()?;
-        TASK_RUNTIMES.with(|tasks| {
-            let place = &tasks[task as usize % REMEMBERED_TASKS];
-            let (known, runtime) = place.get();
-            if known == task {
-                return NonZeroU64::new(runtime);
-            }
-            let runtime = current_id()?;
-            place.set((task, runtime.get()));
-            Some(runtime)
-        })
+        let (known, runtime) = with_task_runtime(task, Cell::get);
+        match known == task {
+            true => NonZeroU64::new(runtime),
+            false => remember_runtime(task),
+        }
+    }
+
+    #[cold]
+    fn remember_runtime(task: u64) -> Option<RuntimeId> {
+        let runtime = current_id()?;
+        with_task_runtime(task, |place| place.set((task, runtime.get())));
+        Some(runtime)
     }
 
     /// [`likely_id`] was wrong for the task that is polled here.
     #[cold]
     pub(crate) fn stop_guessing() {
         let Some(task) = task_number() else { return };
-        TASK_RUNTIMES.with(|tasks| tasks[task as usize % REMEMBERED_TASKS].set((task, 0)));
+        with_task_runtime(task, |place| place.set((task, 0)));
     }
 
     fn task_number() -> Option<u64> {

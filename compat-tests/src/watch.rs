@@ -75,11 +75,7 @@ async fn sample(connection: &mut MultiplexedConnection, keys: &[String], seen: &
         let log = read(connection, key).await;
         let mut record = seen.lock().expect("the record");
         for entry in log {
-            let id = match &entry.entry {
-                Entry::Grant { id, .. } => id.clone(),
-                Entry::Foreign(bytes) => bytes.clone(),
-            };
-            record.insert((key.clone(), id), entry);
+            record.insert((key.clone(), id_of(&entry.entry)), entry);
         }
     }
 }
@@ -111,6 +107,29 @@ pub fn added(commands: &[Command]) -> Vec<Seen> {
         }
     }
     all
+}
+
+/// The entries that recorded commands added to a log, each as it was written last, as a call may be
+/// repeated; and the longest time from the date of one to its writing, in ms.
+pub fn added_to(log: &str, commands: &[Command]) -> (Vec<Seen>, f64) {
+    let (mut last, mut longest) = (HashMap::new(), 0);
+    for command in commands {
+        for seen in added(std::slice::from_ref(command)).into_iter().filter(|seen| seen.key == log)
+        {
+            longest = longest.max(command.at_us.div_ceil(1000) as i64 - seen.at_ms);
+            last.insert(id_of(&seen.entry), seen);
+        }
+    }
+    let mut all: Vec<_> = last.into_values().collect();
+    all.sort_by_key(|seen| seen.at_ms);
+    (all, longest as f64)
+}
+
+fn id_of(entry: &Entry) -> Vec<u8> {
+    match entry {
+        Entry::Grant { id, .. } => id.clone(),
+        Entry::Foreign(bytes) => bytes.clone(),
+    }
 }
 
 fn seen(key: &str, score: &[u8], member: &[u8]) -> Seen {

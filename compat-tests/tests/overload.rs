@@ -17,7 +17,7 @@ fn callers() -> u64 {
 }
 
 /// The memory of a caller that waits: its task, and its place in the queue.
-const MOST_PER_CALLER: u64 = 2_400;
+const MOST_PER_CALLER: u64 = 2_000;
 
 const INTERVAL: Duration = Duration::from_secs(600);
 

@@ -94,7 +94,9 @@ impl LimiterScan {
             return Err(failed(crate::engine::closed()));
         }
         if self.parts.is_none() {
-            let parts = core.call(Operation::Scan, deadline, |store| store.scan_parts()).await;
+            let observer = core.observer.call(Operation::Scan);
+            let parts =
+                core.call(Operation::Scan, deadline, observer, |store| store.scan_parts()).await;
             let parts = parts.map_err(failed)?;
             self.servers = parts.len();
             self.parts = Some(parts.into());
@@ -102,8 +104,10 @@ impl LimiterScan {
         let Some(parts) = &mut self.parts else { return Ok(None) };
         let Some(part) = parts.front().cloned() else { return Ok(None) };
         let call = ScanCall { part, cursor: self.cursor, count: self.count };
+        let observer = core.observer.call(Operation::Scan);
         let step =
-            core.call(Operation::Scan, deadline, move |store| store.scan(call.clone())).await;
+            core.call(Operation::Scan, deadline, observer, move |store| store.scan(call.clone()));
+        let step = step.await;
         let step = step.map_err(failed)?;
         self.cursor = step.cursor;
         self.steps += 1;

@@ -100,8 +100,8 @@ impl<'a> Acquire<'a> {
         if engine.is_closed() {
             return Some(NoAnswer::Failed(closed()));
         }
-        if let Err(full) = state.check_room(engine) {
-            return Some(full);
+        if let full @ Some(_) = state.is_full(engine) {
+            return full;
         }
         self.request.create = self.create.map(|rate| state.create_rate(*rate));
         let polls_call =
@@ -290,9 +290,9 @@ impl Future for Acquire<'_> {
         let this = self.get_mut();
         // Most requests are polled twice: when they arrive, and when they can read their outcome.
         if let Stage::Queued(place) = &this.stage
-            && let Some(outcome @ Ok(_)) = place.answer.settled_here(place.position)
+            && let Some(outcome) = place.answer.decided_here(place.position)
         {
-            return this.finish(outcome);
+            return this.finish(Ok(outcome));
         }
         this.poll_unanswered(cx)
     }

@@ -96,17 +96,35 @@ impl BatchAnswer {
     }
 
     /// The outcome at this position, unless some requests have theirs elsewhere.
-    #[inline]
     pub(super) fn settled_here(&self, position: usize) -> Option<Result<Outcome, NoAnswer>> {
-        // Read the answer first. A request that gets its outcome elsewhere is marked so before the
-        // answer is written: if we looked for the mark first, both could be written between the two
-        // reads, and we would take an answer that belongs to somebody else.
         let settled = self.settled(position)?;
-        (!self.has_out_of_band.load(Ordering::Acquire)).then_some(settled)
+        self.is_for_all().then_some(settled)
+    }
+
+    /// The same, if the store decided it.
+    #[inline]
+    pub(super) fn decided_here(&self, position: usize) -> Option<Outcome> {
+        let BatchResult { result: Ok(decided), first, count } = self.result.get()? else {
+            return None;
+        };
+        if position >= *count {
+            return None;
+        }
+        let outcome = decided.outcome(first + position)?;
+        self.is_for_all().then_some(outcome)
+    }
+
+    /// Whether no request has its outcome elsewhere.
+    ///
+    /// To be called once the answer has been read. A request that gets its outcome elsewhere is marked
+    /// so before the answer is written: if we looked for the mark first, both could be written between
+    /// the two reads, and we would take an answer that belongs to somebody else.
+    #[inline]
+    fn is_for_all(&self) -> bool {
+        !self.has_out_of_band.load(Ordering::Acquire)
     }
 
     /// The outcome at this position; `None` if this answer does not settle it.
-    #[inline]
     pub(super) fn settled(&self, position: usize) -> Option<Result<Outcome, NoAnswer>> {
         let BatchResult { result, first, count } = self.result.get()?;
         if position >= *count {

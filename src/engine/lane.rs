@@ -170,18 +170,19 @@ impl LaneState {
         self.has_driver && !self.driver_sleeps || current_id() == Some(runtime)
     }
 
-    /// An error if no further request may join the queue.
-    pub(super) fn check_room(&self, engine: &Engine) -> Result<(), NoAnswer> {
-        match engine.opt_ins.max_waiters() {
-            Some(limit) if self.queue.len() >= limit as usize => {
-                let kind = ErrorKind::QueueFull { limit };
-                Err(NoAnswer::Failed(Error::new(kind, Execution::NotExecuted)))
-            }
-            _ => Ok(()),
-        }
+    /// Why no further request may join the queue; `None`: it may.
+    #[inline]
+    pub(super) fn is_full(&self, engine: &Engine) -> Option<NoAnswer> {
+        let limit = engine.opt_ins.max_waiters()?;
+        let is_full = self.queue.len() >= limit as usize;
+        is_full.then(|| {
+            let kind = ErrorKind::QueueFull { limit };
+            NoAnswer::Failed(Error::new(kind, Execution::NotExecuted))
+        })
     }
 
     /// A request joins the queue; its position is in the answer that comes with it.
+    #[inline]
     pub(super) fn arrive(
         &mut self,
         engine: &Engine,
@@ -215,9 +216,9 @@ impl LaneState {
             request.create = create.map(|rate| self.create_rate(rate));
             let mut waker = Some(waker);
             let ticket = self.queue.next_ticket();
-            let refused = match self.check_room(engine) {
-                Err(full) => Some(full),
-                Ok(()) => match self.queue.arrive(|| engine.core.now(), request, &mut waker) {
+            let refused = match self.is_full(engine) {
+                Some(full) => Some(full),
+                None => match self.queue.arrive(|| engine.core.now(), request, &mut waker) {
                     Arrival::Refused(wait) => Some(NoAnswer::Refused(wait)),
                     Arrival::Queued { .. } => None,
                 },

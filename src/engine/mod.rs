@@ -277,7 +277,7 @@ impl Core {
 
 /// A duration in the queues' microseconds.
 pub(crate) fn micros(duration: Duration) -> Time {
-    Time::try_from(duration.as_micros()).unwrap_or(Time::MAX)
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }
 
 /// This much later; a year at most, as a later time may not be representable.

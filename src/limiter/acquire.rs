@@ -52,9 +52,11 @@ impl RateLimiter {
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let max_wait = self.max_wait(timeout);
         let mut observer = self.engine().observer.acquire(permits);
-        self.pay_budget().await;
-        if let Some(answer) = self.answer_locally(permits, max_wait) {
-            return ends!(observer, Ok(answer));
+        if self.engine().answers_locally() {
+            self.pay_budget().await;
+            if let Some(answer) = self.answer_locally(permits, max_wait) {
+                return ends!(observer, Ok(answer));
+            }
         }
         observer.is_queued();
         ends!(observer, self.decide(permits, max_wait, true).await)
@@ -78,15 +80,17 @@ impl RateLimiter {
     /// As [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         let mut observer = self.engine().observer.acquire(permits);
-        self.pay_budget().await;
-        // Written out here: if the answer is passed through more futures, it takes a third more
-        // time.
-        if let Some(taken) = self.engine().take_leased(permits) {
-            return ends!(observer, Ok(Decision::Granted(self.leased(taken, permits))));
-        }
-        if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
-            let denial = Denial::new(wait, Some(rate), DecidedBy::Memory);
-            return ends!(observer, Ok(Decision::Denied(denial)));
+        if self.engine().answers_locally() {
+            self.pay_budget().await;
+            // Written out here: if the answer is passed through more futures, it takes a third more
+            // time.
+            if let Some(taken) = self.engine().take_leased(permits) {
+                return ends!(observer, Ok(Decision::Granted(self.leased(taken, permits))));
+            }
+            if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
+                let denial = Denial::new(wait, Some(rate), DecidedBy::Memory);
+                return ends!(observer, Ok(Decision::Denied(denial)));
+            }
         }
         observer.is_queued();
         ends!(observer, self.decide(permits, MaxWait::None, true).await)
@@ -106,8 +110,12 @@ impl RateLimiter {
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
-            self.pay_budget().await;
-            let answer = match self.answer_locally(permits, MaxWait::Unbounded) {
+            let mut answer = None;
+            if self.engine().answers_locally() {
+                self.pay_budget().await;
+                answer = self.answer_locally(permits, MaxWait::Unbounded);
+            }
+            let answer = match answer {
                 Some(answer) => answer,
                 None => {
                     observer.is_queued();
@@ -135,11 +143,11 @@ impl RateLimiter {
         }
     }
 
-    /// Spends some of the task's budget if this call may be answered locally. It does so before the
+    /// Spends some of the task's budget, as this call may be answered locally. It does so before the
     /// answer: a grant could be lost if the future were dropped while others run.
     #[inline]
     async fn pay_budget(&self) {
-        if self.engine().answers_locally() && is_budget_due() {
+        if is_budget_due() {
             tokio::task::consume_budget().await;
         }
     }
@@ -175,40 +183,67 @@ impl RateLimiter {
         max_wait: MaxWait,
         consults: bool,
     ) -> Result<Decision, Error> {
-        let request = self.request(permits, max_wait)?;
+        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
+            return Err(self.out_of_range(permits));
+        }
         if consults && let Some((outage, policy)) = self.engine().outage() {
+            let request = self.request(permits, max_wait);
             return self.decide_with_policy(request, outage, policy).await;
         }
         if self.engine().core.is_in_process {
             tokio::task::consume_budget().await;
         }
-        let began = self.engine().leases().then(|| self.engine().core.now());
-        let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
-        if let Some(began) = began
-            && let Ok((answer, Outcome::Refused(_))) = &verdict
-        {
-            let left = answer.decided().map_or(0, |decided| decided.left);
+        if self.engine().leases() {
             // On the heap: few calls need it, but it would make the future of every call larger.
-            if let Some(second) = Box::pin(self.ask_without_leases(request, began, left)).await {
+            return Box::pin(self.decide_beside_leases(permits, max_wait)).await;
+        }
+        let request = self.request(permits, max_wait);
+        let verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
+        // Most calls end here, without a look at the other outcomes.
+        if let Ok((answer, Outcome::Granted)) = verdict {
+            return Ok(Decision::Granted(Grant::new(answer, permits, self.deadline)));
+        }
+        let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
+        let decision = self.decision(verdict, permits);
+        if is_local {
+            // No round trip slows down a caller that is answered here: without this, one that asks
+            // in a loop would keep other tasks from running.
+            tokio::task::consume_budget().await;
+        }
+        decision
+    }
+
+    /// Asks the store for a client that has leased permits itself, which a request that is refused
+    /// may need.
+    async fn decide_beside_leases(
+        &self,
+        permits: u64,
+        max_wait: MaxWait,
+    ) -> Result<Decision, Error> {
+        let began = self.engine().core.now();
+        let request = self.request(permits, max_wait);
+        let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
+        if let Ok((answer, Outcome::Refused(_))) = &verdict {
+            let left = answer.decided().map_or(0, |decided| decided.left);
+            if let Some(second) = self.ask_without_leases(request, began, left).await {
                 verdict = second;
             }
         }
         if let Err(NoAnswer::Refused(_)) = verdict {
-            // No round trip slows down a caller that is answered here: without this, one that asks
-            // in a loop would keep other tasks from running.
             tokio::task::consume_budget().await;
         }
         self.decision(verdict, permits)
     }
 
-    fn request(&self, permits: u64, max_wait: MaxWait) -> Result<Request, Error> {
-        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
-            return Err(self.invalid(
-                Operation::Acquire,
-                format!("{permits} permits requested at once: must be 1 to 2^32-1"),
-            ));
-        }
-        Ok(Request { permits, max_wait, deadline: micros(self.deadline), create: None })
+    #[inline]
+    fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
+        Request { permits, max_wait, deadline: micros(self.deadline), create: None }
+    }
+
+    #[cold]
+    fn out_of_range(&self, permits: u64) -> Error {
+        let detail = format!("{permits} permits requested at once: must be 1 to 2^32-1");
+        self.invalid(Operation::Acquire, detail)
     }
 
     #[inline]

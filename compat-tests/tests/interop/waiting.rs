@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use compat_tests::ledger::Ledger;
+use compat_tests::monitor::Monitor;
 use compat_tests::peer::{ErrorKind, Rate};
 use compat_tests::scenario::{each_pair, each_pair_alone, until};
-use compat_tests::watch::Watch;
+use compat_tests::watch::{Watch, added_to};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -78,8 +79,9 @@ fn a_release_by_the_other_client_ends_a_wait() {
 fn every_waiter_of_both_clients_is_served() {
     each_pair_alone(async |case| {
         case.one.set_rate(Rate::overall(20, 200)).await.unwrap();
-        let logs = vec![case.keys.log(None)];
-        let watch = Watch::start(&case.world.server, logs, Duration::from_millis(30)).await;
+        // Who reads the log now and then may miss entries on a busy machine; and there calls are
+        // overtaken for longer than the ledger tolerates otherwise.
+        let mut monitor = Monitor::start(&case.world.server).await;
         let calls = (0..60).map(|i| {
             let limiter = [&case.one, &case.other][i % 2];
             limiter.try_acquire_for(1, 20_000)
@@ -87,7 +89,8 @@ fn every_waiter_of_both_clients_is_served() {
         for answer in join_all(calls).await {
             assert!(answer.unwrap());
         }
-        let ledger = Ledger::new(20, 200).record(&watch.finish().await);
+        let (entries, overtaken) = added_to(&case.keys.log(None), &monitor.take().await);
+        let ledger = Ledger::new(20, 200).tolerate(overtaken).record(&entries);
         assert_eq!(ledger.balance().total, 60);
         ledger.assert_sound();
     });

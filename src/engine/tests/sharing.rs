@@ -144,3 +144,17 @@ async fn many_callers_share_few_attempts_if_answers_are_lost() {
     assert!(attempts.iter().all(|attempts| *attempts <= 10), "{attempts:?}");
     assert!(world.store.ledger().dates.load(Ordering::SeqCst) <= 20);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_takes_little_memory() {
+    let world = World::new();
+    let limiter = world.limiter(LimiterOptions::new()).await;
+    // What few calls need is on the heap, as it would be part of every caller's task otherwise.
+    for (bytes, most) in [
+        (size_of_val(&limiter.try_acquire_now(1)), 240),
+        (size_of_val(&limiter.try_acquire(1, ms(1))), 288),
+        (size_of_val(&limiter.acquire(1)), 312),
+    ] {
+        assert!(bytes <= most, "{bytes} bytes, not {most}");
+    }
+}

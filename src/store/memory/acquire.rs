@@ -211,7 +211,14 @@ impl<'a> Attempt<'a> {
                 value.v -= i64::try_from(self.call.groups[0].permits).unwrap_or(i64::MAX);
                 let outcomes = decide::all(&self.call.groups, reserved_for(ms));
                 let (value, left) = (Some(value), value.v);
-                return Ok(AttemptResult { value, left, outcomes, holders, overtaken: None });
+                return Ok(AttemptResult {
+                    value,
+                    left,
+                    outcomes,
+                    holders,
+                    repaired: 0,
+                    overtaken: None,
+                });
             }
             // What was reserved was within the share then.
             share = share.filter(|_| !self.covers(reserved));

@@ -184,3 +184,81 @@ fn one_that_was_lost_or_has_expired_is_decided_anew() {
     let outcome = c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome;
     assert_eq!(outcome, Outcome::Waiting(Wait { ms: 1000, at_least: false }));
 }
+
+#[test]
+fn a_rate_that_is_lowered_meanwhile_is_kept() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 6);
+    let reply = c.send(call.clone()).unwrap();
+    assert_eq!(reply.outcomes[0].outcome, reserved(750));
+    c.clock.advance(100);
+    // All that is in use counts, and what is reserved.
+    c.set(rate(8), StateRule::Keep);
+    assert_eq!(c.value(), Some(8 - 10 - 6));
+    // More is in use than the new rate allows: it is given up, and waits for eight of them.
+    let due = next(&c, &call, &reply);
+    let reply = c.send(due).unwrap();
+    let waiting = Outcome::Waiting(Wait { ms: 750, at_least: false });
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (waiting, -2));
+    // Once no more is, it gets another one.
+    c.clock.advance(450);
+    let again = large(&mut c, 1, 6);
+    let reply = c.send(again.clone()).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (reserved(300), -6));
+    c.clock.advance(300);
+    let due = next(&c, &again, &reply);
+    let reply = c.send(due).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.left), (Outcome::Granted, 0));
+
+    // Lower than the request: it fails, and is to be given back by its client.
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 6);
+    let reply = c.send(call.clone()).unwrap();
+    c.set(rate(5), StateRule::Keep);
+    let again = next(&c, &call, &reply);
+    let failed = c.send(again).unwrap();
+    assert_eq!((failed.outcomes[0].outcome, failed.left), (Outcome::ExceedsRate, -11));
+    assert_eq!(c.refund(call.id, reply.now + 750, 6, 6), 6);
+    assert_eq!(c.value(), Some(-5));
+}
+
+#[test]
+fn an_audit_finds_nothing_to_heal() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    c.send(call).unwrap();
+    let log = c.store.raw_log(&c.keys.permits);
+    // A new client's first call, one that sums any log, and a look.
+    for seen in [None, c.seen] {
+        let audit = c.call(&[request(1, 0)]);
+        let reply = c.send(AcquireCall { seen, audit_limit: u64::MAX, ..audit }).unwrap();
+        assert!(matches!(reply.outcomes[0].outcome, Outcome::Refused(_)), "{reply:?}");
+        assert_eq!(reply.left, -10);
+    }
+    assert_eq!(c.available(), 0);
+    assert_eq!(c.store.raw_log(&c.keys.permits), log);
+}
+
+#[test]
+fn a_limiter_for_each_client_has_no_reservations() {
+    let mut c = client();
+    c.set(Rate::from_wire(Mode::PerClient, 10, I as u64, 0), StateRule::Drop);
+    c.grant(10);
+    let call = large(&mut c, 1, 10);
+    let reply = c.send(call).unwrap();
+    assert!(matches!(reply.outcomes[0].outcome, Outcome::Waiting(_)), "{reply:?}");
+    assert_eq!((reply.left, reply.holders), (0, None));
+}
+
+#[test]
+fn the_servers_clock_dates_reservations_as_well() {
+    let mut c = used_one_by_one();
+    let call = large(&mut c, 1, 10);
+    let call = AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(0), ..call };
+    let reply = c.send(call.clone()).unwrap();
+    assert_eq!((reply.now, reply.outcomes[0].outcome), (c.clock.now(), reserved(950)));
+    c.clock.advance(950);
+    let due = AcquireCall { now: Now::Server, ..next(&c, &call, &reply) };
+    let reply = c.send(due).unwrap();
+    assert_eq!((reply.outcomes[0].outcome, reply.entry_date), (Outcome::Granted, c.clock.now()));
+}
