@@ -8,7 +8,7 @@ use compat_tests::peer::{Kind, Rate};
 use compat_tests::scenario::{Case, each_pair_alone, now_ms, until};
 use compat_tests::watch::{Seen, Watch};
 
-const INTERVAL: i64 = 200;
+const INTERVAL: i64 = 300;
 const RATE: i64 = 50;
 
 #[test]
@@ -61,11 +61,11 @@ fn a_lowered_rate_that_keeps_the_usage_holds_once_the_old_permits_have_expired()
 fn a_new_interval_applies_from_then_on() {
     each_pair_alone(async |case| {
         let traffic = under_traffic(case, async || {
-            case.other.set_rate(Rate::overall(RATE, 100)).await.unwrap();
+            case.other.set_rate(Rate::overall(RATE, 150)).await.unwrap();
         })
         .await;
         let after = traffic.seen.iter().filter(|seen| seen.at_ms > traffic.changed.end);
-        let ledger = Ledger::new(RATE as u64, 100).tolerate(traffic.longest_ms).record(after);
+        let ledger = Ledger::new(RATE as u64, 150).tolerate(traffic.longest_ms).record(after);
         ledger.assert_sound();
     });
 }
@@ -83,7 +83,7 @@ async fn under_traffic(case: &Case<'_>, change: impl AsyncFn()) -> Traffic {
     case.one.set_rate(Rate::overall(RATE, INTERVAL)).await.unwrap();
     let logs = vec![case.keys.log(None)];
     let watch = Watch::start(&case.world.server, logs, Duration::from_millis(10)).await;
-    let loads = async { tokio::join!(case.one.load(1, 2, 1_400), case.other.load(1, 2, 1_400)) };
+    let loads = async { tokio::join!(case.one.load(1, 2, 2_000), case.other.load(1, 2, 2_000)) };
     let changing = async {
         until("the rate is used up", async || case.overall().await.left() == Some(0)).await;
         tokio::time::sleep(Duration::from_millis(2 * INTERVAL as u64)).await;
