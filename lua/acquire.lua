@@ -246,7 +246,7 @@ if is_repeat then
   give_back(own, budget, int(date))
   value = value + budget
 else
-  local entries = entries_of(granted, 0)
+  local entries = entries_of(granted, wait and 16384 or 0)
   for i = 1, #entries do
     call('ZADD', log_key, int(date), entries[i])
   end

@@ -19,7 +19,8 @@ local function part_number(member)
   end
 end
 
--- Entries that hold `total` permits: parts of a grant, or debts if `mask` is 32768.
+-- Entries that hold `total` permits: parts of a grant, of a reservation if `mask` is 16384, or debts if it
+-- is 32768.
 local function entries_of(total, mask)
   local list, k = {}, 0
   while total > 0 do

@@ -1,15 +1,29 @@
 -- Permits set aside for a large request, which others would take one by one as they come back. Twin:
 -- src/store/memory/reserve.rs.
 --
--- Reads  call, int, permits_of; interval, log_key (part/config.lua); now, count, below, expired,
+-- Reads  ARGV: 2 the call's entry; call, int, permits_of; interval, log_key (part/config.lua); now, count, below, expired,
 --        dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt (part/heal.lua); value
 -- Sets   foreign (part/live_log.lua)
+
+-- Whether the log has a reservation, of another call, that is not due, or not for long.
+local function is_kept()
+  local mark = string.sub(ARGV[2], 2, 4)
+  local list = call('ZRANGEBYSCORE', log_key, '(' .. int(now - RESERVATION_KEPT_MS), '+inf')
+  for i = 1, #list do
+    local member = list[i]
+    local last = #member == 21 and string.byte(member, 17) or 0
+    if last >= 64 and last < 128 and string.sub(member, 2, 4) == mark then
+      return true
+    end
+  end
+  return false
+end
 
 -- In how many ms `permits` are free that have to be reserved; false if somebody else has a
 -- reservation, or it would take too long; nil if a foreign entry is live. Too long is what the request
 -- cannot wait, and more than an interval, but for clients whose clocks are ahead.
 local function find_reservation(permits, max_wait_ms)
-  if value < 0 then
+  if value < 0 or is_kept() then
     return false
   end
   local lacking, last, owed = permits - value, nil, debt

@@ -25,6 +25,10 @@ pub(crate) const MAX_OTHERS: u64 = 255 * LONGEST_SHARED_LOG as u64;
 /// them until an interval after that.
 pub(crate) const LONGEST_RESERVATION_MS: i64 = 60_000;
 
+/// So long after its date a reservation that has yet to be claimed keeps others from making one:
+/// otherwise two clients could take what is due away from each other for ever.
+pub(crate) const RESERVATION_KEPT_MS: i64 = 1000;
+
 /// A debt is written in no more parts than this; the rest follows with the next audit.
 pub(crate) const MAX_DEBT_PARTS: u16 = 64;
 
@@ -66,6 +70,7 @@ mod tests {
             ("EXACT_WAITS", EXACT_WAITS as i64),
             ("LONGEST_SHARED_LOG", LONGEST_SHARED_LOG as i64),
             ("LONGEST_RESERVATION_MS", LONGEST_RESERVATION_MS),
+            ("RESERVATION_KEPT_MS", RESERVATION_KEPT_MS),
             ("MAX_DEBT_PARTS", i64::from(MAX_DEBT_PARTS)),
             ("FAR_TTL_MS", FAR_TTL_MS),
             ("ENDLESS_TTL_MS", ENDLESS_TTL_MS),

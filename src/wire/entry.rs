@@ -14,7 +14,7 @@ pub(crate) const ID_LEN: usize = 16;
 pub(crate) const MAX_ENTRY_PERMITS: u64 = u32::MAX as u64;
 
 /// The largest number of parts, or of debts, that can be derived from one id.
-pub(crate) const MAX_PARTS: u16 = 0x7fff;
+pub(crate) const MAX_PARTS: u16 = 0x3fff;
 
 /// The random id of one call: it makes its entry unique, and its later attempts recognisable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,8 @@ pub(crate) enum Member<'a> {
 
 impl EntryId {
     /// A new id of this client, which counts as `weight` parties: the mark (3 bytes), the weight
-    /// (1), the client (4), and 63 random bits. The last bit says that an entry is a debt.
+    /// (1), the client (4), and 62 random bits. The last two bits say that an entry is a debt, or a
+    /// reservation.
     ///
     /// An id is looked for among entries of its own client only, and with part numbers 48 of its
     /// random bits count: of two calls of one client in the same millisecond one is taken for the
@@ -65,7 +66,7 @@ impl EntryId {
         id[..3].copy_from_slice(&MARK);
         id[3] = weight.max(1);
         id[4..8].copy_from_slice(&client.0);
-        let random = rt::random() & !DEBT;
+        let random = rt::random() & !DEBT & !RESERVED;
         LittleEndian::write_u64(&mut id[8..], random);
         EntryId(id)
     }
@@ -84,6 +85,13 @@ impl EntryId {
     pub(crate) fn part(self, part: u16) -> EntryId {
         debug_assert!(part <= MAX_PARTS);
         self.with_tail_xor(part)
+    }
+
+    /// The id of part `part` of permits that are reserved for a call with this id. It is a part like
+    /// others, but anybody can tell it from a grant.
+    pub(crate) fn reserved_part(self, part: u16) -> EntryId {
+        debug_assert!(part <= MAX_PARTS);
+        self.with_tail_xor(0x4000 | part)
     }
 
     /// The id of debt `number` that a call with this id writes. A debt is not a part: otherwise a
@@ -115,6 +123,14 @@ impl EntryId {
 
 /// The bit of an id's last eight bytes that only debts have.
 const DEBT: u64 = 1 << 63;
+
+/// The bit of an id's last eight bytes that only reservations have.
+const RESERVED: u64 = 1 << 62;
+
+/// Whether the permits of an entry with this id are reserved for a call that has yet to ask for them.
+pub(crate) fn is_reserved(id: &[u8]) -> bool {
+    matches!(holder(id), Holder::Client(..)) && LittleEndian::read_u64(&id[8..]) & RESERVED != 0
+}
 
 /// Who holds the permits of an entry with this id.
 pub(crate) fn holder(id: &[u8]) -> Holder {

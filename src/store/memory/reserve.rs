@@ -3,13 +3,13 @@
 //! `lua/part/reserve.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::limits::LONGEST_RESERVATION_MS;
+use crate::store::limits::{LONGEST_RESERVATION_MS, RESERVATION_KEPT_MS};
 use crate::store::memory::config::Config;
 use crate::store::memory::grant::parts;
 use crate::store::memory::live_log::permits_of;
 use crate::store::memory::log::{Log, Part};
 use crate::store::{AcquireCall, Outcome, Wait};
-use crate::wire::entry::pack;
+use crate::wire::entry::{Member, is_reserved, pack, unpack};
 
 /// A request that does not fit.
 pub(super) struct Wanted {
@@ -38,7 +38,12 @@ pub(super) fn reserve(
     (t, cutoff): (i64, i64),
     wanted: Wanted,
 ) -> Result<Option<i64>, Error> {
-    if wanted.free < 0 {
+    let is_reserved = |member: &[u8]| match unpack(member) {
+        Member::Entry { id, .. } => is_reserved(id),
+        _ => false,
+    };
+    let kept_since = t.saturating_sub(RESERVATION_KEPT_MS);
+    if wanted.free < 0 || log.later_than(kept_since).any(|(_, member)| is_reserved(member)) {
         return Ok(None);
     }
     let mut lacking = wanted.permits - wanted.free;
@@ -61,6 +66,6 @@ pub(super) fn reserve(
 /// Writes a reservation of this date.
 pub(super) fn write(log: &mut Log, call: &AcquireCall, date: i64, permits: i64) {
     for (number, part) in parts(permits).enumerate() {
-        log.add(date, pack(call.id.part(number as u16), part));
+        log.add(date, pack(call.id.reserved_part(number as u16), part));
     }
 }

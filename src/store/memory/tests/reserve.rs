@@ -310,3 +310,26 @@ fn it_is_kept_while_expired_entries_are_dropped() {
     c.clock.advance(1);
     assert_eq!(c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome, Outcome::Granted);
 }
+
+/// Two clients whose calls cross would otherwise take what is due away from each other again and again.
+#[test]
+fn one_that_is_due_is_left_to_its_call_for_a_second() {
+    let with_another_after = |ms: i64| {
+        let mut c = used_one_by_one();
+        let call = large(&mut c, 1, 10);
+        let reply = c.send(call.clone()).unwrap();
+        assert_eq!(reply.outcomes[0].outcome, reserved(950));
+        c.clock.advance(950 + ms);
+        let other = large(&mut c, 2, 10);
+        let outcome = c.send(other).unwrap().outcomes[0].outcome;
+        let due = next(&c, &call, &reply);
+        (outcome, c.send(due).unwrap().outcomes[0].outcome)
+    };
+    for ms in [-1, 0, 20, 999] {
+        let (other, due) = with_another_after(ms);
+        assert!(matches!(other, Outcome::Waiting(_)), "{other:?} after {ms} ms");
+        if ms >= 0 {
+            assert_eq!(due, Outcome::Granted);
+        }
+    }
+}
