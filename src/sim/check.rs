@@ -58,7 +58,7 @@ impl Judge<'_> {
     fn windows_by_use(&self) -> Option<String> {
         let allowed = (0..self.scenario.clients.len()).map(|client| self.allowed_ms(client)).max();
         let shift = allowed.unwrap_or(0) + self.scenario.skew_ms();
-        let window = self.scenario.interval_ms.checked_sub(shift)?;
+        let window = self.scenario.interval_ms.checked_sub(shift).filter(|window| *window > 0)?;
         let uses = self.records.grants.iter().map(|grant| (grant.at, grant.kept)).collect();
         self.exceeded(uses, window, shift).map(|found| format!("by use, {found}"))
     }

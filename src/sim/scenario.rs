@@ -107,9 +107,10 @@ impl SimScenario {
                 true => Weather { one_way_ms: random.between(0..=2), ..Weather::default() },
                 false => Weather::draw(random, is_calm),
             };
-            // By the server's clock the first call takes three round trips: it asks for the time, and
-            // confirms its answer, as nothing is known yet of how long one usually takes.
-            let is_slow_at_first = uses_server_clock && weather.round_trip_ms() > 30;
+            // The first call takes two round trips, three by the server's clock: it asks for the time, and
+            // confirms its answer, as nothing is known yet of how long one usually takes. The second one
+            // waits for it.
+            let is_slow_at_first = weather.round_trip_ms() > 30;
             plans.push(ClientPlan {
                 callers: random.between(2..=6),
                 think_ms: random.one_of(&[5, 40, 150]),

@@ -167,8 +167,11 @@ impl SimServer {
     fn note_reset(&self, before: &Live) {
         let now = self.live_permits();
         self.history.rate_in_force(now.rate.unwrap_or(self.first_rate));
-        let lost = |(id, permits): (&Vec<u8>, &u64)| {
-            permits.saturating_sub(now.entries.get(id).copied().unwrap_or(0))
+        // An entry that was moved since it was saved expires earlier than its permits, which were used at
+        // the later date.
+        let lost = |(id, (date, permits)): (&Vec<u8>, &(i64, u64))| match now.entries.get(id) {
+            Some((now, left)) if now >= date => permits.saturating_sub(*left),
+            _ => *permits,
         };
         self.history.log_forgotten(before.entries.iter().map(lost).sum());
     }
@@ -199,7 +202,7 @@ impl SimServer {
                 if holder(id) == Holder::Debt {
                     live.debts += permits;
                 } else if date + self.interval_ms as i64 > now {
-                    live.entries.insert(id.to_vec(), permits);
+                    live.entries.insert(id.to_vec(), (*date, permits));
                 }
             }
         }
@@ -228,7 +231,7 @@ impl SimServer {
 
     /// The permits in the log that have not expired.
     pub(super) fn in_log(&self) -> u64 {
-        self.live_permits().entries.values().sum()
+        self.live_permits().entries.values().map(|(_, permits)| permits).sum()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, ServerState> {
@@ -239,6 +242,7 @@ impl SimServer {
 #[derive(Default)]
 struct Live {
     rate: Option<u64>,
-    entries: HashMap<Vec<u8>, u64>,
+    /// Date and permits, by id.
+    entries: HashMap<Vec<u8>, (i64, u64)>,
     debts: u64,
 }
