@@ -1,8 +1,8 @@
 -- Permits set aside for a large request, which others would take one by one as they come back. Twin:
 -- src/store/memory/reserve.rs.
 --
--- Reads  ARGV: 2 the call's entry; call, int, permits_of; interval, log_key (part/config.lua); now, count, below, expired,
---        dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt (part/heal.lua); value
+-- Reads  ARGV: 2 the call's entry; call, int, permits_of; interval, log_key (part/config.lua); now,
+--        count, below, expired, dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt (part/heal.lua); value
 -- Sets   foreign (part/live_log.lua)
 
 -- Whether the log has a reservation, of another call, that is not due, or not for long.

@@ -222,7 +222,7 @@ impl<'a> Attempt<'a> {
                 });
             }
             // What was reserved was within the share then.
-            share = share.filter(|_| reserved == 0);
+            share = share.filter(|_| reserved == 0 || !self.is_single());
         }
         let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
 
@@ -256,9 +256,10 @@ impl<'a> Attempt<'a> {
         share: Option<&Share>,
         reserved: i64,
     ) -> Result<Option<i64>, Error> {
-        let [RequestGroup { permits, max_wait_ms, count: 1 }] = self.call.groups[..] else {
+        if !self.is_single() {
             return Ok(None);
-        };
+        }
+        let RequestGroup { permits, max_wait_ms, .. } = self.call.groups[0];
         let permits = i64::try_from(permits).unwrap_or(i64::MAX);
         if reserved > 0 && !is_settled {
             // What is free is not known before the expired entries are dropped: it is kept until then.
@@ -271,6 +272,11 @@ impl<'a> Attempt<'a> {
         }
         let wanted = Wanted { permits, free, max_wait_ms };
         reserve(log, self.call, self.config, (self.t, self.cutoff), wanted)
+    }
+
+    /// Whether there is one request.
+    fn is_single(&self) -> bool {
+        matches!(self.call.groups[..], [RequestGroup { count: 1, .. }])
     }
 
     /// This call's own entries, once they are in the present.
