@@ -206,10 +206,7 @@ local wait = false
 if reserves and requests == 1 then
   -- What was reserved was within the share then.
   local p, was_within = group_permits[1], reserved > 0
-  if was_within and not all_dropped then
-    -- What is free is not known before the expired entries are dropped: it is kept until then.
-    wait = 1
-  elseif p > value and all_dropped and (was_within or allowed and may_reserve(p)) then
+  if p > value and all_dropped and (was_within or allowed and may_reserve(p)) then
     wait = find_reservation(p, group_max_wait[1])
   end
   if was_within then

@@ -261,11 +261,6 @@ impl<'a> Attempt<'a> {
         }
         let RequestGroup { permits, max_wait_ms, .. } = self.call.groups[0];
         let permits = i64::try_from(permits).unwrap_or(i64::MAX);
-        if reserved > 0 && !is_settled {
-            // What is free is not known before the expired entries are dropped: it is kept until then.
-            reserve::write(log, self.call, self.t.saturating_add(1), permits);
-            return Ok(Some(1));
-        }
         let is_within = reserved > 0 || share.is_some_and(|share| share.may_reserve(permits));
         if permits <= free || !is_settled || !is_within {
             return Ok(None);

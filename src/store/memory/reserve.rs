@@ -59,13 +59,8 @@ pub(super) fn reserve(
     let longest = longest.min(i64::try_from(wanted.max_wait_ms).unwrap_or(i64::MAX));
     let wait = last.map(|score| score.saturating_add(config.interval).saturating_sub(t));
     let Some(wait) = wait.filter(|wait| *wait <= longest) else { return Ok(None) };
-    write(log, call, t.saturating_add(wait), wanted.permits);
-    Ok(Some(wait))
-}
-
-/// Writes a reservation of this date.
-pub(super) fn write(log: &mut Log, call: &AcquireCall, date: i64, permits: i64) {
-    for (number, part) in parts(permits).enumerate() {
-        log.add(date, pack(call.id.reserved_part(number as u16), part));
+    for (number, part) in parts(wanted.permits).enumerate() {
+        log.add(t.saturating_add(wait), pack(call.id.reserved_part(number as u16), part));
     }
+    Ok(Some(wait))
 }

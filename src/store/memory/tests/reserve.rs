@@ -293,24 +293,6 @@ fn a_clock_that_is_a_little_ahead_keeps_nobody_from_one() {
     assert!(matches!(with_entry_ahead_by(126), Outcome::Waiting(_)));
 }
 
-/// A call drops 2,000 expired entries at most, and does not know what is free if there are more.
-#[test]
-fn it_is_kept_while_expired_entries_are_dropped() {
-    let mut c = client();
-    now(c.store.try_set_rate(&c.keys, rate(2500))).unwrap();
-    for _ in 0..2500 {
-        c.grant(1);
-    }
-    let call = AcquireCall { groups: vec![request(2500, 5000)], ..large(&mut c, 1, 1) };
-    let first = c.send(call.clone()).unwrap();
-    assert_eq!(first.outcomes[0].outcome, reserved(I as u64));
-    c.clock.advance(I);
-    let reply = c.send(next(&c, &call, &first)).unwrap();
-    assert_eq!(reply.outcomes[0].outcome, reserved(1));
-    c.clock.advance(1);
-    assert_eq!(c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome, Outcome::Granted);
-}
-
 /// Two clients whose calls cross would otherwise take what is due away from each other again and again.
 #[test]
 fn one_that_is_due_is_left_to_its_call_for_a_second() {
