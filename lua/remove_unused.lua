@@ -58,11 +58,7 @@ if not before and (count == 0 or call('EXISTS', value_key) == 1) then
   -- There is nothing, or a value that is no integer: nobody knows whose it is.
   return {0, 0}
 end
-local exact = settle('')
-if exact == nil then
-  return foreign
-end
-local deficit = find_deficit(exact, false, math.huge)
+local deficit = audit()
 if not deficit then
   return foreign
 end

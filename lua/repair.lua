@@ -16,11 +16,7 @@ local before = read_all()
 local debts, is_off = {}, false
 -- Of a limiter that was not used there is nothing to fit.
 if before or count > 0 then
-  local exact = settle('')
-  if exact == nil then
-    return foreign
-  end
-  local deficit = find_deficit(exact, false, math.huge)
+  local deficit = audit()
   if not deficit then
     return foreign
   end

@@ -26,6 +26,7 @@ use crate::wire::keys::Keys;
 
 mod acquire;
 mod attempt;
+mod audit;
 mod charge;
 pub(crate) mod config;
 mod decide;

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::error::Error;
+use crate::store::memory::audit::audit;
 use crate::store::memory::config::{Config, Pair, integer, read_value};
-use crate::store::memory::heal::find_deficit;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
-use crate::store::memory::settle::settle;
 use crate::wire::keys::Keys;
 
 pub(super) fn remove_unused(
@@ -53,9 +52,8 @@ pub(super) fn remove_unused(
         // There is nothing, or a value that is no integer: nobody knows whose it is.
         return Ok(0);
     }
-    let value = settle(&config, None, before, dropped, &live)?;
-    let says_nothing =
-        find_deficit(&config, &value, &live, false, u64::MAX)? == 0 && value.v == config.rate;
+    let (value, deficit) = audit(&config, before, dropped, &live)?;
+    let says_nothing = deficit == 0 && value.v == config.rate;
     Ok(if says_nothing { remove(space, pair.value, pair.log) } else { 0 })
 }
 

@@ -4,13 +4,14 @@
 
 use crate::error::Error;
 use crate::store::inspect::{RepairCall, RepairReply};
+use crate::store::memory::audit::audit;
 use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::heal::{find_deficit, heal, most_debt};
+use crate::store::memory::heal::{heal, most_debt};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
 use crate::store::memory::log::Log;
-use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::settle::Value;
 use crate::wire::keys::Keys;
 
 pub(super) fn repair(
@@ -29,10 +30,7 @@ pub(super) fn repair(
     let (live, dropped) = LiveLog::without_expired(log, cutoff);
     // Of a limiter that was not used there is nothing to fit.
     let fitted = match before.is_some() || !log.is_empty() {
-        true => {
-            let value = settle(&config, None, before, dropped, &live)?;
-            Some((value, find_deficit(&config, &value, &live, false, u64::MAX)?))
-        }
+        true => Some(audit(&config, before, dropped, &live)?),
         false => None,
     };
     let after = fitted.map_or(config.rate, |(value, _)| value.v);

@@ -63,9 +63,10 @@ script!(SIZE_IN_MEMORY, AtReceiver: "size_in_memory");
 script!(INSPECT, AtReceiver: "inspect");
 script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
-    "part/grant", "repair");
+    "part/audit", "part/grant", "repair");
 script!(REMOVE_UNUSED, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal", "remove_unused");
+    "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal", "part/audit",
+    "remove_unused");
 
 impl Script {
     fn new(source: &'static str, open_slot: OpenSlot) -> Self {
