@@ -202,12 +202,15 @@ end
 if terms and not is_repeat and all_dropped then
   read_holders(budget)
 end
-local wait = false
+local wait
 if reserves and requests == 1 then
   -- What was reserved was within the share then.
   local p, was_within = group_permits[1], reserved > 0
   if p > value and all_dropped and (was_within or allowed and may_reserve(p)) then
     wait = find_reservation(p, group_max_wait[1])
+    if foreign then
+      return fail()
+    end
   end
   if was_within then
     allowed = nil
@@ -216,11 +219,11 @@ end
 if wait then
   answer(1, 7, wait)
   budget, granted, date = value - group_permits[1], group_permits[1], now + wait
-elseif wait == false then
+else
   budget = decide(budget, others, all_dropped, (debts[1] or is_repeat) and make_view)
-end
-if wait == nil or not budget then
-  return fail()
+  if not budget then
+    return fail()
+  end
 end
 
 -- Writes, from here on.

@@ -2,7 +2,8 @@
 -- src/store/memory/reserve.rs.
 --
 -- Reads  ARGV: 2 the call's entry; call, int, permits_of; interval, log_key (part/config.lua); now,
---        count, below, expired, dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt (part/heal.lua); value
+--        count, below, expired, dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt
+--        (part/heal.lua); value
 -- Sets   foreign (part/live_log.lua)
 
 -- Whether the log has a reservation, of another call, that is not due, or not for long.
@@ -19,12 +20,12 @@ local function is_kept()
   return false
 end
 
--- In how many ms `permits` are free that have to be reserved; false if somebody else has a
--- reservation, or it would take too long; nil if a foreign entry is live. Too long is what the request
--- cannot wait, and more than an interval, but for clients whose clocks are ahead.
+-- In how many ms `permits` are free that have to be reserved; nil if somebody else has a reservation, if
+-- it would take too long, or if a foreign entry is live. Too long is what the request cannot wait, and
+-- more than an interval, but for clients whose clocks are ahead.
 local function find_reservation(permits, max_wait_ms)
   if value < 0 or is_kept() then
-    return false
+    return nil
   end
   local lacking, last, owed = permits - value, nil, debt
   local rank = below + expired
@@ -55,7 +56,10 @@ local function find_reservation(permits, max_wait_ms)
   if lacking > 0 and owed > 0 then
     lacking, last = lacking - owed, now
   end
-  local wait = lacking <= 0 and last and last + interval - now
-  local longest = math.min(interval + math.floor(interval / 8), LONGEST_RESERVATION_MS)
-  return wait and wait <= math.min(max_wait_ms, longest) and wait
+  if lacking > 0 or not last then
+    return nil
+  end
+  local wait = last + interval - now
+  local longest = math.min(interval + math.floor(interval / 8), LONGEST_RESERVATION_MS, max_wait_ms)
+  return wait <= longest and wait or nil
 end

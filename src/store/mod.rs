@@ -231,6 +231,24 @@ pub(crate) struct ShareTerms {
     pub(crate) may_exceed: bool,
 }
 
+#[cfg(test)]
+impl ShareTerms {
+    /// Those of a client that knows of nobody else, for tests.
+    pub(crate) const KNOWS_NOBODY: ShareTerms = ShareTerms {
+        remembers_redisson: false,
+        remembered: 0,
+        unclaimed: 0,
+        kept_free: 0,
+        retry_after_ms: 125,
+        arrears: 0,
+        may_exceed: true,
+    };
+
+    /// Those of one that shares with Redisson.
+    pub(crate) const BESIDE_REDISSON: ShareTerms =
+        ShareTerms { remembers_redisson: true, ..ShareTerms::KNOWS_NOBODY };
+}
+
 /// Who holds permits, as a call found it that keeps to its client's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holders {

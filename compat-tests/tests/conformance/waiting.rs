@@ -1,6 +1,24 @@
 //! Calls that wait, are dropped, or whose client is closed.
 
+use redisson_rate_limiter::Error;
+use tokio::task::JoinHandle;
+
 use super::*;
+
+/// A handle of a limiter whose ten permits are in use one by one, and a request of another client that
+/// waits for all of them.
+async fn a_large_request_beside_a_stream(
+    world: &World,
+) -> (RateLimiter, JoinHandle<Result<Grant, Error>>) {
+    let (stream, large) = (world.client().await, world.client().await);
+    let (stream, large) = (stream.limiter("api").unwrap(), large.limiter("api").unwrap());
+    assert!(stream.try_set_rate(rate(10)).await.unwrap());
+    for _ in 0..10 {
+        let _used = granted(&stream, 1).await;
+        world.pass(100);
+    }
+    (stream, tokio::spawn(async move { large.acquire(10).await }))
+}
 
 conformance! {
 
@@ -32,14 +50,7 @@ async fn a_waiting_call_is_served_when_its_permits_are_back(world: World) {
 /// A permit at a time comes back, and somebody takes it at once: a request for all of them would wait
 /// for ever.
 async fn a_request_for_the_whole_rate_is_served_beside_a_stream_of_single_ones(world: World) {
-    let (stream, large) = (world.client().await, world.client().await);
-    let (stream, large) = (stream.limiter("api").unwrap(), large.limiter("api").unwrap());
-    assert!(stream.try_set_rate(rate(10)).await.unwrap());
-    for _ in 0..10 {
-        let _used = granted(&stream, 1).await;
-        world.pass(100);
-    }
-    let waiter = tokio::spawn(async move { large.acquire(10).await });
+    let (stream, waiter) = a_large_request_beside_a_stream(&world).await;
     let mut singles = 0;
     // Real time passes as well: the queue waits by its runtime's.
     let begun = std::time::Instant::now();
@@ -58,14 +69,7 @@ async fn a_request_for_the_whole_rate_is_served_beside_a_stream_of_single_ones(w
 
 /// What is set aside for a request is free again once nobody wants it.
 async fn a_large_request_that_is_dropped_gives_back_what_was_set_aside(world: World) {
-    let (stream, large) = (world.client().await, world.client().await);
-    let (stream, large) = (stream.limiter("api").unwrap(), large.limiter("api").unwrap());
-    assert!(stream.try_set_rate(rate(10)).await.unwrap());
-    for _ in 0..10 {
-        let _used = granted(&stream, 1).await;
-        world.pass(100);
-    }
-    let waiter = tokio::spawn(async move { large.acquire(10).await });
+    let (stream, waiter) = a_large_request_beside_a_stream(&world).await;
     let begun = std::time::Instant::now();
     // Until permits that come back are set aside: none is granted for a while.
     let mut refused = 0;

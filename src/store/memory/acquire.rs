@@ -207,7 +207,7 @@ impl<'a> Attempt<'a> {
         });
         let (mut share, holders) =
             found.map_or((None, None), |(share, holders)| (share, Some(holders)));
-        if self.call.reserve {
+        if self.call.reserve && self.is_single() {
             if let Some(ms) = self.reserve(log, value.v, is_settled, share.as_ref(), reserved)? {
                 value.v -= i64::try_from(self.call.groups[0].permits).unwrap_or(i64::MAX);
                 let outcomes = decide::all(&self.call.groups, reserved_for(ms));
@@ -222,7 +222,7 @@ impl<'a> Attempt<'a> {
                 });
             }
             // What was reserved was within the share then.
-            share = share.filter(|_| reserved == 0 || !self.is_single());
+            share = share.filter(|_| reserved == 0);
         }
         let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
 
@@ -256,9 +256,6 @@ impl<'a> Attempt<'a> {
         share: Option<&Share>,
         reserved: i64,
     ) -> Result<Option<i64>, Error> {
-        if !self.is_single() {
-            return Ok(None);
-        }
         let RequestGroup { permits, max_wait_ms, .. } = self.call.groups[0];
         let permits = i64::try_from(permits).unwrap_or(i64::MAX);
         let is_within = reserved > 0 || share.is_some_and(|share| share.may_reserve(permits));

@@ -295,15 +295,7 @@ impl World {
                     }
                     None => {
                         let id = EntryId::random(ClientTag([by as u8; 4]), 1);
-                        let share = Some(ShareTerms {
-                            remembers_redisson: true,
-                            remembered: 0,
-                            unclaimed: 0,
-                            kept_free: 0,
-                            retry_after_ms: 125,
-                            arrears: 0,
-                            may_exceed: true,
-                        });
+                        let share = Some(ShareTerms::BESIDE_REDISSON);
                         let call = self.clients[by].call(&groups);
                         AcquireCall { id, share, reserve: true, ..call }
                     }

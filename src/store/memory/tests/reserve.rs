@@ -4,15 +4,7 @@ use super::*;
 use crate::store::{ShareTerms, Wait};
 use crate::wire::entry::ClientTag;
 
-const SHARED: ShareTerms = ShareTerms {
-    remembers_redisson: true,
-    remembered: 0,
-    unclaimed: 0,
-    kept_free: 0,
-    retry_after_ms: 125,
-    arrears: 0,
-    may_exceed: true,
-};
+const SHARED: ShareTerms = ShareTerms::BESIDE_REDISSON;
 
 /// A call of client `tag` whose request for `permits` can be served by a reservation.
 fn large(c: &mut Client, tag: u8, permits: u64) -> AcquireCall {

@@ -5,15 +5,7 @@ use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{Holders, OutcomeGroup, ShareTerms, Wait};
 use crate::wire::entry::ClientTag;
 
-const NOBODY_LEFT_ANY: ShareTerms = ShareTerms {
-    remembers_redisson: false,
-    remembered: 0,
-    unclaimed: 0,
-    kept_free: 0,
-    retry_after_ms: 125,
-    arrears: 0,
-    may_exceed: true,
-};
+const NOBODY_LEFT_ANY: ShareTerms = ShareTerms::KNOWS_NOBODY;
 
 /// A fleet on one limiter, whose clients are told apart by their tags.
 struct Fleet(Client);

@@ -323,15 +323,7 @@ async fn a_log_that_is_too_long_has_no_shares() {
         commands.query::<()>(&mut client.raw).unwrap();
     };
     add(1..LONGEST_SHARED_LOG);
-    let terms = ShareTerms {
-        remembers_redisson: false,
-        remembered: 0,
-        unclaimed: 0,
-        kept_free: 0,
-        retry_after_ms: 125,
-        arrears: 0,
-        may_exceed: true,
-    };
+    let terms = ShareTerms::KNOWS_NOBODY;
     let reply = client.store.acquire(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
     assert!(matches!(reply.outcomes[0].outcome, Outcome::Waiting(_)), "{reply:?}");
     add(LONGEST_SHARED_LOG..LONGEST_SHARED_LOG + 1);
