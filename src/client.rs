@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::ClockSkew;
-use crate::engine;
 use crate::engine::outage::OutageReport;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
@@ -127,16 +126,7 @@ impl Client {
     /// [`ErrorKind::Server`]: crate::ErrorKind::Server
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn ping(&self) -> Result<(), Error> {
-        let core = &self.0.core;
-        let is_closed = self.0.is_closed();
-        let answer = match is_closed {
-            true => Err(engine::closed()),
-            false => {
-                let observer = core.observer.call(Operation::Ping);
-                core.call(Operation::Ping, self.0.deadline, observer, |store| store.ping()).await
-            }
-        };
-        answer.map_err(|error| error.of(Operation::Ping, None).with_server(core.store.address()))
+        self.0.call(Operation::Ping, |store| store.ping()).await
     }
 
     /// How far this client's [`Clock`](crate::Clock) was from the server's when it was last measured,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::{self, Core, Engine, Remembered};
 use crate::error::{Error, Operation};
+use crate::store::{Reply, Store};
 use crate::wire::keys::Keys;
 
 /// Limiters without a handle are dropped once the client has this many.
@@ -108,6 +109,30 @@ impl Limiters {
             engine.close();
         }
         self.core.close(self.deadline).await;
+    }
+
+    /// A call that is not of one limiter.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.check_open(operation)?;
+        let observer = self.core.observer.call(operation);
+        let answer = self.core.call(operation, self.deadline, observer, call).await;
+        answer.map_err(|error| self.error(operation, error))
+    }
+
+    /// An error if the client is closed.
+    pub(crate) fn check_open(&self, operation: Operation) -> Result<(), Error> {
+        match self.is_closed() {
+            true => Err(self.error(operation, engine::closed())),
+            false => Ok(()),
+        }
+    }
+
+    fn error(&self, operation: Operation, error: Error) -> Error {
+        error.of(operation, None).with_server(self.core.store.address())
     }
 
     /// The limiters that are kept.

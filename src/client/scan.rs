@@ -89,29 +89,17 @@ impl LimiterScan {
     ///
     /// The future may be dropped at any time; the next call makes the same step again.
     pub async fn next(&mut self) -> Result<Option<Vec<FoundKey>>, Error> {
-        let core = &self.limiters.core;
-        let deadline = self.limiters.deadline;
-        let failed =
-            |error: Error| error.of(Operation::Scan, None).with_server(core.store.address());
-        if self.limiters.is_closed() {
-            return Err(failed(crate::engine::closed()));
-        }
+        self.limiters.check_open(Operation::Scan)?;
         if self.parts.is_none() {
-            let observer = core.observer.call(Operation::Scan);
-            let parts =
-                core.call(Operation::Scan, deadline, observer, |store| store.scan_parts()).await;
-            let parts = parts.map_err(failed)?;
+            let parts = self.limiters.call(Operation::Scan, |store| store.scan_parts()).await?;
             self.servers = parts.len();
             self.parts = Some(parts.into());
         }
         let Some(parts) = &mut self.parts else { return Ok(None) };
         let Some(part) = parts.front().cloned() else { return Ok(None) };
         let call = ScanCall { part, cursor: self.cursor, count: self.count };
-        let observer = core.observer.call(Operation::Scan);
-        let step =
-            core.call(Operation::Scan, deadline, observer, move |store| store.scan(call.clone()));
-        let step = step.await;
-        let step = step.map_err(failed)?;
+        let step = self.limiters.call(Operation::Scan, move |store| store.scan(call.clone()));
+        let step = step.await?;
         self.cursor = step.cursor;
         self.steps += 1;
         if step.cursor == 0 {

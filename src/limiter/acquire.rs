@@ -193,12 +193,12 @@ impl RateLimiter {
         if self.engine().core.is_in_process {
             tokio::task::consume_budget().await;
         }
-        if self.engine().leases() {
-            // On the heap: few calls need it, but it would make the future of every call larger.
-            return Box::pin(self.decide_beside_leases(permits, max_wait)).await;
-        }
         let request = self.request(permits, max_wait);
-        let verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
+        let verdict = match self.engine().leases() {
+            // On the heap: few calls need it, but it would make the future of every call larger.
+            true => Box::pin(self.ask_beside_leases(request)).await,
+            false => Acquire::new(self.engine(), request, self.rate.as_ref()).await,
+        };
         // Most calls end here, without a look at the other outcomes.
         if let Ok((answer, Outcome::Granted)) = verdict {
             return Ok(Decision::Granted(Grant::new(answer, permits, self.deadline)));
@@ -215,13 +215,8 @@ impl RateLimiter {
 
     /// Asks the store for a client that has leased permits itself, which a request that is refused
     /// may need.
-    async fn decide_beside_leases(
-        &self,
-        permits: u64,
-        max_wait: MaxWait,
-    ) -> Result<Decision, Error> {
+    async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let began = self.engine().core.now();
-        let request = self.request(permits, max_wait);
         let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
         if let Ok((answer, Outcome::Refused(_))) = &verdict {
             let left = answer.decided().map_or(0, |decided| decided.left);
@@ -229,10 +224,7 @@ impl RateLimiter {
                 verdict = second;
             }
         }
-        if let Err(NoAnswer::Refused(_)) = verdict {
-            tokio::task::consume_budget().await;
-        }
-        self.decision(verdict, permits)
+        verdict
     }
 
     #[inline]
