@@ -53,8 +53,8 @@ impl Client {
         Client(limiters)
     }
 
-    /// Its limiters, for the blocking form of this client.
-    #[cfg(feature = "blocking")]
+    /// Its limiters, for the blocking form of this client, and for tests.
+    #[cfg(any(feature = "blocking", all(test, not(shuttle))))]
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
         &self.0
     }
