@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+use crate::rt::{Mutex, lock};
 
 /// Of the servers of one store.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl ConnectionObserver {
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         {
             let (before, failures) = {
-                let mut history = self.history();
+                let mut history = lock(&self.history);
                 history.is_open = true;
                 (history.server.replace(server.clone()), std::mem::take(&mut history.failures))
             };
@@ -83,7 +83,7 @@ impl ConnectionObserver {
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         {
             let failures = {
-                let mut history = self.history();
+                let mut history = lock(&self.history);
                 history.failures = history.failures.saturating_add(1);
                 history.failures
             };
@@ -100,7 +100,7 @@ impl ConnectionObserver {
     pub(crate) fn lost(&self, server: &str, why: &'static str) {
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         {
-            if !std::mem::take(&mut self.history().is_open) {
+            if !std::mem::take(&mut lock(&self.history).is_open) {
                 return;
             }
             #[cfg(feature = "metrics")]
@@ -108,10 +108,5 @@ impl ConnectionObserver {
             #[cfg(feature = "tracing")]
             super::traces::connection_lost(server, why);
         }
-    }
-
-    #[cfg(any(feature = "metrics", feature = "tracing"))]
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -16,8 +16,10 @@ use tower_service::Service;
 
 use super::retry_after;
 use crate::decision::{Decision, Denial, Grant};
+use crate::engine::instant_after;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
+use crate::rt::{Mutex, lock};
 
 /// Limits what a client sends to one other side: by a limiter, which all processes that use its name
 /// share, and by what the other side says. An answer 429 or 503 with `Retry-After`, in seconds or as a
@@ -131,7 +133,7 @@ impl Gate {
     /// Waits until a request may be sent.
     async fn pass<E>(&self) -> Result<(), OutgoingError<E>> {
         let Settings { limiter, permits, wait, .. } = &self.settings;
-        let due = Instant::now() + (*wait).min(LONGEST_WAIT);
+        let due = instant_after(*wait);
         loop {
             // First this, then the permit: one that is used long after it was granted would count in
             // an interval that has passed.
@@ -157,23 +159,19 @@ impl Gate {
 
     /// Until when requests are held back, if they are.
     fn held_until(&self) -> Option<Instant> {
-        let held_until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
-        held_until.filter(|until| *until > Instant::now())
+        lock(&self.held_until).filter(|until| *until > Instant::now())
     }
 
     /// Looks whether an answer says when to come back.
     fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
         if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
-            let until = Instant::now() + hold.min(self.settings.longest_hold).min(LONGEST_WAIT);
-            let mut held_until = self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+            let until = instant_after(hold.min(self.settings.longest_hold));
+            let mut held_until = lock(&self.held_until);
             // Answers overtake each other: the latest time counts.
             *held_until = (*held_until).max(Some(until));
         }
     }
 }
-
-/// Otherwise a time could not be represented.
-const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 /// An answer came while the request waited for its permit. If it cannot be given back, it expires.
 async fn give_back(mut grant: Grant) {

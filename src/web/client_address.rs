@@ -41,6 +41,15 @@ enum Header {
     Forwarded,
 }
 
+impl Header {
+    fn name(&self) -> &str {
+        match self {
+            Header::List(name) => name,
+            Header::Forwarded => "forwarded",
+        }
+    }
+}
+
 impl TrustedProxies {
     /// The loopback addresses, private ones and those of a link: where proxies are that share a
     /// machine or a private network with the service, if no client is in it.
@@ -104,12 +113,8 @@ impl TrustedProxies {
     /// The client's address; `None` if that of the connection is not known.
     pub(super) fn client(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
         let mut client = request.peer()?;
-        let name = match &self.header {
-            Header::List(name) => name,
-            Header::Forwarded => "forwarded",
-        };
         // The last line first: a proxy may add a line of its own.
-        for line in request.header_lines(name).into_iter().rev() {
+        for line in request.header_lines(self.header.name()).into_iter().rev() {
             for element in Elements(line) {
                 if !self.is_trusted(client) {
                     return Some(client);
@@ -230,10 +235,7 @@ mod tests {
     use super::*;
 
     fn client(proxies: &TrustedProxies, peer: &str, lines: &[&str]) -> String {
-        let name = match &proxies.header {
-            Header::List(name) => name,
-            Header::Forwarded => "forwarded",
-        };
+        let name = proxies.header.name();
         let mut request = http::Request::new(());
         for line in lines {
             request.headers_mut().append(

@@ -16,6 +16,7 @@ use super::limits::{Limits, Report, Slot};
 use super::refusal::{Form, Reason, Refusal};
 use super::request::{RequestHead, ResponseHead};
 use crate::decision::{DecidedBy, Decision};
+use crate::engine::instant_after;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
@@ -106,7 +107,7 @@ impl Limits {
             Err(refusal) => return Err((refusal, Vec::new())),
         };
         let waits = steps.iter().map(|(slot, ..)| slot.limit.wait);
-        let due = waits.max().filter(|wait| !wait.is_zero()).map(|wait| Instant::now() + wait);
+        let due = waits.max().filter(|wait| !wait.is_zero()).map(instant_after);
         let mut held = Held::default();
         let mut standings = Vec::with_capacity(steps.len());
         for (slot, key, permits) in steps {
@@ -195,7 +196,7 @@ async fn take(
 /// Until when this limit may let a request wait that is to be answered by `due`.
 fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
     let due = due.filter(|_| !limit.is_shadow && !limit.wait.is_zero())?;
-    Some(due.min(Instant::now() + limit.wait))
+    Some(due.min(instant_after(limit.wait)))
 }
 
 /// Whether the limiter has another rate than it should have.

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::limit::Limit;
 use crate::client::Client;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
+use crate::rt::{Mutex, lock};
 
 /// A limiter's options (its leases, its stand-in during an outage) end with its last handle, so handles
 /// are kept: those that were used last, in two generations. When the younger one is full, the older
@@ -30,7 +31,8 @@ pub(super) struct Handle {
     pub(super) limiter: RateLimiter,
     /// The rate that it should have, if that is for the limit to say.
     pub(super) rate: Option<Rate>,
-    /// Its rate has been compared with that of the limit, and changed if necessary. Not twice, as two versions of a service would change it in turns otherwise.
+    /// Its rate has been compared with that of the limit, and changed if necessary. Not twice, as two
+    /// versions of a service would change it in turns otherwise.
     is_rolled_out: AtomicBool,
 }
 
@@ -76,7 +78,7 @@ impl Handles {
         key: &str,
     ) -> Result<Arc<Handle>, Error> {
         let rate = limit.rate_of(key);
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = lock(&self.generations);
         if let Some(handle) = generations.young.get(key)
             && handle.rate == rate
         {
@@ -111,9 +113,9 @@ impl Handles {
         Ok(handle)
     }
 
-    #[cfg(all(test, not(shuttle)))]
+    #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(super) fn len(&self) -> usize {
-        let generations = self.generations.lock().unwrap();
+        let generations = lock(&self.generations);
         generations.young.len() + generations.old.len()
     }
 }

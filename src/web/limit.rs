@@ -77,9 +77,6 @@ pub(super) enum Cost {
     By(Arc<CostFn>),
 }
 
-/// Otherwise the time when it is over could not be represented.
-const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
-
 impl Limit {
     /// A limit of this rate for each key. Each request costs one permit, and none waits.
     ///
@@ -149,7 +146,7 @@ impl Limit {
     /// While it waits, the service behind the layer is kept ready for it: put layers that limit
     /// concurrency inside of this one.
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
-        self.wait = wait.min(LONGEST_WAIT);
+        self.wait = wait;
         self
     }
 

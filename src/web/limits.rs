@@ -135,7 +135,7 @@ impl Limits {
     }
 
     /// The handles that are kept, of all limits.
-    #[cfg(all(test, not(shuttle)))]
+    #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {
         self.limits.iter().map(|slot| slot.handles.len()).sum()
     }

@@ -155,6 +155,7 @@ pub struct ResponseHead<'a> {
 #[derive(Clone, Copy)]
 enum Headers<'a> {
     /// There is no response: the service failed.
+    #[cfg(feature = "tower")]
     None,
     #[cfg(feature = "tower")]
     Http(&'a http::HeaderMap),
@@ -164,6 +165,7 @@ enum Headers<'a> {
 
 impl<'a> ResponseHead<'a> {
     /// What a service that failed without a response counts as.
+    #[cfg(feature = "tower")]
     pub(crate) const FAILED: ResponseHead<'static> =
         ResponseHead { status: 500, headers: Headers::None };
 
@@ -187,10 +189,8 @@ impl<'a> ResponseHead<'a> {
     /// The first header of this name, if it is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         match self.headers {
-            Headers::None => {
-                let _ = name;
-                None
-            }
+            #[cfg(feature = "tower")]
+            Headers::None => None,
             #[cfg(feature = "tower")]
             Headers::Http(headers) => headers.get(name)?.to_str().ok(),
             #[cfg(feature = "actix-web")]

@@ -1,6 +1,6 @@
 //! What is under way, and is counted when it ends: acquires, calls, outages.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use metrics::{Gauge, Histogram};
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use crate::CircuitState;
 use crate::decision::{DecidedBy, Denial, Grant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::observe::CallSize;
-use crate::rt;
+use crate::rt::{self, Mutex, lock};
 
 /// An acquire.
 pub(in crate::observe) struct Acquire<'a> {
@@ -165,7 +165,7 @@ impl Circuit {
 
     pub(in crate::observe) fn becomes(&self, state: CircuitState) {
         let before = {
-            let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = lock(&self.state);
             std::mem::replace(&mut *current, state)
         };
         if before == state {
@@ -194,7 +194,7 @@ impl Circuit {
 impl Drop for Circuit {
     /// Its client is gone.
     fn drop(&mut self) {
-        let state = *self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = *lock(&self.state);
         self.count(state, -1.0);
     }
 }
