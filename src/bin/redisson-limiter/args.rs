@@ -94,7 +94,7 @@ pub struct Common {
     #[arg(long, global = true, value_parser = parse_duration, default_value = "3s")]
     #[arg(value_name = "TIME", help_heading = "Servers")]
     pub timeout: Duration,
-    /// When to use colours; NO_COLOR is heeded
+    /// When to use colours; with auto, NO_COLOR turns them off
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
 }

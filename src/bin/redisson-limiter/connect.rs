@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use redisson_rate_limiter::{Client, ClientBuilder, Clock, Error, Replicated, Tls, Topology};
+use redisson_rate_limiter::{Client, ClientBuilder, Clock, Replicated, Tls, Topology};
 
 use crate::args::{Common, Dated};
 use crate::exit::Failure;
@@ -104,9 +104,4 @@ fn topology(common: &Common) -> Result<Topology, Failure> {
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::Io(path.display().to_string(), error))
-}
-
-/// Whether the server says that the user may not use a command.
-pub fn is_forbidden(error: &Error) -> bool {
-    error.kind() == redisson_rate_limiter::ErrorKind::Auth
 }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::{Client, ClockSkew, Error, ErrorKind, RateLimiter};
+use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, Fix, Kind, Orphans, examine};
+use crate::findings::{Finding, Fix, Kind, Orphans, answered, examine};
 use crate::found::{View, walk};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
@@ -159,47 +159,31 @@ async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<(
     Ok(())
 }
 
-/// Each is one step on the server, which looks again before it writes.
+/// Each is one step on the server, which looks again before it writes. A limiter that has changed meanwhile
+/// does not keep others from being repaired.
 async fn carry_out(
     limiter: &RateLimiter,
     finding: &Finding,
     orphan_age: Duration,
 ) -> Result<(), Failure> {
     match &finding.fix {
-        Fix::Repair { .. } => carried_out(match &finding.client_id {
-            Some(id) => limiter.budget_of(id).repair().await,
-            None => limiter.repair().await,
-        }),
+        Fix::Repair { .. } => {
+            answered(match &finding.client_id {
+                Some(id) => limiter.budget_of(id).repair().await,
+                None => limiter.repair().await,
+            })?;
+        }
         Fix::Remove { clients } => {
             for client in clients {
-                carried_out(match client {
+                answered(match client {
                     Some(id) => limiter.budget_of(id).remove_unused(orphan_age).await,
                     None => limiter.remove_unused(orphan_age).await,
                 })?;
             }
-            Ok(())
         }
-        Fix::None { .. } => Ok(()),
+        Fix::None { .. } => {}
     }
-}
-
-/// Passes errors on, but for those of a limiter that has changed since it was looked at: the next look says
-/// how, and other limiters are still to be repaired.
-fn carried_out<T>(done: Result<T, Error>) -> Result<(), Failure> {
-    match done {
-        Err(error)
-            if !matches!(
-                error.kind(),
-                ErrorKind::NotInitialized
-                    | ErrorKind::WrongType
-                    | ErrorKind::ForeignEntry
-                    | ErrorKind::CorruptState
-            ) =>
-        {
-            Err(error.into())
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// How far this machine's clock is from the server's, and the limiter for which that matters most.

@@ -7,7 +7,7 @@ use redisson_rate_limiter::{
 };
 
 use crate::exit::Failure;
-use crate::found::{BudgetView, View};
+use crate::found::{BudgetView, View, expires_in, has_keys};
 use crate::text::{count, duration, name, quoted};
 
 /// What is wrong, as scripts read it.
@@ -130,6 +130,7 @@ pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         findings.push(Finding { kind, client_id: client_id.clone(), text, fix });
     };
     let none = |advice: &str| Fix::None { advice: advice.to_owned() };
+    const NAME_IS_TAKEN: &str = "choose another name for one of the two, or delete that key";
     for budget in &view.views {
         let stored = budget.budget();
         for (key, is_wrong) in [
@@ -138,8 +139,7 @@ pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         ] {
             if is_wrong {
                 let text = format!("the key of the {key} is of another type");
-                let advice = none("choose another name for one of the two, or delete that key");
-                found(Kind::WrongType, &budget.client_id, text, advice);
+                found(Kind::WrongType, &budget.client_id, text, none(NAME_IS_TAKEN));
             }
         }
     }
@@ -154,9 +154,7 @@ pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         }
         Err(why) => {
             let (kind, advice) = match view.hash() {
-                StoredKey::WrongType => {
-                    (Kind::WrongType, "choose another name for one of the two, or delete that key")
-                }
+                StoredKey::WrongType => (Kind::WrongType, NAME_IS_TAKEN),
                 _ => (Kind::Unreadable, "if it is a rate limiter, write the rate again with `set`"),
             };
             found(kind, &None, name(&why), none(advice));
@@ -205,10 +203,10 @@ pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
     Ok(findings)
 }
 
-/// The answer; `None` if the limiter has changed since it was looked at, so that there is nothing to say.
-fn answered(repair: Result<Repair, Error>) -> Result<Option<Repair>, Failure> {
-    match repair {
-        Ok(repair) => Ok(Some(repair)),
+/// The answer; `None` if the limiter has changed since it was looked at: the next look says how.
+pub fn answered<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
         Err(error) => match error.kind() {
             ErrorKind::NotInitialized
             | ErrorKind::WrongType
@@ -227,16 +225,12 @@ fn orphaned(view: &View, orphans: Orphans) -> (String, Fix) {
         .views
         .iter()
         .flat_map(|budget| [&budget.inspection.overall, &budget.inspection.per_client])
-        .filter(|budget| budget.value.exists() || budget.log.exists())
+        .filter(|budget| has_keys(budget))
         .collect();
-    let entries = || budgets.iter().flat_map(|budget| budget.entries());
-    let is_of_another_type = |budget: &&Budget| {
-        budget.value == StoredKey::WrongType || budget.log == StoredKey::WrongType
-    };
-    let is_text = |budget: &&Budget| budget.value.exists() && budget.number().is_none();
+    let entries = budgets.iter().flat_map(|budget| budget.entries());
     let clients = view.views.iter().map(|budget| budget.client_id.clone()).collect();
     let now = view.inspection().now_ms;
-    let age = entries().map(|entry| entry.date_ms).max().map(|newest| {
+    let age = entries.map(|entry| entry.date_ms).max().map(|newest| {
         Duration::from_millis(u64::try_from(now.saturating_sub(newest)).unwrap_or(0))
     });
     let text = match age {
@@ -245,10 +239,8 @@ fn orphaned(view: &View, orphans: Orphans) -> (String, Fix) {
             format!("value and log without a hash; the last grant is {} old", duration(age))
         }
     };
-    let is_strange = budgets.iter().any(|budget| is_of_another_type(budget) || is_text(budget))
-        || entries().any(|entry| entry.writer == Writer::Foreign);
     let has_no_log = budgets.iter().any(|budget| !budget.log.exists());
-    let fix = if is_strange {
+    let fix = if budgets.iter().any(|budget| is_strange(budget)) {
         none("left alone, as it may be another program's: no rate limiter holds that".to_owned())
     } else if has_no_log && !orphans.is_named {
         let name = quoted(view.name());
@@ -260,6 +252,13 @@ fn orphaned(view: &View, orphans: Orphans) -> (String, Fix) {
         Fix::Remove { clients }
     };
     (text, fix)
+}
+
+/// Whether it holds what no limiter writes: it may be another program's.
+fn is_strange(budget: &Budget) -> bool {
+    budget.value.exists() && budget.number().is_none()
+        || budget.log == StoredKey::WrongType
+        || budget.entries().iter().any(|entry| entry.writer == Writer::Foreign)
 }
 
 /// The live entries that cannot be read.
@@ -279,14 +278,11 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
             _ => "nothing that is known",
         })
         .collect();
-    let ends = last
-        .saturating_sub(inspection.now_ms)
-        .saturating_add_unsigned(u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX));
     Some(format!(
         "{} of a foreign format, as written by {}; the last expires in {}",
         count(foreign.len() as u64, "entry"),
         releases.join(" and "),
-        duration(Duration::from_millis(u64::try_from(ends).unwrap_or(0)))
+        duration(expires_in(inspection, rate, last))
     ))
 }
 
@@ -333,12 +329,9 @@ fn is_litter(budget: &BudgetView, rate: Rate) -> bool {
     let stored = budget.budget();
     let inspection = &budget.inspection;
     let is_endless = stored.value.is_endless() || stored.log.is_endless();
-    // What no limiter writes may be another program's.
-    let is_strange = stored.value.exists() && stored.number().is_none()
-        || stored.entries().iter().any(|entry| entry.writer == Writer::Foreign);
     rate.mode() == Mode::PerClient
         && is_endless
-        && !is_strange
+        && !is_strange(stored)
         && stored.is_complete()
         && inspection.live(rate, stored).next().is_none()
         && inspection.available() == Some(rate.permits())

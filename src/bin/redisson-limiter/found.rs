@@ -1,13 +1,13 @@
 //! Limiters as commands look at them: by name, or found by a walk over all keys.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use redisson_rate_limiter::{
     Budget, Client, ErrorKind, Inspection, Mode, Rate, RateLimiter, StoredKey,
 };
 
 use crate::args::Scan;
-use crate::connect::is_forbidden;
 use crate::exit::Failure;
 use crate::out::Out;
 
@@ -67,6 +67,21 @@ pub struct BudgetView {
     pub inspection: Inspection,
 }
 
+/// Whether there is a value or a log.
+pub fn has_keys(budget: &Budget) -> bool {
+    budget.value.exists() || budget.log.exists()
+}
+
+/// After how long an entry of this date expires.
+pub fn expires_in(inspection: &Inspection, rate: Rate, date_ms: i64) -> Duration {
+    let ms = date_ms.saturating_sub(inspection.now_ms).saturating_add_unsigned(interval_ms(rate));
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+pub fn interval_ms(rate: Rate) -> u64 {
+    u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX)
+}
+
 impl View {
     /// Looks at a limiter, and of the mode PER_CLIENT at each of these clients' budgets.
     pub async fn of(
@@ -80,12 +95,12 @@ impl View {
         if !is_shared {
             for id in clients {
                 let inspection = limiter.budget_of(id).inspect(entries).await?;
-                if inspection.per_client.value.exists() || inspection.per_client.log.exists() {
+                if has_keys(&inspection.per_client) {
                     views.push(BudgetView { client_id: Some(id.clone()), inspection });
                 }
             }
         }
-        let is_used = inspection.overall.value.exists() || inspection.overall.log.exists();
+        let is_used = has_keys(&inspection.overall);
         if is_shared || views.is_empty() || !matches!(inspection.rate, Ok(Some(_))) && is_used {
             views.insert(0, BudgetView { client_id: None, inspection });
         }
@@ -109,7 +124,7 @@ impl View {
         if !matches!(first.rate, Ok(Some(rate)) if rate.mode() == Mode::Overall) {
             match walk(client, Some(name), scan, out).await {
                 Ok(found) => clients.extend(found.limiters.into_values().flatten()),
-                Err(Failure::Limiter(error)) if is_forbidden(&error) => {
+                Err(Failure::Limiter(error)) if error.kind() == ErrorKind::Auth => {
                     note = Some(
                         "the clients of this limiter cannot be listed: the user needs +scan, or \
                          name one with --client-id"
@@ -156,9 +171,7 @@ impl View {
 
     /// Whether nothing at all is stored.
     pub fn is_missing(&self) -> bool {
-        let has_keys =
-            |view: &BudgetView| view.budget().value.exists() || view.budget().log.exists();
-        !self.hash().exists() && !self.views.iter().any(has_keys)
+        !self.hash().exists() && !self.views.iter().any(|view| has_keys(view.budget()))
     }
 }
 

@@ -8,7 +8,7 @@ use redisson_rate_limiter::{Client, LogEntry, Rate, StoredKey, Writer};
 
 use crate::args::{Common, Inspect};
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, View};
+use crate::found::{BudgetView, View, interval_ms};
 use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{bar, count, duration, name, quoted};
@@ -165,7 +165,7 @@ fn ages(text: &mut String, live: &[&LogEntry], now_ms: i64, rate: Rate, out: &Ou
     if live.is_empty() {
         return;
     }
-    let interval = u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX);
+    let interval = interval_ms(rate);
     let step = interval.div_ceil(ROWS).max(1);
     let mut rows = vec![0u64; usize::try_from(interval.div_ceil(step)).unwrap_or(1)];
     let mut ahead = 0u64;

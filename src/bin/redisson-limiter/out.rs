@@ -48,7 +48,7 @@ impl Out {
             Color::Always => true,
             Color::Never => false,
         };
-        // Otherwise crossterm heeds NO_COLOR by itself, even if colours are asked for.
+        // Otherwise crossterm turns colours off by NO_COLOR itself, even if they are asked for.
         crossterm::style::force_color_output(colors);
         Out { colors, is_terminal, progress: None, shows_progress: io::stderr().is_terminal() }
     }

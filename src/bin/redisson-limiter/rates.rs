@@ -1,6 +1,6 @@
 //! `set`, `update` and `reset`: commands that replace a limiter, or its usage.
 
-use redisson_rate_limiter::{Client, Mode, Usage};
+use redisson_rate_limiter::{Client, Mode, Rate, Usage};
 
 use crate::args::{Common, Reset, Set, Update};
 use crate::exit::{Exit, Failure};
@@ -22,9 +22,7 @@ pub async fn set(client: &Client, args: &Set, out: &mut Out) -> Result<Exit, Fai
     let before = limiter.config().await.ok().flatten();
     let usage = if args.keep_usage { Usage::Keep } else { Usage::Reset };
     limiter.set_rate_with(args.rate, usage).await?;
-    let before = before.map_or(String::new(), |before| format!(" (was {before})"));
-    out.print(&format!("{name}: {}{before}\n", args.rate))?;
-    Ok(Exit::Done)
+    say(out, &name, args.rate, before)
 }
 
 pub async fn update(client: &Client, args: &Update, out: &mut Out) -> Result<Exit, Failure> {
@@ -34,8 +32,13 @@ pub async fn update(client: &Client, args: &Update, out: &mut Out) -> Result<Exi
     if !limiter.update_rate(args.rate, usage).await? {
         return Err(Failure::NoLimiter(args.name.clone()));
     }
+    say(out, &quoted(&args.name), args.rate, before)
+}
+
+/// Says what the rate is now, and what it was.
+fn say(out: &mut Out, name: &str, rate: Rate, before: Option<Rate>) -> Result<Exit, Failure> {
     let before = before.map_or(String::new(), |before| format!(" (was {before})"));
-    out.print(&format!("{}: {}{before}\n", quoted(&args.name), args.rate))?;
+    out.print(&format!("{name}: {rate}{before}\n"))?;
     Ok(Exit::Done)
 }
 

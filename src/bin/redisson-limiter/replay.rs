@@ -64,12 +64,11 @@ fn requests(text: &str) -> Result<Vec<Request>, String> {
         return lines
             .map(|(at, line)| {
                 let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
-                let request = || {
+                let mut request = || {
                     let date_ms = words.next()?.parse().ok()?;
                     let permits = words.next().map_or(Some(1), |word| word.parse().ok())?;
                     words.next().is_none().then_some(Request { date_ms, permits })
                 };
-                let mut request = request;
                 request().ok_or_else(|| {
                     format!("line {}: not a date in ms and a number of permits", at + 1)
                 })

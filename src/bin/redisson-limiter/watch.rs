@@ -12,6 +12,7 @@ use redisson_rate_limiter::{Client, Inspection, RateLimiter};
 
 use crate::args::Watch;
 use crate::exit::{Exit, Failure};
+use crate::found::expires_in;
 use crate::out::{Out, Tone};
 use crate::text::{bar, duration, quoted, sparkline};
 
@@ -52,12 +53,7 @@ impl Sample {
         let free = inspection.available();
         let oldest = inspection.live(rate, budget).next();
         let wait = oldest.filter(|_| free == Some(0)).map(|oldest| {
-            let end = oldest.date_ms.saturating_add_unsigned(
-                u64::try_from(rate.interval().as_millis()).unwrap_or(u64::MAX),
-            );
-            Duration::from_millis(
-                u64::try_from(end.saturating_sub(inspection.now_ms)).unwrap_or(0).max(1),
-            )
+            expires_in(inspection, rate, oldest.date_ms).max(Duration::from_millis(1))
         });
         Some(Sample {
             free,
