@@ -12,8 +12,8 @@ use crate::wire::entry::{Holder, Member, holder, unpack};
 
 /// A limiter as it is stored at one moment, decoded.
 ///
-/// Its methods compute what the rules (docs/semantics.md) say of it; nothing has been
-/// changed, and nothing is judged. An entry may be dated in the future: leased permits are, and what a
+/// Its methods compute what the rules (docs/semantics.md) say of it; nothing has been changed, and
+/// nothing is judged. An entry may be dated in the future: leased and reserved permits are, and what a
 /// client has written whose clock is ahead.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

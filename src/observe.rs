@@ -1,4 +1,4 @@
-//! What happens, told to whoever looks: the one seam that feeds the features `metrics` and `tracing`.
+//! What happens, for those who look: the one seam that feeds the features `metrics` and `tracing`.
 //!
 //! The engine and the store say here what has happened; [`meters`] counts it, and [`traces`] writes it
 //! down. Without the features all types here are empty and all functions do nothing, so nothing is

@@ -4,8 +4,8 @@
 //! the executable model. Both hold one limiter's state as Redisson lays it out: a hash with the
 //! rate, a value (permits left), a log of grants. `docs/semantics.md` has the rules.
 //!
-//! This file is long, as the calls and the replies of all operations are here, beside the trait: whoever writes a
-//! store needs all of them, and nothing else.
+//! This file is long, as the calls and the replies of all operations are here, beside the trait: to write a
+//! store takes all of them, and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;

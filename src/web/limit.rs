@@ -140,8 +140,8 @@ impl Limit {
     }
 
     /// Has a request wait for its permits, for this long at most. One that would have to wait longer
-    /// is refused at once. More than a year counts as one. All limits of a request together let it wait no longer than the one that
-    /// waits longest.
+    /// is refused at once. More than a year counts as one. All limits of a request together let it wait
+    /// no longer than the one that waits longest.
     ///
     /// While it waits, the service behind the layer is kept ready for it: put layers that limit
     /// concurrency inside of this one.

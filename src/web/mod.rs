@@ -17,7 +17,8 @@
 //!
 //! [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage) decides otherwise while the server
 //! is away. A gRPC call is a POST with the content type of gRPC; the details are in
-//! `grpc-status-details-bin`. Refusals are not to be stored in caches (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
+//! `grpc-status-details-bin`. Refusals are not to be stored in caches (`Cache-Control: no-store`).
+//! [`Limits::respond_with`] changes what is sent.
 //!
 //! Answers carry `RateLimit-Policy` and `RateLimit`, as
 //! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/)

@@ -97,7 +97,7 @@ async fn one_node_is_away(
     }
 }
 
-/// Takes permits until it is told to stop: every call is granted.
+/// Takes permits until `stop` is set: every call is granted.
 async fn take(limiter: &RateLimiter, stop: &AtomicBool) -> Taken {
     let mut taken = Taken::default();
     while !stop.load(Ordering::Relaxed) {

@@ -54,7 +54,7 @@ impl OptIns {
         self.max_waiters.get().copied()
     }
 
-    /// It takes whatever is free from now on, unless it has been told otherwise.
+    /// It takes whatever is free from now on, unless its options say otherwise.
     pub(super) fn be_greedy(&self) {
         let _ = self.share.set(ShareRule::Greedy);
     }
