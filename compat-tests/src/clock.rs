@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::{NamedTempFile, TempDir};
 
 /// What a process preloads so that its clock can be shifted: built when it is first needed, and kept
 /// for later runs.
@@ -19,7 +20,8 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clock/clock.c");
     // Other tests may build it at the same time: it is put in its place as a whole.
-    let built = library.with_extension(std::process::id().to_string());
+    let folder = TempDir::with_prefix("compat-clock-").expect("a folder to build in");
+    let built = folder.path().join("clock.so");
     let mut compiler = Command::new("cc");
     compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&built).arg(&source);
     let status = compiler.status().unwrap_or_else(|e| panic!("cc, as for Rust's own builds: {e}"));
@@ -31,35 +33,24 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
 /// The clock of a machine on which a peer or a server runs: `Options::clock` of either. It can be
 /// set at any time; monotonic clocks, and with them all timers, go on as they are.
 #[derive(Debug)]
-pub struct MachineClock(PathBuf);
+pub struct MachineClock(NamedTempFile);
 
 impl MachineClock {
     /// A clock that is ahead by this much; behind, if it is negative.
     pub fn ahead_by(ms: i64) -> MachineClock {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let nth = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("compat-clock-{}-{nth}", std::process::id());
-        let clock = MachineClock(std::env::temp_dir().join(name));
-        std::fs::write(&clock.0, [0; 8]).expect("a file for the clock");
+        let clock = MachineClock(NamedTempFile::new().expect("a file for the clock"));
         clock.set(ms);
         clock
     }
 
     /// Sets it ahead of the right time by this much.
     pub fn set(&self, ms: i64) {
-        let file = std::fs::OpenOptions::new().write(true).open(&self.0).expect("the clock's file");
-        file.write_all_at(&(ms * 1000).to_ne_bytes(), 0).expect("a write");
+        self.0.as_file().write_all_at(&(ms * 1000).to_ne_bytes(), 0).expect("a write");
     }
 
     /// The library to preload, and the environment variable that it reads.
     pub(crate) fn preload(&self) -> (String, (&'static str, String)) {
-        (LIBRARY.display().to_string(), ("COMPAT_CLOCK", self.0.display().to_string()))
-    }
-}
-
-impl Drop for MachineClock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        (LIBRARY.display().to_string(), ("COMPAT_CLOCK", self.0.path().display().to_string()))
     }
 }
 

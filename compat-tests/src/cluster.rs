@@ -1,7 +1,5 @@
 //! A cluster that a test starts, reshards, fails over and ends.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::{join_all, try_join_all};
@@ -35,25 +33,20 @@ pub struct Node {
     pub server: Server,
     /// The name by which the cluster knows it.
     pub id: String,
-    _folder: Folder,
 }
 
-/// Where a node keeps its view of the cluster. It is removed when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
-
 /// A cluster of one node that has all slots, for tests that look at what a server holds.
-pub(crate) async fn lone_node() -> (Server, Folder) {
+pub(crate) async fn lone_node() -> Server {
     // It meets nobody who would tell it where it is, and Redisson connects to what it says.
     let options = Options::default().set("cluster-announce-ip", "127.0.0.1");
-    let Node { server, _folder, .. } = Node::start(options).await;
+    let Node { server, .. } = Node::start(options).await;
     let slots: Vec<u16> = (0..SLOTS).collect();
     let () = server.run(cmd("CLUSTER").arg("ADDSLOTS").arg(slots).take()).await;
     let deadline = Instant::now() + AGREEMENT;
     loop {
         let info: String = server.run(cmd("CLUSTER").arg("INFO").take()).await;
         if info.contains("cluster_state:ok") {
-            return (server, _folder);
+            return server;
         }
         assert!(Instant::now() < deadline, "a cluster of one node does not begin: {info}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -265,15 +258,13 @@ impl Cluster {
 
 impl Node {
     async fn start(options: Options) -> Node {
-        let folder = Folder::create();
         let options = options
             .set("cluster-enabled", "yes")
             .set("cluster-node-timeout", &NODE_TIMEOUT_MS.to_string())
-            .set("repl-diskless-sync-delay", "0")
-            .set("dir", &folder.0.display().to_string());
+            .set("repl-diskless-sync-delay", "0");
         let server = Server::start_with(options).await;
         let id: String = server.run(cmd("CLUSTER").arg("MYID").take()).await;
-        Node { server, id, _folder: folder }
+        Node { server, id }
     }
 
     /// One command, on a connection of its own.
@@ -335,23 +326,6 @@ impl Node {
     }
 }
 
-impl Folder {
-    fn create() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let nth = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("compat-cluster-{}-{nth}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn set_slot(slot: u16) -> Cmd {
     cmd("CLUSTER").arg("SETSLOT").arg(slot).take()
 }
@@ -409,6 +383,6 @@ mod tests {
         third.server.resume();
         cluster.settled().await;
         println!("taken over in {:?}", begun.elapsed());
-        assert!(third._folder.0.join("nodes.conf").exists());
+        assert!(third.server.folder().join("nodes.conf").exists());
     }
 }

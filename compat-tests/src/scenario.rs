@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, RwLock};
 
-use crate::cluster::{self, Folder};
+use crate::cluster;
 use crate::dump::{Budget, Dump};
 use crate::entry::Entry;
 use crate::keys::Keys;
@@ -46,15 +46,7 @@ pub struct World {
     /// What peers connect to.
     url: String,
     peers: Mutex<HashMap<(Kind, usize), Place>>,
-    _beside: Beside,
-}
-
-/// What a topology needs besides the server.
-#[derive(Debug)]
-enum Beside {
-    Nothing,
-    Cluster { _folder: Folder },
-    Sentinel { _sentinel: Sentinel },
+    _sentinel: Option<Sentinel>,
 }
 
 /// A peer, once it has been started.
@@ -70,7 +62,7 @@ impl World {
     pub async fn start_with(options: Options) -> World {
         let server = Server::start_with(options).await;
         let url = server.url();
-        World { server, url, peers: Mutex::default(), _beside: Beside::Nothing }
+        World { server, url, peers: Mutex::default(), _sentinel: None }
     }
 
     /// In the topology that the environment variable `COMPAT_TOPOLOGY` names: `cluster`, of one node,
@@ -80,15 +72,15 @@ impl World {
         match std::env::var("COMPAT_TOPOLOGY").as_deref() {
             Err(_) | Ok("" | "server") => World::start().await,
             Ok("cluster") => {
-                let (server, _folder) = cluster::lone_node().await;
+                let server = cluster::lone_node().await;
                 let url = format!("redis+cluster://127.0.0.1:{}", server.port());
-                World { server, url, peers, _beside: Beside::Cluster { _folder } }
+                World { server, url, peers, _sentinel: None }
             }
             Ok("sentinel") => {
                 let watched = WatchedServer::start().await;
                 let url = watched.url();
-                let WatchedServer { server, sentinel: _sentinel } = watched;
-                World { server, url, peers, _beside: Beside::Sentinel { _sentinel } }
+                let WatchedServer { server, sentinel } = watched;
+                World { server, url, peers, _sentinel: Some(sentinel) }
             }
             Ok(other) => panic!("COMPAT_TOPOLOGY={other} is no topology"),
         }

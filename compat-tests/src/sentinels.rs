@@ -1,9 +1,9 @@
 //! A master, its replica, and the sentinels that watch them.
 
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use crate::server::{Options, Server, binary, connect};
 use crate::{acl, port, process};
@@ -38,7 +38,7 @@ pub struct Sentinel {
     port: u16,
     password: Option<&'static str>,
     child: Child,
-    folder: PathBuf,
+    _folder: TempDir,
 }
 
 /// A master and one sentinel: enough for tests in which nothing fails over.
@@ -127,17 +127,14 @@ impl Sentinels {
 impl Sentinel {
     /// Starts one for the master at this port, with these lines of settings besides.
     pub fn start(master: u16, passwords: Passwords, settings: &str) -> Sentinel {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let nth = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("sentinel-{}-{nth}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for a sentinel");
+        let folder = TempDir::with_prefix("compat-sentinel-").expect("a folder for a sentinel");
         let port = port::candidate();
         let mut config = format!(
             "{settings}bind 127.0.0.1\nport {port}\ndir {}\n\
              sentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
              sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n\
              sentinel failover-timeout {MASTER} 4000\n",
-            folder.display()
+            folder.path().display()
         );
         config += &format!("user {}\n", acl::rule_of_sentinels());
         if let Some(password) = passwords.servers {
@@ -146,13 +143,13 @@ impl Sentinel {
         if let Some(password) = passwords.sentinels {
             config += &format!("requirepass {password}\nsentinel sentinel-pass {password}\n");
         }
-        let file = folder.join("sentinel.conf");
+        let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, config).expect("the sentinel's settings");
         let mut command = process::command(&binary(settings.contains("tls-port")));
         command.arg(&file).arg("--sentinel").stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = process::spawn(command).expect("a sentinel starts");
-        Sentinel { port, password: passwords.sentinels, child, folder }
+        Sentinel { port, password: passwords.sentinels, child, _folder: folder }
     }
 
     /// Its address, without the password.
@@ -205,6 +202,5 @@ impl Sentinel {
 impl Drop for Sentinel {
     fn drop(&mut self) {
         self.kill();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,11 +1,13 @@
 //! Servers that a test starts, disturbs and ends.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue};
+use tempfile::TempDir;
 
 use crate::clock::MachineClock;
 use crate::{acl, port, process};
@@ -63,6 +65,9 @@ pub struct Server {
     options: Options,
     port: u16,
     tls_port: Option<u16>,
+    /// Its working folder. A name made of the process's id would not do: ids come again, and a server
+    /// reads what it finds.
+    folder: TempDir,
     child: Mutex<Child>,
 }
 
@@ -77,8 +82,9 @@ impl Server {
         for _ in 0..20 {
             let port = port::candidate();
             let tls_port = options.tls.then(port::candidate);
-            let child = Mutex::new(spawn(&options, port, tls_port));
-            let server = Server { options: options.clone(), port, tls_port, child };
+            let folder = TempDir::with_prefix("compat-server-").expect("a folder for a server");
+            let child = Mutex::new(spawn(&options, port, tls_port, folder.path()));
+            let server = Server { options: options.clone(), port, tls_port, folder, child };
             if server.answers().await {
                 return server;
             }
@@ -103,6 +109,11 @@ impl Server {
     /// The port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where it keeps its files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The port that speaks TLS.
@@ -186,7 +197,7 @@ impl Server {
         self.kill();
         for _ in 0..20 {
             *self.child.lock().expect("the child's lock") =
-                spawn(&self.options, self.port, self.tls_port);
+                spawn(&self.options, self.port, self.tls_port, self.folder.path());
             if self.answers().await {
                 return;
             }
@@ -282,7 +293,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-        let _ = std::fs::remove_file(std::env::temp_dir().join(replication_file(self.port)));
     }
 }
 
@@ -310,14 +320,11 @@ pub(crate) fn url_of(port: u16, password: Option<&str>) -> String {
     }
 }
 
-fn replication_file(port: u16) -> String {
-    format!("server-{}-{port}.rdb", std::process::id())
-}
-
-fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
+fn spawn(options: &Options, port: u16, tls_port: Option<u16>, folder: &Path) -> Child {
     let binary = binary(options.tls);
-    let file = replication_file(port);
-    let _ = std::fs::remove_file(std::env::temp_dir().join(&file));
+    // What a replica was sent; a server that starts again would read it.
+    let file = "replication.rdb";
+    let _ = std::fs::remove_file(folder.join(file));
     let mut command = match options.survives_full_disk {
         // A write beyond the limit of a file sends a signal, which would end the server.
         true => process::command("env"),
@@ -329,14 +336,13 @@ fn spawn(options: &Options, port: u16, tls_port: Option<u16>) -> Child {
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--save", "", "--appendonly", "no"])
-        // A replica does not wait five seconds for another one, and keeps what it is sent in a file
-        // of its own: any server would read one of the usual name when it starts.
-        .args(["--repl-diskless-sync-delay", "0", "--dbfilename", &file])
+        // A replica does not wait five seconds for another one.
+        .args(["--repl-diskless-sync-delay", "0", "--dbfilename", file])
         .arg("--user")
         .args(acl::rule())
         .args(&options.arguments)
         .envs(options.environment.iter().cloned())
-        .current_dir(std::env::temp_dir())
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

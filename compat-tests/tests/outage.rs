@@ -150,9 +150,8 @@ async fn each_fault_begins_an_outage_that_ends_with_it() {
 
 /// It is killed, and then loads its data for two seconds or more.
 async fn loading() {
-    let file = format!("outage-{}.rdb", std::process::id());
     let options = Options::default()
-        .set("dbfilename", &file)
+        .set("dbfilename", "data.rdb")
         .set("key-load-delay", "2000")
         .set("loading-process-events-interval-bytes", "1024");
     let mut case = Case::start(options).await;
@@ -170,7 +169,6 @@ async fn loading() {
         }
     };
     goes_away_and_comes_back("loading its data", case, begin, end).await;
-    let _ = std::fs::remove_file(std::env::temp_dir().join(file));
 }
 
 /// A right that is missing for one limiter is a mistake, and not an outage: neither of this limiter

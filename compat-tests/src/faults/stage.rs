@@ -1,11 +1,10 @@
 //! The servers that a fault needs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Fault;
-use crate::port;
 use crate::proxy::Proxy;
 use crate::server::{Options, Server};
 
@@ -19,19 +18,15 @@ pub struct Stage {
     /// Its replica, and the network between them.
     replica: Option<(Server, Proxy)>,
     has_failed_over: AtomicBool,
-    /// Where its append-only file is.
-    folder: Option<Folder>,
 }
 
 impl Stage {
     /// Starts the servers for a fault.
     pub async fn for_fault(fault: Fault) -> Stage {
         let has_file = [Fault::KillAndRestart, Fault::FullDisk, Fault::AnyAtRandom];
-        let folder = has_file.contains(&fault).then(Folder::new);
         let mut options = Options::default();
-        if let Some(folder) = &folder {
-            let path = folder.0.to_str().expect("a path in UTF-8");
-            options = options.set("dir", path).set("appendonly", "yes");
+        if has_file.contains(&fault) {
+            options = options.set("appendonly", "yes");
         }
         if fault == Fault::FullDisk {
             options = options.survive_full_disk();
@@ -47,7 +42,7 @@ impl Stage {
         } else {
             None
         };
-        Stage { first, replica, has_failed_over: AtomicBool::new(false), folder }
+        Stage { first, replica, has_failed_over: AtomicBool::new(false) }
     }
 
     /// The server that takes calls.
@@ -71,8 +66,7 @@ impl Stage {
 
     /// The bytes that the append-only file has by now.
     pub(super) fn file_length(&self) -> u64 {
-        let folder = self.folder.as_ref().expect("a stage with a file");
-        longest_file(&folder.0)
+        longest_file(self.first.folder())
     }
 }
 
@@ -88,22 +82,4 @@ fn longest_file(folder: &Path) -> u64 {
         }
     };
     entries.map(length).max().unwrap_or(0)
-}
-
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        let unique = format!("compat-aof-{}-{}", std::process::id(), port::candidate());
-        let path = std::env::temp_dir().join(unique);
-        std::fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -42,10 +42,8 @@ async fn a_paused_server_answers_after_it_resumes() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_writes_until_there_is_room() {
-    let folder = std::env::temp_dir().join(format!("disk-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
     let options = Options::default().survive_full_disk().set("appendonly", "yes");
-    let server = Server::start_with(options.set("dir", folder.to_str().unwrap())).await;
+    let server = Server::start_with(options).await;
     let set = || redis::cmd("SET").arg("k").arg("x".repeat(1000)).take();
     let () = server.run(set()).await;
     server.limit_files(Some(1_500));
@@ -60,6 +58,4 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     server.limit_files(None);
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     let () = server.run(set()).await;
-    drop(server);
-    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -93,8 +93,7 @@ async fn the_page_shows_what_is_printed() {
     let server = Server::start().await;
     seed(&server).await;
     let tool = Tool::on(&server);
-    let folder = std::env::temp_dir().join(format!("limiter-cli-{}-docs", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(page()).unwrap();
     let mut new = String::new();
     let mut blocks = 0;
@@ -105,13 +104,12 @@ async fn the_page_shows_what_is_printed() {
         new.push_str("```console\n");
         for command in block.lines().filter_map(|line| line.strip_prefix("$ ")) {
             let _ = writeln!(new, "$ {command}");
-            new.push_str(&shown(&tool, command, &folder).await);
+            new.push_str(&shown(&tool, command, folder.path()).await);
         }
         new.push_str("```\n");
         new.push_str(rest);
         blocks += 1;
     }
-    std::fs::remove_dir_all(&folder).unwrap();
     assert!(blocks >= 9, "{blocks}");
     if std::env::var_os("UPDATE_CLI_DOCS").is_some() {
         std::fs::write(page(), &new).unwrap();

@@ -28,7 +28,8 @@ async fn passwords_come_from_the_environment_or_a_file_and_are_never_shown() {
     tool.ends(5, &["set", "api", "1/s"]).await;
     let right = tool.clone().env("REDISSON_LIMITER_PASSWORD", "correct-horse");
     right.ends(0, &["set", "api", "1/s"]).await;
-    let file = std::env::temp_dir().join(format!("limiter-cli-{}-password", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
     std::fs::write(&file, "correct-horse\n").unwrap();
     let path = file.to_str().unwrap();
     tool.ends(0, &["set", "api", "1/s", "--password-file", path]).await;

@@ -220,8 +220,8 @@ async fn what_is_no_answer_is_shown_without_them() {
 
 #[test]
 fn a_redisson_yaml_is_refused_without_them() {
-    let folder = std::env::temp_dir();
-    let file = folder.join(format!("secrets-{}.yaml", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("redisson.yaml");
     let start = format!("password: {SECRET}\nusername: {SECRET_USER}\n");
     for rest in [
         "singleServerConfig:\n  address: redis://host:1\n",
@@ -251,5 +251,4 @@ fn a_redisson_yaml_is_refused_without_them() {
             Err(error) => error_hides(&error),
         }
     }
-    let _ = std::fs::remove_file(&file);
 }

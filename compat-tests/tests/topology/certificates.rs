@@ -1,15 +1,15 @@
 //! A certificate authority for a test, and what it signs.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
 use time::OffsetDateTime;
 
 /// An authority with a folder for the files that servers read.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 /// A certificate and its key, as PEM text.
@@ -22,8 +22,7 @@ impl Authority {
     pub fn new() -> Authority {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let nth = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("tls-{}-{nth}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = TempDir::with_prefix("compat-tls-").unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, format!("authority {nth} of a test"));
@@ -48,18 +47,13 @@ impl Authority {
 
     /// Writes a file that a server reads.
     pub fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.folder.join(name), text).unwrap();
+        std::fs::write(self.folder.path().join(name), text).unwrap();
         self.path(name)
     }
 
     /// The path of such a file.
     pub fn path(&self, name: &str) -> String {
-        self.folder.join(name).to_str().expect("a path in UTF-8").to_owned()
+        self.folder.path().join(name).to_str().expect("a path in UTF-8").to_owned()
     }
 }
 
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}

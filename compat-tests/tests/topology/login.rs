@@ -68,7 +68,8 @@ async fn a_url_has_it_all_encoded() {
 
 #[tokio::test]
 async fn a_unix_socket_is_a_server() {
-    let path = std::env::temp_dir().join(format!("limiter-{}.sock", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let path = path.to_str().unwrap();
     let options = Options::default().set("unixsocket", path).password("word");
     let server = Server::start_with(options).await;
@@ -85,7 +86,6 @@ async fn a_unix_socket_is_a_server() {
     assert!(error.to_string().starts_with(&format!("connect: the server at {path} refused")));
     server.kill();
     let error = Client::connect(&url).await.unwrap_err();
-    let _ = std::fs::remove_file(path);
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(path), "{error}");
 }
@@ -95,7 +95,8 @@ async fn a_unix_socket_is_a_server() {
 async fn odd_characters_in_names_and_passwords_are_those_of_the_user() {
     const USER: &str = "j@ne:ö%41+b/?#&=[x]";
     const WORD: &str = "a&b=c+d %41 \"e\" 'f' ${g}\\";
-    let path = std::env::temp_dir().join(format!("odd-{}.sock", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let path = path.to_str().unwrap();
     let options = Options::default().set("unixsocket", path);
     let server = Server::start_with(options.password("default's")).await;
@@ -125,7 +126,6 @@ async fn odd_characters_in_names_and_passwords_are_those_of_the_user() {
         assert!(!said.contains("j@ne") && !said.contains(&name), "{said}");
         drop(client);
     }
-    let _ = std::fs::remove_file(path);
 }
 
 #[tokio::test]

@@ -168,11 +168,10 @@ fn a_name_that_moves_is_resolved_anew() {
         return resolve_anew(port);
     }
     let name = "replicated::a_name_that_moves_is_resolved_anew";
-    let hosts = std::env::temp_dir().join(format!("hosts-{}", std::process::id()));
-    std::fs::write(&hosts, "").unwrap();
+    let hosts = tempfile::NamedTempFile::new().unwrap();
     let script = format!(
         "mount --bind {} /etc/hosts && exec \"$0\" --exact {name} --nocapture",
-        hosts.display()
+        hosts.path().display()
     );
     // In a process namespace of its own, so that its servers end with it.
     let shell = |script: &str| {
@@ -196,7 +195,6 @@ fn a_name_that_moves_is_resolved_anew() {
     } else {
         println!("skipped: no process may have files of its own here");
     }
-    let _ = std::fs::remove_file(hosts);
 }
 
 #[tokio::main(flavor = "current_thread")]
