@@ -56,4 +56,3 @@ impl Authority {
         self.folder.path().join(name).to_str().expect("a path in UTF-8").to_owned()
     }
 }
-
