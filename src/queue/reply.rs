@@ -97,7 +97,7 @@ impl<W, A> Queue<W, A> {
             now,
             rate,
             (settled.granted, left),
-            head_at.is_some(),
+            head_at.map(|_| self.pending.len() as u64),
             match reserved {
                 Some(_) => Reserved::Made(head_permits),
                 None if is_claimed => Reserved::Claimed,

@@ -47,6 +47,11 @@ const MOST_ARREARS: i64 = 499;
 /// Permits that come back within this time are asked for together, if they were taken apart.
 pub(super) const TOGETHER: Time = UNCLAIMED_AFTER + 10_000;
 
+/// While no Redisson was ever seen, and more requests wait than permits are left, what comes back within this
+/// time of what was left is left with it. A burst takes its permits over some milliseconds; those that come
+/// back last would be taken apart, and come back apart for ever.
+const SAME_TIME: Time = 5_000;
+
 /// A client that found itself alone looks again after this time.
 const ALONE_FOR: Time = 100_000;
 
@@ -194,14 +199,14 @@ impl Sharing {
         ((self.rate / KEPT_FREE_PART).max(1), until - since)
     }
 
-    /// The call was answered: it was granted `granted` permits, and `left` are left. Returns how long
-    /// to wait at least before the next look.
+    /// The call was answered: it was granted `granted` permits, and `left` are left. If a request had to
+    /// wait, `waiting` requests do. Returns how long to wait at least before the next look.
     pub(super) fn replied(
         &mut self,
         now: Time,
         (rate, interval): (u64, Time),
         (granted, left): (u64, u64),
-        has_waiters: bool,
+        waiting: Option<u64>,
         reserved: Reserved,
         holders: Option<Holders>,
     ) -> Time {
@@ -209,7 +214,7 @@ impl Sharing {
             self.replied_at = now;
         }
         (self.rate, self.interval) = (rate, interval);
-        if has_waiters {
+        if waiting.is_some() {
             // Short pauses begin no new count of rounds, as each begins with a presumption.
             if !is_within(self.exhausted_at, REMEMBERED, now) {
                 (self.round, self.round_begun) = (0, None);
@@ -264,11 +269,17 @@ impl Sharing {
             self.presumes_redisson = false;
             self.took_apart = self.is_alone;
         }
-        if terms.unclaimed > 0 && left > 0 && !has_waiters {
+        if terms.unclaimed > 0 && left > 0 && waiting.is_none() {
             self.is_exhausted = false;
         }
+        let is_more = self.redisson_seen.is_none()
+            && left > self.left
+            && waiting.is_some_and(|waiting| waiting > left)
+            && is_within(Some(self.left_since), SAME_TIME, now);
         if self.left == 0 || terms.unclaimed > 0 {
             (self.left, self.left_since) = (left, now);
+        } else if is_more {
+            self.left = left;
         }
         self.left = self.left.min(left);
         holders.entries.saturating_sub(LONG_LOG).saturating_mul(PAUSE_PER_ENTRY).min(LONGEST_PAUSE)

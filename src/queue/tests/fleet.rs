@@ -509,17 +509,18 @@ fn a_cold_redisson_is_noticed_and_keeps_its_share() {
 }
 
 /// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it had left
-/// for others can come back apart from the rest, which costs calls.
+/// for others comes back with the rest soon; apart, it would cost calls. (A few tasks whose permits are
+/// all back ask when they need them, and make more calls than those that wait for each millisecond's.)
 #[test]
 fn a_client_that_is_alone_uses_all_of_the_rate() {
-    for (rate, demand) in
-        [(10, Demand::Tasks(200)), (10, Demand::Tasks(8)), (100, Demand::Tasks(8))]
+    for (rate, demand, most) in
+        [(10, Demand::Tasks(200), 1.0), (10, Demand::Tasks(8), 1.0), (100, Demand::Tasks(8), 1.5)]
     {
         let run = |fleet| simulate(fleet, per_second(rate), demand, 30, 1).remove(0);
         let (shared, greedy) = (run("s"), run("e"));
         assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
         let calls = (shared.calls_per_grant, greedy.calls_per_grant);
-        assert!(calls.0 <= calls.1 * 1.5, "{rate} {demand:?}: {calls:?}");
+        assert!(calls.0 <= calls.1 * most, "{rate} {demand:?}: {calls:?}");
     }
 }
 

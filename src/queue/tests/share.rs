@@ -11,11 +11,11 @@ const SECOND: u64 = 1_000_000;
 fn keeps_to_its_share(entries: u64, others: u64, later: u64) -> bool {
     let mut sharing = Sharing::default();
     let rate = (1_000_000, SECOND);
-    sharing.replied(0, rate, (1, 0), true, Reserved::None, None);
+    sharing.replied(0, rate, (1, 0), Some(1), Reserved::None, None);
     assert!(sharing.terms(1, true, u64::MAX).is_some(), "exhausted");
     let holders = Holders { others, entries, ..Holders::default() };
-    sharing.replied(2, rate, (1, 0), true, Reserved::None, Some(holders));
-    sharing.replied(2 + later - 1, rate, (1, 0), true, Reserved::None, None);
+    sharing.replied(2, rate, (1, 0), Some(1), Reserved::None, Some(holders));
+    sharing.replied(2 + later - 1, rate, (1, 0), Some(1), Reserved::None, None);
     sharing.terms(2 + later, true, u64::MAX).is_some()
 }
 
@@ -35,10 +35,10 @@ fn is_exhausted_after(longest_wait: Time) -> bool {
     let mut sharing = Sharing::default();
     let rate = (100, SECOND);
     sharing.terms(0, false, SECOND);
-    sharing.replied(0, rate, (1, 0), true, Reserved::None, None);
+    sharing.replied(0, rate, (1, 0), Some(1), Reserved::None, None);
     for now in (10..200).step_by(10).map(|ms| ms * MS) {
         sharing.terms(now, false, longest_wait);
-        sharing.replied(now, rate, (1, 5), false, Reserved::None, None);
+        sharing.replied(now, rate, (1, 5), None, Reserved::None, None);
     }
     sharing.is_exhausted()
 }
@@ -76,9 +76,9 @@ fn may_exceed_after(end: impl FnOnce(&mut Sharing)) -> bool {
     let rate = (100, SECOND);
     let holders = Some(Holders { others: 1, share: 50, entries: 9, ..Holders::default() });
     sharing.terms(0, false, SECOND);
-    sharing.replied(0, rate, (0, 0), true, Reserved::None, None);
+    sharing.replied(0, rate, (0, 0), Some(1), Reserved::None, None);
     assert!(sharing.terms(1, true, SECOND).unwrap().may_exceed);
-    sharing.replied(1, rate, (0, 0), true, Reserved::Made(100), holders);
+    sharing.replied(1, rate, (0, 0), Some(1), Reserved::Made(100), holders);
     sharing.terms(2, true, SECOND).unwrap();
     end(&mut sharing);
     sharing.terms(3, true, SECOND).unwrap().may_exceed
@@ -89,10 +89,10 @@ fn a_reservation_that_was_given_back_counts_for_nothing() {
     let rate = (100, SECOND);
     let alone = Some(Holders { share: 100, entries: 1, ..Holders::default() });
     assert!(!may_exceed_after(|sharing| {
-        sharing.replied(2, rate, (100, 0), true, Reserved::Claimed, alone);
+        sharing.replied(2, rate, (100, 0), Some(1), Reserved::Claimed, alone);
     }));
     assert!(may_exceed_after(|sharing| {
-        sharing.replied(2, rate, (0, 0), true, Reserved::None, alone);
+        sharing.replied(2, rate, (0, 0), Some(1), Reserved::None, alone);
     }));
     assert!(may_exceed_after(Sharing::forget_reservation));
 }
