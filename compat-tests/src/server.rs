@@ -305,11 +305,11 @@ pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The program that is a server, or a sentinel. Not every build of the matrix has TLS: where that
-/// is needed, it is the one in the search path.
+/// The program that is a server, or a sentinel: `COMPAT_SERVER`, or `COMPAT_TLS_SERVER` where TLS is
+/// needed, which not every build of the matrix has; by default the one in the search path.
 pub(crate) fn binary(tls: bool) -> String {
-    let named = std::env::var("COMPAT_SERVER").ok().filter(|_| !tls);
-    named.unwrap_or_else(|| "redis-server".into())
+    let named = std::env::var(if tls { "COMPAT_TLS_SERVER" } else { "COMPAT_SERVER" });
+    named.unwrap_or_else(|_| "redis-server".into())
 }
 
 /// Where clients connect to.

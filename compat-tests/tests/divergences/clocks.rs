@@ -185,7 +185,8 @@ async fn one_is_ahead(first: &[&Member], second: &[&Member]) {
     }
     let of = |kind| waits.iter().filter(move |wait| wait.1 == kind).map(|wait| wait.2);
     if let (Some(rust), Some(java)) = (of(Kind::Rust).max(), of(Kind::Java).min()) {
-        assert!(rust <= java + 20, "no longer than with Redisson: {waits:?}");
+        // On a busy machine one of them wakes up late; a wait that is longer in earnest is so by an interval.
+        assert!(rust <= java + INTERVAL / 4, "no longer than with Redisson: {waits:?}");
     }
 }
 
