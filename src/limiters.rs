@@ -196,7 +196,7 @@ impl Table {
                 let engine = Engine::new(name.into(), keys, core.clone(), remembered);
                 let engine = Arc::new(engine);
                 if let Some(known) = &known {
-                    known.hand_over_stand_in(&engine);
+                    known.hand_over_outage(&engine);
                 }
                 (engine, known)
             }

@@ -1,6 +1,7 @@
 //! What a client knows of a limiter, whichever runtime it learnt it in.
 
 use super::opt_ins::lease::Leases;
+use super::outage::InUse;
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
 use crate::store::{AcquireReply, SeenRate};
@@ -40,6 +41,8 @@ pub(crate) struct Remembered {
     pub(crate) calls: u64,
     /// The date of the last answer, epoch ms.
     pub(crate) last_answer: i64,
+    /// What was in use by then, for a stand-in that comes later.
+    pub(crate) in_use: Option<InUse>,
 }
 
 impl Remembered {

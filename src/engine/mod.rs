@@ -344,7 +344,8 @@ impl Engine {
 
     /// What the next engine of the limiter needs to know.
     pub(crate) fn remember(&self) -> Remembered {
-        self.knowledge().limiter
+        let known = self.knowledge().limiter;
+        Remembered { in_use: self.in_use().or(known.in_use), ..known }
     }
 
     /// The rate in force at the last answer.

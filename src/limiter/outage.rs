@@ -8,16 +8,17 @@ use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::acquire::Acquire;
 use crate::engine::answer::NoAnswer;
+use crate::engine::closed;
 use crate::engine::outage::{Outage, OutageReport, StandIn};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::options::OnOutage;
-use crate::queue::{MaxWait, Request};
+use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Request};
 use crate::rate::Rate;
 use crate::store::{Outcome, Wait};
 
 impl RateLimiter {
     /// What was decided while the server was away, of this limiter. The counts are those of the
-    /// name in this client, and end with its last handle, unless some of it is still to be written.
+    /// name in this client. They outlive its last handle, until the client has very many names.
     pub fn outages(&self) -> OutageReport {
         self.engine().outage_report()
     }
@@ -43,8 +44,19 @@ impl RateLimiter {
         let engine = self.engine();
         let Request { permits, max_wait, .. } = request;
         loop {
+            if engine.is_closed() {
+                return Err(self.error(Operation::Acquire, closed()));
+            }
             let mut error = None;
-            if engine.may_ask(outage).await {
+            let may_ask =
+                match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
+                    Ok(may_ask) => may_ask,
+                    Err(late) => {
+                        error = Some(self.error(Operation::Acquire, late));
+                        false
+                    }
+                };
+            if may_ask {
                 match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
                     Some(Err(failure)) if failure.is_outage() => error = Some(failure),
                     Some(answer) => return answer,
@@ -59,6 +71,7 @@ impl RateLimiter {
             });
             // `None`: the server is back.
             if let Some(error) = error
+                && !engine.is_closed()
                 && let Some(answer) = self.answer_in_outage(request, outage, policy, error).await
             {
                 return answer;
@@ -66,7 +79,8 @@ impl RateLimiter {
         }
     }
 
-    /// The policy's answer; `None`: the stand-in has been taken away, and the server is to be asked.
+    /// The policy's answer; `None`: the stand-in has been taken away, and the server is to be asked, or
+    /// the client has closed.
     async fn answer_in_outage(
         &self,
         request: Request,
@@ -89,10 +103,13 @@ impl RateLimiter {
         };
         let (stand_in, own_rate) = match outage.stand_in(engine, fraction, self.rate) {
             StandIn::NoRate => return Some(Err(error)),
+            StandIn::Closed => return None,
             StandIn::Nothing(rate) => return Some(self.deny(request, outage, Some(rate), error)),
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
-        let wait = match Acquire::new(&stand_in, request, None).await {
+        let answer = Acquire::new(&stand_in, request, None).await;
+        engine.write_if_not_away(outage);
+        let wait = match answer {
             Ok((answer, Outcome::Granted)) => {
                 outage.granted(&engine.core, request.permits);
                 let grant = Grant::new(answer, request.permits, self.deadline);

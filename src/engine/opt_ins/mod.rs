@@ -54,6 +54,10 @@ impl OptIns {
         self.max_waiters.get().copied()
     }
 
+    pub(super) fn set_max_waiters(&self, most: u32) {
+        let _ = self.max_waiters.set(most);
+    }
+
     /// It takes whatever is free from now on, unless its options say otherwise.
     pub(super) fn be_greedy(&self) {
         let _ = self.share.set(ShareRule::Greedy);
@@ -153,7 +157,7 @@ impl Engine {
             let _ = share.set(wanted);
         }
         if let Some(wanted) = options.max_waiters {
-            let _ = max_waiters.set(wanted);
+            self.opt_ins.set_max_waiters(wanted);
         }
         if let Some(terms) = options.lease {
             let _ = leasing.set(Leasing::new(terms));

@@ -19,7 +19,7 @@ use crate::wire::keys::Keys;
 /// The pause before the first probe; from then on each is twice the one before, up to the longest.
 /// Clients that lost the server at the same time take between half and all of it, so that they do
 /// not come back together. The first is longer than a connection waits before it is tried again.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A probe that is this much later than it may be is not coming: nobody runs its runtime.

@@ -5,14 +5,16 @@
 //! more and look again, and what it has granted is written to the server's log before any of them
 //! asks there.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::future::select;
+use futures::future::{Either, join_all, select};
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, Outage};
-use crate::engine::{Core, Engine, Tasks, micros};
-use crate::error::Error;
+use crate::engine::{Core, Engine, Remembered, Tasks, micros};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::options::Fraction;
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
@@ -33,14 +35,15 @@ pub(super) struct Local {
     /// Somebody writes it.
     writing_since: Option<Time>,
     /// What the server said last.
-    last: Option<LastAnswer>,
+    in_use: Option<InUse>,
 }
 
-#[derive(Clone, Copy)]
-struct LastAnswer {
+/// How many permits were in use by an answer of the server, and when that was by the clock of stand-ins: a
+/// stand-in begins with them, and would grant as much again otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InUse {
     at: i64,
-    left: i64,
-    rate: Rate,
+    permits: u64,
 }
 
 /// Who decides in place of the server.
@@ -49,6 +52,8 @@ pub(crate) enum StandIn {
     /// Not a single permit is this client's.
     Nothing(Rate),
     NoRate,
+    /// The client has closed.
+    Closed,
 }
 
 /// What comes next on the way back to the server.
@@ -67,12 +72,17 @@ impl Outage {
         fraction: Fraction,
         create: Option<Rate>,
     ) -> StandIn {
-        let Some(rate) = engine.rate().or(create) else { return StandIn::NoRate };
+        let Remembered { rate, in_use, .. } = engine.remember();
+        let Some(rate) = rate.or(create) else { return StandIn::NoRate };
         let store = engine.core.outages.local_store(&engine.core);
         let is_own = rate.mode() == Mode::PerClient;
         let fraction = if is_own { Fraction::ALL } else { fraction };
         let permits = fraction.of(rate.permits());
         let mut local = lock(&self.local);
+        // Under this lock: closing a limiter closes the stand-in that it finds.
+        if engine.is_closed() {
+            return StandIn::Closed;
+        }
         local.create = create.or(local.create);
         if permits == 0 {
             return StandIn::Nothing(rate);
@@ -82,12 +92,11 @@ impl Outage {
             return StandIn::Limiter(stand_in, decides);
         }
         // What the server has granted still counts, as far as it is known.
-        let last = local.last.map(|last| {
-            let used = last.rate.permits().saturating_sub(u64::try_from(last.left).unwrap_or(0));
-            (last.at, fraction.of_rounded_up(used).min(permits))
-        });
+        let in_use = local.in_use.or(in_use);
+        let in_use =
+            in_use.map(|used| (used.at, fraction.of_rounded_up(used.permits).min(permits)));
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
-        let used: Vec<_> = last.into_iter().chain(unwritten).collect();
+        let used: Vec<_> = in_use.into_iter().chain(unwritten).collect();
         let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
         store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
         local.decides = Some(own);
@@ -100,7 +109,8 @@ impl Outage {
     /// The server has said how many permits are left.
     pub(super) fn saw(&self, core: &Core, left: i64, rate: Rate) {
         let at = core.outages.local_store(core).core.epoch_ms();
-        lock(&self.local).last = Some(LastAnswer { at, left, rate });
+        let permits = rate.permits().saturating_sub(u64::try_from(left).unwrap_or(0));
+        lock(&self.local).in_use = Some(InUse { at, permits });
     }
 
     pub(super) fn close(&self) {
@@ -210,12 +220,33 @@ impl Outage {
 }
 
 impl Engine {
+    /// What was in use by the server's last answer; known only with a policy that puts up stand-ins.
+    pub(in crate::engine) fn in_use(&self) -> Option<InUse> {
+        self.outage.get().and_then(|outage| lock(&outage.local).in_use)
+    }
+
     /// Has the server decide again: writes what was granted without it, and returns whether it may be
     /// asked now. Dropped at any time, what is left is written by the next who comes.
     pub(super) async fn end_stand_in(self: &Arc<Self>) -> bool {
         let engine = self.clone();
         let work = async move { Ok(engine.end_stand_in_here().await) };
         self.core.in_runtime(work).await.unwrap_or(false)
+    }
+
+    /// The same for a caller who cannot wait any longer than this.
+    pub(super) async fn end_stand_in_within(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<bool, Error> {
+        let engine = self.clone();
+        let work = async move {
+            let ended = pin!(engine.end_stand_in_here());
+            match select(ended, pin!(rt::sleep(limit))).await {
+                Either::Left((may_ask, _)) => Ok(may_ask),
+                Either::Right(_) => Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted)),
+            }
+        };
+        self.core.in_runtime(work).await
     }
 
     async fn end_stand_in_here(self: &Arc<Self>) -> bool {
@@ -243,7 +274,7 @@ impl Engine {
         }
     }
 
-    /// Writes charges one after the other; whether the server took them.
+    /// Writes charges, all at the same time: callers wait until that is done. Whether the server took them.
     async fn write(
         &self,
         outage: &Outage,
@@ -253,11 +284,11 @@ impl Engine {
     ) -> bool {
         let _busy = Tasks::begin(&self.core);
         let _writing = Writing(outage);
-        for charge in charges {
-            let answer = match self.date_of(&charge, store.core.epoch_ms()).await {
+        let written = charges.iter().map(async |charge| {
+            let answer = match self.date_of(charge, store.core.epoch_ms()).await {
                 Ok(date) => {
                     outage.set_date(charge.id, date);
-                    self.write_charge(&charge, date, create).await
+                    self.write_charge(charge, date, create).await
                 }
                 Err(error) => Err(error),
             };
@@ -272,8 +303,9 @@ impl Engine {
                 }
                 Err(_) => outage.settled(self, charge.id, false),
             }
-        }
-        true
+            true
+        });
+        join_all(written).await.into_iter().all(|is_taken| is_taken)
     }
 
     /// The server does not take what is to be written: it is away, whoever it answers.

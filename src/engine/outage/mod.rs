@@ -10,12 +10,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::sync::Notify;
 
 use super::opt_ins::busy_poll::BusyPoll;
-use super::{Core, Engine};
+use super::{Core, Engine, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
@@ -35,10 +36,10 @@ mod local;
 mod probe;
 mod report;
 
-use circuit::Circuit;
 pub use circuit::CircuitState;
+use circuit::{Circuit, FIRST_PAUSE};
 use local::Local;
-pub(crate) use local::StandIn;
+pub(crate) use local::{InUse, StandIn};
 use report::Counts;
 pub use report::OutageReport;
 
@@ -168,6 +169,9 @@ impl LocalStore {
         let engine = Engine::new(of.name.clone(), keys, self.core.clone(), None);
         // Nobody else is here, and what is reserved would be written as if it had been granted.
         engine.opt_ins.be_greedy();
+        if let Some(most) = of.opt_ins.max_waiters() {
+            engine.opt_ins.set_max_waiters(most);
+        }
         Arc::new(engine)
     }
 }
@@ -258,14 +262,32 @@ impl Engine {
     }
 
     /// Whether the server decides. If it is back only now, what was granted without it is written
-    /// first.
-    pub(crate) async fn may_ask(self: &Arc<Self>, outage: &Outage) -> bool {
+    /// first; an error, if that takes longer than this.
+    pub(crate) async fn may_ask(
+        self: &Arc<Self>,
+        outage: &Outage,
+        limit: Duration,
+    ) -> Result<bool, Error> {
         let circuit = self.circuit(outage);
         if circuit.is_open() {
             self.replace_prober(&circuit);
-            return false;
+            return Ok(false);
         }
-        !outage.has_local.load(Ordering::Acquire) || self.end_stand_in().await
+        match outage.has_local.load(Ordering::Acquire) {
+            true => self.end_stand_in_within(limit).await,
+            false => Ok(true),
+        }
+    }
+
+    /// Has written what a stand-in was just asked for, if the server is not taken for away: it failed this
+    /// one call only, or is back since. No prober would, and perhaps nobody calls this limiter again.
+    pub(crate) fn write_if_not_away(self: &Arc<Self>, outage: &Outage) {
+        if !self.circuit(outage).is_open() {
+            let engine = self.clone();
+            self.core.spawn(async move {
+                engine.end_stand_in().await;
+            });
+        }
     }
 
     /// Awaits an answer of the server, unless it turns out to be away: `None`.
@@ -293,8 +315,11 @@ impl Engine {
 
     /// In how many ms the server is looked for again.
     pub(crate) fn next_look_ms(&self, outage: &Outage) -> u64 {
-        let at = self.circuit(outage).next_look().unwrap_or(0);
-        at.saturating_sub(self.core.now()).div_ceil(1000).max(1)
+        let now = self.core.now();
+        let at = self.circuit(outage).next_look();
+        // Only this call has failed: the next one goes to the server.
+        let at = at.unwrap_or(now.saturating_add(micros(FIRST_PAUSE)));
+        at.saturating_sub(now).div_ceil(1000).max(1)
     }
 
     /// Whether there is something here that would be lost with this engine.
@@ -315,13 +340,12 @@ impl Engine {
     }
 
     /// This engine is replaced, as the options of its limiter end with the last handle. What its
-    /// stand-in has granted is not forgotten: otherwise the next handle could be granted as much again,
-    /// and none of it would be written.
-    pub(crate) fn hand_over_stand_in(self: &Arc<Self>, next: &Arc<Engine>) {
-        if let Some(outage) = self.outage.get()
-            && self.has_stand_in()
-        {
-            next.outage.get_or_init(|| outage.clone());
+    /// stand-in, and the server, have granted is not forgotten: otherwise the next handle could be granted
+    /// as much again. Not copied: it may be being written at this moment.
+    pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
+        let Some(outage) = self.outage.get() else { return };
+        next.outage.get_or_init(|| outage.clone());
+        if self.has_stand_in() {
             self.core.outages.register(next);
             self.core.outages.unregister(self);
         }

@@ -46,6 +46,10 @@ pub(super) struct StoreLedger {
     pub(super) silent_for: AtomicU64,
     /// How long a refund takes to reach the store, in ms.
     pub(super) refunds_take: AtomicU64,
+    /// How long a charge takes, in ms.
+    pub(super) charges_take: AtomicU64,
+    /// Calls for so many permits are not answered.
+    pub(super) unanswered: AtomicU64,
     /// The permits granted to each call, by its id: a later attempt can be granted less, if the
     /// store has taken the rest back itself.
     granted: Mutex<HashMap<[u8; 16], u64>>,
@@ -80,6 +84,18 @@ impl CountingStore {
 
     fn entries(&self, keys: &Keys) -> u64 {
         self.store.raw_log(&keys.permits).len() as u64
+    }
+
+    /// The reservations in the log: dates and permits.
+    pub(super) fn reserved(&self, keys: &Keys) -> Vec<(i64, u64)> {
+        let log = self.store.raw_log(&keys.permits);
+        let entries = log.iter().filter_map(|(date, member)| match unpack(member) {
+            Member::Entry { id, permits } if crate::wire::entry::is_reserved(id) => {
+                Some((*date, permits))
+            }
+            _ => None,
+        });
+        entries.collect()
     }
 
     /// The permits in the value and in the log.
@@ -129,6 +145,10 @@ impl Store for CountingStore {
         async move {
             // As if over a network.
             tokio::task::yield_now().await;
+            let unanswered = ledger.unanswered.load(Ordering::SeqCst);
+            if unanswered > 0 && groups.iter().any(|group| group.permits == unanswered) {
+                std::future::pending::<()>().await;
+            }
             let mut silent = ledger.silent_for.load(Ordering::SeqCst);
             poll_fn(|_| {
                 silent = silent.saturating_sub(1);
@@ -177,6 +197,10 @@ impl Store for CountingStore {
         let (reply, ledger) = (self.store.charge(keys, call), self.ledger.clone());
         async move {
             tokio::task::yield_now().await;
+            match ledger.charges_take.load(Ordering::SeqCst) {
+                0 => {}
+                takes => tokio::time::sleep(super::ms(takes)).await,
+            }
             match loses_one(&ledger.lose) {
                 true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
                 false => reply.await,

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod adaptive;
+
 mod audits;
 #[cfg(feature = "blocking")]
 mod blocking;
@@ -25,6 +26,7 @@ mod leases;
 mod outage;
 mod races;
 mod refunds;
+mod reservations;
 mod sharing;
 mod windows;
 

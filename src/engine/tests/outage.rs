@@ -8,6 +8,8 @@ use super::*;
 use crate::{CircuitState, Fraction, InProcessStore, ManualClock, OnOutage, Usage};
 
 mod local;
+mod random;
+mod returning;
 
 const HALF: OnOutage = OnOutage::Local(Fraction::one_of(2));
 

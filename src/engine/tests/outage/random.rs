@@ -1,0 +1,92 @@
+//! A client that is alone exceeds nothing, whatever happens to its server: `OnOutage::Local` with the whole
+//! rate, outages, lost answers and callers that come and go, all at random.
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::time::timeout;
+
+use super::*;
+use crate::Decision;
+use crate::rt::{Mutex, lock};
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    /// Answers are lost when the server is back.
+    loses: bool,
+    waits: bool,
+    handles: Handles,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Handles {
+    Kept,
+    /// One for each call.
+    Fresh,
+    /// The same, with the policy of their own.
+    FreshWithOptions,
+}
+
+/// The most that was granted in any second.
+async fn most_in_a_second(seed: u64, case: Case) -> u64 {
+    let world = World::new();
+    let policy = OnOutage::Local(Fraction::ALL);
+    let (builder, options) = match case.handles {
+        Handles::FreshWithOptions => (Client::builder(), LimiterOptions::new().on_outage(policy)),
+        _ => (Client::builder().on_outage(policy), LimiterOptions::new()),
+    };
+    let client = world.client_by(builder);
+    let limiter = move || client.limiter_with("api", options).unwrap().with_rate(rate(100));
+    let kept = matches!(case.handles, Handles::Kept).then(&limiter);
+    let grants: Arc<Mutex<Vec<(Instant, u64)>>> = Arc::default();
+    let callers: Vec<_> = (0..6)
+        .map(|number| {
+            let (limiter, kept, grants) = (limiter.clone(), kept.clone(), grants.clone());
+            let mut random = StdRng::seed_from_u64(seed * 100 + number);
+            tokio::spawn(async move {
+                loop {
+                    let limiter = kept.clone().unwrap_or_else(&limiter);
+                    let permits = random.random_range(1..15);
+                    let wait = ms(if case.waits { random.random_range(0..800) } else { 0 });
+                    let longest = ms(random.random_range(20..2500));
+                    let answer = timeout(longest, limiter.try_acquire(permits, wait)).await;
+                    if let Ok(Ok(Decision::Granted(_))) = answer {
+                        lock(&grants).push((Instant::now(), permits));
+                    }
+                    drop(limiter);
+                    sleep(ms(random.random_range(1..40))).await;
+                }
+            })
+        })
+        .collect();
+    let mut random = StdRng::seed_from_u64(seed);
+    for _ in 0..25 {
+        sleep(ms(random.random_range(50..1500))).await;
+        world.set_away(true);
+        sleep(ms(random.random_range(5..2500))).await;
+        if case.loses {
+            world.store.ledger().lose.store(random.random_range(0..4), Ordering::SeqCst);
+        }
+        world.set_away(false);
+    }
+    callers.iter().for_each(|caller| caller.abort());
+    let grants = lock(&grants);
+    let in_second_from = |at: usize| {
+        let until = grants[at].0 + ms(1000);
+        grants[at..].iter().take_while(|grant| grant.0 < until).map(|grant| grant.1).sum()
+    };
+    (0..grants.len()).map(in_second_from).max().expect("grants")
+}
+
+/// `OUTAGE_SEEDS` is the number of runs of each case.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_alone_exceeds_nothing() {
+    let seeds = std::env::var("OUTAGE_SEEDS").map_or(2, |seeds| seeds.parse().expect("a number"));
+    for handles in [Handles::Kept, Handles::Fresh, Handles::FreshWithOptions] {
+        for (loses, waits) in [(false, false), (false, true), (true, false), (true, true)] {
+            let case = Case { loses, waits, handles };
+            for seed in 0..seeds {
+                let most = most_in_a_second(seed, case).await;
+                assert!(most <= 100, "{most} of 100 in a second: {case:?}, seed {seed}");
+            }
+        }
+    }
+}
