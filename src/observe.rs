@@ -17,6 +17,8 @@ mod circuit;
 mod connection;
 #[cfg(feature = "metrics")]
 mod meters;
+#[cfg(feature = "_web")]
+mod no_key;
 #[cfg(feature = "tracing")]
 mod traces;
 
@@ -24,6 +26,8 @@ pub(crate) use acquire::{AcquireObserver, ends};
 pub(crate) use call::{CallObserver, CallSize};
 pub(crate) use circuit::CircuitObserver;
 pub(crate) use connection::{ConnectionObserver, ServerObserver, master_changed, slot_moved};
+#[cfg(feature = "_web")]
+pub(crate) use no_key::NoKeyObserver;
 
 use crate::clock::{ClockSkew, SkewWarning};
 use crate::error::{Error, Operation};
@@ -185,6 +189,16 @@ pub(crate) struct GaugePart(#[cfg(feature = "metrics")] meters::GaugePart);
 /// What a limiter's numbers are labelled with: [`crate::LimiterOptions::metrics_label`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsLabel(#[cfg(feature = "metrics")] pub(crate) &'static str);
+
+impl MetricsLabel {
+    /// `None` without metrics.
+    pub(crate) fn new(label: &'static str) -> Option<Self> {
+        #[cfg(feature = "metrics")]
+        return Some(MetricsLabel(label));
+        #[cfg(not(feature = "metrics"))]
+        None
+    }
+}
 
 impl fmt::Display for MetricsLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

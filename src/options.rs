@@ -228,15 +228,14 @@ impl LimiterOptions {
     }
 
     /// Counts this limiter apart from the client's others: its metrics have the label
-    /// `limiter="label"`. With the feature `metrics`.
+    /// `limiter="label"`. Without the feature `metrics` it has no effect.
     ///
     /// By default they have none, so that a service that names a limiter for each of its users does not
     /// bring its metrics down. The label should be the same for all limiters of one purpose; several can
     /// share it. It is part of the program, as each takes about 30 time series; one that comes out of a
     /// configuration can be leaked once (`String::leak`).
-    #[cfg(feature = "metrics")]
     pub fn metrics_label(mut self, label: &'static str) -> Self {
-        self.label = Some(MetricsLabel(label));
+        self.label = MetricsLabel::new(label);
         self
     }
 

@@ -76,6 +76,12 @@ impl Grant {
         Grant { entry: GrantEntry::Unlimited { engine, rate }, permits, returned: 0, deadline }
     }
 
+    /// Whether a policy has granted it without a limit.
+    #[cfg(feature = "_web")]
+    pub(crate) fn is_unlimited(&self) -> bool {
+        matches!(self.entry, GrantEntry::Unlimited { .. })
+    }
+
     /// The permits that were taken and have not been given back.
     pub fn permits(&self) -> u64 {
         self.permits - self.returned

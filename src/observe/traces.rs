@@ -118,7 +118,7 @@ impl Switch {
 
     pub(super) fn circuit_closed(self, cause: &Error) {
         if self.is_on() {
-            info!(target: TARGET, after = %cause, "the server is back");
+            info!(target: TARGET, error = %cause, "the server is back");
         }
     }
 }
@@ -138,7 +138,7 @@ impl CallSpan {
         debug!(
             target: TARGET,
             parent: &self.span,
-            attempt = self.attempts, pause_ms, error = %error, "attempts it again"
+            attempt = self.attempts, pause_ms, error = %error, "the attempt failed, and is repeated"
         );
     }
 
@@ -208,6 +208,21 @@ pub(super) fn connection_lost(server: &str, why: &'static str) {
 
 pub(super) fn master_changed(server: &str) {
     warn!(target: TARGET, server, "the server is not the master any more");
+}
+
+/// A request to a web service has no key by this limit.
+#[cfg(feature = "_web")]
+pub(super) fn no_key(limit: &str, error: &dyn fmt::Display, is_first: bool) {
+    match is_first {
+        true => warn!(
+            target: TARGET,
+            limit, error = %error, "a request is refused, as its key cannot be found"
+        ),
+        false => debug!(
+            target: TARGET,
+            limit, error = %error, "a request is refused, as its key cannot be found"
+        ),
+    }
 }
 
 pub(super) fn slot_moved(node: &dyn fmt::Display, owner: &dyn fmt::Display) {

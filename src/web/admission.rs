@@ -28,11 +28,18 @@ pub struct Standing {
     rate: Rate,
     left: u64,
     decided_by: DecidedBy,
+    is_unlimited: bool,
 }
 
 impl Standing {
     pub(super) fn new(limit: Arc<str>, grant: &Grant) -> Self {
-        Standing { limit, rate: grant.rate(), left: grant.left(), decided_by: grant.decided_by() }
+        Standing {
+            limit,
+            rate: grant.rate(),
+            left: grant.left(),
+            decided_by: grant.decided_by(),
+            is_unlimited: grant.is_unlimited(),
+        }
     }
 
     /// The limit's name.
@@ -48,6 +55,11 @@ impl Standing {
     /// The permits left, as [`Grant::left`] has them.
     pub fn left(&self) -> u64 {
         self.left
+    }
+
+    /// Granted without a server, and without a limit in its place: nothing is known of what is left.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.is_unlimited
     }
 
     /// Who decided.

@@ -106,7 +106,7 @@ impl Limits {
             Ok(steps) => steps,
             Err(refusal) => return Err((refusal, Vec::new())),
         };
-        let waits = steps.iter().map(|(slot, ..)| slot.limit.wait);
+        let waits = steps.iter().map(|(slot, ..)| slot.limit.longest_wait());
         let due = waits.max().filter(|wait| !wait.is_zero()).map(instant_after);
         let mut held = Held::default();
         let mut standings = Vec::with_capacity(steps.len());
@@ -150,6 +150,9 @@ impl Limits {
                 Ok(lookup) => lookup.resolve().await,
                 Err(error) => Err(error),
             };
+            if let Err(error) = &key {
+                slot.no_key_observer.failed(&slot.limit.name, error.as_ref());
+            }
             match key {
                 Ok(Some(key)) => found.push((slot, key, permits)),
                 Ok(None) => {}
@@ -195,8 +198,9 @@ async fn take(
 
 /// Until when this limit may let a request wait that is to be answered by `due`.
 fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
-    let due = due.filter(|_| !limit.is_shadow && !limit.wait.is_zero())?;
-    Some(due.min(instant_after(limit.wait)))
+    let wait = limit.longest_wait();
+    let due = due.filter(|_| !wait.is_zero())?;
+    Some(due.min(instant_after(wait)))
 }
 
 /// Whether the limiter has another rate than it should have.
@@ -238,7 +242,10 @@ async fn roll_out(
         refused => Some(refused),
     };
     let changed = handle.limiter.ensure_rate(rate).await;
-    if !changed.as_ref().is_err_and(|error| error.is_transient()) {
+    // A foreign entry passes by itself.
+    let is_in_vain =
+        |error: &Error| error.is_transient() || error.kind() == ErrorKind::ForeignEntry;
+    if !changed.as_ref().is_err_and(is_in_vain) {
         roll_out.answered();
     }
     match (held.take_last(), refused) {

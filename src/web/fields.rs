@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use super::admission::Standing;
-use crate::decision::{DecidedBy, Denial};
+use crate::decision::Denial;
 use crate::rate::Rate;
 
 /// Which header fields answers carry besides `Retry-After`.
@@ -61,7 +61,7 @@ pub(crate) fn of_admitted(
     if headers == RateHeaders::None {
         return;
     }
-    let shown = || standings.iter().filter(|standing| is_known(standing));
+    let shown = || standings.iter().filter(|standing| !standing.is_unlimited());
     let mut policies = String::new();
     let mut limits = String::new();
     for standing in shown() {
@@ -97,7 +97,7 @@ pub(super) fn of_denied(
         return;
     }
     let mut policies = String::new();
-    for standing in standings.iter().filter(|standing| is_known(standing)) {
+    for standing in standings.iter().filter(|standing| !standing.is_unlimited()) {
         push(&mut policies, Policy(standing.limit(), standing.rate()));
     }
     if let Some(rate) = denial.rate() {
@@ -118,11 +118,6 @@ pub(super) fn of_denied(
 /// The seconds after which to try again: at least one, as zero would mean at once.
 pub(super) fn retry_after_secs(denial: &Denial) -> u64 {
     denial.retry_after_secs().max(1)
-}
-
-/// Without a server, and without a limit in its place, nothing is known of what is left.
-fn is_known(standing: &Standing) -> bool {
-    standing.decided_by() != DecidedBy::Outage || standing.left() > 0
 }
 
 fn legacy(rate: Rate, left: u64, reset: u64, mut add: impl FnMut(&'static str, String)) {

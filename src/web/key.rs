@@ -183,10 +183,12 @@ impl Key {
         })))
     }
 
-    /// Among how many keys, joined by [`or`](Self::or), one is found.
+    /// More marks of an [alternative](Self::or) than any key that is found begins with.
     fn alternatives(&self) -> usize {
         match &self.0 {
             Kind::Or(keys) => keys.0.alternatives() + keys.1.alternatives(),
+            // Its first part is what it begins with.
+            Kind::All(keys) => keys.first().map_or(1, Key::alternatives),
             _ => 1,
         }
     }
@@ -360,6 +362,15 @@ mod tests {
         assert_ne!(sent(&address), address);
     }
 
+    #[test]
+    fn an_alternative_of_several_is_not_an_alternative_within_them() {
+        let several = Key::all([header(0, false).or(header(1, false)), header(2, false)]);
+        let by = several.or(Key::all([header(3, false), header(4, false)]));
+        let [address, x] = ["203.0.113.9", "x"].map(|text| Some(text.as_bytes().to_vec()));
+        let within = key(&by, &[None, address.clone(), x.clone()]);
+        assert_ne!(within, key(&by, &[None, None, None, address, x]));
+    }
+
     proptest! {
         #[test]
         fn keys_of_different_alternatives_are_different(
@@ -370,7 +381,9 @@ mod tests {
             for alternatives in [
                 a.clone().or(b.clone()).or(c.clone()).or(d.clone()),
                 a.clone().or(b.clone().or(c.clone().or(d.clone()))),
-                a.or(b).or(c.or(d)),
+                a.clone().or(b.clone()).or(c.clone().or(d.clone())),
+                Key::all([a.clone().or(b.clone())]).or(Key::all([c.clone()]).or(d.clone())),
+                Key::all([Key::global(), a.or(b)]).or(Key::all([c]).or(d)),
             ] {
                 let mut found = BTreeMap::new();
                 for value in &values {

@@ -214,6 +214,11 @@ impl Limit {
         permits.min(MAX_ENTRY_PERMITS)
     }
 
+    /// For how long a request may wait for its permits.
+    pub(super) fn longest_wait(&self) -> Duration {
+        if self.is_shadow { Duration::ZERO } else { self.wait }
+    }
+
     /// The rate of a key, with a keep-alive if each key has its own.
     pub(super) fn rate_of(&self, key: &str) -> Option<Rate> {
         let own = self.rate_by_key.as_ref().and_then(|rate| rate(key));

@@ -12,11 +12,12 @@ use super::refusal::Refusal;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::observe::NoKeyObserver;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
 /// A request has to be granted by all of them. If one refuses, what the earlier ones have granted is
-/// given back, in the background. So put first what refuses most.
+/// given back, in the background. So put the limit that refuses most first.
 ///
 /// Each limit is a round trip to the server, unless its [options](Limit::options) make it
 /// unnecessary.
@@ -38,6 +39,7 @@ pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
 pub(super) struct Slot {
     pub(super) limit: Arc<Limit>,
     pub(super) handles: Handles,
+    pub(super) no_key_observer: NoKeyObserver,
 }
 
 /// What a limit has decided of a request: see [`Limits::on_decision`].
@@ -82,7 +84,8 @@ impl Limits {
                 }
             }
             let handles = Handles::new(limit.most_handles);
-            slots.push(Slot { limit: Arc::new(limit), handles });
+            let no_key_observer = NoKeyObserver::default();
+            slots.push(Slot { limit: Arc::new(limit), handles, no_key_observer });
         }
         Ok(Limits {
             client: client.clone(),

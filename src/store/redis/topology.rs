@@ -97,6 +97,14 @@ impl TryFrom<&str> for Topology {
     }
 }
 
+impl TryFrom<String> for Topology {
+    type Error = Error;
+
+    fn try_from(url: String) -> Result<Self, Error> {
+        url.as_str().try_into()
+    }
+}
+
 impl TryFrom<&String> for Topology {
     type Error = Error;
 

@@ -375,6 +375,28 @@ async fn a_fraction_decides_during_an_outage_however_many_callers_there_are() {
         assert_eq!(site.status(get("me")).await, expected);
     }
     assert_eq!(site.status(get("you")).await, 200);
+    // As ever, also by the last permit.
+    let response = site.send(get("you")).await;
+    assert_eq!(super::header(&response, "ratelimit").unwrap(), "\"user\";r=0;t=3600");
+}
+
+/// In shadow none waits.
+#[tokio::test]
+async fn a_limit_in_shadow_does_not_make_requests_wait_longer() {
+    let client =
+        Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
+    let ms = Duration::from_millis;
+    let limit = |name: &str, interval| {
+        Limit::new(name, Key::global(), Rate::overall(1, ms(interval)).unwrap()).wait_up_to(ms(500))
+    };
+    let shadow = Limit::new("shadow", Key::global(), Rate::per_second(1000));
+    let shadow = shadow.wait_up_to(Duration::from_secs(10)).shadow();
+    let site = Site::new(&client, [shadow, limit("a", 400), limit("b", 850)]);
+    assert_eq!(site.status(get("me")).await, 200);
+    // 400 ms for the first of them, and then 450 for the other.
+    let begun = tokio::time::Instant::now();
+    assert_eq!(site.status(get("me")).await, 429);
+    assert!(begun.elapsed() <= ms(600), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
