@@ -56,7 +56,8 @@ impl Endpoint {
 
     fn parse(url: &str) -> Result<Self, Error> {
         const ALLOWED: &str = "not a valid server address: must be \
-            redis://[[user]:password@]host[:port][/db], rediss://… or unix:///path";
+            redis://[[user]:password@]host[:port][/db], rediss://…, valkey://…, unix:///path, \
+            redis+cluster://host:port,… or redis+sentinel://host:port,…/master, with ports up to 65535";
         let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
         let tls = matches!(&*scheme, "rediss" | "valkeys");
         if tls && !cfg!(feature = "tls") {

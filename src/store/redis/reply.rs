@@ -332,11 +332,20 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
     let is_passing = error.code() == Some("TRYAGAIN");
-    let is_of_cluster = matches!(error.code(), Some("MOVED" | "ASK"));
+    let text = error.detail().unwrap_or_default();
+    let mistake = if matches!(error.code(), Some("MOVED" | "ASK")) {
+        Some("the server is a node of a cluster: connect to a `Cluster`")
+    } else if text.contains("cluster support disabled") {
+        Some("the server is no node of a cluster: connect to its own address")
+    } else if error.kind() == RedisErrorKind::Parse {
+        Some("what is at this address does not answer as a Redis or Valkey server does")
+    } else {
+        None
+    };
     let is_forbidden = kind == ErrorKind::Auth && is_missing_right(&error);
     let mut failure = Error::new(kind, execution).with_source(error);
-    if is_of_cluster {
-        failure = failure.with_detail("the server is a node of a cluster: connect to a `Cluster`");
+    if let Some(mistake) = mistake {
+        failure = failure.with_detail(mistake);
     }
     match (is_passing, is_forbidden) {
         (true, _) => failure.passing(),
