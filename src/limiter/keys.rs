@@ -129,20 +129,6 @@ impl RateLimiter {
         self.call(Operation::Exists, |store, keys| store.exists(keys)).await
     }
 
-    /// For the program `redisson-limiter`, no part of the API: the other limiter that has the same values and
-    /// logs, if it exists, by its full name, the prefix included. That of `api` is `{api}`.
-    #[doc(hidden)]
-    pub async fn sibling(&self) -> Result<Option<String>, Error> {
-        let sibling = self.engine().keys.sibling();
-        let Some(sibling) = sibling.filter(|keys| self.engine().core.store.check(keys).is_ok())
-        else {
-            return Ok(None);
-        };
-        let name = sibling.hash.to_string();
-        let exists = self.call(Operation::Exists, move |store, _| store.exists(&sibling)).await?;
-        Ok(exists.then_some(name))
-    }
-
     /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
     ///
     /// # Errors

@@ -7,9 +7,8 @@ use tokio::time::Instant;
 use super::RateLimiter;
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
-use crate::rate::{Mode, Rate};
-use crate::store::{SetRate, StateRule, Store};
-use crate::wire::keys::Keys;
+use crate::rate::Rate;
+use crate::store::{SetRate, StateRule};
 
 impl RateLimiter {
     /// Sets the rate if the limiter has none, and returns whether it did. Redisson's
@@ -156,20 +155,6 @@ impl RateLimiter {
             }
             handle.deadline = deadline.saturating_duration_since(Instant::now());
         }
-    }
-
-    /// For the program `redisson-limiter`, no part of the API: forgets the usage if the limiter is of this
-    /// mode, and leaves its rate as it is. Returns the rate in force; `None` if there is no limiter.
-    #[doc(hidden)]
-    pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
-        let reset = self.engine().begin_reset();
-        let call = move |store: &dyn Store, keys: &Keys| store.drop_usage(keys, mode);
-        let rate = self.call(Operation::SetRate, call).await?;
-        match rate.filter(|rate| rate.mode() == mode) {
-            Some(rate) => reset.end_with_rate(rate),
-            None => reset.end(false),
-        }
-        Ok(rate)
     }
 
     async fn store_rate(
