@@ -3,11 +3,17 @@
 -- only a value that is an integer. Keys of other types, and other texts, are never removed.
 -- Twin: src/store/memory/remove_unused.rs.
 --
--- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log;
+--        and the hash of the limiter that has the same values and logs (of `api` it is `{api}`, and the
+--        other way round), if there can be one in this slot: while it exists, nothing is removed
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 the age in ms that the last grant must have if there is no hash
 -- reply  {0, keys removed}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
+
+if KEYS[6] and call('EXISTS', KEYS[6]) == 1 then
+  return {0, 0}
+end
 
 -- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
 local function remove(value_key, log_key)

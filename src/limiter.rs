@@ -7,6 +7,7 @@ mod outage;
 mod permits;
 pub(crate) mod rates;
 mod run;
+mod tool;
 
 use std::fmt;
 use std::sync::Arc;

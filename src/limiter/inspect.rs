@@ -86,6 +86,9 @@ impl RateLimiter {
     /// that a limiter of this name has had, or will have soon. A value that is not an integer is never
     /// removed, as it may be another program's; one that is an integer may be as well, so name a limiter.
     ///
+    /// Limiters called `api` and `{api}` have the same value and log: while the other one exists, nothing is
+    /// removed. The user needs access to the hash of either.
+    ///
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), but for a hash that is missing.

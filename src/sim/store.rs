@@ -9,7 +9,7 @@ use futures::FutureExt;
 use super::network::Link;
 use super::server::Effect;
 use crate::clock::Now;
-use crate::rate::Rate;
+use crate::rate::{Mode, Rate};
 use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::memory::MemoryStore;
 use crate::store::{
@@ -75,6 +75,12 @@ impl Store for RemoteStore {
 
     fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
         self.send("set_rate", Effect::Resets, keys, move |store, keys| store.set_rate(keys, call))
+    }
+
+    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>> {
+        self.send("drop_usage", Effect::Resets, keys, move |store, keys| {
+            store.drop_usage(keys, mode)
+        })
     }
 
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::Rate;
+use crate::rate::{Mode, Rate};
 use crate::rt::RuntimeId;
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -56,6 +56,10 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Sets the rate; returns whether it did (only [`SetRate::only_existing`] can say no).
     fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool>;
+
+    /// Removes the value and the log if the limiter is of this mode, and leaves the hash as it is; the rate
+    /// in force, `None` if there is no limiter.
+    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>>;
 
     /// The rate; `None` if there is no limiter.
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>>;
@@ -98,6 +102,7 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Removes value and log if they say nothing; how many keys there were. Without a hash, if the log
     /// has only entries of Redisson and the last is older than `age_ms`, or if there is only an integer.
+    /// Removes nothing while there is a limiter that has the same value and log: [`Keys::sibling`].
     fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64>;
 
     /// The parts that have keys: the servers, by their addresses.

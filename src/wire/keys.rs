@@ -29,6 +29,23 @@ impl Keys {
         }
     }
 
+    /// The keys of the other limiter that has the same values and logs: of `api` it is `{api}`, and the
+    /// other way round. Only its hash is another one.
+    pub(crate) fn sibling(&self) -> Option<Keys> {
+        let name = &*self.hash;
+        let other = match name.contains('{') {
+            false => format!("{{{name}}}"),
+            true => {
+                let inner = name.strip_prefix('{')?.strip_suffix('}')?;
+                if inner.is_empty() || inner.contains('{') {
+                    return None;
+                }
+                inner.to_owned()
+            }
+        };
+        Some(Keys { hash: other.into(), ..self.clone() })
+    }
+
     /// All five, in the order of every script's KEYS.
     pub(crate) fn all(&self) -> [&str; 5] {
         [&self.hash, &self.value, &self.permits, &self.client_value, &self.client_permits]
@@ -110,6 +127,22 @@ mod tests {
         {
             let parts = KeyParts::of(key);
             assert!(parts.is_none() || key == "{}:value", "{key}: {parts:?}");
+        }
+    }
+
+    #[test]
+    fn two_names_at_most_have_the_same_values_and_logs() {
+        let names =
+            ["api", "{api}", "a}b", "{a}b}", "p:{api}", "{api}:x", "{a{b}", "a{b", "{}", "{a"];
+        for name in names {
+            let keys = Keys::new(name, "c1");
+            let siblings: Vec<Keys> = names
+                .iter()
+                .map(|other| Keys::new(other, "c1"))
+                .filter(|other| other.hash != keys.hash && other.value == keys.value)
+                .collect();
+            assert!(siblings.len() <= 1, "{name}: {siblings:?}");
+            assert_eq!(keys.sibling(), siblings.into_iter().next(), "{name}");
         }
     }
 

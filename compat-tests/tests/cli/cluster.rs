@@ -26,9 +26,18 @@ async fn all_masters_are_scanned_and_names_without_a_slot_are_found() {
     assert_eq!(found["limiters"][0]["findings"][0]["kind"], "slots");
     tool.ends(1, &["doctor", "a}b"]).await;
     tool.ends(2, &["inspect", "a}b"]).await;
-    // Drift is repaired on the node that has the limiter.
+    // It is a key of `{a}b}` too, which can be used.
+    tool.ends(0, &["doctor", "{a}b}", "--fix", "--yes"]).await;
+    tool.ends(3, &["doctor", "{a}b}"]).await;
+    // What a limiter with other braces has is left alone on a cluster as well.
     let value = "{limiter-3}:value";
     let slot: u16 = cluster.nodes()[0].run(cmd("CLUSTER").arg("KEYSLOT").arg(value)).await;
+    let ran = tool.ends(3, &["doctor", "{limiter-3}", "--fix", "--yes"]).await;
+    assert!(ran.stderr.contains("left alone"), "{ran:?}");
+    let () = cluster.run(slot, cmd("DEL").arg("limiter-3").arg("{limiter-3}:permits")).await;
+    tool.ends(0, &["doctor", "{limiter-3}", "--fix", "--yes"]).await;
+    tool.ends(0, &["acquire", "limiter-3", "--rate", "10/h"]).await;
+    // Drift is repaired on the node that has the limiter.
     let () = cluster.run(slot, cmd("SET").arg(value).arg(10)).await;
     tool.ends(0, &["doctor", "limiter-3", "--fix", "--yes"]).await;
     let seen = tool.json(0, &["inspect", "limiter-3", "--json"]).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use compat_tests::acl;
 use compat_tests::server::Server;
 use redisson_rate_limiter::{Client, LimiterOptions, Rate};
 
@@ -9,6 +10,8 @@ use crate::seed::{self, Old, of_client, of_redisson};
 use crate::tool::Tool;
 
 const HOUR_MS: i64 = 3_600_000;
+const CLIENTS: [&str; 2] =
+    ["0b1f4f0e-8c7e-4d6a-9d53-3a1f6f1f7c11", "6d0a5a3e-52a4-4a30-8f6e-5a3f0a9d2c22"];
 
 #[tokio::test]
 async fn a_limiter_is_set_used_changed_and_reset() {
@@ -43,6 +46,37 @@ async fn a_limiter_is_set_used_changed_and_reset() {
     }
     let ran = tool.ends(0, &["acquire", "api", "--rate", "5/s"]).await;
     assert_eq!(ran.stdout, "granted: 1 permit, 4 left of 5/s\n");
+}
+
+#[tokio::test]
+async fn a_limiter_per_client_is_removed_for_all_of_them_or_for_none() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    tool.ends(0, &["set", "pc", "10/h per client"]).await;
+    for client in CLIENTS {
+        tool.ends(0, &["acquire", "pc", "3", "--client-id", client]).await;
+    }
+    let ran = tool.ends(2, &["reset", "pc", "--delete", "--yes", "--client-id", CLIENTS[0]]).await;
+    assert!(ran.stderr.contains("leave --delete out"), "{ran:?}");
+    for client in CLIENTS {
+        let ran = tool.ends(0, &["acquire", "pc", "1", "--client-id", client]).await;
+        assert_eq!(ran.stdout, "granted: 1 permit, 6 left of 10/h per client\n", "{client}");
+    }
+    tool.ends(0, &["reset", "pc", "--yes", "--client-id", CLIENTS[0]]).await;
+    for (client, left) in [(CLIENTS[0], 9), (CLIENTS[1], 5)] {
+        let ran = tool.ends(0, &["acquire", "pc", "1", "--client-id", client]).await;
+        assert!(ran.stdout.contains(&format!(", {left} left")), "{ran:?}");
+    }
+    let ran = tool.ends(0, &["reset", "pc", "--delete", "--yes"]).await;
+    assert!(ran.stdout.contains("pc: removed; the values and logs of its clients"), "{ran:?}");
+    tool.ends(0, &["doctor", "pc", "--fix", "--yes", "--orphan-age", "0ms"]).await;
+    let keys: Vec<String> = server.run(redis::cmd("KEYS").arg("*").take()).await;
+    assert!(keys.is_empty(), "{keys:?}");
+    // One usage for all is not that of a client.
+    tool.ends(0, &["acquire", "api", "3", "--rate", "10/h"]).await;
+    let ran = tool.ends(2, &["reset", "api", "--yes", "--client-id", CLIENTS[0]]).await;
+    assert!(ran.stderr.contains("leave --client-id out"), "{ran:?}");
+    assert_eq!(seed::get(&server, "{api}:value").await.as_deref(), Some("7"));
 }
 
 #[tokio::test]
@@ -212,6 +246,49 @@ async fn a_replay_says_what_would_have_been_refused() {
         Tool::at("").input(bad).ends(2, &["replay", "-", "--rate", "2/s"]).await;
     }
     Tool::at("").ends(7, &["replay", "/no/such/file", "--rate", "2/s"]).await;
+}
+
+#[tokio::test]
+async fn a_replay_has_a_limiter_for_each_client() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    tool.ends(0, &["set", "pc", "10/h per client"]).await;
+    for client in CLIENTS {
+        tool.ends(0, &["acquire", "pc", "10", "--client-id", client]).await;
+    }
+    let exported = tool.ends(0, &["inspect", "pc", "--json"]).await.stdout;
+    let replay = Tool::at("").input(&exported);
+    let ran = replay.ends(0, &["replay", "-", "--rate", "10/h per client"]).await;
+    assert!(ran.stdout.starts_with("2 grants of 20 permits of 2 clients within "), "{ran:?}");
+    assert!(ran.stdout.ends_with("nothing is refused\n"), "{ran:?}");
+    // Under a rate for all of them they have one limiter.
+    let rates = ["replay", "-", "--rate", "10/h", "--rate", "9/h per client", "--json"];
+    let seen = replay.json(1, &rates).await;
+    assert_eq!(
+        (&seen["rates"][0]["refused"], &seen["rates"][1]["refused"]),
+        (&1.into(), &2.into())
+    );
+
+    let () = server.run(redis::cmd("ACL").arg(&["SETUSER", acl::USER, "-scan"]).take()).await;
+    let exported =
+        tool.ends(0, &["inspect", "pc", "--json", "--client-id", CLIENTS[0]]).await.stdout;
+    let ran = Tool::at("").input(&exported).ends(0, &["replay", "-", "--rate", "10/h"]).await;
+    assert!(ran.stderr.contains("clients of this limiter cannot be listed"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_part_of_a_log_is_not_replayed() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    for _ in 0..3 {
+        tool.ends(0, &["acquire", "api", "20", "--rate", "100/h"]).await;
+    }
+    let exported = tool.ends(0, &["inspect", "api", "--json", "--entries", "1"]).await.stdout;
+    let ran = Tool::at("").input(&exported).ends(2, &["replay", "-", "--rate", "30/h"]).await;
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("inspect with --entries 3"), "{ran:?}");
+    let exported = tool.ends(0, &["inspect", "api", "--json", "--entries", "3"]).await.stdout;
+    let ran = Tool::at("").input(&exported).ends(1, &["replay", "-", "--rate", "30/h"]).await;
+    assert!(ran.stdout.contains("2 calls of 40 permits refused"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `doctor` on every kind of damage.
 
+use compat_tests::acl;
 use compat_tests::server::Server;
 use redis::cmd;
 use serde_json::Value;
@@ -274,4 +275,65 @@ async fn dates_at_the_end_of_the_numbers_are_shown() {
     }
     assert_eq!(diagnosed(&tool, "gone").await, one("orphaned", true));
     tool.ends(0, &["watch", "api", "--count", "1"]).await;
+}
+
+/// `api` and `{api}` have the same values and logs.
+#[tokio::test]
+async fn the_keys_of_a_limiter_with_other_braces_are_no_orphans() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    const MONTH_MS: u64 = 30 * 24 * HOUR_MS;
+    let used = [old(2 * 24 * HOUR_MS as i64, 1, 60)];
+    for (name, same_keys, prefix, found) in [
+        ("{api}", "api", "", true),
+        ("mail", "{mail}", "", true),
+        // With this prefix no name means it.
+        ("{p:web}", "web", "p:", false),
+    ] {
+        let () = server.run(cmd("FLUSHALL").take()).await;
+        seed::overall(&server, name, 100, MONTH_MS).await;
+        seed::budget(&server, name, None, Some("40"), &used).await;
+        let tool = tool.clone().env("REDISSON_LIMITER_KEY_PREFIX", prefix);
+        for command in [
+            &["doctor", same_keys][..],
+            &["doctor", same_keys, "--fix", "--yes"],
+            &["doctor", same_keys, "--fix", "--yes", "--orphan-age", "1s"],
+        ] {
+            let ran = tool.ends(3, command).await;
+            let why = format!("left alone, as they are those of the limiter \"{name}\"");
+            assert!(ran.stderr.contains(&why), "{ran:?}");
+        }
+        let all = tool.json(0, &["doctor", "--all", "--fix", "--yes", "--json"]).await;
+        assert_eq!(all["examined"], u64::from(found), "{name}");
+        let top = tool.json(0, &["top", "--json"]).await;
+        let names: Vec<_> = top["limiters"].as_array().unwrap().iter().collect();
+        assert_eq!(names.len(), usize::from(found), "{name}: {names:?}");
+        assert!(names.iter().all(|row| row["limiter"] == name), "{name}: {names:?}");
+        // Nor are they removed with another limiter.
+        for command in
+            [&["reset", same_keys, "--delete", "--yes"][..], &["bench", "--name", same_keys]]
+        {
+            let ran = tool.ends(2, command).await;
+            assert!(ran.stderr.contains(&format!("the limiter {name} has the same")), "{ran:?}");
+        }
+        let seen = Tool::on(&server).json(0, &["inspect", name, "--json"]).await;
+        assert_eq!(seen["budgets"][0]["in_use"], 60, "{name}");
+    }
+    // What both of them have, and neither uses.
+    let fields = [("rate", "10"), ("interval", "3600000"), ("type", "1")];
+    for name in ["pc", "{pc}"] {
+        seed::hash(&server, name, &fields).await;
+    }
+    seed::budget(&server, "pc", Some(CLIENTS[0]), Some("6"), &[old(4_000_000, 1, 4)]).await;
+    assert_eq!(diagnosed(&tool, "pc").await, one("unused-clients", false));
+    let ran = tool.ends(1, &["doctor", "pc", "--fix", "--yes"]).await;
+    assert!(ran.stdout.contains("do: left alone, as the limiter {pc} has the same"), "{ran:?}");
+    assert!(seed::exists(&server, &format!("{{pc}}:value:{}", CLIENTS[0])).await);
+    // A user who may not look for the other one removes nothing.
+    seed::budget(&server, "{tenant}", None, Some("6"), &[old(90_000_000, 1, 4)]).await;
+    let () =
+        server.run(cmd("ACL").arg(&["SETUSER", acl::USER, "resetkeys", "~{tenant}*"]).take()).await;
+    let ran = tool.ends(1, &["doctor", "{tenant}", "--fix", "--yes"]).await;
+    assert!(ran.stdout.contains("do: left alone, as another limiter may have the same"), "{ran:?}");
+    assert!(seed::exists(&server, "{tenant}:value").await);
 }

@@ -262,7 +262,7 @@ pub struct Acquire {
 pub struct Reset {
     /// The limiter
     pub name: String,
-    /// Remove it with all its keys
+    /// Remove it with all its keys; of the mode PER_CLIENT, for all clients, whose values and logs are left
     #[arg(long)]
     pub delete: bool,
     /// Do not ask

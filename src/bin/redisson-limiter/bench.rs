@@ -24,6 +24,13 @@ pub async fn run(client: &Client, args: &Bench, out: &mut Out) -> Result<Exit, F
     // Never exhausted, and its entries are few: an interval of 100 ms.
     let rate = Rate::new(Mode::Overall, 1 << 40, Duration::from_millis(100))?;
     let rate = rate.with_keep_alive(KEEP_ALIVE)?;
+    if let Some(sibling) = limiter.sibling().await? {
+        // To delete ours would be to delete its value and log.
+        return Err(Failure::Usage(format!(
+            "the limiter {} has the same value and log: choose another name",
+            quoted(&sibling)
+        )));
+    }
     if limiter.exists().await? || !limiter.try_set_rate(rate).await? {
         return Err(Failure::Usage(format!("the limiter {} exists already", quoted(&name))));
     }

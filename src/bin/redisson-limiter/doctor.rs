@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
 use crate::findings::{Finding, Fix, Kind, Orphans, answered, examine};
-use crate::found::{View, walk};
+use crate::found::{View, look_at, walk};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration, quoted};
@@ -43,7 +43,7 @@ pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, 
     let total = names.len();
     for (at, (name, clients)) in names.into_iter().enumerate() {
         out.progress(&format!("examining limiter {} of {total}", at + 1));
-        patients.push(look(client, name, clients, args, &mut skew, out).await?);
+        patients.extend(look(client, name, clients, args, &mut skew, out).await?);
         tokio::time::sleep(args.scan.scan_pause).await;
     }
     if !args.json {
@@ -61,6 +61,7 @@ pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, 
     Ok(if is_healthy { Exit::Done } else { Exit::No })
 }
 
+/// `None` if what was found is not of the key prefix.
 async fn look(
     client: &Client,
     name: String,
@@ -68,7 +69,7 @@ async fn look(
     args: &Doctor,
     skew: &mut Skew,
     out: &mut Out,
-) -> Result<Patient, Failure> {
+) -> Result<Option<Patient>, Failure> {
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
         Err(error) if error.kind() == ErrorKind::InvalidArgument && !name.is_empty() => {
@@ -77,45 +78,42 @@ async fn look(
             let text = "the name has a brace, and no hash tag".to_owned();
             let finding = Finding { kind: Kind::Slots, client_id: None, text, fix };
             let (rate, limiter) = (None, None);
-            return Ok(Patient {
-                name,
-                rate,
-                limiter,
-                clients,
-                findings: vec![finding],
-                left: None,
-            });
+            let findings = vec![finding];
+            return Ok(Some(Patient { name, rate, limiter, clients, findings, left: None }));
         }
         Err(error) => return Err(error.into()),
     };
-    let mut view = match args.all {
-        true => View::of(limiter, &clients, ENTRIES).await?,
+    let view = match args.all {
+        true => match look_at(limiter, client, &clients, ENTRIES).await? {
+            Some(view) => view,
+            None => return Ok(None),
+        },
         false => {
             let view = View::with_clients(client, &name, ENTRIES, &args.scan, out).await?;
             clients = view.views.iter().filter_map(|view| view.client_id.clone()).collect();
             view
         }
     };
-    // What was found may be the keys of the limiter whose name has the braces.
-    if args.all && !view.hash().exists() && !name.contains('{') {
-        let tagged = client.limiter(&format!("{{{name}}}"))?;
-        if tagged.exists().await? {
-            view = View::of(tagged, &clients, ENTRIES).await?;
-        }
-    }
     if view.is_missing() && !args.all {
         return Err(Failure::NoLimiter(name));
     }
+    // If nobody may look for it, nothing is removed: see `examine`.
+    if !args.all
+        && !view.hash().exists()
+        && let Ok(Some(sibling)) = view.limiter.sibling().await
+    {
+        return Err(Failure::KeysOfAnother { name, sibling });
+    }
     skew.see(&view);
     let findings = examine(&view, orphans(args)).await?;
-    Ok(Patient {
+    Ok(Some(Patient {
         name: view.name().to_owned(),
         rate: view.rate().ok().flatten().map(|rate| rate.to_string()),
         limiter: Some(view.limiter),
         clients,
         findings,
         left: None,
-    })
+    }))
 }
 
 fn orphans(args: &Doctor) -> Orphans {

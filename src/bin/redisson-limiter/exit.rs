@@ -42,6 +42,8 @@ pub enum Failure {
     Usage(String),
     /// There is no limiter of this name.
     NoLimiter(String),
+    /// There is none either, but one that has the same values and logs.
+    KeysOfAnother { name: String, sibling: String },
     /// A file, or the terminal.
     Io(String, io::Error),
 }
@@ -60,7 +62,7 @@ impl Failure {
                 _ => Exit::Other,
             },
             Failure::Usage(_) => Exit::Usage,
-            Failure::NoLimiter(_) => Exit::NoLimiter,
+            Failure::NoLimiter(_) | Failure::KeysOfAnother { .. } => Exit::NoLimiter,
             Failure::Io(..) => Exit::Other,
         }
     }
@@ -80,6 +82,11 @@ impl fmt::Display for Failure {
             Failure::Limiter(error) => error.fmt(f),
             Failure::Usage(text) => f.write_str(text),
             Failure::NoLimiter(name) => write!(f, "there is no limiter {name:?}"),
+            Failure::KeysOfAnother { name, sibling } => write!(
+                f,
+                "there is no limiter {name:?}: the value and the log are left alone, as they are those of \
+                 the limiter {sibling:?}"
+            ),
             Failure::Io(what, error) => write!(f, "{what}: {error}"),
         }
     }

@@ -125,6 +125,34 @@ impl Fix {
 
 /// Looks for everything that is wrong with a limiter. Changes nothing.
 pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Failure> {
+    let mut findings = findings_of(view, orphans).await?;
+    let is_removal = |finding: &Finding| matches!(finding.fix, Fix::Remove { .. });
+    if findings.iter().any(is_removal)
+        && let Some(advice) = use_by_another(view).await?
+    {
+        for finding in findings.iter_mut().filter(|finding| is_removal(finding)) {
+            finding.fix = Fix::None { advice: advice.clone() };
+        }
+    }
+    Ok(findings)
+}
+
+/// Why nothing may be removed: limiters called `api` and `{api}` have the same values and logs.
+async fn use_by_another(view: &View) -> Result<Option<String>, Failure> {
+    match view.limiter.sibling().await {
+        Ok(sibling) => Ok(sibling.map(|sibling| {
+            format!("left alone, as the limiter {} has the same values and logs", quoted(&sibling))
+        })),
+        Err(error) if error.kind() == ErrorKind::Auth => Ok(Some(
+            "left alone, as another limiter may have the same values and logs: the user may not look \
+             for the name with other braces"
+                .to_owned(),
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let mut found = |kind, client_id: &Option<String>, text: String, fix| {
         findings.push(Finding { kind, client_id: client_id.clone(), text, fix });

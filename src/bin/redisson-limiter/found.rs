@@ -51,6 +51,29 @@ pub async fn walk(
     Ok(found)
 }
 
+/// Looks at a limiter that a walk has found by its values and logs; `None` if they are those of a limiter
+/// outside of the client's key prefix.
+pub async fn look_at(
+    limiter: RateLimiter,
+    client: &Client,
+    clients: &BTreeSet<String>,
+    entries: u64,
+) -> Result<Option<View>, Failure> {
+    let view = View::of(limiter, clients, entries).await?;
+    if view.hash().exists() {
+        return Ok(Some(view));
+    }
+    // Limiters called `api` and `{api}` have the same values and logs, and a walk says `api`.
+    match view.limiter.sibling().await? {
+        None => Ok(Some(view)),
+        Some(full_name) if full_name == format!("{{{}}}", view.name()) => {
+            View::of(client.limiter(&full_name)?, clients, entries).await.map(Some)
+        }
+        // With the prefix `p:` no name means `{p:api}`.
+        Some(_) => Ok(None),
+    }
+}
+
 /// A limiter as it was at one moment; of the mode PER_CLIENT, each budget at a moment of its own.
 pub struct View {
     pub limiter: RateLimiter,

@@ -1,6 +1,7 @@
 //! `redisson-limiter`: limiters on a server, for those who run them.
 //!
-//! Each command is a module; all of them use the crate's public API alone. docs/cli.md shows what they print.
+//! Each command is a module; all of them use the crate's public API, and of what is hidden in it `sibling` and
+//! `reset_usage`. docs/cli.md shows what they print.
 
 mod acquire;
 mod args;

@@ -1,6 +1,6 @@
 //! `set`, `update` and `reset`: commands that replace a limiter, or its usage.
 
-use redisson_rate_limiter::{Client, Mode, Rate, Usage};
+use redisson_rate_limiter::{Client, Mode, Rate, RateLimiter, Usage};
 
 use crate::args::{Common, Reset, Set, Update};
 use crate::exit::{Exit, Failure};
@@ -49,31 +49,91 @@ pub async fn reset(
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let limiter = client.limiter(&args.name)?;
-    let name = quoted(&args.name);
     if args.delete {
-        let question = format!("Remove the limiter {name}, with all its keys?");
-        if !out.confirm(&question, args.yes)? {
-            return Ok(Exit::Usage);
-        }
-        if !limiter.delete().await? {
-            return Err(Failure::NoLimiter(args.name.clone()));
-        }
-        out.print(&format!("{name}: removed\n"))?;
-        return Ok(Exit::Done);
+        return delete(&limiter, args, common, out).await;
     }
-    let rate = limiter.config().await?.ok_or_else(|| Failure::NoLimiter(args.name.clone()))?;
-    if rate.mode() == Mode::PerClient && common.client_id.is_none() {
-        return Err(Failure::Usage(format!(
-            "each client of {name} has its own usage: name one with --client-id; \
-             `inspect` lists them"
-        )));
-    }
+    let name = quoted(&args.name);
+    let no_limiter = || Failure::NoLimiter(args.name.clone());
+    let rate = limiter.config().await?.ok_or_else(no_limiter)?;
+    let whose = match (rate.mode(), &common.client_id) {
+        (Mode::Overall, None) => name.clone(),
+        (Mode::PerClient, Some(id)) => format!("client {} of {name}", quoted(id)),
+        (Mode::Overall, Some(_)) => {
+            return Err(Failure::Usage(format!(
+                "all clients of {name} have one usage: leave --client-id out to forget it"
+            )));
+        }
+        (Mode::PerClient, None) => {
+            return Err(Failure::Usage(format!(
+                "each client of {name} has its own usage: name one with --client-id; \
+                 `inspect` lists them"
+            )));
+        }
+    };
     let question =
-        format!("Forget the usage of {name}, so that all {} permits are free?", rate.permits());
+        format!("Forget the usage of {whose}, so that all {} permits are free?", rate.permits());
     if !out.confirm(&question, args.yes)? {
         return Ok(Exit::Usage);
     }
-    limiter.set_rate_with(rate, Usage::Reset).await?;
-    out.print(&format!("{name}: all {} permits are available\n", rate.permits()))?;
+    // The rate may have been changed since it was read: it is left as it is.
+    let now = limiter.reset_usage(rate.mode()).await?.ok_or_else(no_limiter)?;
+    let is_reset = now.mode() == rate.mode();
+    let (exit, said) = match is_reset {
+        true => (Exit::Done, format!("{name}: all {} permits are available\n", now.permits())),
+        false => {
+            let (old, new) = (rate.mode(), now.mode());
+            (
+                Exit::No,
+                format!("{name}: nothing is forgotten, as the mode is {new}, and was {old}\n"),
+            )
+        }
+    };
+    out.print(&said)?;
+    Ok(exit)
+}
+
+async fn delete(
+    limiter: &RateLimiter,
+    args: &Reset,
+    common: &Common,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let name = quoted(&args.name);
+    if common.client_id.is_some() {
+        return Err(Failure::Usage(format!(
+            "--delete removes {name} for all clients: leave --client-id out; or leave --delete out, to \
+             forget the usage of that client"
+        )));
+    }
+    // A user who may not look for it goes on, as in Redisson.
+    if let Ok(Some(sibling)) = limiter.sibling().await {
+        return Err(Failure::Usage(format!(
+            "the limiter {} has the same value and log: to remove {name} alone, delete the key of that name",
+            quoted(&sibling)
+        )));
+    }
+    // One that cannot be read can be removed.
+    let rate = limiter.config().await.ok().flatten();
+    let is_per_client = rate.is_some_and(|rate| rate.mode() == Mode::PerClient);
+    let question = match is_per_client {
+        true => {
+            format!("Remove the limiter {name} for all clients? Their values and logs are left.")
+        }
+        false => format!("Remove the limiter {name}, with all its keys?"),
+    };
+    if !out.confirm(&question, args.yes)? {
+        return Ok(Exit::Usage);
+    }
+    if !limiter.delete().await? {
+        return Err(Failure::NoLimiter(args.name.clone()));
+    }
+    let left = match is_per_client {
+        true => format!(
+            "; the values and logs of its clients are left, and count for the next limiter of that name: \
+             `doctor {name} --fix` removes them once the last grant is as old as its --orphan-age"
+        ),
+        false => String::new(),
+    };
+    out.print(&format!("{name}: removed{left}\n"))?;
     Ok(Exit::Done)
 }

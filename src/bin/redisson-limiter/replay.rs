@@ -1,9 +1,10 @@
 //! `replay`: the grants of a log, decided anew under other rates by the crate's own rules.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::time::Duration;
 
-use redisson_rate_limiter::{Client, Clock, Decision, ErrorKind, InProcessStore, Rate};
+use redisson_rate_limiter::{Client, Clock, Decision, ErrorKind, InProcessStore, Mode, Rate};
 use serde_json::{Value, json};
 
 use crate::args::Replay;
@@ -16,6 +17,8 @@ use crate::text::{count, duration};
 struct Request {
     date_ms: i64,
     permits: u64,
+    /// Which budget of the file it is of: each client of the mode PER_CLIENT has one.
+    budget: usize,
 }
 
 /// What a rate makes of all requests.
@@ -37,7 +40,11 @@ pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
     };
     read.map_err(|error| Failure::Io(name.clone(), error))?;
     let text = String::from_utf8_lossy(&bytes);
-    let mut requests = requests(&text).map_err(|why| Failure::Usage(format!("{name}: {why}")))?;
+    let (mut requests, note) =
+        requests(&text).map_err(|why| Failure::Usage(format!("{name}: {why}")))?;
+    if let Some(note) = note {
+        out.complain(&format!("{name}: {note}"));
+    }
     requests.sort_by_key(|request| request.date_ms);
 
     let mut outcomes = Vec::new();
@@ -54,51 +61,67 @@ pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
     Ok(if any_refused { Exit::No } else { Exit::Done })
 }
 
-/// Reads what `inspect --json` prints, or lines of two numbers.
-fn requests(text: &str) -> Result<Vec<Request>, String> {
+/// Reads what `inspect --json` prints, or lines of two numbers. And why something is missing in it.
+fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
     if !text.trim_start().starts_with('{') {
         let lines = text
             .lines()
             .enumerate()
             .filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
-        return lines
+        let requests: Result<_, String> = lines
             .map(|(at, line)| {
                 let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
                 let mut request = || {
                     let date_ms = words.next()?.parse().ok()?;
                     let permits = words.next().map_or(Some(1), |word| word.parse().ok())?;
-                    words.next().is_none().then_some(Request { date_ms, permits })
+                    words.next().is_none().then_some(Request { date_ms, permits, budget: 0 })
                 };
                 request().ok_or_else(|| {
                     format!("line {}: not a date in ms and a number of permits", at + 1)
                 })
             })
             .collect();
+        return Ok((requests?, None));
     }
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if value["schema"] != json::SCHEMA {
         return Err("not what `inspect --json` prints".to_owned());
     }
     let budgets = value["budgets"].as_array().ok_or("it has no budgets")?;
-    let entries = budgets.iter().filter_map(|budget| budget["log"]["entries"].as_array()).flatten();
-    // Nobody has asked for a debt.
-    let grants = entries.filter(|entry| entry["writer"] != "debt" && entry["permits"].is_u64());
-    Ok(grants
-        .filter_map(|entry| {
+    let mut requests = Vec::new();
+    for (budget, log) in budgets.iter().map(|budget| &budget["log"]).enumerate() {
+        let entries = log["entries"].as_array().map_or(&[][..], Vec::as_slice);
+        if log["is_complete"] == false {
+            return Err(format!(
+                "only the {} oldest of {} entries of a log are here, and what is missing would count as \
+                 never asked for: inspect with --entries {1}, or more if the limiter is in use",
+                entries.len(),
+                log["length"]
+            ));
+        }
+        // Nobody has asked for a debt.
+        let grants = entries.iter().filter(|entry| entry["writer"] != "debt");
+        requests.extend(grants.filter_map(|entry| {
             let (date_ms, permits) = (entry["date_ms"].as_i64()?, entry["permits"].as_u64()?);
-            (permits > 0).then_some(Request { date_ms, permits })
-        })
-        .collect())
+            (permits > 0).then_some(Request { date_ms, permits, budget })
+        }));
+    }
+    Ok((requests, value["note"].as_str().map(str::to_owned)))
 }
 
+/// By one limiter; under a rate per client, by one for each budget.
 async fn decide(requests: &[Request], rate: Rate) -> Result<Outcome, Failure> {
     let (clock, clock_handle) = Clock::manual(0);
     let store = InProcessStore::with_clock(clock.clone());
     let client = Client::builder().clock(clock).in_process(&store)?;
-    let limiter = client.limiter("replay")?.with_rate(rate);
     let mut outcome = Outcome::default();
     for request in requests {
         clock_handle.set(request.date_ms);
+        let limiter = match rate.mode() {
+            Mode::PerClient => client.limiter(&format!("replay {}", request.budget))?,
+            Mode::Overall => client.limiter("replay")?,
+        };
+        let limiter = limiter.with_rate(rate);
         let is_granted = match limiter.try_acquire_now(request.permits).await {
             Ok(Decision::Granted(_)) => true,
             Ok(Decision::Denied(_)) => false,
@@ -121,8 +144,13 @@ fn shown(requests: &[Request], outcomes: &[(Rate, Outcome)], begin: i64, out: &O
     let permits = requests.iter().fold(0, |sum: u64, request| sum.saturating_add(request.permits));
     let since = |date_ms: i64| Duration::from_millis(date_ms.saturating_sub(begin).unsigned_abs());
     let span = since(requests.last().map_or(begin, |last| last.date_ms));
+    let budgets: BTreeSet<usize> = requests.iter().map(|request| request.budget).collect();
+    let clients = match budgets.len() as u64 {
+        0 | 1 => String::new(),
+        number => format!(" of {}", count(number, "client")),
+    };
     let mut text = format!(
-        "{} of {} within {}\n",
+        "{} of {}{clients} within {}\n",
         count(requests.len() as u64, "grant"),
         count(permits, "permit"),
         duration(span)

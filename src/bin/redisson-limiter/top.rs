@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::args::Top;
 use crate::exit::{Exit, Failure};
-use crate::found::{View, walk};
+use crate::found::{look_at, walk};
 use crate::json::SCHEMA;
 use crate::out::{Out, Tone};
 use crate::text::{bar, quoted};
@@ -32,12 +32,12 @@ pub async fn run(client: &Client, args: &Top, out: &mut Out) -> Result<Exit, Fai
         out.progress(&format!("looking at limiter {} of {total}", at + 1));
         // A name that no client can use on a cluster: doctor tells of it.
         let Ok(limiter) = client.limiter(&name) else { continue };
-        let view = View::of(limiter, &clients, ENTRIES).await?;
+        let Some(view) = look_at(limiter, client, &clients, ENTRIES).await? else { continue };
         for budget in &view.views {
             let sample = Sample::of(&budget.inspection, Duration::MAX);
             if let (Ok(Some(rate)), Some(sample)) = (view.rate(), sample) {
                 rows.push(Row {
-                    name: name.clone(),
+                    name: view.name().to_owned(),
                     client_id: budget.client_id.clone(),
                     rate: rate.to_string(),
                     sample,

@@ -277,6 +277,9 @@ impl Store for ModelStore {
     fn set_rate(&self, _: &Keys, _: SetRate) -> Reply<bool> {
         not_called()
     }
+    fn drop_usage(&self, _: &Keys, _: Mode) -> Reply<Option<Rate>> {
+        not_called()
+    }
     fn config(&self, _: &Keys) -> Reply<Option<Rate>> {
         not_called()
     }

@@ -11,7 +11,7 @@ use futures::FutureExt;
 
 use crate::clock::{Clock, Now};
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rate::Rate;
+use crate::rate::{Mode, Rate};
 use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::memory::MemoryStore;
 use crate::store::*;
@@ -221,6 +221,9 @@ impl Store for CountingStore {
     }
     fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
         self.store.set_rate(keys, call)
+    }
+    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>> {
+        self.store.drop_usage(keys, mode)
     }
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
         self.store.config(keys)

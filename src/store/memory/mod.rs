@@ -15,7 +15,7 @@ use futures::FutureExt;
 
 use crate::clock::{Clock, Now, system_ms};
 use crate::error::Error;
-use crate::rate::Rate;
+use crate::rate::{Mode, Rate};
 use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
@@ -30,6 +30,7 @@ mod audit;
 mod charge;
 pub(crate) mod config;
 mod decide;
+mod drop_usage;
 mod expire;
 mod grant;
 mod hand_over;
@@ -136,6 +137,10 @@ impl Store for MemoryStore {
         ready(set_rate::set_rate(&mut self.enter([keys]), keys, &call))
     }
 
+    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>> {
+        ready(drop_usage::drop_usage(&mut self.enter([keys]), keys, mode))
+    }
+
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
         ready(config::config(&self.enter([keys]), keys))
     }
@@ -186,7 +191,9 @@ impl Store for MemoryStore {
     }
 
     fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
-        ready(remove_unused::remove_unused(&mut self.enter([keys]), keys, now, age_ms))
+        let sibling = keys.sibling();
+        let space = &mut self.enter([keys, sibling.as_ref().unwrap_or(keys)]);
+        ready(remove_unused::remove_unused(space, keys, now, age_ms))
     }
 
     fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {

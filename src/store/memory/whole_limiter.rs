@@ -22,10 +22,13 @@ pub(super) fn rename(space: &mut Keyspace, from: &Keys, to: &Keys) -> Result<(),
     if from.hash == to.hash {
         return Ok(());
     }
-    delete(space, to);
     let moved = [(&from.hash, &to.hash), (&from.value, &to.value), (&from.permits, &to.permits)];
-    for (from, to) in moved {
-        if let Some(slot) = space.remove(from) {
+    // Otherwise, if we deleted the other limiter first, the usage would be lost between `api` and `{api}`,
+    // which have the same value and log.
+    let moved = moved.map(|(from, to)| (space.remove(from), to));
+    delete(space, to);
+    for (slot, to) in moved {
+        if let Some(slot) = slot {
             space.put(to, slot);
         }
     }

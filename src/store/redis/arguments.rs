@@ -33,7 +33,7 @@ pub(super) fn arg_seen(cmd: &mut Cmd, seen: Option<SeenRate>) {
     };
 }
 
-fn mode_text(mode: Mode) -> &'static str {
+pub(super) fn mode_text(mode: Mode) -> &'static str {
     match mode {
         Mode::Overall => "0",
         Mode::PerClient => "1",

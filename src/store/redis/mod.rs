@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 
 use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::{MAX_EXACT, Rate};
+use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::rt::RuntimeId;
 use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::limits::ENDLESS_TTL_MS;
@@ -57,7 +57,7 @@ pub use sentinel::Sentinels;
 pub use tls::Tls;
 pub use topology::Topology;
 
-use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of};
+use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of, mode_text};
 use reply::Numbers;
 use scripts::Script;
 use servers::Servers;
@@ -174,9 +174,15 @@ impl Store for RedisStore {
         self.run(&scripts::SET_RATE, cmd, |reply| reply.flag())
     }
 
+    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>> {
+        let mut cmd = call_of(&scripts::DROP_USAGE, keys, 1);
+        cmd.arg(mode_text(mode));
+        self.run(&scripts::DROP_USAGE, cmd, Numbers::config)
+    }
+
     fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
         let cmd = call_of(&scripts::CONFIG, keys, 0);
-        self.run(&scripts::CONFIG, cmd, |reply| reply.flag()?.then(|| reply.rate()).transpose())
+        self.run(&scripts::CONFIG, cmd, Numbers::config)
     }
 
     fn expire(
@@ -265,7 +271,11 @@ impl Store for RedisStore {
     }
 
     fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
-        let mut cmd = call_of(&scripts::REMOVE_UNUSED, keys, 2);
+        // In another slot of a cluster no limiter can use these keys.
+        let sibling = keys.sibling().filter(|sibling| self.check(sibling).is_ok());
+        let mut names = keys.all().to_vec();
+        names.extend(sibling.as_ref().map(|sibling| &*sibling.hash));
+        let mut cmd = scripts::REMOVE_UNUSED.call(names.iter().copied(), 2);
         arg_time(&mut cmd, now);
         cmd.arg(age_ms.min(MAX_EXACT));
         self.run(&scripts::REMOVE_UNUSED, cmd, |reply| reply.number())

@@ -77,6 +77,11 @@ impl Numbers {
         self.find_rate().ok_or_else(|| self.unexpected())
     }
 
+    /// The rate of a limiter that there may be.
+    pub(super) fn config(self) -> Result<Option<Rate>, Error> {
+        self.flag()?.then(|| self.rate()).transpose()
+    }
+
     /// The answer to an acquire with this number of requests; `now` is the time if the client gave it.
     pub(super) fn acquire(
         &self,

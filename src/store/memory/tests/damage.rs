@@ -337,3 +337,26 @@ fn a_value_that_is_no_integer_is_not_removed_either() {
     let reply = c.store.remove_unused(&c.keys, Now::At(0), 0);
     assert_eq!(reply.now_or_never().unwrap().unwrap(), 0);
 }
+
+#[test]
+fn nothing_is_removed_that_a_limiter_with_other_braces_has_too() {
+    for (name, other) in [("api", "{api}"), ("{api}", "api")] {
+        let c = limiter(10);
+        c.store.raw_del(&c.keys.hash);
+        c.store.raw_set("{api}:value", "7");
+        let remove = |name| {
+            let reply = c.store.remove_unused(&Keys::new(name, "a"), Now::At(0), 0);
+            reply.now_or_never().unwrap().unwrap()
+        };
+        c.store.raw_hset(other, "rate", "10");
+        assert_eq!(remove(name), 0, "{name}");
+        // Even if there are both, and none uses them.
+        for field in [("rate", "7"), ("interval", "1000"), ("type", "0")] {
+            c.store.raw_hset(name, field.0, field.1);
+        }
+        assert_eq!(remove(name), 0, "{name}");
+        c.store.raw_pexpire(other, 5);
+        c.clock.advance(6);
+        assert_eq!(remove(name), 1, "{name}");
+    }
+}

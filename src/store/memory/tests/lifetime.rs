@@ -154,6 +154,19 @@ fn divergence_10_calls_about_all_keys() {
 }
 
 #[test]
+fn a_rename_by_braces_alone_keeps_the_usage() {
+    for (from, to) in [("api", "{api}"), ("{api}", "api")] {
+        let mut c = limiter(10);
+        now(c.store.rename(&c.keys, &Keys::new(from, "a"))).unwrap();
+        c.keys = Keys::new(from, "a");
+        c.grant(4);
+        now(c.store.rename(&c.keys, &Keys::new(to, "a"))).unwrap();
+        c.keys = Keys::new(to, "a");
+        assert_eq!(c.available(), 6, "{from}");
+    }
+}
+
+#[test]
 fn the_stores_own_clock_dates_what_asks_for_it() {
     let mut c = limiter(10);
     c.clock.advance(77);

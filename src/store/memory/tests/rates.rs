@@ -204,3 +204,30 @@ fn divergence_8_the_time_to_live_goes_with_the_keep_alive() {
     c.set(rate(4), StateRule::Keep);
     assert_eq!(c.store.raw_pttl("api"), Some(9000));
 }
+
+#[test]
+fn the_usage_is_dropped_and_the_hash_stays() {
+    let mut c = limiter(10);
+    let drop_usage = |c: &Client, mode| now(c.store.drop_usage(&c.keys, mode)).unwrap();
+    c.grant(3);
+    c.store.raw_pexpire("api", 9000);
+    let before = c.store.snapshot();
+    assert_eq!(drop_usage(&c, Mode::PerClient), Some(rate(10)));
+    assert_eq!(c.store.snapshot(), before);
+    assert_eq!(drop_usage(&c, Mode::Overall), Some(rate(10)));
+    assert_eq!(c.store.key_names(), ["api"]);
+    assert_eq!(c.store.raw_pttl("api"), Some(9000));
+    c.grant(10);
+    // A client's own alone.
+    let mut c = client();
+    try_set(&c, per_client(10, 0)).unwrap();
+    let mut other = c.other();
+    c.grant(3);
+    other.grant(3);
+    assert_eq!(drop_usage(&c, Mode::PerClient), Some(per_client(10, 0)));
+    assert_eq!((c.available(), other.available()), (10, 7));
+    // There is none.
+    now(c.store.delete(&c.keys)).unwrap();
+    assert_eq!(drop_usage(&c, Mode::PerClient), None);
+    assert!(!now(c.store.exists(&c.keys)).unwrap());
+}

@@ -69,6 +69,10 @@ pub(super) enum Op {
         state: StateRule,
     },
     Config(Who),
+    DropUsage {
+        who: Who,
+        mode: Mode,
+    },
     Expire {
         who: Who,
         lifetime: Lifetime,
@@ -97,6 +101,13 @@ pub(super) enum Op {
         who: Who,
         age_ms: u64,
     },
+    /// While a limiter exists that has the same value and log.
+    RemoveShared {
+        who: Who,
+        age_ms: u64,
+    },
+    /// To the name that has the same value and log, and back.
+    RenameByBraces(Who),
     Damage {
         who: Who,
         damage: Damage,
@@ -266,6 +277,10 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             Op::SetRate { who, rate, only_existing, state }
         }),
         1 => who().prop_map(Op::Config),
+        2 => (who(), prop::sample::select(vec![Mode::Overall, Mode::PerClient]))
+            .prop_map(|(who, mode)| Op::DropUsage { who, mode }),
+        1 => who().prop_map(Op::RenameByBraces),
+        1 => (who(), 0u64..2500).prop_map(|(who, age_ms)| Op::RemoveShared { who, age_ms }),
         2 => (who(), lifetime, condition)
             .prop_map(|(who, lifetime, condition)| Op::Expire { who, lifetime, condition }),
         1 => who().prop_map(Op::ClearExpire),

@@ -270,6 +270,10 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 self.both(|store| store.config(&keys))?;
             }
+            Op::DropUsage { who, mode } => {
+                let keys = self.keys(who);
+                self.both(|store| store.drop_usage(&keys, mode))?;
+            }
             Op::Expire { who, lifetime, condition } => {
                 let keys = self.keys(who);
                 self.both(|store| store.expire(&keys, lifetime, condition))?;
@@ -317,6 +321,24 @@ impl<'a> World<'a> {
             Op::RemoveOrphaned { who, age_ms } => {
                 self.damage(who, &Damage::Del(0));
                 self.step(&Op::RemoveUnused { who, age_ms })?;
+            }
+            Op::RemoveShared { who, age_ms } => {
+                let (keys, now) = (self.keys(who), Now::At(self.now));
+                let Some(other) = keys.sibling() else { return Ok(()) };
+                self.memory.raw_hset(&other.hash, "rate", "1");
+                let mut set = redis::cmd("HSET");
+                set.arg(&*other.hash).arg("rate").arg(1).exec(self.raw).unwrap();
+                let removed = self.both(|store| store.remove_unused(&keys, now, age_ms))?;
+                prop_assert_eq!(removed.unwrap_or(0), 0);
+                self.memory.raw_del(&other.hash);
+                redis::cmd("DEL").arg(&*other.hash).exec(self.raw).unwrap();
+            }
+            Op::RenameByBraces(who) => {
+                let keys = self.keys(who);
+                let Some(other) = keys.sibling() else { return Ok(()) };
+                self.both(|store| store.rename(&keys, &other))?;
+                self.compare()?;
+                self.both(|store| store.rename(&other, &keys))?;
             }
             Op::Damage { who, damage } => self.damage(who, &damage),
         }
