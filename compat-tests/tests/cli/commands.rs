@@ -23,7 +23,7 @@ async fn a_limiter_is_set_used_changed_and_reset() {
     let ran = tool.ends(0, &["acquire", "api", "4"]).await;
     assert_eq!(ran.stdout, "granted: 4 permits, 6 left of 10/h\n");
     let ran = tool.ends(1, &["acquire", "api", "7"]).await;
-    assert!(ran.stdout.starts_with("denied: possible in 59 min"), "{ran:?}");
+    assert!(ran.stdout.starts_with("denied: possible in 60 min"), "{ran:?}");
     let ran = tool.ends(0, &["update", "api", "20/h"]).await;
     assert_eq!(ran.stdout, "api: 20/h (was 10/h)\n");
     assert_eq!(seed::get(&server, "{api}:value").await.as_deref(), Some("16"));
@@ -303,4 +303,18 @@ async fn shells_and_man_have_their_pages() {
     }
     let page = tool.ends(0, &["man"]).await.stdout;
     assert!(page.contains(".TH redisson-limiter 1") && page.contains("Exit codes"), "{page}");
+    let page = tool.ends(0, &["man", "doctor"]).await.stdout;
+    assert!(page.contains("redisson\\-limiter\\-doctor") && page.contains("orphan"), "{page}");
+    tool.ends(2, &["man", "nothing"]).await;
+}
+
+/// As bash asks for them: the options of a command too.
+#[tokio::test]
+async fn bash_completes_the_options_of_a_command() {
+    let ran = Tool::at("redis://127.0.0.1:1").ends(0, &["completions", "bash"]).await;
+    let asks = "\nCOMP_WORDS=(redisson-limiter doctor --o); COMP_CWORD=2\n\
+        _redisson__limiter redisson-limiter --o doctor; echo \"${COMPREPLY[@]}\"\n";
+    let mut bash = std::process::Command::new("bash");
+    let answer = bash.args(["-c", &(ran.stdout + asks)]).output().expect("bash");
+    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "--orphan-age", "{answer:?}");
 }

@@ -337,3 +337,15 @@ async fn the_keys_of_a_limiter_with_other_braces_are_no_orphans() {
     assert!(ran.stdout.contains("do: left alone, as another limiter may have the same"), "{ran:?}");
     assert!(seed::exists(&server, "{tenant}:value").await);
 }
+
+/// A wrong name does not hide what is found at the others, and the code says that there was one.
+#[tokio::test]
+async fn a_wrong_name_does_not_hide_the_findings_of_others() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    tool.ends(0, &["set", "api", "10/s"]).await;
+    let () = server.run(cmd("SET").arg(&["{api}:value", "7"]).take()).await;
+    let ran = tool.ends(3, &["doctor", "nothing", "api"]).await;
+    assert!(ran.stderr.contains("there is no limiter \"nothing\""), "{ran:?}");
+    assert!(ran.stdout.contains("drift"), "{ran:?}");
+}

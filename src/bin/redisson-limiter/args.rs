@@ -132,8 +132,8 @@ pub enum Command {
     Replay(Replay),
     /// Print the completions of a shell
     Completions { shell: Shell },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, or that of a command
+    Man { command: Option<String> },
 }
 
 #[derive(Debug, Args)]

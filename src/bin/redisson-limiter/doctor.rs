@@ -39,22 +39,38 @@ pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, 
         false => args.names.iter().map(|name| (name.clone(), BTreeSet::new())).collect(),
     };
     let mut patients = Vec::new();
+    // A wrong name does not keep the others from being examined.
+    let mut is_missing = false;
     let mut skew = Skew::default();
     let total = names.len();
     for (at, (name, clients)) in names.into_iter().enumerate() {
         out.progress(&format!("examining limiter {} of {total}", at + 1));
-        patients.extend(look(client, name, clients, args, &mut skew, out).await?);
+        match look(client, name, clients, args, &mut skew, out).await {
+            Ok(found) => patients.extend(found),
+            Err(failure) if failure.exit() == Exit::NoLimiter => {
+                out.complain(&failure.to_string());
+                is_missing = true;
+            }
+            Err(failure) => return Err(failure),
+        }
         tokio::time::sleep(args.scan.scan_pause).await;
+    }
+    if patients.is_empty() && is_missing {
+        return Ok(Exit::NoLimiter);
     }
     if !args.json {
         let shown = shown(&patients, unreadable, skew.finding().as_ref(), out);
         out.print(&shown)?;
     }
-    if args.fix {
-        fix(&mut patients, args, out).await?;
-    }
+    let is_fixed = !args.fix || fix(&mut patients, args, out).await?;
     if args.json {
         out.print(&format!("{:#}\n", as_json(&patients, unreadable, skew.finding().as_ref())))?;
+    }
+    if is_missing {
+        return Ok(Exit::NoLimiter);
+    }
+    if !is_fixed {
+        return Ok(Exit::Usage);
     }
     let left = |patient: &Patient| !patient.left.as_ref().unwrap_or(&patient.findings).is_empty();
     let is_healthy = !patients.iter().any(left) && skew.finding().is_none();
@@ -120,17 +136,17 @@ fn orphans(args: &Doctor) -> Orphans {
     Orphans { age: args.orphan_age, is_named: !args.all }
 }
 
-/// Repairs what can be repaired, after a question, and looks again.
-async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<(), Failure> {
+/// Repairs what can be repaired, after a question, and looks again; false if the answer was no.
+async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<bool, Failure> {
     let is_possible = |finding: &&Finding| finding.fix.is_possible();
     let fixes: usize =
         patients.iter().map(|patient| patient.findings.iter().filter(is_possible).count()).sum();
     if fixes == 0 {
-        return Ok(());
+        return Ok(true);
     }
     let question = format!("Repair {}?", count(fixes as u64, "finding"));
     if !out.confirm(&question, args.yes)? {
-        return Ok(());
+        return Ok(false);
     }
     for patient in patients {
         let Some(limiter) = patient.limiter.clone() else { continue };
@@ -154,7 +170,7 @@ async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<(
         }
         patient.left = Some(left);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Each is one step on the server, which looks again before it writes. A limiter that has changed meanwhile

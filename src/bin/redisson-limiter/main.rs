@@ -52,7 +52,7 @@ async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
     let common = &arguments.common;
     match &arguments.command {
         Command::Completions { shell } => return shell::completions(*shell, out),
-        Command::Man => return shell::man(out),
+        Command::Man { command } => return shell::man(command.as_deref(), out),
         Command::Replay(replay) => return replay::run(replay, out).await,
         _ => {}
     }
@@ -67,7 +67,7 @@ async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
         Command::Reset(reset) => rates::reset(&client, reset, common, out).await,
         Command::Acquire(acquire) => acquire::run(&client, acquire, out).await,
         Command::Bench(bench) => bench::run(&client, bench, out).await,
-        Command::Completions { .. } | Command::Man | Command::Replay(_) => Ok(Exit::Done),
+        Command::Completions { .. } | Command::Man { .. } | Command::Replay(_) => Ok(Exit::Done),
     };
     client.close().await;
     ended

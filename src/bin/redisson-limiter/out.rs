@@ -115,7 +115,7 @@ impl Out {
         }
         if !io::stdin().is_terminal() {
             return Err(Failure::Usage(format!(
-                "{question} Nobody can be asked without a terminal: give --yes"
+                "{question} There is no terminal to answer on: give --yes"
             )));
         }
         self.end_progress();

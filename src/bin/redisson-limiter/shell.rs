@@ -1,4 +1,4 @@
-//! Completions and the manual page.
+//! Completions and the manual pages.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -12,13 +12,27 @@ pub fn completions(shell: Shell, out: &mut Out) -> Result<Exit, Failure> {
     let mut command = Arguments::command();
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, &mut script);
+    if shell == Shell::Bash {
+        // clap-rs/clap#6421: for a program whose name has a hyphen it writes one name for the options of
+        // a subcommand, and looks for another.
+        script = String::from_utf8_lossy(&script)
+            .replace("redisson__subcmd__limiter", "redisson__limiter")
+            .into_bytes();
+    }
     out.write(&script)?;
     Ok(Exit::Done)
 }
 
-pub fn man(out: &mut Out) -> Result<Exit, Failure> {
+/// The page of the program, or that of a command of it.
+pub fn man(of: Option<&str>, out: &mut Out) -> Result<Exit, Failure> {
+    let mut command = Arguments::command();
+    command.build();
+    if let Some(name) = of {
+        let found = command.find_subcommand(name).cloned();
+        command = found.ok_or_else(|| Failure::Usage(format!("there is no command {name:?}")))?;
+    }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(Arguments::command()).render(&mut page);
+    let rendered = clap_mangen::Man::new(command).render(&mut page);
     rendered.map_err(|error| Failure::Io("the manual page".to_owned(), error))?;
     out.write(&page)?;
     Ok(Exit::Done)

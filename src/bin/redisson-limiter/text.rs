@@ -50,6 +50,21 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// The same, rounded up: after that time, what is not possible before it is.
+pub fn duration_rounded_up(time: Duration) -> String {
+    let ms = time.as_millis();
+    let unit = match ms {
+        0..1_000 => 1,
+        1_000..120_000 => 1_000,
+        120_000..7_200_000 => 60_000,
+        7_200_000..172_800_000 => 3_600_000,
+        _ => 86_400_000,
+    };
+    let step = if ms / unit < 10 { (unit / 10).max(1) } else { unit };
+    let ms = u64::try_from(ms.div_ceil(step).saturating_mul(step)).unwrap_or(u64::MAX);
+    duration(Duration::from_millis(ms))
+}
+
 /// `1 permit`, `2 permits`.
 pub fn count(number: u64, one: &str) -> String {
     match number {

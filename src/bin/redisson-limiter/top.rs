@@ -1,5 +1,6 @@
 //! `top`: the busiest limiters of the servers.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -83,7 +84,9 @@ fn shown(rows: &[Row], total: usize, out: &Out) -> String {
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    let _ = writeln!(text, "{} of {total} limiters with a value or a log", rows.len());
+    // A limiter per client has a row for each of them.
+    let limiters: BTreeSet<&str> = rows.iter().map(|row| &*row.name).collect();
+    let _ = writeln!(text, "{} of {total} limiters with a value or a log", limiters.len());
     text
 }
 
