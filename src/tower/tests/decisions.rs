@@ -1,6 +1,7 @@
 //! What is counted, for whom, and what is given back.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -378,6 +379,19 @@ async fn a_fraction_decides_during_an_outage_however_many_callers_there_are() {
     // As ever, also by the last permit.
     let response = site.send(get("you")).await;
     assert_eq!(super::header(&response, "ratelimit").unwrap(), "\"user\";r=0;t=3600");
+}
+
+#[tokio::test]
+async fn the_rate_of_a_key_may_change_at_any_time() {
+    let (client, _) = client();
+    let permits = Arc::new(AtomicU64::new(1));
+    let now = permits.clone();
+    let limit = per_user(Rate::per_hour(7))
+        .rate_by_key(move |_| Some(Rate::per_hour(now.load(Ordering::Relaxed))));
+    let site = Site::new(&client, [limit]);
+    assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 429));
+    permits.store(2, Ordering::Relaxed);
+    assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 429));
 }
 
 /// In shadow none waits.
