@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = setting("METRICS_ADDRESS", "127.0.0.1:9000").parse::<SocketAddr>()?;
     PrometheusBuilder::new().set_buckets(&buckets)?.with_http_listener(address).install()?;
 
-    // The prefix keeps its limiters apart from other keys. Callers wait for Redis no longer than the deadline.
+    // The prefix keeps its limiters apart from other keys. No limit waits for Redis longer than the deadline.
     let builder = Client::builder().key_prefix("shop:").deadline(Duration::from_millis(500));
     let builder = builder.on_outage(OnOutage::Local(Fraction::one_of(4)));
     let client = builder.connect_lazy(&setting("REDIS_URL", "redis://127.0.0.1:6379"))?;
