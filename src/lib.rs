@@ -137,7 +137,8 @@ pub mod raw_store {
     pub use crate::store::memory::raw::{Content, Key, Snapshot};
 }
 
-/// Runs the programs of the pages as tests, each where the features are that it needs.
+/// Runs the programs of the pages as tests, each where the features are that it needs. Those of pages that need
+/// other crates are in compat-tests/pages.
 #[cfg(doctest)]
 mod pages {
     macro_rules! page {
@@ -162,14 +163,4 @@ mod pages {
         "../docs/deployment.md"
     );
     page!(Migrating, "../docs/migrating.md");
-    page!(
-        #[cfg(feature = "tower")]
-        Web,
-        "../docs/web.md"
-    );
-    page!(
-        #[cfg(feature = "metrics")]
-        Observability,
-        "../docs/observability.md"
-    );
 }

@@ -126,25 +126,26 @@ fn join(folder: &Path, file: &str) -> String {
     parts.join("/")
 }
 
-/// They are doc tests: see the end of src/lib.rs.
+/// They are doc tests: see the end of src/lib.rs, and compat-tests/pages.
 #[test]
 fn every_program_is_a_test() {
-    let tests = read("src/lib.rs");
+    let tests = read("src/lib.rs") + &read("compat-tests/pages/src/lib.rs");
     for page in pages() {
         let programs = page.blocks.iter().filter(|language| language.starts_with("rust"));
         let programs: Vec<_> = programs.collect();
         if !programs.is_empty() {
-            assert!(
-                tests.contains(&format!("\"../{}\"", page.path)),
-                "{} is not tested",
-                page.path
-            );
+            assert!(tests.contains(&format!("../{}\"", page.path)), "{} is not tested", page.path);
         }
         // What a team has before it migrates is no program of this crate; and the front page has three lines
         // for axum, which the doc tests of the default features do not have.
         let ignored = programs.iter().filter(|language| language.contains("ignore")).count();
         let allowed = usize::from(["docs/migrating.md", "README.md"].contains(&&*page.path));
         assert!(ignored <= allowed, "{}: {ignored} programs are ignored", page.path);
+        // Readers copy from pages where such lines are not hidden.
+        let hidden = page
+            .code("rust")
+            .find(|line| line.trim_start().starts_with("# ") || line.trim() == "#");
+        assert!(hidden.is_none(), "{}: {hidden:?}", page.path);
         assert!(
             page.blocks.iter().all(|language| !language.is_empty()),
             "{}: which language?",

@@ -1,38 +1,55 @@
 //! A service as it goes into production: limits for each address, for each user and for all, header fields
-//! that say what is left, metrics, logs, a health check, a policy for when Redis is away, and a shutdown that
-//! loses nothing.
+//! that say what is left, metrics, logs, a health check, a deadline and a policy for when Redis is away, and a
+//! shutdown, by Ctrl-C or SIGTERM, that loses nothing.
 //!
 //!     cargo run -p service --example service
 //!     for i in 1 2 3 4 5 6 7; do curl -i -H 'x-api-key: me' 127.0.0.1:3000; done
-//!     curl 127.0.0.1:3000/metrics
+//!     curl 127.0.0.1:9000/metrics
 //!
 //! It needs no Redis to start, and decides by itself as long as it finds none: each of its instances lets a
-//! quarter of the rate pass. `REDIS_URL` and `ADDRESS` say where things are.
+//! quarter of the rate pass. `REDIS_URL`, `ADDRESS` and `METRICS_ADDRESS` say where things are, and `RUST_LOG`
+//! what is logged: `redisson_rate_limiter=debug,info`, for example.
 
-use std::{env, net::SocketAddr};
+use std::{env, net::SocketAddr, time::Duration};
 
 use axum::{Router, extract::ConnectInfo, extract::State, http::StatusCode, routing::get};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use redisson_rate_limiter::web::{Key, Limit, Limits};
 use redisson_rate_limiter::{Client, Error, Fraction, OnOutage, Rate, tower::RateLimitLayer};
-use tokio::{net::TcpListener, signal::ctrl_c};
+use tokio::signal::{ctrl_c, unix};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    tracing_subscriber::fmt().init();
-    // Before the client, which registers its numbers when it is built.
-    let metrics = PrometheusBuilder::new().install_recorder()?;
-    let client = client(&env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".to_owned()))?;
-    let address = env::var("ADDRESS").unwrap_or("127.0.0.1:3000".to_owned());
-    serve(TcpListener::bind(address).await?, client, metrics, async { drop(ctrl_c().await) }).await
-}
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_env_filter(setting("RUST_LOG", "info")).init();
+    // Before the client, which registers its metrics when it is built. The buckets are for seconds and for
+    // requests per call. `install` serves the metrics on a port of their own, and does the exporter's upkeep.
+    let buckets = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
+    let address = setting("METRICS_ADDRESS", "127.0.0.1:9000").parse::<SocketAddr>()?;
+    PrometheusBuilder::new().set_buckets(&buckets)?.with_http_listener(address).install()?;
 
-fn client(url: &str) -> Result<Client, Error> {
-    Client::builder().on_outage(OnOutage::Local(Fraction::one_of(4))).connect_lazy(url)
+    // The prefix keeps its limiters apart from other keys. No limit waits for Redis longer than the deadline.
+    let builder = Client::builder().key_prefix("shop:").deadline(Duration::from_millis(500));
+    let builder = builder.on_outage(OnOutage::Local(Fraction::one_of(4)));
+    let client = builder.connect_lazy(&setting("REDIS_URL", "redis://127.0.0.1:6379"))?;
+
+    let router = Router::new().route("/", get(hello)).layer(limits(&client)?);
+    let router = router.route("/health", get(health).with_state(client.clone()));
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let listener = tokio::net::TcpListener::bind(setting("ADDRESS", "127.0.0.1:3000")).await?;
+    println!("http://{}", listener.local_addr()?);
+    let mut terminate = unix::signal(unix::SignalKind::terminate())?;
+    let shutdown = async move {
+        tokio::select! { _ = ctrl_c() => {}, _ = terminate.recv() => {} }
+    };
+    // Requests that have been accepted are answered; then what is being given back is waited for.
+    axum::serve(listener, service).with_graceful_shutdown(shutdown).await?;
+    client.close().await;
+    Ok(())
 }
 
 fn limits(client: &Client) -> Result<RateLimitLayer, Error> {
-    // Nobody has checked the key, and a caller can make up many.
+    // Nobody has checked the API key, and a caller can make up many. So the address comes first: otherwise
+    // each made-up key would create a limiter on the server before the address refuses the request.
     let address = Limit::new("address", Key::peer(), Rate::per_minute(300));
     let user = Key::header("x-api-key").hashed().or(Key::peer());
     let user = Limit::new("user", user, Rate::per_minute(20));
@@ -41,21 +58,8 @@ fn limits(client: &Client) -> Result<RateLimitLayer, Error> {
     Ok(layer.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip())))
 }
 
-async fn serve(
-    listener: TcpListener,
-    client: Client,
-    metrics: PrometheusHandle,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let limited = Router::new().route("/", get(hello)).layer(limits(&client)?);
-    let router = limited
-        .route("/health", get(health).with_state(client.clone()))
-        .route("/metrics", get(async move || metrics.render()))
-        .into_make_service_with_connect_info::<SocketAddr>();
-    // Requests that have been accepted are answered; then what is being given back is waited for.
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await?;
-    client.close().await;
-    Ok(())
+fn setting(name: &str, default: &str) -> String {
+    env::var(name).unwrap_or(default.to_owned())
 }
 
 // The handlers.

@@ -27,7 +27,8 @@ pub enum OnOutage {
     Deny,
     /// This client decides by itself, by the same rules, with this fraction of the rate: calls are
     /// granted, wait or are denied as ever. What it has granted is written to the limiter's log when
-    /// the server is back, as far as it still counts.
+    /// the server is back, as far as it still counts. The fraction is rounded down to whole permits: an
+    /// eighth of 5 is none, and then every call is denied.
     ///
     /// The rate is the one that this client last saw, or else that of the handle
     /// ([`with_rate`](crate::RateLimiter::with_rate)); without either, calls fail as with

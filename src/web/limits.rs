@@ -17,7 +17,8 @@ use crate::observe::NoKeyObserver;
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
 /// A request has to be granted by all of them. If one refuses, what the earlier ones have granted is
-/// given back, in the background. So put the limit that refuses most first.
+/// given back, in the background. So put the limit that refuses most first; but one whose keys callers
+/// can make up after one by address, as otherwise each made-up key becomes a limiter on the server.
 ///
 /// Each limit is a round trip to the server, unless its [options](Limit::options) make it
 /// unnecessary.
