@@ -40,7 +40,7 @@ impl Store {
     pub fn client_by(&self, builder: ClientBuilder) -> Client {
         match self {
             Store::InProcess(store) => builder.in_process(store).expect("valid settings"),
-            Store::Server(server) => builder.connect_lazy(&server.url()).expect("valid settings"),
+            Store::Server(server) => builder.connect_lazy(server.url()).expect("valid settings"),
         }
     }
 

@@ -147,7 +147,7 @@ impl Far {
         let runtime = multi_thread(1);
         let server = scenario::run(Server::start());
         let proxy = scenario::run(Proxy::start(&server));
-        let client = builder.connect_lazy(&proxy.url()).unwrap();
+        let client = builder.connect_lazy(proxy.url()).unwrap();
         let limiter = client.limiter("api").unwrap();
         runtime.block_on(limiter.set_rate(rate(permits))).unwrap();
         proxy.delay(ms(0), ROUND_TRIP);

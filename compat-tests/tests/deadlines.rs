@@ -159,7 +159,7 @@ fn a_refused_connection_is_reported_at_once() {
     on_runtime(|| async {
         let server = run_elsewhere(Server::start());
         let proxy = Proxy::start(&server).await;
-        let lazy = Client::builder().connect_lazy(&proxy.url()).unwrap();
+        let lazy = Client::builder().connect_lazy(proxy.url()).unwrap();
         let connected = Client::connect(&proxy.url()).await.unwrap();
         let ready = limiter(&connected).await;
         assert!(ready.try_acquire_now(1).await.unwrap().is_granted());

@@ -148,7 +148,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
 #[tokio::test]
 async fn the_first_reading_of_the_servers_clock_is_retried() {
     let world = World::new().await;
-    let client = Client::builder().clock(Clock::server()).connect_lazy(&world.proxy.url()).unwrap();
+    let client = Client::builder().clock(Clock::server()).connect_lazy(world.proxy.url()).unwrap();
     let limiter = client.limiter("once").unwrap();
     world.proxy.refuse().await;
     // A call that does not wait would learn at once that the server is away.

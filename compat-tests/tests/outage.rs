@@ -64,7 +64,7 @@ async fn goes_away_and_comes_back(
     end: impl AsyncFnOnce(&mut Case),
 ) {
     let builder = Client::builder().deadline(DEADLINE).on_outage(OnOutage::Allow);
-    let client = builder.connect_lazy(&case.server.url()).unwrap();
+    let client = builder.connect_lazy(case.server.url()).unwrap();
     let rate = Rate::per_hour(1_000_000);
     let limiter = client.limiter("api").unwrap().with_rate(rate);
     assert_eq!(ask(&limiter).await.0, DecidedBy::Server);
@@ -224,7 +224,7 @@ async fn fleet(name: &str, begin: impl AsyncFnOnce(&Server), end: impl AsyncFnOn
         .map(|_| {
             // An attempt of half a second: a shorter one could be a stall of the machine.
             let builder = Client::builder().deadline(ms(1500)).on_outage(policy);
-            builder.connect_lazy(&server.url()).unwrap()
+            builder.connect_lazy(server.url()).unwrap()
         })
         .collect();
     let rate = Rate::overall(RATE, ms(INTERVAL)).unwrap();
@@ -297,7 +297,7 @@ async fn a_lone_client_never_exceeds_the_rate() {
     let server = Server::start().await;
     let policy = OnOutage::Local(Fraction::ALL);
     let builder = Client::builder().deadline(DEADLINE).on_outage(policy);
-    let client = builder.connect_lazy(&server.url()).unwrap();
+    let client = builder.connect_lazy(server.url()).unwrap();
     let rate = Rate::overall(RATE, ms(INTERVAL)).unwrap();
     let limiter = client.limiter("api").unwrap().with_rate(rate);
     let grants = Grants::default();
@@ -328,7 +328,7 @@ async fn a_lone_client_never_exceeds_the_rate() {
 async fn what_was_granted_here_is_in_the_log_afterwards() {
     let server = Server::start().await;
     let builder = Client::builder().deadline(DEADLINE).on_outage(OnOutage::Local(Fraction::ALL));
-    let client = builder.connect_lazy(&server.url()).unwrap();
+    let client = builder.connect_lazy(server.url()).unwrap();
     let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(10));
     assert_eq!(ask(&limiter).await.0, DecidedBy::Server);
     server.pause();

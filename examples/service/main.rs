@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The prefix keeps its limiters apart from other keys. No limit waits for Redis longer than the deadline.
     let builder = Client::builder().key_prefix("shop:").deadline(Duration::from_millis(500));
     let builder = builder.on_outage(OnOutage::Local(Fraction::one_of(4)));
-    let client = builder.connect_lazy(&setting("REDIS_URL", "redis://127.0.0.1:6379"))?;
+    let client = builder.connect_lazy(setting("REDIS_URL", "redis://127.0.0.1:6379"))?;
 
     let router = Router::new().route("/", get(hello)).layer(limits(&client)?);
     let router = router.route("/health", get(health).with_state(client.clone()));

@@ -329,7 +329,7 @@ fn divergence_16_the_difference_is_measured_and_warned_of() {
             let warned = warned.clone();
             let threshold = Duration::from_millis(threshold);
             let warn = move |skew| warned.lock().unwrap().push((threshold, skew));
-            Client::builder().on_clock_skew(threshold, warn).connect_lazy(&server.url()).unwrap()
+            Client::builder().on_clock_skew(threshold, warn).connect_lazy(server.url()).unwrap()
         };
         for threshold in [500, 900] {
             let client = client(threshold);

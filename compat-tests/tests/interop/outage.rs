@@ -20,7 +20,7 @@ fn redisson_counts_what_was_granted_while_a_client_was_cut_off() {
         theirs.set_rate(Rate::overall(10, 5_000)).await.unwrap();
         let proxy = Proxy::start(&world.server).await;
         let policy = OnOutage::Local(Fraction::ALL);
-        let client = Client::builder().on_outage(policy).connect_lazy(&proxy.url()).unwrap();
+        let client = Client::builder().on_outage(policy).connect_lazy(proxy.url()).unwrap();
         let ours = client.limiter(theirs.name()).unwrap();
         let taken =
             |decision: redisson_rate_limiter::Decision| decision.granted().expect("a grant");

@@ -92,7 +92,7 @@ fn duration() -> Duration {
 async fn each_acquire_is_counted_once_whatever_becomes_of_it() {
     install();
     let server = Server::start().await;
-    let client = Client::builder().deadline(ms(300)).connect_lazy(&server.url()).expect("a client");
+    let client = Client::builder().deadline(ms(300)).connect_lazy(server.url()).expect("a client");
     let rate = Rate::overall(60, ms(250)).unwrap();
     let until = Instant::now() + duration();
     let mut ledgers = BTreeMap::new();

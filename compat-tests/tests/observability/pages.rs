@@ -24,7 +24,7 @@ async fn rare_events() {
     let server = Server::start().await;
     let connect = || {
         let builder = Client::builder().deadline(ms(150));
-        builder.on_outage(OnOutage::Local(Fraction::ALL)).connect_lazy(&server.url()).unwrap()
+        builder.on_outage(OnOutage::Local(Fraction::ALL)).connect_lazy(server.url()).unwrap()
     };
     let rate = Rate::per_hour(10);
     let options = LimiterOptions::new().metrics_label("rare");

@@ -50,7 +50,7 @@ async fn calls_and_changes_are_logged_and_no_secret_is() {
         .init();
     let server = Server::start().await;
     let client = Client::builder().deadline(ms(200)).on_outage(OnOutage::Allow);
-    let client = client.connect_lazy(&server.url()).unwrap();
+    let client = client.connect_lazy(server.url()).unwrap();
     let limiter = client.limiter("traced").unwrap().with_rate(Rate::per_hour(1_000_000));
     let acquires = (0..ACQUIRES).map(|_| limiter.try_acquire_now(2));
     assert!(join_all(acquires).await.into_iter().all(|answer| answer.unwrap().is_granted()));

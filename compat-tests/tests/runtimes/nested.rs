@@ -87,7 +87,7 @@ fn a_call_in_a_nested_runtime_may_be_polled_again_and_again() {
             let proxy = Proxy::start(&server).await;
             (server, proxy)
         });
-        let client = Client::builder().connect_lazy(&proxy.url()).unwrap();
+        let client = Client::builder().connect_lazy(proxy.url()).unwrap();
         let limiter = client.limiter("api").unwrap().with_rate(plenty());
         let outer = with_usual_names(2);
         in_task(&outer, async move {

@@ -49,7 +49,7 @@ async fn acquire(server: &Server, tls: Tls) -> Result<Client, Error> {
 async fn refused(server: &Server, tls: Tls, part: &str) {
     let begun = Instant::now();
     let connecting = acquire(server, tls.clone()).await.map(drop).unwrap_err();
-    let lazy = Client::builder().tls(tls).connect_lazy(&url(server)).unwrap();
+    let lazy = Client::builder().tls(tls).connect_lazy(url(server)).unwrap();
     let limiter = lazy.limiter("api").unwrap().with_rate(Rate::per_minute(10));
     let calling = limiter.acquire(1).await.unwrap_err();
     for error in [connecting, calling] {
