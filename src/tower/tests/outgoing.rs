@@ -120,6 +120,23 @@ async fn one_that_waits_for_its_permit_is_held_back_too_and_takes_none_meanwhile
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_is_held_back_by_the_time_of_its_permit_gives_it_back() {
+    let limiter = limiter("1 per 10s".parse().unwrap());
+    let layer = OutgoingLayer::new(limiter.clone()).wait_up_to(Duration::from_secs(100));
+    let (_, service) = them(layer);
+    let begun = Instant::now();
+    // The second one waits for its permit when the first is answered, and gets it after 10 s.
+    let (first, second) = (service.clone().oneshot(ask("429 25")), service.oneshot(ask("")));
+    let look = async {
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        limiter.available_permits().await.unwrap()
+    };
+    let (_, second, left) = tokio::join!(first, second, look);
+    assert!(second.is_ok());
+    assert_eq!((left, begun.elapsed().as_secs()), (1, 25));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_request_takes_nothing() {
     let limiter = limiter("1 per 10s".parse().unwrap());
     let layer = OutgoingLayer::new(limiter.clone()).wait_up_to(Duration::from_secs(100));
