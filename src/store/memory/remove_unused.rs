@@ -19,12 +19,13 @@ pub(super) fn remove_unused(
     now: Now,
     age_ms: u64,
 ) -> Result<u64, Error> {
+    let has_hash = space.hash(&keys.hash)?.is_some();
     // `api` and `{api}` have the same values and logs: they say something if either limiter exists.
     if keys.sibling().is_some_and(|sibling| space.has(&sibling.hash)) {
         return Ok(0);
     }
     let t = space.time(now);
-    if space.hash(&keys.hash)?.is_none() {
+    if !has_hash {
         // Nothing but their names says that these keys are a limiter's: another program may use the same ones.
         let cutoff = t.saturating_sub_unsigned(age_ms);
         let mut unused = Vec::new();
