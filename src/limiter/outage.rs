@@ -42,30 +42,21 @@ impl RateLimiter {
         policy: OnOutage,
     ) -> Result<Decision, Error> {
         let engine = self.engine();
-        let Request { permits, max_wait, .. } = request;
+        let mut failed: Option<Error> = None;
         loop {
             if engine.is_closed() {
                 return Err(self.error(Operation::Acquire, closed()));
             }
-            let mut error = None;
-            let may_ask =
-                match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
-                    Ok(may_ask) => may_ask,
-                    Err(late) => {
-                        error = Some(self.error(Operation::Acquire, late));
-                        false
-                    }
-                };
-            if may_ask {
-                match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
-                    Some(Err(failure)) if failure.is_outage() => error = Some(failure),
-                    Some(answer) => return answer,
-                    None => {}
+            // One that does not wait asks the server once: its deadline is over by then.
+            if failed.is_none() || request.max_wait != MaxWait::None {
+                match self.ask_server(request, outage).await {
+                    Ok(answer) => return answer,
+                    Err(error) => failed = error,
                 }
             }
             // What is answered here slows down nobody who asks in a loop.
             consume_budget().await;
-            let error = error.or_else(|| {
+            let error = failed.clone().or_else(|| {
                 let cause = engine.outage_cause(outage)?;
                 Some(self.error(Operation::Acquire, cause))
             });
@@ -76,6 +67,26 @@ impl RateLimiter {
             {
                 return answer;
             }
+        }
+    }
+
+    /// The server's answer; if there is none, why, unless it is known to be away.
+    async fn ask_server(
+        &self,
+        request: Request,
+        outage: &Outage,
+    ) -> Result<Result<Decision, Error>, Option<Error>> {
+        let Request { permits, max_wait, .. } = request;
+        let engine = self.engine();
+        match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
+            Ok(true) => {}
+            Ok(false) => return Err(None),
+            Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
+        }
+        match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
+            Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
+            Some(answer) => Ok(answer),
+            None => Err(None),
         }
     }
 
@@ -107,9 +118,8 @@ impl RateLimiter {
             StandIn::Nothing(rate) => return Some(self.deny(request, outage, Some(rate), error)),
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
-        let answer = Acquire::new(&stand_in, request, None).await;
-        engine.write_if_not_away(outage);
-        let wait = match answer {
+        engine.end_stand_in_soon(outage);
+        let wait = match Acquire::new(&stand_in, request, None).await {
             Ok((answer, Outcome::Granted)) => {
                 outage.granted(&engine.core, request.permits);
                 let grant = Grant::new(answer, request.permits, self.deadline);

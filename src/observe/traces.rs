@@ -216,11 +216,11 @@ pub(super) fn no_key(limit: &str, error: &dyn fmt::Display, is_first: bool) {
     match is_first {
         true => warn!(
             target: TARGET,
-            limit, error = %error, "a request is refused, as its key cannot be found"
+            limit, error = %error, "the key of a request cannot be found"
         ),
         false => debug!(
             target: TARGET,
-            limit, error = %error, "a request is refused, as its key cannot be found"
+            limit, error = %error, "the key of a request cannot be found"
         ),
     }
 }

@@ -1,6 +1,6 @@
 //! `set`, `update` and `reset`: commands that replace a limiter, or its usage.
 
-use redisson_rate_limiter::{Client, Mode, Rate, RateLimiter, Usage};
+use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter, Usage};
 
 use crate::args::{Common, Reset, Set, Update};
 use crate::exit::{Exit, Failure};
@@ -105,8 +105,12 @@ async fn delete(
              forget the usage of that client"
         )));
     }
-    // A user who may not look for it goes on, as in Redisson.
-    if let Ok(Some(sibling)) = limiter.sibling().await {
+    let sibling = match limiter.sibling().await {
+        // A user who may not look for it goes on, as in Redisson.
+        Err(error) if error.kind() == ErrorKind::Auth => None,
+        found => found?,
+    };
+    if let Some(sibling) = sibling {
         return Err(Failure::Usage(format!(
             "the limiter {} has the same value and log: to remove {name} alone, delete the key of that name",
             quoted(&sibling)

@@ -87,6 +87,11 @@ impl Outage {
         if permits == 0 {
             return StandIn::Nothing(rate);
         }
+        // Its options are those of the limiter when it is put up.
+        let most = engine.opt_ins.max_waiters();
+        if local.decides.is_none() {
+            local.engine.take_if(|stand_in| stand_in.opt_ins.max_waiters() != most);
+        }
         let stand_in = local.engine.get_or_insert_with(|| store.engine(engine)).clone();
         if let Some(decides) = local.decides {
             return StandIn::Limiter(stand_in, decides);
@@ -100,8 +105,8 @@ impl Outage {
         let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
         store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
         local.decides = Some(own);
-        drop(local);
         self.has_local.store(true, Ordering::Release);
+        drop(local);
         engine.core.outages.register(engine);
         StandIn::Limiter(stand_in, own)
     }
@@ -195,12 +200,12 @@ impl Outage {
         });
     }
 
-    /// A charge has this date, however often it is written from now on.
-    fn set_date(&self, id: EntryId, date: i64) {
+    /// The date of a charge, however often and by whomever it is written: this one, unless it has one.
+    /// `None`: somebody else has written it meanwhile. Another date would count it twice.
+    fn date(&self, id: EntryId, date: i64) -> Option<i64> {
         let mut local = lock(&self.local);
-        if let Some(charge) = local.charges.iter_mut().find(|charge| charge.id == id) {
-            charge.date = Some(date);
-        }
+        let charge = local.charges.iter_mut().find(|charge| charge.id == id)?;
+        Some(*charge.date.get_or_insert(date))
     }
 
     /// A charge need not be written any more. Counted once, if two have written it.
@@ -286,16 +291,17 @@ impl Engine {
         let _writing = Writing(outage);
         let written = charges.iter().map(async |charge| {
             let answer = match self.date_of(charge, store.core.epoch_ms()).await {
-                Ok(date) => {
-                    outage.set_date(charge.id, date);
-                    self.write_charge(charge, date, create).await
-                }
+                Ok(date) => match outage.date(charge.id, date) {
+                    Some(date) => self.write_charge(charge, date, create).await,
+                    None => return true,
+                },
                 Err(error) => Err(error),
             };
             match answer {
                 Ok(reply) => {
-                    outage.settled(self, charge.id, reply.counts);
+                    // First this: a stand-in that is put up in between must count it.
                     outage.saw(&self.core, reply.left, reply.rate);
+                    outage.settled(self, charge.id, reply.counts);
                 }
                 Err(error) if error.is_outage() => {
                     self.away(outage, &error);

@@ -16,7 +16,7 @@ use futures::future::{Either, select};
 use tokio::sync::Notify;
 
 use super::opt_ins::busy_poll::BusyPoll;
-use super::{Core, Engine, micros};
+use super::{Core, Engine, Tasks, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
@@ -24,7 +24,7 @@ use crate::observe::ClientObserver;
 use crate::options::OnOutage;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::rt::{Mutex, lock};
+use crate::rt::{self, Mutex, lock};
 use crate::store::AcquireReply;
 use crate::store::memory::MemoryStore;
 use crate::wire::entry::EntryId;
@@ -76,6 +76,8 @@ pub(crate) struct Outage {
     counts: Counts,
     /// If there is only one.
     circuit: OnceLock<Arc<Circuit>>,
+    /// A task is about to have the server decide again.
+    ends_soon: AtomicBool,
 }
 
 impl Core {
@@ -192,6 +194,17 @@ impl Outage {
     }
 }
 
+/// Dropped, also with its task, another one may be started.
+struct EndsSoon(Option<Arc<Outage>>);
+
+impl Drop for EndsSoon {
+    fn drop(&mut self) {
+        if let Some(outage) = &self.0 {
+            outage.ends_soon.store(false, Ordering::Release);
+        }
+    }
+}
+
 impl Engine {
     /// The policy, and what is known of outages; `None` if calls fail.
     #[inline]
@@ -279,15 +292,25 @@ impl Engine {
         }
     }
 
-    /// Has written what a stand-in was just asked for, if the server is not taken for away: it failed this
-    /// one call only, or is back since. No prober would, and perhaps nobody calls this limiter again.
-    pub(crate) fn write_if_not_away(self: &Arc<Self>, outage: &Outage) {
-        if !self.circuit(outage).is_open() {
-            let engine = self.clone();
-            self.core.spawn(async move {
-                engine.end_stand_in().await;
-            });
+    /// Has the server decide again in a moment, if it is not taken for away: it failed one call only, or is
+    /// back since. No prober would, and perhaps nobody calls this limiter again. Not at once: a call could
+    /// go back and forth between the server and a stand-in.
+    pub(crate) fn end_stand_in_soon(self: &Arc<Self>, outage: &Outage) {
+        if self.is_closed() || self.circuit(outage).is_open() {
+            return;
         }
+        let Ok(runtime) = self.core.runtime() else { return };
+        if outage.ends_soon.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
+        let ends = EndsSoon(self.outage.get().cloned());
+        runtime.spawn(async move {
+            let _busy = busy;
+            rt::sleep(FIRST_PAUSE).await;
+            drop(ends);
+            engine.end_stand_in().await;
+        });
     }
 
     /// Awaits an answer of the server, unless it turns out to be away: `None`.
@@ -352,8 +375,8 @@ impl Engine {
     }
 
     pub(crate) fn outage_report(&self) -> OutageReport {
-        match self.outage() {
-            Some((outage, _)) => outage.counts.report(self.circuit(outage).state()),
+        match self.outage.get() {
+            Some(outage) => outage.counts.report(self.circuit(outage).state()),
             None => OutageReport::default(),
         }
     }

@@ -130,6 +130,7 @@ fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
 impl Store for CountingStore {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
+        let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
         self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         if let Earlier::Dated(dates) = &call.earlier {
             self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
@@ -158,7 +159,12 @@ impl Store for CountingStore {
             let reply = reply.await?;
             ledger.calls.fetch_add(1, Ordering::SeqCst);
             let granted = granted(&groups, &reply.outcomes);
-            ledger.granted.lock().unwrap().insert(id, granted);
+            // A request that exceeds the rate by now leaves what was reserved for it as it was.
+            let exceeds =
+                reply.outcomes.first().map(|group| group.outcome) == Some(Outcome::ExceedsRate);
+            if !(was_reserved && exceeds) {
+                ledger.granted.lock().unwrap().insert(id, granted);
+            }
             if loses_one(&ledger.lose) {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }

@@ -112,3 +112,27 @@ async fn no_more_wait_here_than_may() {
     calls.iter().for_each(|call| call.abort());
     assert!(waiting <= 2, "{waiting} wait");
 }
+
+/// The same for one that waits: it is not left to the stand-in for ever.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_goes_back_to_the_server_if_it_alone_has_failed() {
+    let (world, _clock) = stopped();
+    let client = world.client_by(Client::builder().on_outage(HALF));
+    let slow = client.limiter("slow").unwrap().with_rate(crate::Rate::per_hour(100));
+    let busy = client.limiter("busy").unwrap().with_rate(rate(100));
+    grant(&slow, 1).await;
+    world.store.ledger().unanswered.store(50, Ordering::SeqCst);
+    let waiting = tokio::spawn({
+        let slow = slow.clone();
+        async move { slow.acquire(50).await }
+    });
+    for turn in 0..200 {
+        if turn == 80 {
+            world.store.ledger().unanswered.store(0, Ordering::SeqCst);
+        }
+        sleep(ms(60)).await;
+        let _ = busy.try_acquire_now(1).await.unwrap();
+    }
+    assert!(waiting.is_finished(), "it waits for permits of the stand-in");
+    assert_eq!(waiting.await.unwrap().unwrap().decided_by(), DecidedBy::Server);
+}
