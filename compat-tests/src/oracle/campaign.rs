@@ -10,8 +10,8 @@
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use proptest::strategy::BoxedStrategy;
@@ -86,9 +86,10 @@ impl Campaign<'_> {
         let done = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None);
-        // The clock starts when all workers are ready.
+        // The clock starts when the last worker is ready. They do not wait for each other: one that fails
+        // before would never come.
         let start = OnceLock::new();
-        let ready = Barrier::new(WORKERS);
+        let ready = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let workers = (0..WORKERS).map(|worker| {
                 let (programs, setup, check) = (&programs, &setup, &check);
@@ -97,8 +98,9 @@ impl Campaign<'_> {
                 scope.spawn(move || {
                     let work = Work { seed, worker, done, stop };
                     let begin = || {
-                        ready.wait();
-                        start.get_or_init(Instant::now);
+                        if ready.fetch_add(1, Ordering::Relaxed) + 1 == WORKERS {
+                            start.get_or_init(Instant::now);
+                        }
                     };
                     if let Err(e) = work.run(self, programs(), setup, check, begin) {
                         stop.store(true, Ordering::Relaxed);
