@@ -63,6 +63,8 @@ impl Monitor {
             stream.read_line(&mut line).await.expect("a reply");
             assert_eq!(line, "+OK\r\n", "{command}");
         }
+        // Valkey 8.1 leaves quotes and backslashes as they are.
+        let escapes = !server.describe().await.starts_with("Valkey 8.1.");
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (latest, lines) = watch::channel(Vec::new());
         let reader = tokio::spawn({
@@ -70,7 +72,7 @@ impl Monitor {
             async move {
                 let mut line = Vec::new();
                 while matches!(stream.read_until(b'\n', &mut line).await, Ok(1..)) {
-                    if let Some(command) = decode(&line) {
+                    if let Some(command) = decode(&line, escapes) {
                         if command.is("ECHO") {
                             latest.send_replace(command.words[1].clone());
                         } else {
@@ -105,7 +107,7 @@ impl Drop for Monitor {
 }
 
 /// Reads a line such as `+1700000000.123456 [0 lua] "zadd" "k" "1" "\x10a"`.
-fn decode(line: &[u8]) -> Option<Command> {
+fn decode(line: &[u8], escapes: bool) -> Option<Command> {
     let line = std::str::from_utf8(line).ok()?.strip_prefix('+')?;
     let (time, rest) = line.split_once(" [")?;
     let (seconds, micros) = time.split_once('.')?;
@@ -113,43 +115,58 @@ fn decode(line: &[u8]) -> Option<Command> {
     Some(Command {
         at_us: seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?,
         by_script: origin.ends_with(" lua"),
-        words: unquote(words.trim_end())?,
+        words: unquote(words.trim_end(), escapes)?,
     })
 }
 
-/// Splits `"a" "b\x00\n"` into its words. The text is ASCII: the server
-/// escapes every other byte.
-fn unquote(text: &str) -> Option<Vec<Vec<u8>>> {
+/// Splits `"a" "b\x00\n"` into its words. The text is ASCII: the server escapes every other byte. If it does
+/// not escape quotes and backslashes, a quote ends a word if a space or nothing follows, and a backslash is
+/// itself unless an escape follows. That is wrong for one in some hundred ids.
+fn unquote(text: &str, escapes: bool) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
-    let mut bytes = text.bytes();
+    let mut rest = text.as_bytes();
     loop {
-        match bytes.next() {
-            None => return Some(words),
-            Some(b' ') => continue,
-            Some(b'"') => {}
-            Some(_) => return None,
-        }
-        let mut word = Vec::new();
-        loop {
-            match bytes.next()? {
-                b'"' => break,
-                b'\\' => word.push(match bytes.next()? {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'a' => 0x07,
-                    b'b' => 0x08,
-                    b'x' => {
-                        let digits = [bytes.next()?, bytes.next()?];
-                        u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-                    }
-                    other => other,
-                }),
-                byte => word.push(byte),
+        rest = match rest {
+            [] => return Some(words),
+            [b' ', rest @ ..] => rest,
+            [b'"', rest @ ..] => {
+                let (word, rest) = unquote_word(rest, escapes)?;
+                words.push(word);
+                rest
             }
-        }
-        words.push(word);
+            _ => return None,
+        };
     }
+}
+
+/// A word, behind its first quote, and what follows it.
+fn unquote_word(mut rest: &[u8], escapes: bool) -> Option<(Vec<u8>, &[u8])> {
+    let mut word = Vec::new();
+    loop {
+        let (byte, after) = match rest {
+            [b'"', after @ ..] if escapes || matches!(after, [] | [b' ', ..]) => {
+                return Some((word, after));
+            }
+            [b'\\', b'n', after @ ..] => (b'\n', after),
+            [b'\\', b'r', after @ ..] => (b'\r', after),
+            [b'\\', b't', after @ ..] => (b'\t', after),
+            [b'\\', b'a', after @ ..] => (0x07, after),
+            [b'\\', b'b', after @ ..] => (0x08, after),
+            [b'\\', b'x', digits @ ..] if hex_byte(digits).is_some() => hex_byte(digits)?,
+            [b'\\', byte, after @ ..] if escapes => (*byte, after),
+            [byte, after @ ..] => (*byte, after),
+            [] => return None,
+        };
+        word.push(byte);
+        rest = after;
+    }
+}
+
+/// The byte that two digits stand for, and what follows them.
+fn hex_byte(text: &[u8]) -> Option<(u8, &[u8])> {
+    let (digits, after) = text.split_at_checked(2)?;
+    let digits = std::str::from_utf8(digits).ok()?;
+    Some((u8::from_str_radix(digits, 16).ok()?, after))
 }
 
 #[cfg(test)]
@@ -159,7 +176,7 @@ mod tests {
     #[test]
     fn quoted_bytes_are_read_back() {
         let line = br#"+1700000000.000123 [0 lua] "zadd" "a \"b\"" "\x10\x00\n\r\t\a\b\\\xff""#;
-        let command = decode(&[line, &b"\r\n"[..]].concat()).unwrap();
+        let command = decode(&[line, &b"\r\n"[..]].concat(), true).unwrap();
         assert_eq!(command.at_us, 1_700_000_000_000_123);
         assert!(command.by_script && command.is("ZADD"));
         assert_eq!(command.words[1], b"a \"b\"");
@@ -169,8 +186,17 @@ mod tests {
     #[test]
     fn other_lines_are_ignored() {
         for line in ["+OK", "-ERR x", "+1.1 [0 x:1] \"open", "+1.1 [0 x:1] bare"] {
-            assert_eq!(decode(line.as_bytes()), None, "{line}");
+            assert_eq!(decode(line.as_bytes(), true), None, "{line}");
         }
+    }
+
+    /// As Valkey 8.1 writes it.
+    #[test]
+    fn quotes_and_backslashes_that_are_not_escaped_are_read_back() {
+        let line = br#"+1700000000.000123 [0 lua] "zadd" "a"b" "\xb3\\xfa"z\" "c""#;
+        let command = decode(&[line, &b"\r\n"[..]].concat(), false).unwrap();
+        let words: [&[u8]; 4] = [b"zadd", b"a\"b", b"\xb3\\\xfa\"z\\", b"c"];
+        assert_eq!(command.words, words);
     }
 
     #[tokio::test]
