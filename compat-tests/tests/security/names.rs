@@ -134,6 +134,10 @@ async fn names_reach_their_own_keys_only() {
     println!("NAMES_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let server = Server::start().await;
+    if server.describe().await.starts_with("Valkey 8.1.") {
+        println!("skipped: its MONITOR does not escape quotes and backslashes");
+        return;
+    }
     // Keys that are nobody's, and look as if they were.
     for _ in 0..200 {
         let key = name(&mut random) + PARTS.choose(&mut random).unwrap();
