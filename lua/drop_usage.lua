@@ -3,14 +3,11 @@
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the type
--- reply  {type, 1, rate, interval, keep-alive}; {0, 0} if there is no limiter
---        or {-4, missing fields: 1 rate + 2 interval + 4 type}, {-2, …}: see part/config.lua
-if call('EXISTS', KEYS[1]) == 0 then
-  return {0, 0}
-end
-local problem = read_config()
+-- reply  {type, 1, rate, interval, keep-alive}
+--        or {0, 0} if there is no limiter, {-4, …}, {-2, …}: see part/stored_rate.lua
+local problem = read_stored_rate()
 if problem then
-  return {problem[1] == -1 and -4 or problem[1], problem[2], problem[3]}
+  return problem
 end
 if fields[3] == ARGV[1] then
   -- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.

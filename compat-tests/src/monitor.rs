@@ -63,8 +63,7 @@ impl Monitor {
             stream.read_line(&mut line).await.expect("a reply");
             assert_eq!(line, "+OK\r\n", "{command}");
         }
-        // Valkey 8.1 leaves quotes and backslashes as they are.
-        let escapes = !server.describe().await.starts_with("Valkey 8.1.");
+        let escapes = server.monitor_escapes().await;
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (latest, lines) = watch::channel(Vec::new());
         let reader = tokio::spawn({

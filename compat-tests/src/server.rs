@@ -147,6 +147,11 @@ impl Server {
         major.unwrap_or_else(|| panic!("{version} is not a version")) >= 7
     }
 
+    /// Whether MONITOR escapes quotes and backslashes. Valkey 8.1 leaves them as they are.
+    pub async fn monitor_escapes(&self) -> bool {
+        !self.describe().await.starts_with("Valkey 8.1.")
+    }
+
     /// The version of Redis, or the one that a Valkey is compatible with.
     async fn redis_version(&self) -> String {
         self.info_of("server", "redis_version").await.expect("every server reports its version")

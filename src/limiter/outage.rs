@@ -118,7 +118,7 @@ impl RateLimiter {
             StandIn::Nothing(rate) => return Some(self.deny(request, outage, Some(rate), error)),
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
-        engine.end_stand_in_soon(outage);
+        engine.end_stand_in_soon();
         let wait = match Acquire::new(&stand_in, request, None).await {
             Ok((answer, Outcome::Granted)) => {
                 outage.granted(&engine.core, request.permits);

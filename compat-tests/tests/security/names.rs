@@ -134,7 +134,7 @@ async fn names_reach_their_own_keys_only() {
     println!("NAMES_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let server = Server::start().await;
-    if server.describe().await.starts_with("Valkey 8.1.") {
+    if !server.monitor_escapes().await {
         println!("skipped: its MONITOR does not escape quotes and backslashes");
         return;
     }

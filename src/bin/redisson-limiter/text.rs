@@ -34,32 +34,28 @@ pub fn quoted(text: &str) -> String {
 /// A time with two or three digits: `350 ms`, `1.2 s`, `17 h`.
 pub fn duration(time: Duration) -> String {
     let ms = time.as_millis();
-    let tenths = |unit: u128, name: &str| match ms / unit {
-        whole @ 0..10 => match ms % unit * 10 / unit {
-            0 => format!("{whole} {name}"),
-            tenths => format!("{whole}.{tenths} {name}"),
-        },
-        whole => format!("{whole} {name}"),
-    };
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..120_000 => tenths(1_000, "s"),
-        120_000..7_200_000 => tenths(60_000, "min"),
-        7_200_000..172_800_000 => tenths(3_600_000, "h"),
-        _ => tenths(86_400_000, "days"),
+    let (unit, name) = unit_of(ms);
+    match (ms / unit, ms % unit * 10 / unit) {
+        (whole @ 0..10, tenths @ 1..) => format!("{whole}.{tenths} {name}"),
+        (whole, _) => format!("{whole} {name}"),
     }
 }
 
-/// The same, rounded up: after that time, what is not possible before it is.
+/// The unit in which so many milliseconds are shown: how many of them it has, and its name.
+fn unit_of(ms: u128) -> (u128, &'static str) {
+    match ms {
+        0..1_000 => (1, "ms"),
+        1_000..120_000 => (1_000, "s"),
+        120_000..7_200_000 => (60_000, "min"),
+        7_200_000..172_800_000 => (3_600_000, "h"),
+        _ => (86_400_000, "days"),
+    }
+}
+
+/// The same as [`duration`], rounded up: after that time, what is not possible before it is.
 pub fn duration_rounded_up(time: Duration) -> String {
     let ms = time.as_millis();
-    let unit = match ms {
-        0..1_000 => 1,
-        1_000..120_000 => 1_000,
-        120_000..7_200_000 => 60_000,
-        7_200_000..172_800_000 => 3_600_000,
-        _ => 86_400_000,
-    };
+    let (unit, _) = unit_of(ms);
     let step = if ms / unit < 10 { (unit / 10).max(1) } else { unit };
     let ms = u64::try_from(ms.div_ceil(step).saturating_mul(step)).unwrap_or(u64::MAX);
     duration(Duration::from_millis(ms))
@@ -139,6 +135,9 @@ mod tests {
         assert_eq!(shown(59_999), "59 s");
         assert_eq!(shown(150_000), "2.5 min");
         assert_eq!(shown(86_400_000 * 3), "3 days");
+        let rounded_up = |ms| duration_rounded_up(Duration::from_millis(ms));
+        assert_eq!([7, 1_250, 59_999].map(rounded_up), ["7 ms", "1.3 s", "60 s"]);
+        assert_eq!([119_001, 150_001, 7_140_001].map(rounded_up), ["2 min", "2.6 min", "2 h"]);
         assert_eq!(parse_duration("250ms").unwrap(), Duration::from_millis(250));
         assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7_200));
         for bad in ["", "5", "s", "1.5s", "-1s", "5 s", "99999999999999999999s"] {

@@ -72,7 +72,7 @@ impl Outage {
         fraction: Fraction,
         create: Option<Rate>,
     ) -> StandIn {
-        let Remembered { rate, in_use, .. } = engine.remember();
+        let Remembered { rate, in_use, .. } = engine.knowledge().limiter;
         let Some(rate) = rate.or(create) else { return StandIn::NoRate };
         let store = engine.core.outages.local_store(&engine.core);
         let is_own = rate.mode() == Mode::PerClient;

@@ -195,13 +195,11 @@ impl Outage {
 }
 
 /// Dropped, also with its task, another one may be started.
-struct EndsSoon(Option<Arc<Outage>>);
+struct EndsSoon(Arc<Outage>);
 
 impl Drop for EndsSoon {
     fn drop(&mut self) {
-        if let Some(outage) = &self.0 {
-            outage.ends_soon.store(false, Ordering::Release);
-        }
+        self.0.ends_soon.store(false, Ordering::Release);
     }
 }
 
@@ -295,7 +293,8 @@ impl Engine {
     /// Has the server decide again in a moment, if it is not taken for away: it failed one call only, or is
     /// back since. No prober would, and perhaps nobody calls this limiter again. Not at once: a call could
     /// go back and forth between the server and a stand-in.
-    pub(crate) fn end_stand_in_soon(self: &Arc<Self>, outage: &Outage) {
+    pub(crate) fn end_stand_in_soon(self: &Arc<Self>) {
+        let Some(outage) = self.outage.get() else { return };
         if self.is_closed() || self.circuit(outage).is_open() {
             return;
         }
@@ -304,7 +303,7 @@ impl Engine {
             return;
         }
         let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
-        let ends = EndsSoon(self.outage.get().cloned());
+        let ends = EndsSoon(outage.clone());
         runtime.spawn(async move {
             let _busy = busy;
             rt::sleep(FIRST_PAUSE).await;

@@ -48,7 +48,7 @@ pub(super) struct StoreLedger {
     pub(super) refunds_take: AtomicU64,
     /// How long a charge takes, in ms.
     pub(super) charges_take: AtomicU64,
-    /// Calls for so many permits are not answered.
+    /// A call with a request for this many permits is never answered; 0: all are.
     pub(super) unanswered: AtomicU64,
     /// The permits granted to each call, by its id: a later attempt can be granted less, if the
     /// store has taken the rest back itself.
@@ -119,6 +119,14 @@ fn loses_one(lose: &AtomicU64) -> bool {
     lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
+/// Waits for this many ms, if there are any.
+async fn takes(time: &AtomicU64) {
+    match time.load(Ordering::SeqCst) {
+        0 => {}
+        time => tokio::time::sleep(super::ms(time)).await,
+    }
+}
+
 /// What is reserved counts as granted, as it has to be given back if nobody wants it.
 fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
     let mut outcomes = outcomes.iter().flat_map(|group| (0..group.count).map(|_| group.outcome));
@@ -178,10 +186,7 @@ impl Store for CountingStore {
         let (store, ledger, keys) = (self.store.clone(), self.ledger.clone(), keys.clone());
         async move {
             tokio::task::yield_now().await;
-            match ledger.refunds_take.load(Ordering::SeqCst) {
-                0 => {}
-                takes => tokio::time::sleep(super::ms(takes)).await,
-            }
+            takes(&ledger.refunds_take).await;
             let reply = store.refund(&keys, call).await?;
             ledger.credited.fetch_add(reply.credited, Ordering::SeqCst);
             match loses_one(&ledger.lose_refunds) {
@@ -203,10 +208,7 @@ impl Store for CountingStore {
         let (reply, ledger) = (self.store.charge(keys, call), self.ledger.clone());
         async move {
             tokio::task::yield_now().await;
-            match ledger.charges_take.load(Ordering::SeqCst) {
-                0 => {}
-                takes => tokio::time::sleep(super::ms(takes)).await,
-            }
+            takes(&ledger.charges_take).await;
             match loses_one(&ledger.lose) {
                 true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
                 false => reply.await,

@@ -41,6 +41,22 @@ impl World {
         if taken > 0 { limiter } else { limiter.with_rate(rate(100)) }
     }
 
+    /// A client, and what makes handles of its limiter of 100 permits a second, whose policy is the
+    /// limiter's own or the client's.
+    fn handles(
+        &self,
+        policy: OnOutage,
+        is_own: bool,
+    ) -> (Client, impl Fn() -> RateLimiter + Clone + Send + 'static) {
+        let (builder, options) = match is_own {
+            true => (Client::builder(), LimiterOptions::new().on_outage(policy)),
+            false => (Client::builder().on_outage(policy), LimiterOptions::new()),
+        };
+        let client = self.client_by(builder);
+        let of = client.clone();
+        (client, move || of.limiter_with("api", options).unwrap().with_rate(rate(100)))
+    }
+
     /// The permits that another client finds.
     async fn available(&self) -> u64 {
         self.client().limiter("api").unwrap().available_permits().await.unwrap()

@@ -55,8 +55,10 @@ script!(CHARGE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numb
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
 script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "set_rate");
-script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "config");
-script!(DROP_USAGE, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "drop_usage");
+script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "part/stored_rate",
+    "config");
+script!(DROP_USAGE, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config",
+    "part/stored_rate", "drop_usage");
 script!(EXPIRE, AtReceiver: "expire");
 script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/numbers", "clear_expire");
 script!(RENAME, Waits: "part/hash", "rename");

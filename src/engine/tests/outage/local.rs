@@ -80,13 +80,7 @@ async fn a_call_writes_what_was_granted_here_if_it_comes_before_the_prober() {
 async fn a_handle_for_each_call_is_granted_no_more_than_one_for_all() {
     for own_policy in [true, false] {
         let (world, _clock) = stopped();
-        let policy = OnOutage::Local(Fraction::ALL);
-        let (builder, options) = match own_policy {
-            true => (Client::builder(), LimiterOptions::new().on_outage(policy)),
-            false => (Client::builder().on_outage(policy), LimiterOptions::new()),
-        };
-        let client = world.client_by(builder);
-        let limiter = || client.limiter_with("api", options).unwrap().with_rate(rate(100));
+        let (client, limiter) = world.handles(OnOutage::Local(Fraction::ALL), own_policy);
         world.set_away(true);
         grant(&limiter(), 60).await;
         grant(&limiter(), 40).await;

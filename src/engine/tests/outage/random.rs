@@ -28,13 +28,8 @@ enum Handles {
 /// The most that was granted in any second.
 async fn most_in_a_second(seed: u64, case: Case) -> u64 {
     let world = World::new();
-    let policy = OnOutage::Local(Fraction::ALL);
-    let (builder, options) = match case.handles {
-        Handles::FreshWithOptions => (Client::builder(), LimiterOptions::new().on_outage(policy)),
-        _ => (Client::builder().on_outage(policy), LimiterOptions::new()),
-    };
-    let client = world.client_by(builder);
-    let limiter = move || client.limiter_with("api", options).unwrap().with_rate(rate(100));
+    let is_own = matches!(case.handles, Handles::FreshWithOptions);
+    let (_client, limiter) = world.handles(OnOutage::Local(Fraction::ALL), is_own);
     let kept = matches!(case.handles, Handles::Kept).then(&limiter);
     let grants: Arc<Mutex<Vec<(Instant, u64)>>> = Arc::default();
     let callers: Vec<_> = (0..6)

@@ -26,13 +26,7 @@ async fn a_closed_client_grants_nothing_during_an_outage() {
 async fn what_the_server_has_granted_counts_with_a_handle_for_each_call_too() {
     for own_policy in [false, true] {
         let (world, _clock) = stopped();
-        let policy = OnOutage::Local(Fraction::ALL);
-        let (builder, options) = match own_policy {
-            true => (Client::builder(), LimiterOptions::new().on_outage(policy)),
-            false => (Client::builder().on_outage(policy), LimiterOptions::new()),
-        };
-        let client = world.client_by(builder);
-        let limiter = || client.limiter_with("api", options).unwrap().with_rate(rate(100));
+        let (_client, limiter) = world.handles(OnOutage::Local(Fraction::ALL), own_policy);
         assert_eq!(grant(&limiter(), 100).await.decided_by(), DecidedBy::Server);
         world.set_away(true);
         let decision = limiter().try_acquire_now(100).await.unwrap();
