@@ -3,15 +3,17 @@
 //! They are the standard library's and tokio's; under `--cfg shuttle` they are a model checker's,
 //! which runs the same code in many orders.
 
+mod wakeups;
+
 #[cfg(not(all(test, shuttle)))]
 mod real {
     use std::cell::{Cell, OnceCell};
     use std::hash::{Hash, Hasher};
     use std::num::NonZeroU64;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::sync::PoisonError;
     pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, atomic};
-    use std::task::{RawWakerVTable, Waker};
+    use std::task::{Context, Poll, RawWakerVTable, Waker};
 
     pub(crate) use tokio::runtime::Handle;
     use tokio::time::Instant;
@@ -173,6 +175,27 @@ mod real {
         tokio::task::yield_now().await;
     }
 
+    /// Whether tasks run on more than one thread there.
+    pub(crate) fn has_several_workers(handle: &Handle) -> bool {
+        handle.metrics().num_workers() > 1
+    }
+
+    /// A timer that is kept from one use to the next. To set it later, before it has fired, costs next
+    /// to nothing; a new one makes tokio wake the thread that waits for I/O, by a system call.
+    #[derive(Default)]
+    pub(crate) struct Timer(Option<Pin<Box<tokio::time::Sleep>>>);
+
+    impl Timer {
+        /// Ready at this time. Made by the first call: most waits end before one is needed.
+        pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, then: Instant) -> Poll<()> {
+            let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(then)));
+            if sleep.deadline() != then {
+                sleep.as_mut().reset(then);
+            }
+            sleep.as_mut().poll(cx)
+        }
+    }
+
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +205,7 @@ mod real {
 mod model {
     use std::cell::Cell;
     use std::num::NonZeroU64;
-    use std::task::Waker;
+    use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
@@ -281,20 +304,36 @@ mod model {
         shuttle::future::yield_now().await;
     }
 
+    /// At times it has.
+    pub(crate) fn has_several_workers(_: &Handle) -> bool {
+        random_below(2) == 0
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Timer(());
+
+    impl Timer {
+        pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, then: Instant) -> Poll<()> {
+            if now() >= then {
+                return Poll::Ready(());
+            }
+            std::pin::pin!(yield_now()).poll(cx)
+        }
+    }
+
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 use std::num::NonZeroU64;
-use std::panic::AssertUnwindSafe;
-use std::task::Waker;
 use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
 pub(crate) use model::*;
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use real::*;
+pub(crate) use wakeups::{Wakeups, wake_all};
 
 /// The identity of a runtime among all that this process has had.
 pub(crate) type RuntimeId = NonZeroU64;
@@ -323,14 +362,6 @@ pub(crate) fn seed_random(seed: u64) {
 
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
-}
-
-/// Wakes callers. A waker that panics keeps nobody else from being woken, nor the call that wakes
-/// from its end: tokio too ignores it in one who awaits a task.
-pub(crate) fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    }
 }
 
 /// Alone in its cache lines: writing to it does not slow down those that read what is next to it.

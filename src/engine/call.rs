@@ -15,8 +15,8 @@ use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::CallObserver;
 use crate::queue::Time;
-use crate::rt;
 use crate::rt::atomic::Ordering;
+use crate::rt::{self, Timer};
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome};
 use crate::wire::entry::EntryId;
 
@@ -51,7 +51,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan, timer: Timer) -> Self {
         Flight {
             id: plan.reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
@@ -64,7 +64,7 @@ impl Flight {
             attempt_began: 0,
             observer: engine.observer.acquire_call(&engine.name, || plan.size()),
             _busy: Tasks::begin(&engine.core),
-            callers: Callers::new(engine, lane, plan.due),
+            callers: Callers::new(engine, lane, plan.due, timer),
             plan,
         }
     }

@@ -2,19 +2,19 @@
 //! them wants it, and each learns of its deadline when it passes.
 
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::time::Instant;
 
 use super::answer::NoAnswer;
 use super::lane::Lane;
-use super::{Core, Engine, micros};
+use super::{Engine, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
-use crate::rt;
+use crate::rt::{self, Timer};
 use crate::store::Reply;
 
 /// A call without an answer after this time is slow: the deadlines of requests behind it begin.
@@ -32,16 +32,17 @@ pub(super) struct Callers {
     pub(super) has_any: bool,
     /// The first deadline of those who want the answer; without callers, the end of the call.
     due: Time,
+    pub(super) timer: Timer,
 }
 
 impl Callers {
-    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time, timer: Timer) -> Self {
         let has_any = due < Time::MAX;
         // One without callers ends by the client's deadline: if the server is away, a client that was
         // dropped without `close` would otherwise go on for ever.
         let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
         let due = if has_any { due } else { engine.core.now().saturating_add(longest) };
-        Callers { engine, lane, has_any, due }
+        Callers { engine, lane, has_any, due, timer }
     }
 
     /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
@@ -60,7 +61,8 @@ impl Callers {
             }
         }
         loop {
-            if let Some(answer) = answer_until(&mut answer, &core, look_at.min(self.due)).await {
+            let then = core.instant_of(look_at.min(self.due));
+            if let Some(answer) = answer_until(&mut answer, &mut self.timer, then).await {
                 return answer;
             }
             let now = core.now();
@@ -128,24 +130,15 @@ impl Callers {
     }
 }
 
-/// Awaits an answer until then. The timer is made only if the answer is not there: in process it is.
+/// Awaits an answer until then. The timer is set only if the answer is not there: in process it is.
 async fn answer_until<T>(
     answer: &mut Reply<T>,
-    core: &Core,
-    then: Time,
+    timer: &mut Timer,
+    then: Instant,
 ) -> Option<Result<T, Error>> {
-    let mut timer = pin!(None);
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.poll_unpin(cx) {
-            return Poll::Ready(Some(answer));
-        }
-        if timer.is_none() {
-            timer.set(Some(rt::sleep_until(core.instant_of(then))));
-        }
-        match timer.as_mut().as_pin_mut() {
-            Some(timer) => timer.poll(cx).map(|()| None),
-            None => Poll::Pending,
-        }
+    poll_fn(|cx| match answer.poll_unpin(cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => timer.poll_until(cx, then).map(|()| None),
     })
     .await
 }

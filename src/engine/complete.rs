@@ -1,5 +1,6 @@
 //! A call from its sending to its end: what its answer changes, and who learns it.
 
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -14,25 +15,35 @@ use super::refund::Entry;
 use super::reservation::Reservation;
 use super::retry::retry;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rt;
+use crate::rt::{Timer, Wakeups};
 
 /// What a lane does after each call; returns further callers to wake.
 pub(super) type AfterCall = fn(&Arc<Engine>, &Arc<Lane>) -> Vec<Waker>;
+
+/// What a call leaves to the one who has polled it.
+pub(super) struct Ended {
+    /// Its callers.
+    pub(super) wake: Wakeups,
+    /// For the next call.
+    pub(super) timer: Timer,
+}
 
 /// Carries a call out, and settles its requests.
 pub(super) fn run(
     engine: Arc<Engine>,
     lane: Arc<Lane>,
     plan: Plan,
+    timer: Timer,
     after_call: AfterCall,
-) -> impl Future<Output = ()> + Send + 'static {
+) -> impl Future<Output = Ended> + Send + 'static {
     // Made before the first poll: a runtime that is ending may drop the call before that, and then
     // it must be abandoned, as otherwise its callers would wait for ever.
-    let flight = Flight::new(engine, lane, plan);
+    let flight = Flight::new(engine, lane, plan, timer);
     let mut running = Running { flight, after_call, has_ended: false };
     async move {
         let answer = retry(&mut running.flight).await;
-        running.end(answer);
+        let wake = running.end(answer);
+        Ended { wake, timer: mem::take(&mut running.flight.callers.timer) }
     }
 }
 
@@ -53,7 +64,7 @@ struct Afterwards {
 }
 
 impl Running {
-    fn end(&mut self, answer: Result<Answered, Error>) {
+    fn end(&mut self, answer: Result<Answered, Error>) -> Wakeups {
         self.has_ended = true;
         if answer.is_err() {
             self.flight.give_up();
@@ -61,16 +72,18 @@ impl Running {
         self.settle(|flight, afterwards| match answer {
             Ok(answered) => flight.decided(answered, afterwards),
             Err(error) => flight.failed(error, afterwards),
-        });
+        })
     }
 
-    fn settle(&self, write: impl FnOnce(&Flight, &mut Afterwards)) {
+    /// Settles its requests, and returns their callers.
+    #[must_use]
+    fn settle(&self, write: impl FnOnce(&Flight, &mut Afterwards)) -> Wakeups {
         let (engine, lane) = (&self.flight.callers.engine, &self.flight.callers.lane);
         let mut afterwards = Afterwards::default();
         write(&self.flight, &mut afterwards);
         afterwards.wake.extend((self.after_call)(engine, lane));
         engine.give_back_all(afterwards.give_back);
-        rt::wake_all(afterwards.wake);
+        afterwards.wake.into()
     }
 }
 
@@ -79,7 +92,7 @@ impl Drop for Running {
         if !self.has_ended {
             self.flight.observer.abandoned();
             self.flight.give_back_unconfirmed();
-            self.settle(Flight::abandoned);
+            self.settle(Flight::abandoned).now();
         }
     }
 }
@@ -114,7 +127,7 @@ impl Flight {
             entry: entry.clone(),
             rate: reply.rate,
             left,
-            outcomes: std::mem::take(&mut settled.outcomes),
+            outcomes: mem::take(&mut settled.outcomes),
         };
         afterwards.wake = state.settle(settled, &Ok(decided.into()));
         state.observe(engine);

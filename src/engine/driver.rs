@@ -1,9 +1,11 @@
 //! The task that makes a lane's calls while requests are pending.
 
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::direct::Direct;
@@ -11,7 +13,7 @@ use super::lane::{Lane, LaneState};
 use super::plan::{Next, Plan};
 use super::tasks::Tasks;
 use super::{Engine, complete, micros};
-use crate::rt;
+use crate::rt::{self, Timer};
 
 /// Before a call the driver lets others run until the queue stops growing: callers that have just
 /// been answered, and come again, then share the next call. It does so for this many turns, unless
@@ -19,6 +21,9 @@ use crate::rt;
 const GATHER_TURNS: usize = 8;
 const GATHER_FAST: usize = 16;
 const GATHER_LONGEST: Duration = Duration::from_millis(2);
+
+/// If the others need this long for one turn, the worker is busy with what takes time.
+const LONG_TURN: Duration = Duration::from_micros(250);
 
 /// With this many requests the call is sent, and others run while it is in flight. If as many tasks
 /// are ready to run besides, it is sent with the most that it takes at once.
@@ -41,7 +46,13 @@ pub(super) fn is_needed(state: &mut LaneState, engine: &Engine) -> bool {
 pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFuture<'static, ()>>) {
     // Made before the task: a runtime that is ending drops the task before its first poll, and then
     // its drop must still say that there is no driver. Otherwise nobody would start another one.
-    let mut driver = Driver { engine: engine.clone(), lane: lane.clone(), is_done: false };
+    let mut driver = Driver {
+        engine: engine.clone(),
+        lane: lane.clone(),
+        timer: Timer::default(),
+        is_crowded: false,
+        is_done: false,
+    };
     spawn(engine, lane, async move {
         if let Some(call) = call {
             call.await;
@@ -84,13 +95,14 @@ fn spawn(engine: &Arc<Engine>, lane: &Lane, task: impl Future<Output = ()> + Sen
     });
 }
 
-/// Makes a call of the lane; its caller or the driver polls it.
+/// Makes a call of the lane that its caller polls.
 pub(super) fn call(
     engine: &Arc<Engine>,
     lane: &Arc<Lane>,
     plan: Plan,
 ) -> impl Future<Output = ()> + Send + 'static {
-    complete::run(engine.clone(), lane.clone(), plan, after_call)
+    let timer = Timer::default();
+    complete::run(engine.clone(), lane.clone(), plan, timer, after_call).map(|it| it.wake.now())
 }
 
 /// Wakes the driver after a call, or starts it. Returns callers to wake whose requests wait for
@@ -119,12 +131,20 @@ fn after_call(engine: &Arc<Engine>, lane: &Arc<Lane>) -> Vec<Waker> {
 struct Driver {
     engine: Arc<Engine>,
     lane: Arc<Lane>,
+    /// That of its calls.
+    timer: Timer,
+    /// The other tasks took long when it last let them run.
+    is_crowded: bool,
     is_done: bool,
 }
 
 impl Driver {
     async fn drive(&mut self) {
         let (engine, lane) = (self.engine.clone(), self.lane.clone());
+        let has_several_workers = {
+            let state = lane.lock();
+            state.runtime.as_ref().is_some_and(|runtime| runtime.has_several_workers)
+        };
         loop {
             self.gather().await;
             let mut wake = Vec::new();
@@ -155,7 +175,18 @@ impl Driver {
             rt::wake_all(wake);
             match next {
                 Next::Idle => return,
-                Next::Call(plan) => call(&engine, &lane, plan).await,
+                Next::Call(plan) => {
+                    let timer = mem::take(&mut self.timer);
+                    let call = complete::run(engine.clone(), lane.clone(), plan, timer, after_call);
+                    let ended = call.await;
+                    self.timer = ended.timer;
+                    // Together they are woken when this worker has nothing else to do. If that takes
+                    // long, another one is to have them.
+                    match has_several_workers && !self.is_crowded {
+                        true => ended.wake.together().await,
+                        false => ended.wake.now(),
+                    }
+                }
                 Next::InFlight => lane.driver_wakeup.notified().await,
                 Next::SleepUntil(time) => {
                     let timer = rt::sleep_until(engine.core.instant_of(time));
@@ -167,10 +198,11 @@ impl Driver {
         }
     }
 
-    async fn gather(&self) {
-        let engine = &self.engine;
+    async fn gather(&mut self) {
+        let engine = self.engine.clone();
         let mut gathered = self.new_requests();
-        let end = engine.core.now().saturating_add(micros(GATHER_LONGEST));
+        let mut now = engine.core.now();
+        let end = now.saturating_add(micros(GATHER_LONGEST));
         let mut turns = 0;
         while gathered < GATHER_ENOUGH || gathered < GATHER_MOST && self.has_many_ready_tasks() {
             rt::yield_now().await;
@@ -179,7 +211,9 @@ impl Driver {
             gathered = self.new_requests();
             let grown = gathered.saturating_sub(before);
             let is_slow = turns >= GATHER_TURNS && grown < GATHER_FAST;
-            if grown == 0 || is_slow || engine.core.now() >= end {
+            let began = mem::replace(&mut now, engine.core.now());
+            self.is_crowded = now >= began.saturating_add(micros(LONG_TURN));
+            if grown == 0 || is_slow || now >= end {
                 return;
             }
         }

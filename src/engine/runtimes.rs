@@ -45,6 +45,7 @@ pub(super) struct Watched {
 pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     pub(super) handle: Handle,
+    pub(super) has_several_workers: bool,
     /// The limiters that have a lane in it; `None` once it has ended.
     limiters: Mutex<Option<Vec<Weak<dyn HasLane>>>>,
 }
@@ -57,8 +58,12 @@ pub(super) trait HasLane: Send + Sync {
 
 impl Runtime {
     fn new(handle: Handle) -> Arc<Self> {
-        let id = rt::id(&handle);
-        Arc::new(Runtime { id, handle, limiters: Mutex::new(Some(Vec::new())) })
+        Arc::new(Runtime {
+            id: rt::id(&handle),
+            has_several_workers: rt::has_several_workers(&handle),
+            handle,
+            limiters: Mutex::new(Some(Vec::new())),
+        })
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
