@@ -153,7 +153,6 @@ mod pages {
             struct $name;
         };
     }
-    page!(Readme, "../README.md");
     page!(Guide, "../docs/guide.md");
     page!(Concepts, "../docs/concepts.md");
     page!(Fleet, "../docs/fleet.md");
