@@ -57,7 +57,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves a router until the process is to end, and then closes the client.
 ///
-/// As [`axum::serve`](::axum::serve), with connect info. The listener is a `TcpListener`, or another one whose addresses
+/// As [`axum::serve`](fn@::axum::serve), with connect info. The listener is a `TcpListener`, or another one whose addresses
 /// are [`SocketAddr`]s. Awaited, it serves until the process gets SIGTERM (on Unix) or Ctrl-C, and then, in this order,
 ///
 /// 1. closes the listener: further connections are refused;

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tower::ServiceExt;
 
 use super::*;
 use crate::clock::Clock;
@@ -187,4 +188,26 @@ async fn dropped_it_accepts_no_more_and_leaves_the_client_open() {
     // Its connection is closed.
     rest(idle).await;
     assert!(client.ping().await.is_ok());
+}
+
+/// As docs/web.md says.
+#[tokio::test]
+async fn the_layer_limits_routes_added_before_it_and_paths_that_do_not_exist() {
+    let layer = || {
+        let limit = Limit::new("all", Key::global(), Rate::per_hour(10));
+        RateLimitLayer::new(Limits::new(&in_process(), [limit]).unwrap())
+    };
+    let is_limited = async |app: Router, path: &str| {
+        let request = http::Request::get(path).body(String::new()).unwrap();
+        let response = app.oneshot(request).await.unwrap();
+        response.headers().contains_key("ratelimit")
+    };
+    let routes = || Router::new().route("/", get(async || "hello"));
+    let app = routes().layer(layer()).route("/health", get(async || "ready"));
+    assert!(is_limited(app.clone(), "/").await);
+    assert!(is_limited(app.clone(), "/nothing").await);
+    assert!(!is_limited(app, "/health").await);
+    let app = routes().route_layer(layer());
+    assert!(is_limited(app.clone(), "/").await);
+    assert!(!is_limited(app, "/nothing").await);
 }
