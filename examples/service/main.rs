@@ -22,7 +22,8 @@ use redisson_rate_limiter::{Client, Fraction, HISTOGRAM_BUCKETS, OnOutage, Rate}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt().with_env_filter(setting("RUST_LOG", "info")).init();
+    let log_filter = setting("RUST_LOG", "info");
+    tracing_subscriber::fmt().with_env_filter(log_filter).init();
     // Before the client, which registers its metrics when it is built. `install` serves them on a port of their
     // own, and does the exporter's upkeep.
     let metrics_address: SocketAddr = setting("METRICS_ADDRESS", "127.0.0.1:9000").parse()?;
@@ -55,8 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::bind(setting("ADDRESS", "127.0.0.1:3000")).await?;
     println!("http://{}", listener.local_addr()?);
     // Until SIGTERM or Ctrl-C. Requests in flight are answered, and the client is closed.
-    serve(listener, app, &client).await?;
-    Ok(())
+    Ok(serve(listener, app, &client).await?)
 }
 
 fn setting(name: &str, default: &str) -> String {
