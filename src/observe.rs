@@ -10,6 +10,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "axum")]
+use std::time::Duration;
 
 mod acquire;
 mod call;
@@ -183,6 +185,13 @@ impl LimiterObserver {
         #[cfg(feature = "tracing")]
         self.traces.charged(limiter, permits, is_written);
     }
+}
+
+/// A service that shuts down has waited this long for requests in flight, and waits no longer.
+#[cfg(feature = "axum")]
+pub(crate) fn drain_ended(longest: Duration) {
+    #[cfg(feature = "tracing")]
+    traces::drain_ended(longest);
 }
 
 /// What one of many has added to a gauge. It takes it away when it ends.

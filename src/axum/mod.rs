@@ -50,6 +50,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::client::Client;
+use crate::observe::drain_ended;
 use signals::Signals;
 
 /// How long requests in flight have to finish, if the service does not say otherwise.
@@ -63,7 +64,8 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// 1. closes the listener: further connections are refused;
 /// 2. lets requests in flight finish, and closes idle connections, for at most ten seconds
 ///    ([`drain_within`](Serve::drain_within)). Connections that are not done by then, because a client has sent half a
-///    request, a handler does not end, or a response is never read, are not waited for;
+///    request, a handler does not end, or a response is never read, are not waited for. With the feature `tracing` an
+///    event says so;
 /// 3. [closes the client](Client::close), which waits for permits that are being given back, for as long as the client's
 ///    deadline at most.
 ///
@@ -146,7 +148,9 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         drop(stop);
         let end = async {
             // Late or not, the listener is closed afterwards.
-            let _ = timeout(drain, serving).await;
+            if timeout(drain, serving).await.is_err() {
+                drain_ended(drain);
+            }
             client.close().await;
         };
         if let Either::Right(_) = select(pin!(end), pin!(next(&mut signals))).await {
