@@ -65,6 +65,7 @@ impl CountingStore {
     }
 
     /// Has refunds take this long to reach the store, in ms.
+    #[cfg(feature = "axum")]
     pub(crate) fn slow_refunds(&self, ms: u64) {
         self.ledger.refunds_take.store(ms, Ordering::SeqCst);
     }
