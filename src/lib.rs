@@ -65,6 +65,7 @@
 //!   `"OVERALL"`.
 //! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
 //!   `web`).
+//! - `axum`: `tower`, and a server for axum that shuts down in an orderly way (`axum`).
 //! - `actix-web`: a middleware (`actix_web`, `web`).
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
 //!   events. `docs/observability.md` lists them.
@@ -75,6 +76,8 @@
 
 #[cfg(feature = "actix-web")]
 pub mod actix_web;
+#[cfg(feature = "axum")]
+pub mod axum;
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
@@ -122,6 +125,8 @@ pub use limiter::RateLimiter;
 pub use limiter::inspect::{ClientBudget, Repair};
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
+#[cfg(feature = "metrics")]
+pub use observe::HISTOGRAM_BUCKETS;
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
@@ -148,7 +153,6 @@ mod pages {
             struct $name;
         };
     }
-    page!(Readme, "../README.md");
     page!(Guide, "../docs/guide.md");
     page!(Concepts, "../docs/concepts.md");
     page!(Fleet, "../docs/fleet.md");

@@ -10,6 +10,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "axum")]
+use std::time::Duration;
 
 mod acquire;
 mod call;
@@ -26,6 +28,8 @@ pub(crate) use acquire::{AcquireObserver, ends};
 pub(crate) use call::{CallObserver, CallSize};
 pub(crate) use circuit::CircuitObserver;
 pub(crate) use connection::{ConnectionObserver, ServerObserver, master_changed, slot_moved};
+#[cfg(feature = "metrics")]
+pub use meters::HISTOGRAM_BUCKETS;
 #[cfg(feature = "_web")]
 pub(crate) use no_key::NoKeyObserver;
 
@@ -95,6 +99,7 @@ impl LimiterObserver {
         None
     }
 
+    /// Unless it has one.
     pub(crate) fn set_label(&self, label: MetricsLabel) {
         #[cfg(feature = "metrics")]
         self.meters.set_label(label.0);
@@ -182,6 +187,13 @@ impl LimiterObserver {
     }
 }
 
+/// A service that shuts down has waited this long for requests in flight, and waits no longer.
+#[cfg(feature = "axum")]
+pub(crate) fn drain_ended(longest: Duration) {
+    #[cfg(feature = "tracing")]
+    traces::drain_ended(longest);
+}
+
 /// What one of many has added to a gauge. It takes it away when it ends.
 #[derive(Default)]
 pub(crate) struct GaugePart(#[cfg(feature = "metrics")] meters::GaugePart);
@@ -195,6 +207,15 @@ impl MetricsLabel {
     pub(crate) fn new(label: &'static str) -> Option<Self> {
         #[cfg(feature = "metrics")]
         return Some(MetricsLabel(label));
+        #[cfg(not(feature = "metrics"))]
+        None
+    }
+
+    /// A name that the program has made. It is kept for ever, once, as a recorder keeps the numbers of each label.
+    #[cfg(feature = "_web")]
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        #[cfg(feature = "metrics")]
+        return Some(MetricsLabel(meters::kept(name)));
         #[cfg(not(feature = "metrics"))]
         None
     }

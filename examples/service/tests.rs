@@ -1,8 +1,9 @@
 //! The service as a process of its own, without a Redis: its policy decides.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
 use std::time::Instant;
 
 use reqwest::Response;
@@ -51,11 +52,15 @@ impl Service {
         get(&self.url, key).await
     }
 
+    fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
     /// Ends it by a signal; what it has written.
     fn end(mut self, signal: &str) -> String {
         let begun = Instant::now();
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        self.signal(signal);
         let mut output = String::new();
         self.stdout.read_to_string(&mut output).unwrap();
         let status = self.process.wait().unwrap();
@@ -108,14 +113,23 @@ async fn it_limits_measures_reports_and_shuts_down() {
     assert!((1..=60).contains(&wait), "{wait}");
     assert_eq!(service.get("you").await.status(), 200);
 
-    assert_eq!(get(&format!("{}/health", service.url), "").await.status(), 503);
+    let health = get(&format!("{}/health", service.url), "").await;
+    assert_eq!(health.status(), 200, "the policy decides");
+    assert!(!health.text().await.unwrap().contains("Closed"));
     let exported = get(&service.metrics, "").await.text().await.unwrap();
-    let denied = exported.lines().find(|line| {
-        line.starts_with("redisson_limiter_acquires_total")
-            && line.contains("result=\"denied\"")
-            && line.contains("decided_by=\"outage\"")
-    });
-    assert!(denied.is_some_and(|line| line.ends_with(" 1")), "{denied:?} in {exported}");
+    // By limit, as the limits are told apart by their names.
+    let acquires = |limit: &str, result: &str| {
+        let labels = [("limiter", limit), ("result", result), ("decided_by", "outage")];
+        let labels = labels.map(|(key, value)| format!("{key}=\"{value}\""));
+        let found = exported.lines().find(|line| {
+            line.starts_with("redisson_limiter_acquires_total")
+                && labels.iter().all(|label| line.contains(label))
+        });
+        let found = found.unwrap_or_else(|| panic!("{labels:?} in {exported}"));
+        found.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!((acquires("user", "granted"), acquires("user", "denied")), (6, 1));
+    assert_eq!((acquires("address", "granted"), acquires("all", "granted")), (7, 6));
     // What the dashboard and the alert rules read.
     assert!(exported.contains("redisson_limiter_acquire_duration_seconds_bucket"), "{exported}");
 
@@ -141,12 +155,49 @@ async fn it_logs_what_it_is_told_to_and_ends_by_ctrl_c() {
     assert!(output.contains("DEBUG"), "{output}");
 }
 
-/// All but its handlers and its tests.
+#[test]
+fn a_client_that_stalls_holds_it_up_until_the_second_signal_at_most() {
+    let service = Service::start(&[]);
+    let mut stalls = TcpStream::connect(service.url.strip_prefix("http://").unwrap()).unwrap();
+    stalls.write_all(b"GET / HT").unwrap();
+    // Otherwise it ends before the service has looked at the connection.
+    sleep(Duration::from_millis(300));
+    service.signal("TERM");
+    sleep(Duration::from_millis(300));
+    let pid = service.process.id().to_string();
+    let is_running =
+        Command::new("kill").args(["-0", &pid]).stderr(Stdio::null()).status().unwrap();
+    assert!(is_running.success(), "requests in flight have ten seconds");
+    // It takes no longer than `end` lets it.
+    service.end("TERM");
+}
+
+/// As rustfmt formats it by default, and not as it is formatted here. All lines count but empty ones, comments
+/// and those of the two handlers.
 #[test]
 fn it_takes_at_most_forty_lines_beyond_its_handlers() {
-    let (service, handlers) = include_str!("main.rs").split_once("// The handlers.").unwrap();
-    assert!(handlers.contains("async fn hello"));
-    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
-    let lines = service.lines().filter(is_code).count();
-    assert!(lines <= 40, "{lines} lines");
+    // In a folder without a rustfmt.toml.
+    let mut rustfmt = Command::new("rustfmt")
+        .args(["--edition", "2024", "--config", "use_small_heuristics=Default"])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("rustfmt, which is a component of the toolchain");
+    rustfmt.stdin.take().unwrap().write_all(include_bytes!("main.rs")).unwrap();
+    let formatted = rustfmt.wait_with_output().unwrap();
+    assert!(formatted.status.success());
+    let formatted = String::from_utf8(formatted.stdout).unwrap();
+    let (mut lines, mut handlers, mut is_in_handler) = (0, 0, false);
+    for line in formatted.lines() {
+        let is_handler =
+            ["async fn hello(", "async fn health("].iter().any(|it| line.starts_with(it));
+        handlers += usize::from(is_handler);
+        is_in_handler |= is_handler;
+        let is_code = !line.trim().is_empty() && !line.trim_start().starts_with("//");
+        lines += usize::from(is_code && !is_in_handler);
+        is_in_handler &= line != "}";
+    }
+    assert_eq!(handlers, 2);
+    assert!((30..=40).contains(&lines), "{lines} lines:\n{formatted}");
 }

@@ -8,6 +8,8 @@ use super::denial::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::answer::{BatchAnswer, Decided};
 use crate::engine::opt_ins::pool::{LeaseNumber, Taken};
+#[cfg(feature = "_web")]
+use crate::engine::{TaskGuard, Tasks};
 use crate::error::{Error, Execution, Operation};
 use crate::rate::Rate;
 
@@ -80,6 +82,12 @@ impl Grant {
     #[cfg(feature = "_web")]
     pub(crate) fn is_unlimited(&self) -> bool {
         matches!(self.entry, GrantEntry::Unlimited { .. })
+    }
+
+    /// A refund in the background begins: closing the client waits until this is dropped.
+    #[cfg(feature = "_web")]
+    pub(crate) fn under_way(&self) -> TaskGuard {
+        Tasks::begin(&self.entry.engine().core)
     }
 
     /// The permits that were taken and have not been given back.

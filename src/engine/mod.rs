@@ -82,7 +82,7 @@ pub(crate) mod outage;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 #[cfg(all(test, not(shuttle)))]
-mod tests;
+pub(crate) mod tests;
 
 use knowledge::Knowledge;
 pub(crate) use knowledge::Remembered;
@@ -95,6 +95,8 @@ use outage::{Outage, Outages};
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
+#[cfg(feature = "_web")]
+pub(crate) use tasks::TaskGuard;
 pub(crate) use tasks::Tasks;
 
 /// What all limiters of one client share.

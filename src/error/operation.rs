@@ -14,6 +14,8 @@ pub enum Operation {
     Ping,
     /// Naming a limiter and its options.
     Limiter,
+    /// Setting up the limits of a web service.
+    Limits,
     /// `try_acquire`, `try_acquire_now` and `acquire`.
     Acquire,
     /// `refund`.
@@ -92,6 +94,7 @@ impl Operation {
             Operation::Connect => "connect",
             Operation::Ping => "ping",
             Operation::Limiter => "limiter",
+            Operation::Limits => "limits",
             Operation::Acquire => "acquire",
             Operation::Refund => "refund",
             Operation::Release => "release",

@@ -1,6 +1,9 @@
 //! What the feature `metrics` counts, by handles of the recorder that is installed when a client is
 //! made. docs/observability.md says what each number means.
 
+#[cfg(feature = "_web")]
+use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use metrics::{Counter, Gauge, Histogram, Label};
@@ -8,11 +11,13 @@ use metrics::{Counter, Gauge, Histogram, Label};
 use crate::clock::ClockSkew;
 use crate::decision::DecidedBy;
 use crate::error::{Error, Operation};
+use crate::rt::{Mutex, lock};
 
 mod names;
 mod under_way;
 
 use names as name;
+pub use names::HISTOGRAM_BUCKETS;
 pub(super) use under_way::{Acquire, Call, Circuit, GaugePart};
 
 /// The key of the label of limiters that have one.
@@ -186,11 +191,16 @@ impl Handles {
     }
 }
 
-/// Of one limiter: those of its client, or its own.
+/// Of one limiter: those of its client, or those of its label.
 pub(super) struct LimiterMeters {
     of_client: Arc<Handles>,
+    by_label: Arc<ByLabel>,
     labelled: OnceLock<Arc<Handles>>,
 }
+
+/// Those of a client's labels. Shared by all limiters with the same one, of which a web service has one for each
+/// caller.
+type ByLabel = Mutex<HashMap<&'static str, Arc<Handles>>>;
 
 impl LimiterMeters {
     #[inline]
@@ -202,15 +212,37 @@ impl LimiterMeters {
         self.labelled.get()?.registrar.label
     }
 
+    /// Unless it has one.
     pub(super) fn set_label(&self, label: &'static str) {
-        let registrar = Registrar { label: Some(label), ..self.of_client.registrar };
-        let _ = self.labelled.set(Arc::new(Handles::new(registrar)));
+        self.labelled.get_or_init(|| {
+            if let Some(handles) = lock(&self.by_label).get(label) {
+                return handles.clone();
+            }
+            let registrar = Registrar { label: Some(label), ..self.of_client.registrar };
+            // Not under the lock: the recorder is foreign code.
+            let handles = Arc::new(Handles::new(registrar));
+            lock(&self.by_label).entry(label).or_insert(handles).clone()
+        });
     }
+}
+
+/// This name for as long as the process runs.
+#[cfg(feature = "_web")]
+pub(super) fn kept(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = lock(&NAMES);
+    if let Some(name) = names.get(name) {
+        return name;
+    }
+    let name = String::leak(name.to_owned());
+    names.insert(name);
+    name
 }
 
 /// Of one client.
 pub(super) struct ClientMeters {
     limiters: Arc<Handles>,
+    by_label: Arc<ByLabel>,
     skew: Gauge,
     skew_uncertainty: Gauge,
     open: Gauge,
@@ -237,6 +269,7 @@ impl ClientMeters {
         let transitions = |to| registrar.counter(name::CIRCUIT_TRANSITIONS, &[("to", to)]);
         ClientMeters {
             limiters: Arc::new(Handles::new(registrar)),
+            by_label: Arc::default(),
             skew: registrar.gauge(name::SKEW, &[]),
             skew_uncertainty: registrar.gauge(name::SKEW_UNCERTAINTY, &[]),
             open: circuits("open"),
@@ -248,7 +281,11 @@ impl ClientMeters {
     }
 
     pub(super) fn limiter(&self) -> LimiterMeters {
-        LimiterMeters { of_client: self.limiters.clone(), labelled: OnceLock::new() }
+        LimiterMeters {
+            of_client: self.limiters.clone(),
+            by_label: self.by_label.clone(),
+            labelled: OnceLock::new(),
+        }
     }
 
     pub(super) fn measured_skew(&self, skew: ClockSkew) {

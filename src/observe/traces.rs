@@ -225,6 +225,13 @@ pub(super) fn no_key(limit: &str, error: &dyn fmt::Display, is_first: bool) {
     }
 }
 
+/// A service that shuts down does not wait any longer for requests in flight.
+#[cfg(feature = "axum")]
+pub(super) fn drain_ended(longest: Duration) {
+    let waited_ms = longest.as_millis();
+    warn!(target: TARGET, waited_ms, "requests in flight have not finished: they are not waited for");
+}
+
 pub(super) fn slot_moved(node: &dyn fmt::Display, owner: &dyn fmt::Display) {
     debug!(target: TARGET, %node, %owner, "a slot of the cluster is at another node");
 }

@@ -55,7 +55,7 @@ mod tests;
 
 use std::fmt;
 use std::mem;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -92,10 +92,11 @@ impl RateLimitLayer {
     }
 
     /// Says where the address of a connection is: in which extension of a request. By default it is a
-    /// [`SocketAddr`](std::net::SocketAddr) or an [`IpAddr`] there.
+    /// [`SocketAddr`] or an [`IpAddr`] there, and with the feature `axum` also axum's `ConnectInfo<SocketAddr>`.
     ///
-    /// With axum: `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`, and
-    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
+    /// With axum that extension is there if the router is served by `redisson_rate_limiter::axum::serve`, or by
+    /// `into_make_service_with_connect_info::<SocketAddr>()`; without the feature `axum` also
+    /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic:
     /// `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
     #[must_use]
     pub fn peer_from<T: Send + Sync + 'static>(
@@ -109,12 +110,21 @@ impl RateLimitLayer {
     fn peer(&self, extensions: &Extensions) -> Option<IpAddr> {
         match &self.peer {
             Some(peer) => peer(extensions),
-            None => match extensions.get::<std::net::SocketAddr>() {
-                Some(address) => Some(address.ip()),
-                None => extensions.get::<IpAddr>().copied(),
-            },
+            None => found(extensions),
         }
     }
+}
+
+/// The address of a connection where it can be without being said.
+fn found(extensions: &Extensions) -> Option<IpAddr> {
+    if let Some(address) = extensions.get::<SocketAddr>() {
+        return Some(address.ip());
+    }
+    #[cfg(feature = "axum")]
+    if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
+        return Some(info.0.ip());
+    }
+    extensions.get::<IpAddr>().copied()
 }
 
 impl<S> Layer<S> for RateLimitLayer {

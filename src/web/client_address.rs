@@ -150,8 +150,11 @@ where
 fn parse_network(text: &str) -> Result<IpNet, Error> {
     let network = text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into()));
     network.map_err(|_| {
-        let detail = format!("a network of {text:?}: must be one, or an address");
-        Error::invalid(Operation::Limiter, detail)
+        let detail = format!(
+            "{text:?} among the networks of proxies: must be a network (\"10.0.0.0/8\") or an address \
+             (\"10.0.0.1\"), as names are not looked up"
+        );
+        Error::invalid(Operation::Limits, detail)
     })
 }
 
@@ -334,7 +337,12 @@ mod tests {
     #[test]
     fn networks_are_checked() {
         assert!(TrustedProxies::x_forwarded_for(["10.0.0.0/33"]).is_err());
-        assert!(TrustedProxies::x_forwarded_for(["localhost"]).is_err());
+        let error = TrustedProxies::x_forwarded_for(["10.0.0.1", "nginx"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "limits: \"nginx\" among the networks of proxies: must be a network (\"10.0.0.0/8\") or an \
+             address (\"10.0.0.1\"), as names are not looked up"
+        );
         assert!(TrustedProxies::header("no name", ["10.0.0.1"]).is_err());
         assert!(TrustedProxies::x_forwarded_for(TrustedProxies::PRIVATE).is_ok());
     }

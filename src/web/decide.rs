@@ -62,8 +62,12 @@ impl Limits {
     /// What the limits have to decide of this request; `None`: nothing, it passes.
     pub(crate) fn plan(&self, request: &RequestHead<'_>) -> Option<Plan> {
         let mut steps = Vec::new();
+        // Found once, however many limits ask for it.
+        let mut shared = None;
+        let mut cost =
+            || *shared.get_or_insert_with(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
         for (slot, Slot { limit, .. }) in self.limits.iter().enumerate() {
-            let permits = limit.cost_of(request);
+            let permits = limit.cost_of(request, &mut cost);
             if permits == 0 {
                 continue;
             }
@@ -281,7 +285,7 @@ mod tests {
         let silent = Client::builder().connect_lazy(url.as_str()).unwrap();
         let rate = Rate::per_hour(9);
         let limit = Arc::new(Limit::new("user", Key::peer(), rate));
-        let handle = Handles::new(2).get(&silent, &limit, "me").unwrap();
+        let handle = Handles::new(&limit).get(&silent, &limit, "me").unwrap();
         let dropped = roll_out(&handle, &limit, rate, decision, 2, None);
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
         assert!(handle.begin_roll_out().is_some(), "the next request rolls it out");

@@ -9,6 +9,7 @@ use super::limit::Limit;
 use crate::client::Client;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
+use crate::observe::MetricsLabel;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
 
@@ -19,6 +20,8 @@ pub(super) struct Handles {
     generations: Mutex<Generations>,
     /// The handles in one generation, at most.
     most: usize,
+    /// What their metrics are labelled with, unless the limiter has a label of its own.
+    label: Option<MetricsLabel>,
 }
 
 struct Generations {
@@ -65,10 +68,14 @@ impl Drop for RollOut<'_> {
 }
 
 impl Handles {
-    /// Room for this number of handles, at least two.
-    pub(super) fn new(most: usize) -> Self {
+    /// None yet, with room for as many as the limit says, at least two.
+    pub(super) fn new(limit: &Limit) -> Self {
         let generations = Generations { young: HashMap::new(), old: HashMap::new() };
-        Handles { generations: Mutex::new(generations), most: (most / 2).max(1) }
+        Handles {
+            generations: Mutex::new(generations),
+            most: (limit.most_handles / 2).max(1),
+            label: MetricsLabel::of_name(&limit.name),
+        }
     }
 
     pub(super) fn get(
@@ -89,6 +96,10 @@ impl Handles {
             Some(handle) => handle,
             None => {
                 let limiter = client.limiter_with(&limit.limiter_name(key), limit.options)?;
+                // As an option it would contradict the one that a service has given the same limiter elsewhere.
+                if let Some(label) = self.label {
+                    limiter.engine().observer.set_label(label);
+                }
                 let limiter = match limit.deadline {
                     Some(deadline) => limiter.with_deadline(deadline)?,
                     None => limiter,

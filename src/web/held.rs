@@ -49,18 +49,17 @@ impl Drop for Held {
     }
 }
 
-/// In the background, as no answer should wait for it. If that fails, or there is no runtime, the
-/// permits come back by themselves, an interval after they were taken.
+/// In the background, as no answer should wait for it; closing the client does. If that fails, or there is
+/// no runtime, the permits come back by themselves, an interval after they were taken.
 fn give_back(grants: impl Iterator<Item = (Grant, Arc<Limit>)>) {
-    let grants: Vec<Grant> = grants.map(|(grant, _)| grant).collect();
+    let Ok(runtime) = Handle::try_current() else { return };
+    let grants: Vec<_> = grants.map(|(grant, _)| (grant.under_way(), grant)).collect();
     if grants.is_empty() {
         return;
     }
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(async move {
-            for mut grant in grants {
-                let _ = grant.refund_all().await;
-            }
-        });
-    }
+    runtime.spawn(async move {
+        for (_busy, mut grant) in grants {
+            let _ = grant.refund_all().await;
+        }
+    });
 }

@@ -90,14 +90,15 @@ impl Key {
     /// front, use [`client`](Self::client).
     ///
     /// A request whose address is not known is answered with 500, as a limit by address would be none
-    /// otherwise. With tower, say where it is:
-    /// [`RateLimitLayer::peer_from`](crate::tower::RateLimitLayer::peer_from).
+    /// otherwise. With axum, serve by `redisson_rate_limiter::axum::serve`; with others of tower, say where it is:
+    /// `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
         Key(Kind::Peer { ipv6_prefix: 64 })
     }
 
     /// The address of the client, behind proxies that are trusted to tell it; of IPv6 its network of
-    /// 64 bits. As [`peer`](Self::peer) if the connection does not come from one of them.
+    /// 64 bits. As [`peer`](Self::peer) if the connection does not come from one of them; and as for `peer`, the
+    /// address of the connection has to be known.
     pub fn client(proxies: TrustedProxies) -> Self {
         Key(Kind::Client { proxies: Arc::new(proxies), ipv6_prefix: 64 })
     }
@@ -239,8 +240,8 @@ impl Key {
     }
 }
 
-const NO_ADDRESS: &str = "the address of the connection is not known: with tower, see \
-    `RateLimitLayer::peer_from`; with axum, serve with `into_make_service_with_connect_info`";
+const NO_ADDRESS: &str = "the address of the connection is not known: with axum, serve by \
+    `redisson_rate_limiter::axum::serve` (feature `axum`); with others of tower, see `RateLimitLayer::peer_from`";
 
 fn find_all(keys: &[Key], request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
     let mut parts = Vec::with_capacity(keys.len());

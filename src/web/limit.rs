@@ -55,7 +55,8 @@ pub struct Limit {
     pub(super) key: Key,
     pub(super) rate: Option<Rate>,
     pub(super) rate_by_key: Option<Arc<RateFn>>,
-    pub(super) cost: Cost,
+    /// `None`: that of all limits.
+    pub(super) cost: Option<Cost>,
     pub(super) skip_if: Option<Arc<SkipFn>>,
     pub(super) count_if: Option<Arc<CountFn>>,
     pub(super) wait: Duration,
@@ -69,7 +70,7 @@ pub struct Limit {
 type RateFn = dyn Fn(&str) -> Option<Rate> + Send + Sync;
 type SkipFn = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
 type CountFn = dyn Fn(&ResponseHead<'_>) -> bool + Send + Sync;
-type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
+pub(super) type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
 
 #[derive(Clone)]
 pub(super) enum Cost {
@@ -78,7 +79,10 @@ pub(super) enum Cost {
 }
 
 impl Limit {
-    /// A limit of this rate for each key. Each request costs one permit, and none waits.
+    /// A limit of this rate for each key. Each request costs one permit, unless [`Limits::cost_by`] says otherwise,
+    /// and none waits.
+    ///
+    /// [`Limits::cost_by`]: super::Limits::cost_by
     ///
     /// The name is that of the policy in the answers, and the beginning of the limiters' names:
     /// visible ASCII without quotes, braces, `\`, `|` and `%`.
@@ -90,7 +94,7 @@ impl Limit {
             key,
             rate: rate.into(),
             rate_by_key: None,
-            cost: Cost::Fixed(1),
+            cost: None,
             skip_if: None,
             count_if: None,
             wait: Duration::ZERO,
@@ -117,16 +121,17 @@ impl Limit {
     /// the rate is refused, without a `Retry-After`. More than 2^32 - 1, the most that a call can take,
     /// counts as that many.
     pub fn cost(mut self, permits: u64) -> Self {
-        self.cost = Cost::Fixed(permits);
+        self.cost = Some(Cost::Fixed(permits));
         self
     }
 
-    /// What a request costs, in permits: see [`cost`](Self::cost).
+    /// What a request costs, in permits: see [`cost`](Self::cost). For several limits at once:
+    /// [`Limits::cost_by`](super::Limits::cost_by).
     pub fn cost_by(
         mut self,
         cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.cost = Cost::By(Arc::new(cost));
+        self.cost = Some(Cost::By(Arc::new(cost)));
         self
     }
 
@@ -164,15 +169,25 @@ impl Limit {
         self
     }
 
-    /// How long the server may take to decide, instead of the client's deadline (by default three
-    /// seconds): see [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
+    /// How long the server may take to decide by this limit, instead of the
+    /// [client's deadline](crate::ClientBuilder::deadline): see
+    /// [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
+    ///
+    /// Limits are asked one after the other, each within its own deadline: while the server is slow, a request may
+    /// take as long as those of all its limits together. What a request waits for its permits
+    /// ([`wait_up_to`](Self::wait_up_to)) is not included.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Options of the limiters: leases, remembered denials, and what happens while the server is away
-    /// ([`on_outage`](LimiterOptions::on_outage)). By default requests are answered with 503 then.
+    /// Options of the limiters: leases, remembered denials, the label of their metrics, and what happens while the
+    /// server is away ([`on_outage`](LimiterOptions::on_outage)).
+    ///
+    /// Without a policy here that of the client decides
+    /// ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)), and without either requests are answered with
+    /// 503. Without a [label](LimiterOptions::metrics_label) the limiters have the limit's name as theirs: one for all
+    /// its keys.
     pub fn options(mut self, options: LimiterOptions) -> Self {
         self.options = options;
         self
@@ -201,14 +216,16 @@ impl Limit {
         self
     }
 
-    /// Whether it concerns a request, and what that costs then; zero if not.
-    pub(super) fn cost_of(&self, request: &RequestHead<'_>) -> u64 {
+    /// Whether it concerns a request, and what that costs then; zero if not. `shared`: the cost of limits that have
+    /// none of their own.
+    pub(super) fn cost_of(&self, request: &RequestHead<'_>, shared: impl FnOnce() -> u64) -> u64 {
         if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
             return 0;
         }
         let permits = match &self.cost {
-            Cost::Fixed(permits) => *permits,
-            Cost::By(cost) => cost(request),
+            Some(Cost::Fixed(permits)) => *permits,
+            Some(Cost::By(cost)) => cost(request),
+            None => shared(),
         };
         // A call for more would be an error of the set-up, whatever the rate is: 500.
         permits.min(MAX_ENTRY_PERMITS)
@@ -256,12 +273,12 @@ impl Limit {
                 "a limit named {:?}: must be visible ASCII, without quotes, braces, backslashes, | and %",
                 self.name
             );
-            return Err(Error::invalid(Operation::Limiter, detail));
+            return Err(Error::invalid(Operation::Limits, detail));
         }
-        self.options.check().map_err(|detail| Error::invalid(Operation::Limiter, detail))?;
+        self.options.check().map_err(|detail| Error::invalid(Operation::Limits, detail))?;
         if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
             let detail = "a deadline of zero: must be more than zero";
-            return Err(Error::invalid(Operation::Limiter, detail));
+            return Err(Error::invalid(Operation::Limits, detail));
         }
         self.key.check()
     }

@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use super::fields::RateHeaders;
 use super::handles::Handles;
-use super::limit::Limit;
+use super::limit::{CostFn, Limit};
 use super::refusal::Refusal;
+use super::request::RequestHead;
 use crate::client::Client;
 use crate::decision::Decision;
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::observe::NoKeyObserver;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
@@ -27,6 +28,8 @@ use crate::observe::NoKeyObserver;
 pub struct Limits {
     pub(super) client: Client,
     pub(super) limits: Arc<[Slot]>,
+    /// Of limits that have none of their own.
+    pub(super) cost: Option<Arc<CostFn>>,
     pub(super) headers: RateHeaders,
     pub(super) respond: Option<Arc<RespondFn>>,
     pub(super) on_decision: Option<Arc<ReportFn>>,
@@ -74,27 +77,58 @@ impl Limits {
             limit.check()?;
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
                 let detail = format!("two limits named {:?}: each needs its own", limit.name);
-                return Err(Error::invalid(crate::Operation::Limiter, detail));
+                return Err(Error::invalid(Operation::Limits, detail));
             }
             for Slot { limit: other, .. } in &slots {
                 if let Some((one, all)) = limit.names_one_of(other).or(other.names_one_of(&limit)) {
                     let detail = format!(
                         "a limit named {one:?}: a limiter of the limit {all:?} could have the same name"
                     );
-                    return Err(Error::invalid(crate::Operation::Limiter, detail));
+                    return Err(Error::invalid(Operation::Limits, detail));
                 }
             }
-            let handles = Handles::new(limit.most_handles);
+            let handles = Handles::new(&limit);
             let no_key_observer = NoKeyObserver::default();
             slots.push(Slot { limit: Arc::new(limit), handles, no_key_observer });
         }
         Ok(Limits {
             client: client.clone(),
             limits: slots.into(),
+            cost: None,
             headers: RateHeaders::Draft,
             respond: None,
             on_decision: None,
         })
+    }
+
+    /// What a request costs, in permits, by all limits that have no [cost](Limit::cost) of their own: without this,
+    /// one. A request that costs nothing passes.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::web::{Key, Limit, Limits};
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// # let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100));
+    /// let all = Limit::new("all", Key::global(), Rate::per_second(5000));
+    /// // However expensive a request is, it counts once against the number of requests.
+    /// let requests = Limit::new("requests", Key::global(), Rate::per_second(10_000)).cost(1);
+    /// let limits = Limits::new(&client, [user, all, requests])?.cost_by(|request| {
+    ///     match (request.method(), request.path()) {
+    ///         ("POST", "/orders") => 5,
+    ///         _ => 1,
+    ///     }
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cost_by(
+        mut self,
+        cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.cost = Some(Arc::new(cost));
+        self
     }
 
     /// Which header fields answers carry, by default those of the draft; `Retry-After` is always

@@ -15,8 +15,9 @@
 //! | the server is away, or the limiter's queue is full | 503 | UNAVAILABLE |
 //! | the limiter is not set up, or the key cannot be found | 500 | INTERNAL |
 //!
-//! [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage) decides otherwise while the server
-//! is away. A gRPC call is a POST with the content type of gRPC; the details are in
+//! While the server is away, a policy decides otherwise if the limit has one
+//! ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)) or the client does
+//! ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)). A gRPC call is a POST with the content type of gRPC; the details are in
 //! `grpc-status-details-bin`. Refusals are not to be stored in caches (`Cache-Control: no-store`).
 //! [`Limits::respond_with`] changes what is sent.
 //!
@@ -60,7 +61,7 @@ fn check_header_name(name: &str) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(_) => {
             let detail = format!("a header named {name:?}: not a valid name");
-            Err(Error::invalid(Operation::Limiter, detail))
+            Err(Error::invalid(Operation::Limits, detail))
         }
     }
 }

@@ -92,6 +92,13 @@ mod tests {
         assert_eq!(escaped(b"alice:permits:1"), "alice%3Apermits:1");
     }
 
+    /// As docs/web.md says, so that operators find the limiter of a key.
+    #[test]
+    fn a_hash_is_in_upper_case() {
+        let of_me = "%sha256-2744CCD10C7533BD736AD890F9DD5CAB2ADB27B07D500B9493F29CDC420CB2E0";
+        assert_eq!(hashed("me"), of_me);
+    }
+
     #[test]
     fn long_keys_are_hashed() {
         let (one, two) = (vec![b'a'; 5000], vec![b'a'; 5001]);

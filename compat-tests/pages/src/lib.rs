@@ -9,5 +9,6 @@ macro_rules! page {
     };
 }
 
+page!(Readme, "../../../README.md");
 page!(Web, "../../../docs/web.md");
 page!(Observability, "../../../docs/observability.md");

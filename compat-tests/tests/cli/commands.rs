@@ -58,8 +58,12 @@ async fn a_limiter_per_client_is_removed_for_all_of_them_or_for_none() {
     }
     let ran = tool.ends(2, &["reset", "pc", "--delete", "--yes", "--client-id", CLIENTS[0]]).await;
     assert!(ran.stderr.contains("leave --delete out"), "{ran:?}");
+    let ran = tool.ends(0, &["acquire", "pc"]).await;
+    assert_eq!(ran.stdout, "granted: 1 permit, 9 left of 10/h per client\n");
+    assert!(ran.stderr.contains("name a client with --client-id"), "{ran:?}");
     for client in CLIENTS {
         let ran = tool.ends(0, &["acquire", "pc", "1", "--client-id", client]).await;
+        assert_eq!(ran.stderr, "");
         assert_eq!(ran.stdout, "granted: 1 permit, 6 left of 10/h per client\n", "{client}");
     }
     tool.ends(0, &["reset", "pc", "--yes", "--client-id", CLIENTS[0]]).await;
@@ -289,6 +293,13 @@ async fn a_part_of_a_log_is_not_replayed() {
     let exported = tool.ends(0, &["inspect", "api", "--json", "--entries", "3"]).await.stdout;
     let ran = Tool::at("").input(&exported).ends(1, &["replay", "-", "--rate", "30/h"]).await;
     assert!(ran.stdout.contains("2 calls of 40 permits refused"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn doctor_without_a_limiter_says_that_it_can_examine_all() {
+    let ran = Tool::at("redis://127.0.0.1:1").ends(2, &["doctor"]).await;
+    assert!(ran.stderr.contains("<NAME>...") && ran.stderr.contains("--all"), "{ran:?}");
+    assert!(!ran.stderr.contains("--url"), "it is in the environment: {ran:?}");
 }
 
 #[tokio::test]

@@ -4,18 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use redisson_rate_limiter::HISTOGRAM_BUCKETS;
 
 /// The exporter, installed for the whole process: tests tell their limiters apart by labels.
 pub fn install() -> &'static PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE.get_or_init(|| {
-        let seconds = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0];
-        let sizes = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
+        let limiters = Matcher::Prefix("redisson_limiter_".into());
         PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &seconds)
-            .and_then(|builder| {
-                builder.set_buckets_for_metric(Matcher::Suffix("_requests".to_owned()), &sizes)
-            })
+            .set_buckets_for_metric(limiters, &HISTOGRAM_BUCKETS)
             .expect("buckets")
             .install_recorder()
             .expect("the first recorder")

@@ -1,18 +1,27 @@
 //! `acquire`: takes permits.
 
-use redisson_rate_limiter::{Client, Decision};
+use redisson_rate_limiter::{Client, Decision, Mode};
 
-use crate::args::Acquire;
+use crate::args::{Acquire, Common};
 use crate::exit::{Exit, Failure};
 use crate::out::{Out, Tone};
 use crate::text::duration_rounded_up;
 
-pub async fn run(client: &Client, args: &Acquire, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(
+    client: &Client,
+    args: &Acquire,
+    common: &Common,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let mut limiter = client.limiter(&args.name)?;
     if let Some(rate) = args.rate {
         limiter = limiter.with_rate(rate);
     }
     let decision = limiter.try_acquire(args.permits, args.wait.unwrap_or_default()).await?;
+    let rate = match &decision {
+        Decision::Granted(grant) => Some(grant.rate()),
+        Decision::Denied(denial) => denial.rate(),
+    };
     let (exit, said) = match decision {
         Decision::Granted(_) => (Exit::Done, out.paint(Tone::Good, decision.to_string())),
         Decision::Denied(denial) => {
@@ -23,5 +32,11 @@ pub async fn run(client: &Client, args: &Acquire, out: &mut Out) -> Result<Exit,
         }
     };
     out.print(&format!("{said}\n"))?;
+    if rate.is_some_and(|rate| rate.mode() == Mode::PerClient) && common.client_id.is_none() {
+        out.complain(
+            "each client of this limiter has a budget of its own, and this was a new one: name a client \
+             with --client-id; `inspect` lists them",
+        );
+    }
     Ok(exit)
 }

@@ -21,6 +21,11 @@ Exit codes:
   6  what is stored cannot be read
   7  anything else";
 
+/// What clap would write leaves out `--all`, and names the URL as if it had to be given, if the environment has it.
+const DOCTOR_USAGE: &str = "\
+redisson-limiter doctor [OPTIONS] <NAME>...
+       redisson-limiter doctor [OPTIONS] --all";
+
 /// Looks at Redisson's rate limiters on a server, and puts them right.
 #[derive(Debug, Parser)]
 #[command(name = "redisson-limiter", bin_name = "redisson-limiter", version, after_help = EXIT_CODES, max_term_width = 100)]
@@ -117,6 +122,7 @@ pub enum Command {
     /// Show the busiest limiters of the servers
     Top(Top),
     /// Find what is wrong with limiters, and repair it
+    #[command(override_usage = DOCTOR_USAGE)]
     Doctor(Doctor),
     /// Set the rate, and forget or keep the usage
     Set(Set),

@@ -65,7 +65,7 @@ async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
         Command::Set(set) => rates::set(&client, set, out).await,
         Command::Update(update) => rates::update(&client, update, out).await,
         Command::Reset(reset) => rates::reset(&client, reset, common, out).await,
-        Command::Acquire(acquire) => acquire::run(&client, acquire, out).await,
+        Command::Acquire(acquire) => acquire::run(&client, acquire, common, out).await,
         Command::Bench(bench) => bench::run(&client, bench, out).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Replay(_) => Ok(Exit::Done),
     };

@@ -19,7 +19,7 @@ use crate::wire::entry::{Member, unpack};
 use crate::wire::keys::Keys;
 
 #[derive(Clone)]
-pub(super) struct CountingStore {
+pub(crate) struct CountingStore {
     store: MemoryStore,
     ledger: Arc<StoreLedger>,
 }
@@ -56,7 +56,7 @@ pub(super) struct StoreLedger {
 }
 
 impl CountingStore {
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         CountingStore { store: MemoryStore::with_clock(clock), ledger: Arc::default() }
     }
 
@@ -64,8 +64,14 @@ impl CountingStore {
         &self.ledger
     }
 
+    /// Has refunds take this long to reach the store, in ms.
+    #[cfg(feature = "axum")]
+    pub(crate) fn slow_refunds(&self, ms: u64) {
+        self.ledger.refunds_take.store(ms, Ordering::SeqCst);
+    }
+
     /// The permits that were granted and have not come back.
-    pub(super) fn outstanding(&self) -> u64 {
+    pub(crate) fn outstanding(&self) -> u64 {
         let granted: u64 = self.ledger.granted.lock().unwrap().values().sum();
         granted - self.ledger.credited.load(Ordering::SeqCst)
     }

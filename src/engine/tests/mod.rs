@@ -30,7 +30,7 @@ mod reservations;
 mod sharing;
 mod windows;
 
-use counting::CountingStore;
+pub(crate) use counting::CountingStore;
 
 /// A store, and the clock that it shares with its clients; by default that of the runtime.
 struct World {

@@ -208,6 +208,35 @@ async fn costs_skips_and_preflights() {
 }
 
 #[tokio::test]
+async fn limits_without_a_cost_of_their_own_share_one() {
+    let (client, _) = client();
+    let called = Arc::new(AtomicU64::new(0));
+    let count = called.clone();
+    let all = Limit::new("all", Key::global(), Rate::per_minute(100));
+    let requests = Limit::new("requests", Key::global(), Rate::per_minute(100)).cost(1);
+    let limits = Limits::new(&client, [per_user(Rate::per_minute(100)), all, requests]).unwrap();
+    let site = Site::of(limits.cost_by(move |request| {
+        count.fetch_add(1, Ordering::Relaxed);
+        match (request.method(), request.path()) {
+            ("POST", "/orders") => 5,
+            (_, "/health") => 0,
+            _ => 1,
+        }
+    }));
+    let left = async |request: Request<String>| {
+        let response = site.send(request).await;
+        assert_eq!(response.status(), 200);
+        header(&response, "ratelimit").unwrap().replace(";t=60", "")
+    };
+    let order = || Request::post("/orders").header("x-key", "me").body(String::new()).unwrap();
+    assert_eq!(left(order()).await, "\"user\";r=95, \"all\";r=95, \"requests\";r=99");
+    assert_eq!(left(get("me")).await, "\"user\";r=94, \"all\";r=94, \"requests\";r=98");
+    assert_eq!(called.load(Ordering::Relaxed), 2, "once for each request");
+    let health = Request::get("/health").header("x-key", "me").body(String::new()).unwrap();
+    assert_eq!(left(health).await, "\"requests\";r=97");
+}
+
+#[tokio::test]
 async fn tenants_have_rates_of_their_own_and_new_ones_are_rolled_out() {
     let (client, _) = client();
     let big =

@@ -1,0 +1,206 @@
+//! What a service on axum needs around its handlers: [`serve`], which shuts down in an orderly way.
+//!
+//! ```no_run
+//! use axum::{Router, routing::get};
+//! use redisson_rate_limiter::axum::serve;
+//! use redisson_rate_limiter::tower::RateLimitLayer;
+//! use redisson_rate_limiter::web::{Key, Limit, Limits};
+//! use redisson_rate_limiter::{Client, Rate};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = Client::builder().connect_lazy("redis://127.0.0.1:6379")?;
+//!     let address = Limit::new("address", Key::peer(), Rate::per_minute(300));
+//!     let limits = Limits::new(&client, [address])?;
+//!     let app = Router::new()
+//!         .route("/", get(async || "Hello.\n"))
+//!         .layer(RateLimitLayer::new(limits));
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//!     // Until SIGTERM or Ctrl-C.
+//!     serve(listener, app, &client).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! With the feature `axum`, [`RateLimitLayer`](crate::tower::RateLimitLayer) also finds the address of a connection
+//! where axum puts it, in `ConnectInfo<SocketAddr>`.
+
+mod signals;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Ready, pending, ready};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::extract::ConnectInfo;
+use axum::middleware::AddExtension;
+use axum::serve::{IncomingStream, Listener};
+use axum::{Extension, Router};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, select};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::client::Client;
+use crate::observe::drain_ended;
+use signals::Signals;
+
+/// How long requests in flight have to finish, if the service does not say otherwise.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves a router until the process is to end, and then closes the client.
+///
+/// As [`axum::serve`](fn@::axum::serve), with connect info. The listener is a `TcpListener`, or another one whose addresses
+/// are [`SocketAddr`]s. Awaited, it serves until the process gets SIGTERM (on Unix) or Ctrl-C, and then, in this order,
+///
+/// 1. closes the listener: further connections are refused;
+/// 2. lets requests in flight finish, and closes idle connections, for at most ten seconds
+///    ([`drain_within`](Serve::drain_within)). Connections that are not done by then, because a client has sent half a
+///    request, a handler does not end, or a response is never read, are not waited for. With the feature `tracing` an
+///    event says so;
+/// 3. [closes the client](Client::close), which waits for permits that are being given back, for as long as the client's
+///    deadline at most.
+///
+/// A second signal ends the waiting at once. The connections that are left, and what has been upgraded (WebSocket), end
+/// with the runtime; until then their requests are answered as with a client that is closed.
+///
+/// # Errors
+///
+/// The signals cannot be listened to. Nothing has been served then, and the client is open. Connections that fail, and
+/// those that cannot be accepted, are no errors of this future.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, the listener is closed, connections end after their current request, and the client stays
+/// open.
+pub fn serve<L: Listener<Addr = SocketAddr>>(
+    listener: L,
+    router: Router,
+    client: &Client,
+) -> Serve<L> {
+    Serve { listener, router, client: client.clone(), drain: DRAIN, shutdown: None }
+}
+
+/// A service that is about to be served: what [`serve`] returns. It does nothing until it is awaited.
+#[must_use = "it serves nothing until it is awaited"]
+pub struct Serve<L> {
+    listener: L,
+    router: Router,
+    client: Client,
+    drain: Duration,
+    shutdown: Option<BoxFuture<'static, ()>>,
+}
+
+impl<L: Listener<Addr = SocketAddr>> Serve<L> {
+    /// How long requests in flight have to finish, instead of ten seconds. Together with the client's deadline it should
+    /// be less than what the platform waits before it kills the process: in Kubernetes 30 seconds by default. Zero waits
+    /// for none.
+    pub fn drain_within(mut self, longest: Duration) -> Self {
+        self.drain = longest;
+        self
+    }
+
+    /// Shuts down when this future ends, instead of by signals. Signals then do what they do without this: SIGTERM and
+    /// Ctrl-C end the process at once, unless the program listens to them.
+    pub fn with_graceful_shutdown(
+        mut self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        self.shutdown = Some(shutdown.boxed());
+        self
+    }
+
+    /// The address that it listens to.
+    ///
+    /// # Errors
+    ///
+    /// As the listener's own.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    async fn run(self) -> io::Result<()> {
+        let Serve { listener, router, client, drain, shutdown } = self;
+        let mut signals = match &shutdown {
+            Some(_) => None,
+            None => Some(Signals::listen()?),
+        };
+        let shutdown = match shutdown {
+            Some(shutdown) => shutdown,
+            None => next(&mut signals).boxed(),
+        };
+        // Dropped with this future, it ends the connections too.
+        let (stop, stopped) = oneshot::channel::<()>();
+        let service = WithConnectInfo(router.with_state(()));
+        let serving =
+            axum::serve(listener, service).with_graceful_shutdown(stopped.map(drop)).into_future();
+        let Either::Right(((), serving)) = select(serving, shutdown).await else {
+            unreachable!("it is served until it is stopped")
+        };
+        drop(stop);
+        let end = async {
+            // Late or not, the listener is closed afterwards.
+            if timeout(drain, serving).await.is_err() {
+                drain_ended(drain);
+            }
+            client.close().await;
+        };
+        if let Either::Right(_) = select(pin!(end), pin!(next(&mut signals))).await {
+            // Closed, without waiting for anything.
+            let _ = client.close().now_or_never();
+        }
+        Ok(())
+    }
+}
+
+impl<L: Listener<Addr = SocketAddr>> IntoFuture for Serve<L> {
+    type Output = io::Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.run().boxed()
+    }
+}
+
+impl<L> fmt::Debug for Serve<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve")
+            .field("client", &self.client)
+            .field("drain_within", &self.drain)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The next one, if any are listened to.
+async fn next(signals: &mut Option<Signals>) {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => pending().await,
+    }
+}
+
+/// `Router::into_make_service_with_connect_info`, which knows axum's own listeners alone.
+struct WithConnectInfo(Router);
+
+impl<L: Listener<Addr = SocketAddr>> Service<IncomingStream<'_, L>> for WithConnectInfo {
+    type Response = AddExtension<Router, ConnectInfo<SocketAddr>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, connection: IncomingStream<'_, L>) -> Self::Future {
+        let info = ConnectInfo(*connection.remote_addr());
+        ready(Ok(Extension(info).layer(self.0.clone())))
+    }
+}

@@ -1,0 +1,47 @@
+//! The signals by which a process is asked to end.
+
+use std::io;
+#[cfg(unix)]
+use std::pin::pin;
+
+#[cfg(unix)]
+use futures::future::select;
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+#[cfg(not(unix))]
+use tokio::signal::windows::{CtrlC, ctrl_c};
+
+/// From now on they do not end the process by themselves any more.
+pub(super) struct Signals {
+    #[cfg(unix)]
+    interrupt: Signal,
+    #[cfg(unix)]
+    terminate: Signal,
+    #[cfg(not(unix))]
+    ctrl_c: CtrlC,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Signals { ctrl_c: ctrl_c()? })
+    }
+
+    #[cfg(unix)]
+    pub(super) async fn next(&mut self) {
+        select(pin!(self.interrupt.recv()), pin!(self.terminate.recv())).await;
+    }
+
+    #[cfg(not(unix))]
+    pub(super) async fn next(&mut self) {
+        self.ctrl_c.recv().await;
+    }
+}
