@@ -14,8 +14,6 @@ pub enum Operation {
     Ping,
     /// Naming a limiter and its options.
     Limiter,
-    /// Setting up the limits of a web service.
-    Limits,
     /// `try_acquire`, `try_acquire_now` and `acquire`.
     Acquire,
     /// `refund`.
@@ -60,6 +58,9 @@ pub enum Operation {
     RemoveUnused,
     /// A step of [`LimiterScan`](crate::LimiterScan).
     Scan,
+    // New ones come last: the numbers of the others are part of the API.
+    /// Setting up the limits of a web service.
+    Limits,
 }
 
 impl Operation {
