@@ -3,10 +3,11 @@
 //!
 //! `LARGE_REQUESTS=long` asks for more parts of the rate, more often.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use compat_tests::peer::{Kind, Rate};
-use compat_tests::scenario::{World, kinds, run_alone};
+use compat_tests::peer::{Kind, Limiter, Options, Peer, Rate};
+use compat_tests::scenario::{World, kinds, run_alone, until};
 use futures::future::join;
 
 const RATE: i64 = 100;
@@ -20,12 +21,7 @@ async fn measure(world: &World, parts: &[i64]) -> (Vec<f64>, [u64; 2], f64) {
     let java = world.peer(Kind::Java, 0).await.limiter("large");
     let rust = world.peer(Kind::Rust, 0).await.limiter("large");
     let large = world.peer(Kind::Rust, 1).await.limiter("large");
-    for limiter in [&java, &rust, &large] {
-        // The first calls of a process load classes, compile and connect.
-        let warm = limiter.peer().limiter("large-warm");
-        warm.try_set_rate(Rate::overall(50, 200)).await.unwrap();
-        warm.wait_load(1, 8, 1000).await.unwrap();
-    }
+    warm_up([&java, &rust, &large]).await;
     rust.set_rate(Rate::overall(RATE, 1000)).await.unwrap();
     assert!(rust.try_acquire(RATE).await.unwrap());
     let begun = Instant::now();
@@ -50,6 +46,15 @@ async fn measure(world: &World, parts: &[i64]) -> (Vec<f64>, [u64; 2], f64) {
     (waits, streams, used)
 }
 
+/// The first calls of a process load classes, compile and connect.
+async fn warm_up<const N: usize>(limiters: [&Limiter; N]) {
+    for limiter in limiters {
+        let warm = limiter.peer().limiter("large-warm");
+        warm.try_set_rate(Rate::overall(50, 200)).await.unwrap();
+        warm.wait_load(1, 8, 1000).await.unwrap();
+    }
+}
+
 #[test]
 fn a_large_request_is_served_within_three_intervals() {
     if kinds().len() < 2 {
@@ -68,5 +73,48 @@ fn a_large_request_is_served_within_three_intervals() {
         // A request for all of the rate costs half an interval of it: 0.05 of the short run.
         assert!(used >= if is_long { 0.9 } else { 0.87 }, "{used}");
         assert!(streams.iter().all(|granted| *granted >= 100 * parts.len() as u64), "{streams:?}");
+    });
+}
+
+/// Beside the oldest release of Redisson whose waiters are told a time.
+#[test]
+fn what_a_killed_process_has_reserved_comes_back_within_two_intervals() {
+    if kinds().len() < 2 {
+        return;
+    }
+    run_alone(async {
+        let world = World::start().await;
+        let options = Options::new(Kind::Java, world.url()).release("3.20.1");
+        let java = Arc::new(Peer::start_with(options).await).limiter("killed");
+        let rust = world.peer(Kind::Rust, 0).await.limiter("killed");
+        let large = world.peer(Kind::Rust, 1).await.limiter("killed");
+        warm_up([&java, &rust, &large]).await;
+        rust.set_rate(Rate::overall(RATE, 1000)).await.unwrap();
+        assert!(rust.try_acquire(RATE).await.unwrap());
+        let second = INTERVAL.as_millis() as u64;
+        let streams = async |seconds: u64| {
+            let ms = seconds * second;
+            join(java.wait_load(1, 8, ms), rust.wait_load(1, 8, ms)).await
+        };
+        let kill = async {
+            tokio::time::sleep(INTERVAL).await;
+            let _asks =
+                large.begin("tryAcquire", serde_json::json!({"permits": RATE, "timeoutMs": 6000}));
+            // Java reads what is reserved as a negative number of permits.
+            until("a reservation", async || java.available().await.unwrap() < 0).await;
+            large.peer().signal("KILL");
+            Instant::now()
+        };
+        let (_, killed) = join(streams(4), kill).await;
+        // Its date is an interval and an eighth ahead at most, and it expires an interval after it.
+        tokio::time::sleep_until((killed + INTERVAL * 9 / 4).into()).await;
+        assert!(java.available().await.unwrap() >= 0, "it is still reserved");
+        let (java_got, rust_got) = streams(3).await;
+        let granted = java_got.unwrap().granted + rust_got.unwrap().granted;
+        assert!(granted as i64 >= RATE * 3 * 9 / 10, "{granted} in three intervals");
+        tokio::time::sleep(INTERVAL * 5 / 4).await;
+        assert_eq!(java.available().await.unwrap(), RATE, "all of it is back");
+        assert!(java.try_acquire(RATE).await.unwrap());
+        assert!(!rust.try_acquire(1).await.unwrap());
     });
 }
