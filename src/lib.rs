@@ -126,7 +126,7 @@ pub use limiter::inspect::{ClientBudget, Repair};
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
 #[cfg(feature = "metrics")]
-pub use observe::HISTOGRAM_BUCKETS;
+pub use observe::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;

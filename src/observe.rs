@@ -29,7 +29,7 @@ pub(crate) use call::{CallObserver, CallSize};
 pub(crate) use circuit::CircuitObserver;
 pub(crate) use connection::{ConnectionObserver, ServerObserver, master_changed, slot_moved};
 #[cfg(feature = "metrics")]
-pub use meters::HISTOGRAM_BUCKETS;
+pub use meters::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 #[cfg(feature = "_web")]
 pub(crate) use no_key::NoKeyObserver;
 
@@ -185,6 +185,13 @@ impl LimiterObserver {
         #[cfg(feature = "tracing")]
         self.traces.charged(limiter, permits, is_written);
     }
+}
+
+/// A service is served at this address.
+#[cfg(feature = "axum")]
+pub(crate) fn serving(address: std::net::SocketAddr) {
+    #[cfg(feature = "tracing")]
+    traces::serving(address);
 }
 
 /// A service that shuts down has waited this long for requests in flight, and waits no longer.

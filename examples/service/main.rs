@@ -11,25 +11,24 @@
 //! ends before that, it is lost. `REDIS_URL`, `ADDRESS` and `METRICS_ADDRESS` say where things are, and `RUST_LOG`
 //! what is logged: `redisson_rate_limiter=debug,info`, for example.
 
-use std::{env, net::SocketAddr, time::Duration};
+use std::env;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::{Router, extract::State, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use redisson_rate_limiter::axum::serve;
-use redisson_rate_limiter::tower::RateLimitLayer;
-use redisson_rate_limiter::web::{Key, Limit, Limits};
-use redisson_rate_limiter::{Client, Fraction, HISTOGRAM_BUCKETS, OnOutage, Rate};
+use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, serve_at};
+use redisson_rate_limiter::{Client, Fraction, OnOutage, Rate};
+use redisson_rate_limiter::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let log_filter = setting("RUST_LOG", "info");
-    tracing_subscriber::fmt().with_env_filter(log_filter).init();
+    tracing_subscriber::fmt().with_env_filter(setting("RUST_LOG", "info")).init();
     // Before the client, which registers its metrics when it is built. `install` serves them on a port of their
     // own, and does the exporter's upkeep.
     let metrics_address: SocketAddr = setting("METRICS_ADDRESS", "127.0.0.1:9000").parse()?;
-    let limiter_metrics = Matcher::Prefix("redisson_limiter_".into());
     PrometheusBuilder::new()
-        .set_buckets_for_metric(limiter_metrics, &HISTOGRAM_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Prefix(METRICS_PREFIX.into()), &HISTOGRAM_BUCKETS)?
         .with_http_listener(metrics_address)
         .install()?;
 
@@ -53,10 +52,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .layer(RateLimitLayer::new(limits))
         // What comes after the layer is not limited.
         .route("/health", get(health).with_state(client.clone()));
-    let listener = tokio::net::TcpListener::bind(setting("ADDRESS", "127.0.0.1:3000")).await?;
-    println!("http://{}", listener.local_addr()?);
-    // Until SIGTERM or Ctrl-C. Requests in flight are answered, and the client is closed.
-    Ok(serve(listener, app, &client).await?)
+    // Until SIGTERM or Ctrl-C. Then requests in flight are answered, for ten seconds at most (`drain_within`), and
+    // the client is closed.
+    serve_at(setting("ADDRESS", "127.0.0.1:3000"), app, &client).await?;
+    Ok(())
 }
 
 fn setting(name: &str, default: &str) -> String {

@@ -41,7 +41,7 @@ impl Service {
         let url = loop {
             let mut line = String::new();
             assert!(stdout.read_line(&mut line).unwrap() > 0, "the service has ended");
-            if let Some((_, address)) = line.split_once("http://") {
+            if let Some((_, address)) = line.split_once("serving address=") {
                 break format!("http://{}", address.trim());
             }
         };

@@ -1,10 +1,9 @@
-//! What a service on axum needs around its handlers: [`serve`], which shuts down in an orderly way.
+//! What a service on axum needs around its handlers: the layer, and [`serve_at`], which shuts down in an
+//! orderly way.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
-//! use redisson_rate_limiter::axum::serve;
-//! use redisson_rate_limiter::tower::RateLimitLayer;
-//! use redisson_rate_limiter::web::{Key, Limit, Limits};
+//! use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, serve_at};
 //! use redisson_rate_limiter::{Client, Rate};
 //!
 //! #[tokio::main(flavor = "current_thread")]
@@ -15,15 +14,13 @@
 //!     let app = Router::new()
 //!         .route("/", get(async || "Hello.\n"))
 //!         .layer(RateLimitLayer::new(limits));
-//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
 //!     // Until SIGTERM or Ctrl-C.
-//!     serve(listener, app, &client).await?;
+//!     serve_at("127.0.0.1:3000", app, &client).await?;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! With the feature `axum`, [`RateLimitLayer`](crate::tower::RateLimitLayer) also finds the address of a connection
-//! where axum puts it, in `ConnectInfo<SocketAddr>`.
+//! [`RateLimitLayer`] finds the address of a connection where axum puts it, in `ConnectInfo<SocketAddr>`.
 
 mod signals;
 #[cfg(all(test, not(shuttle)))]
@@ -44,17 +41,38 @@ use axum::serve::{IncomingStream, Listener};
 use axum::{Extension, Router};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::client::Client;
-use crate::observe::drain_ended;
+use crate::observe::{drain_ended, serving};
+pub use crate::tower::RateLimitLayer;
+pub use crate::web::{Key, Limit, Limits};
 use signals::Signals;
 
 /// How long requests in flight have to finish, if the service does not say otherwise.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves a router at this address until the process is to end, and then closes the client.
+///
+/// The address is that of an interface and a port: `127.0.0.1:3000`, `0.0.0.0:80`, `[::]:80`, or a host name instead of the
+/// first part. It is bound once the future is awaited; with the feature `tracing` an event tells it then. Everything else
+/// is as in [`serve`].
+///
+/// # Errors
+///
+/// The address cannot be bound: the error names it. And those of [`serve`].
+pub fn serve_at(address: impl Into<String>, router: Router, client: &Client) -> Serve<TcpListener> {
+    let address = address.into();
+    let listener = async move {
+        let bound = TcpListener::bind(&address).await;
+        bound.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
+    };
+    Serve::new(listener.boxed(), router, client)
+}
 
 /// Serves a router until the process is to end, and then closes the client.
 ///
@@ -86,13 +104,13 @@ pub fn serve<L: Listener<Addr = SocketAddr>>(
     router: Router,
     client: &Client,
 ) -> Serve<L> {
-    Serve { listener, router, client: client.clone(), drain: DRAIN, shutdown: None }
+    Serve::new(async { Ok(listener) }.boxed(), router, client)
 }
 
-/// A service that is about to be served: what [`serve`] returns. It does nothing until it is awaited.
+/// A service that is about to be served: what [`serve`] and [`serve_at`] return. It does nothing until it is awaited.
 #[must_use = "it serves nothing until it is awaited"]
 pub struct Serve<L> {
-    listener: L,
+    listener: BoxFuture<'static, io::Result<L>>,
     router: Router,
     client: Client,
     drain: Duration,
@@ -100,6 +118,10 @@ pub struct Serve<L> {
 }
 
 impl<L: Listener<Addr = SocketAddr>> Serve<L> {
+    fn new(listener: BoxFuture<'static, io::Result<L>>, router: Router, client: &Client) -> Self {
+        Serve { listener, router, client: client.clone(), drain: DRAIN, shutdown: None }
+    }
+
     /// How long requests in flight have to finish, instead of ten seconds. Together with the client's deadline it should
     /// be less than what the platform waits before it kills the process: in Kubernetes 30 seconds by default. Zero waits
     /// for none.
@@ -118,21 +140,16 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         self
     }
 
-    /// The address that it listens to.
-    ///
-    /// # Errors
-    ///
-    /// As the listener's own.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
     async fn run(self) -> io::Result<()> {
         let Serve { listener, router, client, drain, shutdown } = self;
         let mut signals = match &shutdown {
             Some(_) => None,
             None => Some(Signals::listen()?),
         };
+        let listener = listener.await?;
+        if let Ok(address) = listener.local_addr() {
+            serving(address);
+        }
         let shutdown = match shutdown {
             Some(shutdown) => shutdown,
             None => next(&mut signals).boxed(),

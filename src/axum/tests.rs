@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -17,8 +17,6 @@ use tower::ServiceExt;
 use super::*;
 use crate::clock::Clock;
 use crate::engine::tests::CountingStore;
-use crate::tower::RateLimitLayer;
-use crate::web::{Key, Limit, Limits};
 use crate::{ErrorKind, InProcessStore, Rate};
 
 /// Much longer than a test.
@@ -60,10 +58,10 @@ impl Site {
             .layer(RateLimitLayer::new(limits));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let told = shutdown.clone();
+        let address = listener.local_addr().unwrap();
         let serve = serve(listener, app, &client)
             .drain_within(drain)
             .with_graceful_shutdown(async move { told.notified().await });
-        let address = serve.local_addr().unwrap();
         let served = tokio::spawn(serve.into_future());
         Site { address, client, shutdown, served, reached, go_on }
     }
@@ -218,8 +216,8 @@ async fn dropped_it_accepts_no_more_and_leaves_the_client_open() {
     let client = in_process();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let app = Router::new().route("/", get(async || "hello"));
+    let address = listener.local_addr().unwrap();
     let serve = serve(listener, app, &client).with_graceful_shutdown(pending());
-    let address = serve.local_addr().unwrap();
     let served = tokio::spawn(serve.into_future());
     let mut idle = TcpStream::connect(address).await.unwrap();
     idle.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
@@ -230,6 +228,24 @@ async fn dropped_it_accepts_no_more_and_leaves_the_client_open() {
     // Its connection is closed.
     rest(idle).await;
     assert!(client.ping().await.is_ok());
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_bound_is_named_and_the_client_stays_open() {
+    let client = in_process();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let error = serve_at(&address, Router::new(), &client).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert!(error.to_string().starts_with(&format!("{address}: ")), "{error}");
+    assert!(client.ping().await.is_ok());
+    drop(listener);
+    let served = tokio::spawn(serve_at(address.clone(), Router::new(), &client).into_future());
+    while TcpStream::connect(&address).await.is_err() {
+        assert!(!served.is_finished());
+        sleep(Duration::from_millis(5)).await;
+    }
+    served.abort();
 }
 
 /// As docs/web.md says.

@@ -17,7 +17,7 @@ mod names;
 mod under_way;
 
 use names as name;
-pub use names::HISTOGRAM_BUCKETS;
+pub use names::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 pub(super) use under_way::{Acquire, Call, Circuit, GaugePart};
 
 /// The key of the label of limiters that have one.

@@ -91,13 +91,14 @@ impl Switch {
         }
     }
 
+    /// For each limiter, which may be one for each user.
     pub(super) fn charged(self, limiter: &str, permits: u64, is_written: bool) {
         match is_written {
-            true => info!(
+            true => debug!(
                 target: TARGET,
                 limiter, permits, "wrote what was granted while the server was away"
             ),
-            false => info!(
+            false => debug!(
                 target: TARGET,
                 limiter, permits, "did not write what was granted while the server was away"
             ),
@@ -225,11 +226,16 @@ pub(super) fn no_key(limit: &str, error: &dyn fmt::Display, is_first: bool) {
     }
 }
 
+#[cfg(feature = "axum")]
+pub(super) fn serving(address: std::net::SocketAddr) {
+    info!(target: TARGET, %address, "serving");
+}
+
 /// A service that shuts down does not wait any longer for requests in flight.
 #[cfg(feature = "axum")]
 pub(super) fn drain_ended(longest: Duration) {
     let waited_ms = longest.as_millis();
-    warn!(target: TARGET, waited_ms, "requests in flight have not finished: they are not waited for");
+    warn!(target: TARGET, waited_ms, "connections have not ended: they are not waited for any longer");
 }
 
 pub(super) fn slot_moved(node: &dyn fmt::Display, owner: &dyn fmt::Display) {

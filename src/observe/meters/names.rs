@@ -29,16 +29,20 @@ pub(super) const FAILOVERS: &str = "redisson_limiter_failovers_total";
 pub(super) const SKEW: &str = "redisson_limiter_clock_skew_seconds";
 pub(super) const SKEW_UNCERTAINTY: &str = "redisson_limiter_clock_skew_uncertainty_seconds";
 
+/// What the names of all metrics of this crate begin with.
+pub const METRICS_PREFIX: &str = "redisson_limiter_";
+
 /// Buckets for the histograms of this crate: in seconds, from a millisecond to four minutes, and in requests per
 /// call, up to the 8,192 of a full one.
 ///
 /// An exporter for Prometheus without buckets exports summaries, which cannot be added up: the dashboard and the
 /// alert rules of `docs/observability.md` find nothing then. Set them for the names that begin with
-/// `redisson_limiter_` alone, as others of the service may need other ones. With `metrics-exporter-prometheus`:
+/// [`METRICS_PREFIX`] alone, as others of the service may need other ones. With `metrics-exporter-prometheus`:
 ///
 /// ```text
-/// let limiters = Matcher::Prefix("redisson_limiter_".into());
-/// PrometheusBuilder::new().set_buckets_for_metric(limiters, &HISTOGRAM_BUCKETS)?.install()?;
+/// PrometheusBuilder::new()
+///     .set_buckets_for_metric(Matcher::Prefix(METRICS_PREFIX.into()), &HISTOGRAM_BUCKETS)?
+///     .install()?;
 /// ```
 pub const HISTOGRAM_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
