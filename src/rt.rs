@@ -14,6 +14,7 @@ mod real {
     use std::sync::PoisonError;
     pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, atomic};
     use std::task::{Context, Poll, RawWakerVTable, Waker};
+    use std::time::Duration;
 
     pub(crate) use tokio::runtime::Handle;
     use tokio::time::Instant;
@@ -63,6 +64,11 @@ mod real {
         TASK_WAKER.store(vtable, atomic::Ordering::Relaxed);
     }
 
+    /// Whether it wakes a task of tokio's.
+    pub(crate) fn is_of_task(waker: &Waker) -> bool {
+        std::ptr::eq(waker.vtable(), TASK_WAKER.load(atomic::Ordering::Relaxed))
+    }
+
     /// Most likely the runtime of the task that has this waker and is polled here: as
     /// [`current_id`], but without its cost. A look at the current runtime counts a reference to it
     /// up and down, which all workers would write for every permit. A task belongs to one runtime
@@ -72,7 +78,7 @@ mod real {
     /// `LocalSet` is where the set is polled. What a `block_on` polls has no task's waker.
     #[inline]
     pub(crate) fn likely_id(waker: &Waker) -> Option<RuntimeId> {
-        if !std::ptr::eq(waker.vtable(), TASK_WAKER.load(atomic::Ordering::Relaxed)) {
+        if !is_of_task(waker) {
             return None;
         }
         let task = task_number()?;
@@ -194,6 +200,17 @@ mod real {
             }
             sleep.as_mut().poll(cx)
         }
+
+        /// Wakes this task within this time; if it is set to an earlier one, then.
+        pub(crate) fn poll_within(&mut self, cx: &mut Context<'_>, longest: Duration) {
+            let end = now() + longest;
+            let is_set = self.0.as_mut().is_some_and(|sleep| {
+                sleep.deadline() <= end && sleep.as_mut().poll(cx).is_pending()
+            });
+            if !is_set {
+                let _ = self.poll_until(cx, end);
+            }
+        }
     }
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -257,6 +274,11 @@ mod model {
 
     pub(crate) fn see_task_waker(_: &Waker) {}
 
+    /// At times it does.
+    pub(crate) fn is_of_task(_: &Waker) -> bool {
+        random_below(4) > 0
+    }
+
     /// The guess is right at times.
     pub(crate) fn likely_id(_: &Waker) -> Option<RuntimeId> {
         current_id()
@@ -318,6 +340,10 @@ mod model {
                 return Poll::Ready(());
             }
             std::pin::pin!(yield_now()).poll(cx)
+        }
+
+        pub(crate) fn poll_within(&mut self, cx: &mut Context<'_>, longest: Duration) {
+            let _ = self.poll_until(cx, now() + longest);
         }
     }
 

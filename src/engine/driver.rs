@@ -183,7 +183,7 @@ impl Driver {
                     // Together they are woken when this worker has nothing else to do. If that takes
                     // long, another one is to have them.
                     match has_several_workers && !self.is_crowded {
-                        true => ended.wake.together().await,
+                        true => ended.wake.together(&mut self.timer).await,
                         false => ended.wake.now(),
                     }
                 }

@@ -6,8 +6,9 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use super::{Mutex, lock, yield_now};
+use super::{Mutex, Timer, is_of_task, lock, yield_now};
 
 /// Wakes callers. A waker that panics keeps nobody else from being woken, nor the call that wakes
 /// from its end: tokio too ignores it in one who awaits a task.
@@ -25,6 +26,9 @@ pub(crate) struct Wakeups(Vec<Waker>);
 /// Fewer are woken one by one: to put them off costs more than it gains.
 const FEWEST_TOGETHER: usize = 8;
 
+/// How long they wait at most while another worker is free.
+const LONGEST_PUT_OFF: Duration = Duration::from_millis(5);
+
 /// As many as a worker of tokio has in its own queue. With more it hands half of them over to the
 /// others.
 const MOST_TOGETHER: usize = 256;
@@ -38,18 +42,29 @@ impl Wakeups {
     /// it finds, which is a single task, and sleeps again, before the next task is woken: for 64
     /// tasks up to ten times, by a system call each. What a task leaves to be woken when it yields
     /// is in the queue before another worker is woken, once.
-    pub(crate) async fn together(self) {
-        if !(FEWEST_TOGETHER..=MOST_TOGETHER).contains(&self.0.len()) {
+    ///
+    /// A task that is next on this worker, and blocks it, would keep them waiting. So this task is
+    /// woken by its timer too, on another worker, and wakes them itself; and if it is dropped, it
+    /// does so at once. Only tasks are left to the worker: it wakes them under a lock of its own,
+    /// and others, such as a thread that blocks, may be what that task waits for.
+    pub(crate) async fn together(mut self, timer: &mut Timer) {
+        let tasks: Vec<Waker> = self.0.extract_if(.., |waker| is_of_task(waker)).collect();
+        if !(FEWEST_TOGETHER..=MOST_TOGETHER).contains(&tasks.len()) {
+            self.0.extend(tasks);
             return self.now();
         }
-        let mut wakeups = Some(self);
+        self.now();
+        let left = LeftToWorker(Arc::new(Deferred(Mutex::new(tasks.into()))));
+        let mut has_yielded = false;
         poll_fn(|cx| {
-            let Some(mut wakeups) = wakeups.take() else { return Poll::Ready(()) };
-            wakeups.0.push(cx.waker().clone());
-            let waker = Waker::from(Arc::new(Deferred(Mutex::new(wakeups))));
-            // It leaves the waker to the worker, which wakes it before it sleeps. As elsewhere, what
-            // the runtime drops instead wakes them too.
+            if mem::replace(&mut has_yielded, true) {
+                return Poll::Ready(());
+            }
+            lock(&left.0.0).0.push(cx.waker().clone());
+            // It leaves the waker to the worker, which wakes it once it has nothing else to do.
+            let waker = Waker::from(left.0.clone());
             let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
+            timer.poll_within(cx, LONGEST_PUT_OFF);
             Poll::Pending
         })
         .await;
@@ -68,51 +83,109 @@ impl Drop for Wakeups {
     }
 }
 
-/// Wakes them when it is woken, or dropped.
+/// Wakes them when it is woken.
 struct Deferred(Mutex<Wakeups>);
 
-impl Wake for Deferred {
-    fn wake(self: Arc<Self>) {
+impl Deferred {
+    fn wake_all(&self) {
         // Not under the lock.
         let wakeups = mem::take(&mut *lock(&self.0));
         wakeups.now();
     }
 }
 
+impl Wake for Deferred {
+    fn wake(self: Arc<Self>) {
+        self.wake_all();
+    }
+}
+
+/// Wakes them when it is dropped, if the worker has not done so.
+struct LeftToWorker(Arc<Deferred>);
+
+impl Drop for LeftToWorker {
+    fn drop(&mut self) {
+        self.0.wake_all();
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::{Duration, Instant};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Instant;
 
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
 
-    #[derive(Default)]
-    struct Counted(AtomicUsize);
+    /// Callers that wait to be woken.
+    #[derive(Clone, Default)]
+    struct Callers {
+        wakers: Arc<Mutex<Vec<Waker>>>,
+        woken: Arc<AtomicUsize>,
+    }
 
-    impl Wake for Counted {
+    impl Callers {
+        /// Tasks of this runtime.
+        fn tasks(count: usize, runtime: &Runtime) -> Self {
+            let callers = Callers::default();
+            for _ in 0..count {
+                let Callers { wakers, woken } = callers.clone();
+                let mut waits = false;
+                runtime.spawn(poll_fn(move |cx| {
+                    if mem::replace(&mut waits, true) {
+                        woken.fetch_add(1, Ordering::SeqCst);
+                        return Poll::Ready(());
+                    }
+                    crate::rt::see_task_waker(cx.waker());
+                    lock(&wakers).push(cx.waker().clone());
+                    Poll::Pending
+                }));
+            }
+            until(|| lock(&callers.wakers).len() == count);
+            callers
+        }
+
+        /// Wakers of anything else.
+        fn others(count: usize) -> Self {
+            let callers = Callers::default();
+            let waker = Waker::from(Arc::new(Counts(callers.woken.clone())));
+            lock(&callers.wakers).extend(vec![waker; count]);
+            callers
+        }
+
+        fn wakeups(&self) -> Wakeups {
+            mem::take(&mut *lock(&self.wakers)).into()
+        }
+
+        fn woken(&self) -> usize {
+            self.woken.load(Ordering::SeqCst)
+        }
+    }
+
+    struct Counts(Arc<AtomicUsize>);
+
+    impl Wake for Counts {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    impl Counted {
-        fn callers(self: &Arc<Self>, count: usize) -> Wakeups {
-            vec![Waker::from(self.clone()); count].into()
+    /// Whether this is so within a few seconds.
+    fn until(is_so: impl Fn() -> bool) -> bool {
+        let end = Instant::now() + Duration::from_secs(3);
+        while !is_so() && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(100));
         }
-
-        fn reaches(&self, count: usize) -> bool {
-            let end = Instant::now() + Duration::from_secs(10);
-            while self.0.load(Ordering::SeqCst) < count && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            self.0.load(Ordering::SeqCst) == count
-        }
+        is_so()
     }
 
     fn workers(count: usize) -> Runtime {
-        Builder::new_multi_thread().worker_threads(count).build().expect("a runtime")
+        Builder::new_multi_thread().worker_threads(count).enable_time().build().expect("a runtime")
+    }
+
+    async fn wake_together(wakeups: Wakeups) {
+        wakeups.together(&mut Timer::default()).await;
     }
 
     #[test]
@@ -120,57 +193,100 @@ mod tests {
         let runtime = workers(2);
         for count in [0, 1, FEWEST_TOGETHER - 1, FEWEST_TOGETHER, MOST_TOGETHER, MOST_TOGETHER + 1]
         {
-            let woken = Arc::new(Counted::default());
-            let callers = woken.callers(count);
-            runtime.block_on(runtime.spawn(callers.together())).expect("no panic");
-            assert!(woken.reaches(count), "{count}: {:?}", woken.0);
+            for callers in [Callers::tasks(count, &runtime), Callers::others(count)] {
+                let wakes = runtime.spawn(wake_together(callers.wakeups()));
+                runtime.block_on(wakes).expect("no panic");
+                assert!(until(|| callers.woken() == count), "{} of {count}", callers.woken());
+            }
         }
     }
 
+    /// They may be threads that block, for which a task on this worker waits.
     #[test]
-    fn outside_of_a_task_they_are_woken_too() {
-        let woken = Arc::new(Counted::default());
-        workers(2).block_on(woken.callers(20).together());
-        let mut together = pin!(woken.callers(20).together());
-        assert!(together.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(woken.reaches(40));
-    }
-
-    /// Nobody polls the runtime between the two, and the task that was to wake them is dropped.
-    #[test]
-    fn they_are_woken_if_the_runtime_ends_while_the_task_yields() {
-        for flavor in ["one thread", "two workers"] {
-            let runtime = match flavor {
-                "one thread" => Builder::new_current_thread().build().expect("a runtime"),
-                _ => workers(2),
-            };
-            let woken = Arc::new(Counted::default());
-            let mut together = Box::pin(woken.callers(20).together());
-            // Polled once, by what the runtime does not poll again.
-            runtime.block_on(poll_fn(|cx| Poll::Ready(together.as_mut().poll(cx).is_ready())));
-            runtime.shutdown_background();
-            drop(together);
-            assert!(woken.reaches(20), "{flavor}: {:?}", woken.0);
-        }
-    }
-
-    #[test]
-    fn they_are_woken_if_the_task_blocks_its_worker_or_ends_with_a_panic() {
+    fn others_than_tasks_are_woken_at_once() {
         let runtime = workers(1);
-        let woken = Arc::new(Counted::default());
-        let callers = woken.callers(20);
-        let blocked = runtime.spawn(async move {
-            let mut together = Box::pin(callers.together());
-            poll_fn(|cx| Poll::Ready(together.as_mut().poll(cx).is_ready())).await;
-            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(2)));
+        let (tasks, others) = (Callers::tasks(20, &runtime), Callers::others(20));
+        let mut all = tasks.wakeups();
+        all.0.append(&mut others.wakeups().0);
+        let woken = others.clone();
+        let wakes = runtime.spawn(async move {
+            let mut together = pin!(wake_together(all));
+            poll_fn(|cx| {
+                assert!(together.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            woken.woken()
         });
-        assert!(woken.reaches(20) && !blocked.is_finished());
-        let callers = woken.callers(20);
+        assert_eq!(runtime.block_on(wakes).expect("no panic"), 20);
+        // And the tasks as the future is dropped before it is polled again.
+        assert!(until(|| tasks.woken() == 20));
+        assert_eq!(others.woken(), 20);
+    }
+
+    /// The task that is next on the worker waits for those that were left to it.
+    #[test]
+    fn tasks_are_woken_although_a_task_blocks_the_worker() {
+        let runtime = workers(2);
+        for round in 0..20 {
+            let callers = Callers::tasks(20, &runtime);
+            let may_block = Arc::new(AtomicBool::new(false));
+            let blocker = Arc::new(Mutex::new(None::<Waker>));
+            let (mut all, may, waker, blocked_for) =
+                (Some(callers.wakeups()), may_block.clone(), blocker.clone(), callers.clone());
+            let blocks = runtime.spawn(poll_fn(move |cx| {
+                if may.load(Ordering::SeqCst) {
+                    return Poll::Ready(until(|| blocked_for.woken() == 20));
+                }
+                *lock(&waker) = Some(cx.waker().clone());
+                Poll::Pending
+            }));
+            assert!(until(|| lock(&blocker).is_some()));
+            let wakes = runtime.spawn(async move {
+                let mut together = pin!(wake_together(all.take().expect("the callers")));
+                poll_fn(|cx| {
+                    let poll = together.as_mut().poll(cx);
+                    may_block.store(true, Ordering::SeqCst);
+                    if let Some(blocker) = lock(&blocker).take() {
+                        // The last that this task wakes is the next that its worker polls.
+                        blocker.wake();
+                    }
+                    poll
+                })
+                .await;
+            });
+            assert!(runtime.block_on(blocks).expect("no panic"), "not woken, round {round}");
+            runtime.block_on(wakes).expect("no panic");
+        }
+    }
+
+    /// Nobody polls the future again, and the runtime may have ended.
+    #[test]
+    fn they_are_woken_where_no_task_is_polled() {
+        let woken = workers(2);
+        for end_first in [false, true] {
+            let callers = Callers::tasks(40, &woken);
+            let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+            let mut together = Box::pin(wake_together(callers.wakeups()));
+            runtime.block_on(poll_fn(|cx| Poll::Ready(together.as_mut().poll(cx).is_ready())));
+            if end_first {
+                runtime.shutdown_background();
+            }
+            drop(together);
+            assert!(until(|| callers.woken() == 40), "{} of 40", callers.woken());
+        }
+    }
+
+    #[test]
+    fn they_are_woken_by_a_panic_too() {
+        let runtime = workers(1);
+        let callers = Callers::others(20);
+        let wakeups = callers.wakeups();
         let panics = runtime.spawn(async move {
-            let _callers = callers;
+            let _wakeups = wakeups;
             panic!("on purpose");
         });
         assert!(runtime.block_on(panics).is_err());
-        assert!(woken.reaches(40));
+        assert_eq!(callers.woken(), 20);
     }
 }
