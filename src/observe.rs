@@ -90,7 +90,7 @@ pub(crate) struct LimiterObserver {
 }
 
 impl LimiterObserver {
-    /// The label that tells this limiter's numbers from those of others.
+    /// The label that somebody has chosen to tell this limiter's numbers from those of others.
     #[inline]
     pub(crate) fn label(&self) -> Option<MetricsLabel> {
         #[cfg(feature = "metrics")]
@@ -103,6 +103,15 @@ impl LimiterObserver {
     pub(crate) fn set_label(&self, label: MetricsLabel) {
         #[cfg(feature = "metrics")]
         self.meters.set_label(label.0);
+    }
+
+    /// For as long as nobody chooses one.
+    #[cfg(feature = "_web")]
+    pub(crate) fn set_default_label(&self, label: MetricsLabel) {
+        #[cfg(feature = "metrics")]
+        self.meters.set_default_label(label.0);
+        #[cfg(not(feature = "metrics"))]
+        let _ = label;
     }
 
     /// An acquire of so many permits begins.

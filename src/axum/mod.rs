@@ -87,7 +87,10 @@ pub fn serve_at(address: impl Into<String>, router: Router, client: &Client) -> 
 /// 3. [closes the client](Client::close), which waits for permits that are being given back, for as long as the client's
 ///    deadline at most.
 ///
-/// A second signal ends the waiting at once. The connections that are left, and what has been upgraded (WebSocket), end
+/// A handler that blocks a thread (`spawn_blocking`) is not waited for either, but `#[tokio::main]` does so afterwards:
+/// build the runtime by hand, and end it with `shutdown_timeout`, if handlers do.
+///
+/// A second signal, of either kind, ends the waiting at once. The connections that are left, and what has been upgraded (WebSocket), end
 /// with the runtime; until then their requests are answered as with a client that is closed.
 ///
 /// # Errors
@@ -97,8 +100,8 @@ pub fn serve_at(address: impl Into<String>, router: Router, client: &Client) -> 
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, the listener is closed, connections end after their current request, and the client stays
-/// open.
+/// If the future is dropped, the listener is closed, and connections end after their current request. The client stays
+/// open, unless it is being closed already.
 pub fn serve<L: Listener<Addr = SocketAddr>>(
     listener: L,
     router: Router,
@@ -142,11 +145,13 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
 
     async fn run(self) -> io::Result<()> {
         let Serve { listener, router, client, drain, shutdown } = self;
+        // First, as it may fail: a process that listens to signals once does so to its end, and would no
+        // longer be ended by them.
+        let listener = listener.await?;
         let mut signals = match &shutdown {
             Some(_) => None,
             None => Some(Signals::listen()?),
         };
-        let listener = listener.await?;
         if let Ok(address) = listener.local_addr() {
             serving(address);
         }
@@ -159,13 +164,17 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         let service = WithConnectInfo(router.with_state(()));
         let serving =
             axum::serve(listener, service).with_graceful_shutdown(stopped.map(drop)).into_future();
-        let Either::Right(((), serving)) = select(serving, shutdown).await else {
-            unreachable!("it is served until it is stopped")
+        // Unless it is stopped it is served for ever, or until its runtime ends while another one polls this.
+        let serving = match select(serving, shutdown).await {
+            Either::Left(_) => None,
+            Either::Right(((), serving)) => Some(serving),
         };
         drop(stop);
         let end = async {
             // Late or not, the listener is closed afterwards.
-            if timeout(drain, serving).await.is_err() {
+            if let Some(serving) = serving
+                && timeout(drain, serving).await.is_err()
+            {
                 drain_ended(drain);
             }
             client.close().await;

@@ -196,6 +196,8 @@ pub(super) struct LimiterMeters {
     of_client: Arc<Handles>,
     by_label: Arc<ByLabel>,
     labelled: OnceLock<Arc<Handles>>,
+    /// Unless it has a label that somebody has chosen.
+    by_default: OnceLock<Arc<Handles>>,
 }
 
 /// Those of a client's labels. Shared by all limiters with the same one, of which a web service has one for each
@@ -205,24 +207,33 @@ type ByLabel = Mutex<HashMap<&'static str, Arc<Handles>>>;
 impl LimiterMeters {
     #[inline]
     pub(super) fn handles(&self) -> &Arc<Handles> {
-        self.labelled.get().unwrap_or(&self.of_client)
+        self.labelled.get().or_else(|| self.by_default.get()).unwrap_or(&self.of_client)
     }
 
+    /// The one that somebody has chosen.
     pub(super) fn label(&self) -> Option<&'static str> {
         self.labelled.get()?.registrar.label
     }
 
     /// Unless it has one.
     pub(super) fn set_label(&self, label: &'static str) {
-        self.labelled.get_or_init(|| {
-            if let Some(handles) = lock(&self.by_label).get(label) {
-                return handles.clone();
-            }
-            let registrar = Registrar { label: Some(label), ..self.of_client.registrar };
-            // Not under the lock: the recorder is foreign code.
-            let handles = Arc::new(Handles::new(registrar));
-            lock(&self.by_label).entry(label).or_insert(handles).clone()
-        });
+        self.labelled.get_or_init(|| self.of_label(label));
+    }
+
+    /// For as long as nobody chooses one, and unless it has one of this kind.
+    #[cfg(feature = "_web")]
+    pub(super) fn set_default_label(&self, label: &'static str) {
+        self.by_default.get_or_init(|| self.of_label(label));
+    }
+
+    fn of_label(&self, label: &'static str) -> Arc<Handles> {
+        if let Some(handles) = lock(&self.by_label).get(label) {
+            return handles.clone();
+        }
+        let registrar = Registrar { label: Some(label), ..self.of_client.registrar };
+        // Not under the lock: the recorder is foreign code.
+        let handles = Arc::new(Handles::new(registrar));
+        lock(&self.by_label).entry(label).or_insert(handles).clone()
     }
 }
 
@@ -285,6 +296,7 @@ impl ClientMeters {
             of_client: self.limiters.clone(),
             by_label: self.by_label.clone(),
             labelled: OnceLock::new(),
+            by_default: OnceLock::new(),
         }
     }
 

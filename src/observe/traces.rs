@@ -119,7 +119,7 @@ impl Switch {
 
     pub(super) fn circuit_closed(self, cause: &Error) {
         if self.is_on() {
-            info!(target: TARGET, error = %cause, "the server is back");
+            info!(target: TARGET, why_away = %cause, "the server is back");
         }
     }
 }

@@ -120,11 +120,15 @@ fn found(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(address) = extensions.get::<SocketAddr>() {
         return Some(address.ip());
     }
+    if let Some(address) = extensions.get::<IpAddr>() {
+        return Some(*address);
+    }
+    // Last, as features are those of the whole build: with it no layer may count anybody else than without.
     #[cfg(feature = "axum")]
     if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
         return Some(info.0.ip());
     }
-    extensions.get::<IpAddr>().copied()
+    None
 }
 
 impl<S> Layer<S> for RateLimitLayer {

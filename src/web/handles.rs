@@ -92,14 +92,11 @@ impl Handles {
             return Ok(handle.clone());
         }
         let kept = generations.old.remove(key).filter(|handle| handle.rate == rate);
+        let is_new = kept.is_none();
         let handle = match kept {
             Some(handle) => handle,
             None => {
                 let limiter = client.limiter_with(&limit.limiter_name(key), limit.options)?;
-                // As an option it would contradict the one that a service has given the same limiter elsewhere.
-                if let Some(label) = self.label {
-                    limiter.engine().observer.set_label(label);
-                }
                 let limiter = match limit.deadline {
                     Some(deadline) => limiter.with_deadline(deadline)?,
                     None => limiter,
@@ -121,6 +118,11 @@ impl Handles {
         drop(generations);
         // After the lock is released: there may be thousands.
         drop(dropped);
+        // Likewise, as it asks a recorder. No option, as it would contradict one that a service gives the same
+        // limiter elsewhere.
+        if let (Some(label), true) = (self.label, is_new) {
+            handle.limiter.engine().observer.set_default_label(label);
+        }
         Ok(handle)
     }
 

@@ -478,3 +478,35 @@ async fn what_is_wrong_is_refused_at_once() {
     let options = LimiterOptions::new().denial_memory(Duration::ZERO);
     assert!(!refused(vec![twice().options(options)]).is_empty());
 }
+
+/// The label that a limit gives its limiters by itself contradicts none that somebody chooses, in any order.
+#[tokio::test]
+async fn a_chosen_metrics_label_is_accepted_after_a_limit_has_given_its_name() {
+    let (client, _) = client();
+    let plain = Site::new(&client, [per_user(Rate::per_minute(10))]);
+    let options = crate::LimiterOptions::new().metrics_label("mine");
+    let labelled = Site::new(&client, [per_user(Rate::per_minute(10)).options(options)]);
+    for site in [&plain, &labelled, &plain] {
+        assert_eq!(site.send(get("ann")).await.status(), http::StatusCode::OK);
+    }
+    assert!(client.limiter_with("user:ann", options).is_ok());
+    let other = crate::LimiterOptions::new().metrics_label("other");
+    // Two that were chosen do contradict each other, with the feature.
+    assert_eq!(client.limiter_with("user:ann", other).is_ok(), !cfg!(feature = "metrics"));
+}
+
+/// The feature `axum` changes nobody's count: it may have been turned on by another part of the program.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn an_address_in_an_extension_comes_before_what_axum_knows() {
+    let (client, _) = client();
+    let site = Site::new(&client, [Limit::new("address", Key::peer(), Rate::per_minute(10))]);
+    let mut request = get("ann");
+    let address: IpAddr = [203, 0, 113, 7].into();
+    let proxy = SocketAddr::new([10, 0, 0, 1].into(), 4711);
+    request.extensions_mut().insert(address);
+    request.extensions_mut().insert(axum::extract::ConnectInfo(proxy));
+    assert_eq!(site.send(request).await.status(), http::StatusCode::OK);
+    let limiter = client.limiter("address:203.0.113.7").unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 9);
+}
