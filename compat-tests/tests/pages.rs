@@ -222,5 +222,5 @@ fn the_pages_are_in_an_order() {
 #[test]
 fn the_readme_is_short() {
     let lines = read("README.md").lines().count();
-    assert!(lines <= 155, "{lines} lines");
+    assert!(lines <= 140, "{lines} lines");
 }
