@@ -110,8 +110,6 @@ impl LimiterObserver {
     pub(crate) fn set_default_label(&self, label: MetricsLabel) {
         #[cfg(feature = "metrics")]
         self.meters.set_default_label(label.0);
-        #[cfg(not(feature = "metrics"))]
-        let _ = label;
     }
 
     /// An acquire of so many permits begins.

@@ -231,8 +231,8 @@ impl LimiterOptions {
     /// `limiter="label"`. Without the feature `metrics` it has no effect.
     ///
     /// By default they have none, so that a service that names a limiter for each of its users does not
-    /// bring its metrics down; those of the limits of a web service have the limit's name. The label should be the same for all limiters of one purpose; several can
-    /// share it. It is part of the program, as each takes about 30 time series; one that comes out of a
+    /// bring its metrics down; those of the limits of a web service have the limit's name. The label
+    /// should be the same for all limiters of one purpose; several can share it. It is part of the program, as each takes about 30 time series; one that comes out of a
     /// configuration can be leaked once (`String::leak`).
     pub fn metrics_label(mut self, label: &'static str) -> Self {
         self.label = MetricsLabel::new(label);

@@ -148,13 +148,7 @@ struct Measured {
 async fn measure(peers: &Peers, name: &str, shape: &Shape, seconds: u64) -> Measured {
     let fleet = peers.rust[..shape.rust].iter().chain(&peers.java[..shape.java]);
     let limiters: Vec<Limiter> = fleet.map(|peer| peer.limiter(name)).collect();
-    // The first calls of a process load classes, compile and connect.
-    join_all(limiters.iter().map(async |limiter| {
-        let warm = limiter.peer().limiter(format!("{name}-warm"));
-        warm.try_set_rate(Rate::overall(50, 200)).await.unwrap();
-        warm.wait_load(1, 8, 1500).await.unwrap();
-    }))
-    .await;
+    join_all(limiters.iter().map(|limiter| limiter.warm_up(1500))).await;
     limiters[0].set_rate(Rate::overall(shape.rate, 1000)).await.unwrap();
     // Otherwise the process that starts first has the burst of the first interval.
     assert!(limiters[0].try_acquire(shape.rate).await.unwrap());

@@ -199,7 +199,7 @@ impl Driver {
     }
 
     async fn gather(&mut self) {
-        let engine = self.engine.clone();
+        let engine = &self.engine;
         let mut gathered = self.new_requests();
         let mut now = engine.core.now();
         let end = now.saturating_add(micros(GATHER_LONGEST));

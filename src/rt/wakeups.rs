@@ -26,12 +26,12 @@ pub(crate) struct Wakeups(Vec<Waker>);
 /// Fewer are woken one by one: to put them off costs more than it gains.
 const FEWEST_TOGETHER: usize = 8;
 
-/// How long they wait at most while another worker is free.
-const LONGEST_PUT_OFF: Duration = Duration::from_millis(5);
-
 /// As many as a worker of tokio has in its own queue. With more it hands half of them over to the
 /// others.
 const MOST_TOGETHER: usize = 256;
+
+/// How long those that are put off wait at most, while another worker is free.
+const LONGEST_PUT_OFF: Duration = Duration::from_millis(5);
 
 impl Wakeups {
     pub(crate) fn now(self) {}

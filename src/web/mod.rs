@@ -17,9 +17,9 @@
 //!
 //! While the server is away, a policy decides otherwise if the limit has one
 //! ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)) or the client does
-//! ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)). A gRPC call is a POST with the content type of gRPC; the details are in
-//! `grpc-status-details-bin`. Refusals are not to be stored in caches (`Cache-Control: no-store`).
-//! [`Limits::respond_with`] changes what is sent.
+//! ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)). A gRPC call is a POST with the
+//! content type of gRPC; the details are in `grpc-status-details-bin`. Refusals are not to be stored
+//! in caches (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
 //!
 //! Answers carry `RateLimit-Policy` and `RateLimit`, as
 //! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/)

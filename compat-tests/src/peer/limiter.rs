@@ -122,6 +122,14 @@ impl Limiter {
         }))
     }
 
+    /// Has its peer load classes, compile and connect, which the first calls of a process do: waits for
+    /// permits of another limiter for this time.
+    pub async fn warm_up(&self, ms: u64) {
+        let warm = self.peer().limiter(format!("{}-warm", self.name()));
+        warm.try_set_rate(Rate::overall(50, 200)).await.unwrap();
+        warm.wait_load(1, 8, ms).await.unwrap();
+    }
+
     /// `trySetRate`
     pub async fn try_set_rate(&self, rate: Rate) -> Answer<bool> {
         self.call("trySetRate", json!(rate)).await
