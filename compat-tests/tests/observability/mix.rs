@@ -2,6 +2,8 @@
 //! frozen, killed and started again: each counts exactly once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use compat_tests::runtimes::once;
@@ -16,8 +18,8 @@ use crate::ledger::Ledger;
 use crate::ms;
 use crate::scrape::{Scrape, install};
 
-/// Limiters of every kind, by their label, and what must have happened at each: otherwise the load
-/// shows nothing.
+/// Limiters of every kind, by their label, and what must have happened at each. The load goes on until
+/// it has: otherwise it shows nothing.
 const KINDS: [(&str, &[(&str, &str)]); 4] = [
     (
         "plain",
@@ -33,6 +35,17 @@ const KINDS: [(&str, &[(&str, &str)]); 4] = [
     ("leased", &[("granted", "lease"), ("denied", "memory"), ("granted", "outage")]),
     ("local", &[("granted", "server"), ("granted", "outage"), ("denied", "outage")]),
     ("refused", &[("granted", "server"), ("denied", "outage"), ("failed", "none")]),
+];
+
+/// The same of events that are no answers: each of these counters must have counted.
+const EVENTS: [(&str, &[(&str, &str)]); 7] = [
+    ("redisson_limiter_leased_permits_total", &[("limiter", "leased")]),
+    ("redisson_limiter_lease_returned_permits_total", &[("limiter", "leased")]),
+    ("redisson_limiter_charged_permits_total", &[("limiter", "local")]),
+    ("redisson_limiter_circuit_transitions_total", &[("to", "open")]),
+    ("redisson_limiter_connections_lost_total", &[]),
+    ("redisson_limiter_connects_total", &[("outcome", "failed")]),
+    ("redisson_limiter_retries_total", &[("limiter", "plain")]),
 ];
 
 fn options(kind: &'static str) -> LimiterOptions {
@@ -74,8 +87,22 @@ async fn ask(limiter: &RateLimiter, ledger: &Ledger) {
     }
 }
 
-async fn caller(limiter: RateLimiter, ledger: Ledger, until: Instant) {
-    while Instant::now() < until {
+/// What the load has not brought about yet.
+fn missing(ledgers: &BTreeMap<&str, Ledger>) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (kind, expected) in KINDS {
+        let counts = ledgers[kind].counts();
+        let absent = expected.iter().filter(|result| !counts.contains_key(result));
+        missing.extend(absent.map(|result| format!("{kind}: {result:?}")));
+    }
+    let scrape = Scrape::take();
+    let absent = EVENTS.iter().filter(|(name, labels)| scrape.sum(name, labels) == 0.0);
+    missing.extend(absent.map(|(name, labels)| format!("{name} {labels:?}")));
+    missing
+}
+
+async fn caller(limiter: RateLimiter, ledger: Ledger, ends: Arc<AtomicBool>) {
+    while !ends.load(Ordering::Relaxed) {
         ask(&limiter, &ledger).await;
         if rand::random_bool(0.3) {
             sleep(ms(rand::random_range(0..8))).await;
@@ -83,7 +110,7 @@ async fn caller(limiter: RateLimiter, ledger: Ledger, until: Instant) {
     }
 }
 
-/// How long the load lasts, the server's faults included.
+/// How long the load lasts at least, the server's faults included.
 fn duration() -> Duration {
     ms(std::env::var("OBSERVE_MS").map_or(3000, |ms| ms.parse().expect("milliseconds")))
 }
@@ -94,20 +121,21 @@ async fn each_acquire_is_counted_once_whatever_becomes_of_it() {
     let server = Server::start().await;
     let client = Client::builder().deadline(ms(300)).connect_lazy(server.url()).expect("a client");
     let rate = Rate::overall(60, ms(250)).unwrap();
-    let until = Instant::now() + duration();
+    let begun = Instant::now();
+    let ends = Arc::new(AtomicBool::new(false));
     let mut ledgers = BTreeMap::new();
-    let mut limiters = BTreeMap::new();
     let mut callers = Vec::new();
     for (kind, _) in KINDS {
         let limiter = client.limiter_with(kind, options(kind)).unwrap().with_rate(rate);
-        limiters.insert(kind, limiter.clone());
         let ledger = ledgers.entry(kind).or_insert_with(Ledger::default);
         for _ in 0..6 {
-            callers.push(tokio::spawn(caller(limiter.clone(), ledger.clone(), until)));
+            callers.push(tokio::spawn(caller(limiter.clone(), ledger.clone(), ends.clone())));
         }
     }
-    // While it is frozen answers do not come; while it is gone nobody connects.
-    while Instant::now() + ms(1500) < until {
+    // While it is frozen answers do not come; while it is gone nobody connects. How long clients take to
+    // find it again is left to chance, and on a busy machine it is often too late for what else is
+    // expected: then another round follows.
+    loop {
         sleep(ms(600)).await;
         server.pause();
         sleep(ms(450)).await;
@@ -116,36 +144,26 @@ async fn each_acquire_is_counted_once_whatever_becomes_of_it() {
         server.kill();
         sleep(ms(500)).await;
         server.restart().await;
+        sleep(ms(900)).await;
+        let missing = missing(&ledgers);
+        if begun.elapsed() >= duration() && missing.is_empty() {
+            break;
+        }
+        assert!(begun.elapsed() < duration() + ms(30_000), "never happened: {missing:?}");
     }
+    ends.store(true, Ordering::Relaxed);
     for ended in join_all(callers).await {
         ended.expect("no caller panics");
-    }
-    // On a busy machine no two requests may have come within the time that a denial is remembered for.
-    let deadline = Instant::now() + ms(10_000);
-    while !ledgers["leased"].counts().contains_key(&("denied", "memory")) {
-        assert!(Instant::now() < deadline, "no denial was remembered");
-        let answer = limiters["leased"].try_acquire_now(60).await;
-        ledgers["leased"].ended(60, Some(&answer));
-    }
-    // The permits of a lease that nobody uses go back.
-    for _ in 0..4 {
-        let answer = limiters["leased"].try_acquire(1, ms(1000)).await;
-        ledgers["leased"].ended(1, Some(&answer));
-        sleep(ms(130)).await;
     }
     client.close().await;
 
     let scrape = Scrape::take();
-    for (kind, expected) in KINDS {
-        check(&scrape, kind, &ledgers[kind], expected);
+    for (kind, ledger) in &ledgers {
+        check(&scrape, kind, ledger);
     }
-    assert!(scrape.sum("redisson_limiter_circuit_transitions_total", &[("to", "open")]) > 0.0);
-    assert!(scrape.sum("redisson_limiter_connections_lost_total", &[]) > 0.0);
-    assert!(scrape.sum("redisson_limiter_connects_total", &[("outcome", "failed")]) > 0.0);
-    assert!(scrape.sum("redisson_limiter_retries_total", &[("limiter", "plain")]) > 0.0);
 }
 
-fn check(scrape: &Scrape, kind: &str, ledger: &Ledger, expected: &[(&str, &str)]) {
+fn check(scrape: &Scrape, kind: &str, ledger: &Ledger) {
     let counts = ledger.counts();
     println!("{kind}: {counts:?}");
     let total = |of: fn(&(u64, u64)) -> u64| -> BTreeMap<(&str, &str), u64> {
@@ -160,9 +178,6 @@ fn check(scrape: &Scrape, kind: &str, ledger: &Ledger, expected: &[(&str, &str)]
     let mut permits = total(|(_, permits)| *permits);
     permits.retain(|(result, _), _| matches!(*result, "granted" | "denied"));
     assert_eq!(scrape.by("redisson_limiter_permits_total", kind, keys), permits, "{kind}");
-    for result in expected {
-        assert!(counts.contains_key(result), "{kind}: no acquire was {result:?}");
-    }
     let acquires = |results: &[&str]| -> u64 {
         let of = counts.iter().filter(|((result, _), _)| results.contains(result));
         of.map(|(_, (acquires, _))| acquires).sum()
@@ -185,12 +200,5 @@ fn check(scrape: &Scrape, kind: &str, ledger: &Ledger, expected: &[(&str, &str)]
     if kind == "plain" {
         let timed = of("redisson_limiter_acquire_duration_seconds_count", &[]);
         assert_eq!(timed, acquires(&["granted", "denied", "failed", "timed_out"]), "{kind}");
-    }
-    if kind == "leased" {
-        assert!(of("redisson_limiter_leased_permits_total", &[]) > 0);
-        assert!(of("redisson_limiter_lease_returned_permits_total", &[]) > 0);
-    }
-    if kind == "local" {
-        assert!(of("redisson_limiter_charged_permits_total", &[]) > 0);
     }
 }
