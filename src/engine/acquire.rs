@@ -68,9 +68,8 @@ impl<'a> Acquire<'a> {
             };
             // Before the lock: a waker's code is not ours.
             let mut waker = Some(waker.clone());
-            let create = self.create.copied();
             let is_right = || lane.belongs_to(Some(runtime));
-            let gathered = lane.intake.arrive(self.request, create, &mut waker, is_right);
+            let gathered = lane.intake.arrive(self.request, self.create, &mut waker, is_right);
             if let Some((answer, position)) = gathered {
                 let polls_call = false;
                 self.stage =
@@ -103,7 +102,7 @@ impl<'a> Acquire<'a> {
         if let full @ Some(_) = state.is_full(engine) {
             return full;
         }
-        self.request.create = self.create.map(|rate| state.create_rate(*rate));
+        self.request.create = self.create.map(|rate| state.create_rates.number_of(*rate));
         let polls_call =
             state.queue.is_idle() && !state.has_driver && lane.belongs_to(rt::current_id());
         // A caller that polls its own call is woken by what it polls.

@@ -30,6 +30,11 @@ const LONG_TURN: Duration = Duration::from_micros(250);
 const GATHER_ENOUGH: usize = 512;
 const GATHER_MOST: usize = 2048;
 
+/// With several workers the call is sent with this many: while the driver's worker runs what it has in
+/// its queue, the others bring a fifth more. With 512 too few would be left to run while the call is in
+/// flight, and the workers sleep.
+const GATHER_ENOUGH_BY_WORKERS: usize = 400;
+
 /// Whether a driver must be started; the caller must then do it, once the lock is free.
 #[must_use]
 pub(super) fn is_needed(state: &mut LaneState, engine: &Engine) -> bool {
@@ -50,6 +55,7 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFutu
         engine: engine.clone(),
         lane: lane.clone(),
         timer: Timer::default(),
+        has_several_workers: false,
         is_crowded: false,
         is_done: false,
     };
@@ -133,6 +139,8 @@ struct Driver {
     lane: Arc<Lane>,
     /// That of its calls.
     timer: Timer,
+    /// So has its runtime.
+    has_several_workers: bool,
     /// The other tasks took long when it last let them run.
     is_crowded: bool,
     is_done: bool,
@@ -141,10 +149,8 @@ struct Driver {
 impl Driver {
     async fn drive(&mut self) {
         let (engine, lane) = (self.engine.clone(), self.lane.clone());
-        let has_several_workers = {
-            let state = lane.lock();
-            state.runtime.as_ref().is_some_and(|runtime| runtime.has_several_workers)
-        };
+        let runtime = lane.lock().runtime.clone();
+        self.has_several_workers = runtime.is_some_and(|runtime| runtime.has_several_workers);
         loop {
             self.gather().await;
             let mut wake = Vec::new();
@@ -180,10 +186,10 @@ impl Driver {
                     let call = complete::run(engine.clone(), lane.clone(), plan, timer, after_call);
                     let ended = call.await;
                     self.timer = ended.timer;
-                    // Together they are woken when this worker has nothing else to do. If that takes
+                    // Some of them are woken only when this worker has nothing else to do. If that takes
                     // long, another one is to have them.
-                    match has_several_workers && !self.is_crowded {
-                        true => ended.wake.together(&mut self.timer).await,
+                    match self.has_several_workers && !self.is_crowded {
+                        true => ended.wake.among_workers(&mut self.timer).await,
                         false => ended.wake.now(),
                     }
                 }
@@ -200,11 +206,15 @@ impl Driver {
 
     async fn gather(&mut self) {
         let engine = &self.engine;
+        let enough = match self.has_several_workers {
+            true => GATHER_ENOUGH_BY_WORKERS,
+            false => GATHER_ENOUGH,
+        };
         let mut gathered = self.new_requests();
         let mut now = engine.core.now();
         let end = now.saturating_add(micros(GATHER_LONGEST));
         let mut turns = 0;
-        while gathered < GATHER_ENOUGH || gathered < GATHER_MOST && self.has_many_ready_tasks() {
+        while gathered < enough || gathered < GATHER_MOST && self.has_many_ready_tasks() {
             rt::yield_now().await;
             turns += 1;
             let before = gathered;

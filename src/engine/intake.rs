@@ -10,10 +10,12 @@
 //! orders them by shard, and by arrival within one. A shard is open only while the driver is sure to
 //! come: while it is awake, or its call is in flight.
 
+use std::mem;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use super::answer::BatchAnswer;
+use super::create_rates::CreateRates;
 use crate::queue::Request;
 use crate::rate::Rate;
 use crate::rt::{self, CachePadded, Mutex, lock};
@@ -30,13 +32,13 @@ struct Shard {
     is_open: bool,
     answer: Option<Arc<BatchAnswer>>,
     arrivals: Vec<Arrived>,
+    create_rates: CreateRates,
 }
 
-/// A request that has not joined the queue yet.
+/// A request that has not joined the queue yet. It is written by one thread and read by another: each
+/// byte of it counts, so that the rate with which it creates its limiter has a number of its shard.
 pub(super) struct Arrived {
     pub(super) request: Request,
-    /// The rate to create the limiter with.
-    pub(super) create: Option<Rate>,
     pub(super) waker: Waker,
 }
 
@@ -44,6 +46,7 @@ pub(super) struct Arrived {
 pub(super) struct Gathered {
     pub(super) answer: Arc<BatchAnswer>,
     pub(super) arrivals: Vec<Arrived>,
+    pub(super) create_rates: CreateRates,
 }
 
 impl Intake {
@@ -59,8 +62,8 @@ impl Intake {
     #[inline]
     pub(super) fn arrive(
         &self,
-        request: Request,
-        create: Option<Rate>,
+        mut request: Request,
+        create: Option<&Rate>,
         waker: &mut Option<Waker>,
         is_lane_right: impl FnOnce() -> bool,
     ) -> Option<(Arc<BatchAnswer>, usize)> {
@@ -69,7 +72,8 @@ impl Intake {
         let may_join = shard.is_open && is_lane_right();
         let waker = if may_join { waker.take()? } else { return None };
         let answer = shard.answer.get_or_insert_default().clone();
-        shard.arrivals.push(Arrived { request, create, waker });
+        request.create = create.map(|rate| shard.create_rates.number_of(*rate));
+        shard.arrivals.push(Arrived { request, waker });
         Some((answer, shard.arrivals.len() - 1))
     }
 
@@ -85,7 +89,8 @@ impl Intake {
             let answer = shard.answer.take()?;
             // As many are likely to come again.
             let room = Vec::with_capacity(shard.arrivals.len());
-            Some(Gathered { answer, arrivals: std::mem::replace(&mut shard.arrivals, room) })
+            let arrivals = mem::replace(&mut shard.arrivals, room);
+            Some(Gathered { answer, arrivals, create_rates: mem::take(&mut shard.create_rates) })
         })
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::answer::{BatchAnswer, CallResult, NoAnswer};
+use super::create_rates::CreateRates;
 use super::direct::DirectCall;
 use super::intake::{Arrived, Gathered, Intake};
 use super::reservation::Reservation;
@@ -16,7 +17,6 @@ use super::{Engine, closed};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::GaugePart;
 use crate::queue::{Arrival, Queue, Request, Settled, Ticket};
-use crate::rate::Rate;
 use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{CachePadded, Mutex, MutexGuard, RuntimeId, current_id, lock};
 
@@ -51,8 +51,7 @@ pub(super) struct LaneState {
     pub(super) has_ended: bool,
     /// The pause after the next call's first attempt, if earlier calls have failed.
     pub(super) first_pause: Duration,
-    /// The rates that handles create limiters with.
-    pub(super) create_rates: Vec<Rate>,
+    pub(super) create_rates: CreateRates,
     /// What it adds to the gauge of all queues.
     observed_length: GaugePart,
 }
@@ -207,13 +206,15 @@ impl LaneState {
         gathered: Gathered,
         wake: &mut Vec<Waker>,
     ) {
-        let Gathered { answer, arrivals } = gathered;
+        let Gathered { answer, arrivals, create_rates } = gathered;
+        let numbers: Vec<_> =
+            create_rates.rates().map(|rate| self.create_rates.number_of(rate)).collect();
         // Those that arrive at the lane itself from now on share another answer.
         self.open_answer = None;
         self.queue.share_answer(answer.clone());
         answer.joined(self.queue.next_ticket());
-        for Arrived { mut request, create, waker } in arrivals {
-            request.create = create.map(|rate| self.create_rate(rate));
+        for Arrived { mut request, waker } in arrivals {
+            request.create = request.create.map(|number| numbers[usize::from(number)]);
             let mut waker = Some(waker);
             let ticket = self.queue.next_ticket();
             let refused = match self.is_full(engine) {
@@ -231,21 +232,6 @@ impl LaneState {
             wake.extend(waker);
         }
         self.queue.all_have_arrived();
-    }
-
-    /// The number of a rate that a handle creates limiters with.
-    pub(super) fn create_rate(&mut self, rate: Rate) -> u16 {
-        let known = self.create_rates.iter().position(|known| *known == rate);
-        let index = known.unwrap_or_else(|| {
-            // Handles do not carry thousands of rates for one limiter; if so, the last ones share
-            // a number.
-            if self.create_rates.len() > usize::from(u16::MAX) {
-                self.create_rates.pop();
-            }
-            self.create_rates.push(rate);
-            self.create_rates.len() - 1
-        });
-        index as u16
     }
 
     /// Writes down what a call settled, and returns the callers to wake.

@@ -44,6 +44,7 @@ mod driver;
 mod plan;
 
 mod complete;
+mod create_rates;
 
 mod call;
 

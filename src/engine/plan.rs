@@ -105,7 +105,7 @@ impl LaneState {
         Plan {
             groups,
             lease,
-            create: call.create.map(|index| self.create_rates[usize::from(index)]),
+            create: call.create.map(|number| self.create_rates.rate(number)),
             share: call.share.filter(|_| !engine.opt_ins.is_greedy()),
             reserve: call.reserve,
             reservation: self.reservation.take_if(|_| call.reserve),
