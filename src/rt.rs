@@ -359,7 +359,7 @@ use std::time::Duration;
 pub(crate) use model::*;
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use real::*;
-pub(crate) use wakeups::{Wakeups, wake_all};
+pub(crate) use wakeups::{LeftToWorker, Wakeups, wake_all};
 
 /// The identity of a runtime among all that this process has had.
 pub(crate) type RuntimeId = NonZeroU64;

@@ -13,7 +13,7 @@ use super::lane::{Lane, LaneState};
 use super::plan::{Next, Plan};
 use super::tasks::Tasks;
 use super::{Engine, complete, micros};
-use crate::rt::{self, Timer};
+use crate::rt::{self, LeftToWorker, Timer};
 
 /// Before a call the driver lets others run until the queue stops growing: callers that have just
 /// been answered, and come again, then share the next call. It does so for this many turns, unless
@@ -30,9 +30,10 @@ const LONG_TURN: Duration = Duration::from_micros(250);
 const GATHER_ENOUGH: usize = 512;
 const GATHER_MOST: usize = 2048;
 
-/// With several workers the call is sent with this many: while the driver's worker runs what it has in
-/// its queue, the others bring a fifth more. With 512 too few would be left to run while the call is in
-/// flight, and the workers sleep.
+/// With several workers the call is sent with this many. While the driver's worker runs a turn of its
+/// tasks, the others bring requests too: with two workers a fifth more is in the call. If as many tasks as
+/// with one worker were in it, too few would be left to run while it is in flight, and the workers would
+/// sleep.
 const GATHER_ENOUGH_BY_WORKERS: usize = 400;
 
 /// Whether a driver must be started; the caller must then do it, once the lock is free.
@@ -55,6 +56,8 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>, call: Option<BoxFutu
         engine: engine.clone(),
         lane: lane.clone(),
         timer: Timer::default(),
+        left: None,
+        rescue: Timer::default(),
         has_several_workers: false,
         is_crowded: false,
         is_done: false,
@@ -139,7 +142,11 @@ struct Driver {
     lane: Arc<Lane>,
     /// That of its calls.
     timer: Timer,
-    /// So has its runtime.
+    /// Callers of its last call that another worker is to wake.
+    left: Option<LeftToWorker>,
+    /// It wakes them if that worker does not.
+    rescue: Timer,
+    /// Its runtime has several workers.
     has_several_workers: bool,
     /// The other tasks took long when it last let them run.
     is_crowded: bool,
@@ -179,17 +186,24 @@ impl Driver {
             };
             engine.give_back_reservation(unwanted);
             rt::wake_all(wake);
+            if !matches!(next, Next::Call(_)) {
+                drop(self.left.take());
+            }
             match next {
                 Next::Idle => return,
                 Next::Call(plan) => {
                     let timer = mem::take(&mut self.timer);
                     let call = complete::run(engine.clone(), lane.clone(), plan, timer, after_call);
-                    let ended = call.await;
+                    futures::pin_mut!(call);
+                    let ended = match self.left.take() {
+                        Some(left) => left.wake_beside(call, &mut self.rescue).await,
+                        None => call.await,
+                    };
                     self.timer = ended.timer;
-                    // Some of them are woken only when this worker has nothing else to do. If that takes
-                    // long, another one is to have them.
+                    // Up to 256 of them are woken only once this worker has run a turn of other tasks. If
+                    // these take long, all are woken now, so that other workers can take them.
                     match self.has_several_workers && !self.is_crowded {
-                        true => ended.wake.among_workers(&mut self.timer).await,
+                        true => self.left = ended.wake.among_workers(&mut self.timer).await,
                         false => ended.wake.now(),
                     }
                 }
@@ -214,6 +228,7 @@ impl Driver {
         let mut now = engine.core.now();
         let end = now.saturating_add(micros(GATHER_LONGEST));
         let mut turns = 0;
+        self.is_crowded = false;
         while gathered < enough || gathered < GATHER_MOST && self.has_many_ready_tasks() {
             rt::yield_now().await;
             turns += 1;

@@ -35,8 +35,8 @@ struct Shard {
     create_rates: CreateRates,
 }
 
-/// A request that has not joined the queue yet. It is written by one thread and read by another: each
-/// byte of it counts, so that the rate with which it creates its limiter has a number of its shard.
+/// A request that has not joined the queue yet. It is written by one thread and read by another, so
+/// each byte of it counts: the rate with which it creates its limiter is a number, which its shard knows.
 pub(super) struct Arrived {
     pub(super) request: Request,
     pub(super) waker: Waker,

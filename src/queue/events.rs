@@ -34,7 +34,8 @@ pub(crate) struct Request {
     pub(crate) max_wait: MaxWait,
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
-    /// It creates the limiter if there is none, with this rate of those that the engine knows.
+    /// It creates the limiter if there is none, with the rate that has this number in its lane, or in its
+    /// shard while it gathers there.
     pub(crate) create: Option<u16>,
 }
 
