@@ -1,19 +1,21 @@
 -- Decides requests for permits, one after the other, as one step. Twin: src/store/memory/acquire.rs.
 --
--- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
+-- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log; or hash, value and
+--        log of the mode that argument 3 begins with: each key costs the server 0.3 microseconds
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 an entry of the call's id with all requested permits (21 bytes); its first 17 bytes
 --          if they are more than an entry holds
 --        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
 --          space between; '' for nothing
---        4 all requested permits
---        5 the score from which an entry of this id, written by this call's own retry, would
+--        4 1 if entries are expected to have expired, so that two are read at once; ''. Only what
+--          the call costs depends on it
+--        5 all requested permits; '' for 1
+--        6 the score from which an entry of this id, written by this call's own retry, would
 --          be in the log, as ZRANGEBYSCORE takes it; '' for the date of the grant. Needed
---          if 4 is not 1
---        6 the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7), count
---          (4),
---          each little-endian; '' for a single request that does not wait
---        7 '' or words: the longest log that is to be summed; hold in ms, or r if the only request
+--          if 5 is not 1
+--        7 the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7), count
+--          (4), each little-endian; '' for a single request that does not wait
+--        8 '' or words: the longest log that is to be summed; hold in ms, or r if the only request
 --          may be served by a reservation; '-' or what the share of its client depends on (see
 --          part/attempt.lua), seven numbers with commas between; then one of
 --          n   a first attempt
@@ -21,7 +23,7 @@
 --          d t … attempted before, dated t …
 --          s t attempted before, after server time t
 --          r t u its request has a reservation dated u, made after time t
---        8 '' or the rate to create the limiter with: rate, interval, type, keep-alive
+--        9 '' or the rate to create the limiter with: rate, interval, type, keep-alive
 --        (arguments that are '' at the end may be left out)
 -- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms
 --        or shorter, if the rate is what the client last saw:
@@ -34,12 +36,13 @@
 --        thousandths of a permit that it held less than its exact share, its share}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided, 7 reserved for in ms
---        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
+--        or {-7}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
+--        part/config.lua and part/live_log.lua
 
 local creation
-if not fields[3] and (ARGV[8] or '') ~= '' then
+if not fields[3] and (ARGV[9] or '') ~= '' then
   creation = {}
-  for word in string.gmatch(ARGV[8], '%S+') do
+  for word in string.gmatch(ARGV[9], '%S+') do
     creation[#creation + 1] = word
     fields[#creation] = fields[#creation] or word
   end
@@ -47,6 +50,12 @@ end
 local problem = read_config()
 if problem then
   return problem
+end
+if not KEYS[4] then
+  if fields[3] ~= string.sub(seen_text, 1, 1) then
+    return {-7}
+  end
+  value_key, log_key = KEYS[2], KEYS[3]
 end
 now = tonumber(now_text)
 if earlier == 's' or earlier == 'r' then

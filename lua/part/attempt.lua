@@ -16,9 +16,9 @@ local reserves = false
 -- more to take, by how many thousandths of a permit the client has fallen short of its share, and
 -- whether a request may exceed the whole share (0 or 1). nil: requests take whatever is free.
 local terms
-local earlier, dates = 'n', {} -- the words of ARGV[7] behind those three
-if (ARGV[7] or '') ~= '' then
-  for word in string.gmatch(ARGV[7], '%S+') do
+local earlier, dates = 'n', {} -- the words of ARGV[8] behind those three
+if (ARGV[8] or '') ~= '' then
+  for word in string.gmatch(ARGV[8], '%S+') do
     dates[#dates + 1] = word
   end
   audit_limit = math.max(audit_limit, tonumber(table.remove(dates, 1)))
@@ -67,8 +67,8 @@ local function find_own(date)
     end
   else
     local after = dates[1]
-    if not after and ARGV[1] == '' and (ARGV[5] or '') ~= '' then
-      after = string.sub(ARGV[5], 2)
+    if not after and ARGV[1] == '' and (ARGV[6] or '') ~= '' then
+      after = string.sub(ARGV[6], 2)
     end
     if total_text == '1' then
       -- Its only entry is this very member.

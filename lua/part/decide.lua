@@ -9,7 +9,7 @@ local demand = 0 -- the permits that the requests within the rate ask for togeth
 local reply, reply_size
 
 local function read_requests()
-  local packed, at, p, max_wait_ms, n = ARGV[6] or '', 1, total_text - 0, 0, 1
+  local packed, at, p, max_wait_ms, n = ARGV[7] or '', 1, total_text - 0, 0, 1
   repeat
     if packed ~= '' then
       p, max_wait_ms, n, at = struct.unpack('<I4I7I4', packed, at)

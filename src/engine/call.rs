@@ -192,6 +192,7 @@ impl Flight {
             id: self.id,
             // What an attempt with an unknown outcome has seen and applied is not known either.
             seen: self.plan.known.seen.filter(|_| self.is_first_attempt()),
+            expects_expired: self.plan.known.expects_expired,
             audit_limit,
             create: self.plan.create,
             hold_ms: self.plan.hold_ms(),

@@ -104,7 +104,8 @@ impl Flight {
         let mut state = self.callers.lane.lock();
         state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
-        let is_other_rate = knowledge.limiter.learn(&answered.reply, answered.audited);
+        let is_other_rate =
+            knowledge.limiter.learn(&answered.reply, self.plan.permits(), answered.audited);
         let extra = engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
         engine.server_answered(&answered.reply);
         let reply = answered.reply;

@@ -41,13 +41,22 @@ pub(crate) struct Remembered {
     pub(crate) calls: u64,
     /// The date of the last answer, epoch ms.
     pub(crate) last_answer: i64,
+    /// What was left after it.
+    pub(crate) left: Option<i64>,
+    /// The next call will probably find that entries have expired: permits had come back by the last
+    /// answer, as they do all the time in steady use; or did not suffice, and are waited for.
+    pub(crate) expects_expired: bool,
     /// What was in use by then, for a stand-in that comes later.
     pub(crate) in_use: Option<InUse>,
 }
 
 impl Remembered {
-    /// Takes over what a reply says; returns whether the rate is another one than before.
-    pub(crate) fn learn(&mut self, reply: &AcquireReply, audited: bool) -> bool {
+    /// Takes over what the reply to a call for this many permits says; returns whether the rate is
+    /// another one than before.
+    pub(crate) fn learn(&mut self, reply: &AcquireReply, permits: u64, audited: bool) -> bool {
+        let left = self.left.replace(reply.left);
+        self.expects_expired =
+            left.is_some_and(|left| reply.left.saturating_add_unsigned(permits) > left);
         if let Some(seen) = reply.seen() {
             self.seen = Some(seen);
         }

@@ -15,7 +15,7 @@ use crate::clock::Now;
 use crate::observe::CallSize;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Step, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{AcquireReply, RequestGroup, ShareTerms};
+use crate::store::{AcquireReply, RequestGroup, ShareTerms, total_permits};
 
 /// What a lane is to do next.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
@@ -143,7 +143,7 @@ impl Plan {
 
     /// All permits that it asks for.
     pub(super) fn permits(&self) -> u64 {
-        self.groups.iter().map(|group| group.permits.saturating_mul(group.count)).sum()
+        total_permits(&self.groups)
     }
 }
 

@@ -198,6 +198,8 @@ pub(crate) struct AcquireCall {
     pub(crate) id: EntryId,
     /// What this client last saw in this limiter's hash; `None`: it knows nothing of it.
     pub(crate) seen: Option<SeenRate>,
+    /// Entries are expected to have expired. Only what the call costs depends on it.
+    pub(crate) expects_expired: bool,
     /// An audit, unless 0: sum the log if it has no more entries than this. A call with nothing `seen`
     /// sums any.
     pub(crate) audit_limit: u64,
@@ -280,6 +282,12 @@ pub(crate) struct RequestGroup {
     /// How long each can wait, in ms; 0: it does not.
     pub(crate) max_wait_ms: u64,
     pub(crate) count: u64,
+}
+
+/// All permits that these ask for.
+pub(crate) fn total_permits(groups: &[RequestGroup]) -> u64 {
+    let permits = groups.iter().map(|group| group.permits.saturating_mul(group.count));
+    permits.fold(0, u64::saturating_add)
 }
 
 /// Whether, and with what dates, a call has been attempted before.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::rate::Mode;
+
 /// The five keys that a client uses for one limiter.
 ///
 /// `value` and `permits` (the log) belong to the mode OVERALL and are shared by all clients; the
@@ -44,6 +46,14 @@ impl Keys {
             }
         };
         Some(Keys { hash: other.into(), ..self.clone() })
+    }
+
+    /// The hash, and the value and the log of this mode.
+    pub(crate) fn of_mode(&self, mode: Mode) -> [&str; 3] {
+        match mode {
+            Mode::Overall => [&self.hash, &self.value, &self.permits],
+            Mode::PerClient => [&self.hash, &self.client_value, &self.client_permits],
+        }
     }
 
     /// All five, in the order of every script's KEYS.

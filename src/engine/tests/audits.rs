@@ -1,5 +1,5 @@
-//! Permits that went missing behind a long log are noticed, whatever the number of clients, and audits
-//! do not grow with that number.
+//! What a call inspects beside what it needs. Permits that went missing behind a long log are noticed,
+//! whatever the number of clients, and audits do not grow with that number.
 
 use super::*;
 use crate::wire::keys::Keys;
@@ -56,4 +56,36 @@ async fn a_client_that_makes_a_quarter_of_the_calls_audits_once_an_interval() {
 async fn a_fleet_audits_a_few_times_an_interval() {
     let (audits, _) = fleet(100).await;
     assert!((1.0..=24.0).contains(&audits), "{audits} a second");
+}
+
+/// In steady use each call finds that an entry has expired, and the script should read two at once.
+#[tokio::test(start_paused = true)]
+async fn calls_expect_expired_entries_once_permits_come_back() {
+    let world = World::new();
+    let limiter = world.client().limiter("api").unwrap();
+    limiter.set_rate(rate(10)).await.unwrap();
+    let ledger = world.store.ledger();
+    // Nothing comes back in the first second, and one permit with each call from the 11th on.
+    for (calls, expecting) in [(11, 0), (20, 20)] {
+        ledger.expecting.store(0, Ordering::SeqCst);
+        for _ in 0..calls {
+            assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+            sleep(ms(100)).await;
+        }
+        assert_eq!(ledger.expecting.load(Ordering::SeqCst), expecting);
+    }
+    // They are waited for.
+    while limiter.try_acquire_now(1).await.unwrap().is_granted() {}
+    ledger.expecting.store(0, Ordering::SeqCst);
+    assert!(!limiter.try_acquire_now(1).await.unwrap().is_granted());
+    assert_eq!(ledger.expecting.load(Ordering::SeqCst), 1);
+    // In a burst they are not.
+    sleep(ms(1500)).await;
+    for calls in [2, 5] {
+        ledger.expecting.store(0, Ordering::SeqCst);
+        for _ in 0..calls {
+            assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+        }
+    }
+    assert_eq!(ledger.expecting.load(Ordering::SeqCst), 0);
 }

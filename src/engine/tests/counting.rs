@@ -29,6 +29,8 @@ pub(super) struct StoreLedger {
     pub(super) calls: AtomicU64,
     /// The calls that asked for an audit of a log as long as theirs.
     pub(super) audits: AtomicU64,
+    /// The calls that expected entries to have expired.
+    pub(super) expecting: AtomicU64,
     /// Attempts, answered or not.
     pub(super) attempts: AtomicU64,
     pub(super) probes: AtomicU64,
@@ -151,6 +153,9 @@ impl Store for CountingStore {
         }
         if let Some(failure) = self.away() {
             return async { Err(failure) }.boxed();
+        }
+        if call.expects_expired {
+            self.ledger.expecting.fetch_add(1, Ordering::SeqCst);
         }
         if call.audit_limit > 0 && self.entries(keys) <= call.audit_limit {
             self.ledger.audits.fetch_add(1, Ordering::SeqCst);

@@ -303,6 +303,7 @@ impl Fleet {
             now: Now::At(0),
             id,
             seen: Some(self.rate.into()),
+            expects_expired: false,
             audit_limit: 0,
             create: None,
             hold_ms: 0,

@@ -6,7 +6,7 @@ use super::scripts::{self, Script};
 use crate::clock::Now;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::limits::MAX_OTHERS;
-use crate::store::{AcquireCall, Earlier, RequestGroup, SeenRate};
+use crate::store::{AcquireCall, Earlier, RequestGroup, SeenRate, total_permits};
 use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
 use crate::wire::keys::Keys;
 
@@ -47,18 +47,16 @@ pub(super) fn arg_rate(cmd: &mut Cmd, rate: &Rate) {
         .arg(rate.keep_alive_ms());
 }
 
-/// The call of `acquire.lua`, whose head says what the arguments are. Those that say nothing are
-/// left out at the end: the usual call has four.
-pub(super) fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
-    let total = call
-        .groups
-        .iter()
-        .fold(0u64, |sum, group| sum.saturating_add(group.permits.saturating_mul(group.count)));
+/// The call of `acquire.lua`, whose head says what the arguments are, with all keys or those of the mode
+/// that was last seen. Arguments that say nothing are left out at the end: the usual call has three.
+pub(super) fn acquire_cmd(keys: &[&str], call: &AcquireCall) -> Cmd {
+    let total = total_permits(&call.groups);
     let single = match call.groups.as_slice() {
         [RequestGroup { count: 1, permits, max_wait_ms }] => Some((*permits, *max_wait_ms)),
         _ => None,
     };
 
+    let total_text = if total == 1 { String::new() } else { total.to_string() };
     let bound = match (call.now, &call.earlier) {
         (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
         _ => String::new(),
@@ -72,10 +70,17 @@ pub(super) fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
         let (permits, interval) = (rate.permits(), rate.interval_ms());
         format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
     });
-    let optional = [bound.as_bytes(), groups.as_slice(), special.as_bytes(), create.as_bytes()];
+    let optional = [
+        if call.expects_expired { b"1".as_slice() } else { b"" },
+        total_text.as_bytes(),
+        bound.as_bytes(),
+        groups.as_slice(),
+        special.as_bytes(),
+        create.as_bytes(),
+    ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
 
-    let mut cmd = call_of(&scripts::ACQUIRE, keys, 4 + given);
+    let mut cmd = scripts::ACQUIRE.call(keys.iter().copied(), 3 + given);
     arg_time(&mut cmd, call.now);
     if total <= MAX_ENTRY_PERMITS {
         cmd.arg(entry::pack(call.id, total as u32));
@@ -83,7 +88,6 @@ pub(super) fn acquire_cmd(keys: &Keys, call: &AcquireCall) -> Cmd {
         cmd.arg(&entry::pack(call.id, 0)[..17]);
     }
     arg_seen(&mut cmd, call.seen);
-    cmd.arg(total);
     for arg in &optional[..given] {
         cmd.arg(*arg);
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::ready;
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use crate::clock::Now;
 use crate::error::Error;
@@ -118,9 +119,29 @@ impl Store for RedisStore {
             Now::At(now) => Some(now),
             Now::Server => None,
         };
-        let cmd = acquire_cmd(keys, &call);
-        let seen = call.seen;
-        self.run(&scripts::ACQUIRE, cmd, move |reply| reply.acquire(requests, now, hold, seen))
+        let RedisStore { servers, deadline } = self.clone();
+        // Not in a cluster: a call that declares all keys is never carried out while their slot is being
+        // moved (see cluster/open_slot.rs), when the owner may refuse a write in the midst of a script.
+        let known_mode = match *servers {
+            Servers::One(_) => call.seen.map(|seen| seen.rate().mode()),
+            Servers::Cluster(_) => None,
+        };
+        let cmd = match known_mode {
+            Some(mode) => acquire_cmd(&keys.of_mode(mode), &call),
+            None => acquire_cmd(&keys.all(), &call),
+        };
+        let keys = keys.clone();
+        async move {
+            let started = Instant::now();
+            let mut value = servers.call(Some(&scripts::ACQUIRE), &cmd, deadline).await?;
+            if known_mode.is_some() && reply::is_of_another_mode(&value) {
+                let cmd = acquire_cmd(&keys.all(), &call);
+                let left = deadline.saturating_sub(started.elapsed());
+                value = servers.call(Some(&scripts::ACQUIRE), &cmd, left).await?;
+            }
+            Numbers::of(reply::accepted(value)?)?.acquire(requests, now, hold, call.seen)
+        }
+        .boxed()
     }
 
     fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {

@@ -288,6 +288,11 @@ fn refusal_of(status: i64, values: &[Value]) -> Error {
     }
 }
 
+/// Whether an acquire was given the keys of a mode that is not in force; it has done nothing.
+pub(super) fn is_of_another_mode(value: &Value) -> bool {
+    matches!(value, Value::Array(values) if *values == [Value::Int(-7)])
+}
+
 /// Whether the server answered that it does not know the script.
 pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))

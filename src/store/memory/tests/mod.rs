@@ -95,6 +95,7 @@ impl Client {
             now: Now::At(self.clock.now()),
             id: self.fresh_id(),
             seen: self.seen,
+            expects_expired: false,
             audit_limit: 0,
             create: None,
             hold_ms: 0,

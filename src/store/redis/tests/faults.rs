@@ -30,6 +30,7 @@ fn call() -> AcquireCall {
         now: Now::At(1_700_000_000_000),
         id: EntryId(rand::random()),
         seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 1000, 60_000, 0))),
+        expects_expired: false,
         audit_limit: 0,
         create: Some(Rate::overall(1000, Duration::from_secs(60)).unwrap()),
         hold_ms: 0,

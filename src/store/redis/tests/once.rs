@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redis::Commands as _;
+
 use super::Server;
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
@@ -11,7 +13,7 @@ use crate::store::redis::RedisStore;
 use crate::store::redis::arguments::pack_groups;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RefundCall, RequestGroup,
-    SeenRate, ShareTerms, Store,
+    SeenRate, SetRate, ShareTerms, StateRule, Store,
 };
 use crate::wire::entry::{ClientTag, EntryId, pack};
 use crate::wire::keys::Keys;
@@ -43,6 +45,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         now: Now::At(t),
         id: EntryId([id; 16]),
         seen: Some(SeenRate::from(Rate::from_wire(Mode::Overall, 100, 60_000, 0))),
+        expects_expired: false,
         audit_limit: 0,
         create: None,
         hold_ms: 0,
@@ -98,6 +101,50 @@ async fn a_single_grant_is_one_call_of_six_commands() {
     assert_eq!(client.commands(), expected);
     assert_eq!(reply.left, 98);
     assert_eq!(client.log()[1], (pack(EntryId([1; 16]), 1), T0 + 1));
+}
+
+/// It names the keys of the mode that was last seen, and nothing is done under another one.
+#[tokio::test]
+async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
+    let Some(mut client) = client().await else { return };
+    let own = Rate::from_wire(Mode::PerClient, 10, 60_000, 0);
+    let common = Rate::from_wire(Mode::Overall, 100, 60_000, 0);
+    for (seen, rate, id) in [(common, own, 1), (own, common, 2)] {
+        let change =
+            SetRate { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };
+        assert!(client.store.set_rate(&client.keys, change).await.unwrap());
+        client.reset_commands();
+        let call = AcquireCall { seen: Some(seen.into()), ..call(T0 + 1, id, 2) };
+        let reply = client.acquire(call.clone()).await;
+        assert_eq!((reply.rate, reply.left), (rate, rate.permits() as i64 - 2));
+        assert_eq!(client.commands()["evalsha"], 2);
+        assert_eq!(client.commands()["hmget"], 2);
+        assert_eq!(client.commands()["zadd"], 1);
+        let [_, value, log] = client.keys.of_mode(rate.mode());
+        let [_, other_value, other_log] = client.keys.of_mode(seen.mode());
+        let found: [bool; 4] =
+            [value, log, other_value, other_log].map(|key| client.raw.exists(key).unwrap());
+        assert_eq!(found, [true, true, false, false]);
+        // From then on its keys will do.
+        client.reset_commands();
+        let next = AcquireCall { seen: reply.seen(), id: EntryId([id + 10; 16]), ..call };
+        assert_eq!(client.acquire(next).await.left, rate.permits() as i64 - 4);
+        assert_eq!(client.commands()["evalsha"], 1);
+    }
+}
+
+#[tokio::test]
+async fn two_entries_are_read_at_once_if_one_is_expected_to_have_expired() {
+    let Some(mut client) = client().await else { return };
+    client.acquire(call(T0 + 1000, 1, 1)).await;
+    for (expects_expired, reads) in [(true, 1), (false, 2)] {
+        let (at, id) = if expects_expired { (T0 + 60_000, 2) } else { (T0 + 61_000, 3) };
+        client.reset_commands();
+        let reply = client.acquire(AcquireCall { expects_expired, ..call(at, id, 1) }).await;
+        assert_eq!(reply.left, 98);
+        assert_eq!(client.commands()["zrange"], reads);
+        assert_eq!(client.commands().get("zrangebyscore"), None);
+    }
 }
 
 #[tokio::test]

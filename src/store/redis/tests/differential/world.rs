@@ -165,6 +165,8 @@ impl<'a> World<'a> {
                     now: Now::At(self.now),
                     id: EntryId(id),
                     seen: self.seen(who, seen),
+                    // Read or not, the answer is the same.
+                    expects_expired: self.ids % 4 < 2,
                     audit_limit,
                     create,
                     hold_ms: hold,
