@@ -1,7 +1,7 @@
 -- Decides requests for permits, one after the other, as one step. Twin: src/store/memory/acquire.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log; or hash, value and
---        log of the mode that argument 3 begins with: each key costs the server 0.3 microseconds
+--        log of the mode that argument 3 begins with: each key costs the server 0.4 microseconds
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 an entry of the call's id with all requested permits (21 bytes); its first 17 bytes
 --          if they are more than an entry holds
