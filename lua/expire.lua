@@ -9,15 +9,32 @@
 --
 -- The conditions are decided here: servers before 7.0 have none.
 local call = redis.call
-local command, ms, condition = 'PEXPIRE', tonumber(ARGV[2]), ARGV[3]
+local command, condition = 'PEXPIRE', ARGV[3]
 if ARGV[1] == 'at' then
   command = 'PEXPIREAT'
-  local t = call('TIME')
-  ms = ms - t[1] * 1000 - math.floor(t[2] / 1000)
 end
+
+local function server_ms()
+  local t = call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- How long the key lives, and would live by ARGV[2], at one moment: before 7.2 the clock goes on while a
+-- script runs, and the same time again would seem to be later.
+local function lives(key)
+  while command == 'PEXPIREAT' do
+    local now = server_ms()
+    local left = call('PTTL', key)
+    if server_ms() == now then
+      return left, ARGV[2] - now
+    end
+  end
+  return call('PTTL', key), ARGV[2] - 0
+end
+
 local changed = 0
 for i = 1, #KEYS do
-  local left = call('PTTL', KEYS[i])
+  local left, ms = lives(KEYS[i])
   local endless = left == -1
   if left >= -1 and (condition == '' or
       condition == 'nx' and endless or
