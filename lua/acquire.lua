@@ -51,11 +51,8 @@ local problem = read_config()
 if problem then
   return problem
 end
-if not KEYS[4] then
-  if fields[3] ~= string.sub(seen_text, 1, 1) then
-    return {-7}
-  end
-  value_key, log_key = KEYS[2], KEYS[3]
+if not KEYS[4] and fields[3] ~= string.sub(seen_text, 1, 1) then
+  return {-7}
 end
 now = tonumber(now_text)
 if earlier == 's' or earlier == 'r' then

@@ -105,7 +105,7 @@ impl Flight {
         state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
         let is_other_rate =
-            knowledge.limiter.learn(&answered.reply, self.plan.permits(), answered.audited);
+            knowledge.limiter.learn(&self.plan.groups, &answered.reply, answered.audited);
         let extra = engine.on_reply(&mut knowledge, &self.plan, &mut answered, now, is_other_rate);
         engine.server_answered(&answered.reply);
         let reply = answered.reply;

@@ -4,7 +4,7 @@ use super::opt_ins::lease::Leases;
 use super::outage::InUse;
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
-use crate::store::{AcquireReply, SeenRate};
+use crate::store::{AcquireReply, Outcome, RequestGroup, SeenRate, decided};
 
 /// How many entries a client's audits read for each of its calls, on average and at most. So they cost
 /// the server a small part of what the calls do, however many clients share the limiter; and together
@@ -44,19 +44,34 @@ pub(crate) struct Remembered {
     /// What was left after it.
     pub(crate) left: Option<i64>,
     /// The next call will probably find that entries have expired: permits had come back by the last
-    /// answer, as they do all the time in steady use; or did not suffice, and are waited for.
+    /// answer, as they do all the time in steady use; or those that come back are waited for.
     pub(crate) expects_expired: bool,
     /// What was in use by then, for a stand-in that comes later.
     pub(crate) in_use: Option<InUse>,
 }
 
 impl Remembered {
-    /// Takes over what the reply to a call for this many permits says; returns whether the rate is
-    /// another one than before.
-    pub(crate) fn learn(&mut self, reply: &AcquireReply, permits: u64, audited: bool) -> bool {
+    /// Takes over what the reply to these requests says; returns whether the rate is another one than
+    /// before.
+    pub(crate) fn learn(
+        &mut self,
+        groups: &[RequestGroup],
+        reply: &AcquireReply,
+        audited: bool,
+    ) -> bool {
+        let (mut with_granted, mut is_waited_for) = (reply.left, false);
+        for (permits, count, outcome) in decided(groups, &reply.outcomes) {
+            match outcome {
+                Outcome::Granted => {
+                    with_granted =
+                        with_granted.saturating_add_unsigned(permits.saturating_mul(count));
+                }
+                Outcome::Waiting(_) | Outcome::Reserved(_) => is_waited_for = true,
+                _ => {}
+            }
+        }
         let left = self.left.replace(reply.left);
-        self.expects_expired =
-            left.is_some_and(|left| reply.left.saturating_add_unsigned(permits) > left);
+        self.expects_expired = is_waited_for || left.is_some_and(|left| with_granted > left);
         if let Some(seen) = reply.seen() {
             self.seen = Some(seen);
         }

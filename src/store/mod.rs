@@ -290,6 +290,30 @@ pub(crate) fn total_permits(groups: &[RequestGroup]) -> u64 {
     permits.fold(0, u64::saturating_add)
 }
 
+/// The requests with their outcomes: the permits of each, how many are alike, and what became of them.
+pub(crate) fn decided(
+    groups: &[RequestGroup],
+    outcomes: &[OutcomeGroup],
+) -> impl Iterator<Item = (u64, u64, Outcome)> {
+    let mut groups = groups.iter().copied();
+    let mut outcomes = outcomes.iter().copied();
+    let (mut group, mut outcome) = (groups.next(), outcomes.next());
+    std::iter::from_fn(move || {
+        let (requests, decision) = (group.as_mut()?, outcome.as_mut()?);
+        let count = requests.count.min(decision.count);
+        let both = (requests.permits, count, decision.outcome);
+        requests.count -= count;
+        decision.count -= count;
+        if requests.count == 0 {
+            group = groups.next();
+        }
+        if decision.count == 0 {
+            outcome = outcomes.next();
+        }
+        Some(both)
+    })
+}
+
 /// Whether, and with what dates, a call has been attempted before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Earlier {

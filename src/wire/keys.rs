@@ -56,7 +56,7 @@ impl Keys {
         }
     }
 
-    /// All five, in the order of every script's KEYS.
+    /// All five, in the order of a script's KEYS.
     pub(crate) fn all(&self) -> [&str; 5] {
         [&self.hash, &self.value, &self.permits, &self.client_value, &self.client_permits]
     }

@@ -8,7 +8,7 @@ use crate::engine::Remembered;
 use crate::engine::opt_ins::lease::{add_lease_requests, take_lease_outcomes};
 use crate::queue::{Arrival, Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall, total_permits};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
 
 /// The epoch time at which a simulation begins.
@@ -176,7 +176,7 @@ impl FleetClient {
     /// The answer to a call arrives.
     pub(super) fn answered(&mut self, now: Time, sent: &Sent, mut reply: AcquireReply) -> Effects {
         let mut effects = Effects::default();
-        self.known.learn(&reply, total_permits(&sent.call.groups), sent.call.audit_limit > 0);
+        self.known.learn(&sent.call.groups, &reply, sent.call.audit_limit > 0);
         let leased = take_lease_outcomes(&mut reply.outcomes, sent.leased);
         let mut has_waiters = false;
         for group in &reply.outcomes {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
 use crate::rt::atomic::{AtomicU64, Ordering, fence};
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 
 /// The last denial of one limiter in one client, readable without a lock.
 ///
@@ -42,26 +42,13 @@ impl Refusal {
     /// those refused behind it may fit once it gives up.
     pub(crate) fn of(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> Option<Refusal> {
         let mut fewest: Option<Refusal> = None;
-        let mut groups = groups.iter().map(|group| (group.permits, group.count));
-        let mut group = groups.next();
-        for outcome in outcomes {
-            let mut count = outcome.count;
-            while let Some((permits, left)) = &mut group
-                && count > 0
-            {
-                match outcome.outcome {
-                    Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => return None,
-                    Outcome::Refused(wait) if fewest.is_none_or(|few| *permits < few.permits) => {
-                        fewest = Some(Refusal { permits: *permits, wait });
-                    }
-                    _ => {}
+        for (permits, _, outcome) in decided(groups, outcomes) {
+            match outcome {
+                Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => return None,
+                Outcome::Refused(wait) if fewest.is_none_or(|few| permits < few.permits) => {
+                    fewest = Some(Refusal { permits, wait });
                 }
-                let both = count.min(*left);
-                count -= both;
-                *left -= both;
-                if *left == 0 {
-                    group = groups.next();
-                }
+                _ => {}
             }
         }
         fewest

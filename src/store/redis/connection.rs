@@ -169,6 +169,10 @@ impl Connection {
     where
         Answer: Future<Output = RedisResult<T>>,
     {
+        if deadline.is_zero() {
+            // Handed over, it would be given up at once, and the connection with it.
+            return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
+        }
         let mut progress = Progress::default();
         let attempt = self.attempt(request, deadline, &mut progress);
         let elapsed = match tokio::time::timeout(deadline, attempt).await {

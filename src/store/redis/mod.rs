@@ -1,7 +1,8 @@
 //! The store that asks a server, by the scripts in `lua/`.
 //!
 //! One attempt a call, in one round trip: a script is called by its digest, and sent in full, on
-//! the same connection, only if the server does not know it. The only module that names the
+//! the same connection, only if the server does not know it. An acquire takes a second one if the mode
+//! of the limiter has changed. The only module that names the
 //! `redis` crate.
 
 use std::sync::Arc;
@@ -120,8 +121,9 @@ impl Store for RedisStore {
             Now::Server => None,
         };
         let RedisStore { servers, deadline } = self.clone();
-        // Not in a cluster: a call that declares all keys is never carried out while their slot is being
-        // moved (see cluster/open_slot.rs), when the owner may refuse a write in the midst of a script.
+        // Not in a cluster: while a slot is being moved its owner carries out a call whose keys are all
+        // there, and may refuse a write in the middle of it. Of all five one is nearly always missing, and
+        // the call goes the way of cluster/open_slot.rs.
         let known_mode = match *servers {
             Servers::One(_) => call.seen.map(|seen| seen.rate().mode()),
             Servers::Cluster(_) => None,

@@ -97,6 +97,22 @@ fn a_password_is_never_shown() {
 }
 
 #[tokio::test]
+async fn a_call_that_has_no_time_left_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut raw = server.raw();
+    let mut connections = || {
+        let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query(&mut raw).unwrap();
+        info.get::<u64>("total_connections_received").unwrap()
+    };
+    let store = connected(&server).await;
+    let before = connections();
+    let reply = store.with_deadline(Duration::ZERO).acquire(&keys(), call()).await;
+    assert_failure(reply, ErrorKind::Timeout, Execution::NotExecuted);
+    assert!(!store.exists(&keys()).await.unwrap());
+    assert_eq!(connections(), before, "the connection is as good as it was");
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_exist_is_unavailable() {
     let store = super::store(&format!("redis://127.0.0.1:{}", free_port()), DEADLINE).unwrap();
     for _ in 0..3 {

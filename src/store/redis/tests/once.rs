@@ -107,8 +107,8 @@ async fn a_single_grant_is_one_call_of_six_commands() {
 #[tokio::test]
 async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
     let Some(mut client) = client().await else { return };
-    let own = Rate::from_wire(Mode::PerClient, 10, 60_000, 0);
-    let common = Rate::from_wire(Mode::Overall, 100, 60_000, 0);
+    let [common, own] =
+        [Mode::Overall, Mode::PerClient].map(|mode| Rate::from_wire(mode, 100, 60_000, 0));
     for (seen, rate, id) in [(common, own, 1), (own, common, 2)] {
         let change =
             SetRate { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };

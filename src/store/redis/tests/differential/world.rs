@@ -16,8 +16,8 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::redis::RedisStore;
 use crate::store::{
-    AcquireCall, ChargeCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply,
-    RequestGroup, SeenRate, SetRate, Store,
+    AcquireCall, ChargeCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply, SeenRate,
+    SetRate, Store, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -118,22 +118,9 @@ impl<'a> World<'a> {
             if let Some(seen) = reply.seen() {
                 self.seen.insert((who.0, who.1), seen);
             }
-            let mut left: Vec<RequestGroup> = call.groups.clone();
-            let mut permits = 0;
-            for outcome in &reply.outcomes {
-                let mut count = outcome.count;
-                while count > 0 {
-                    let n = left[0].count.min(count);
-                    if outcome.outcome == Outcome::Granted {
-                        permits += n * left[0].permits;
-                    }
-                    count -= n;
-                    left[0].count -= n;
-                    if left[0].count == 0 {
-                        left.remove(0);
-                    }
-                }
-            }
+            let granted = decided(&call.groups, &reply.outcomes)
+                .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
+            let permits = granted.map(|(permits, count, _)| permits * count).sum();
             if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|it| it.outcome) {
                 let (date, permits) = (reply.now + wait.ms as i64, call.groups[0].permits);
                 self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
