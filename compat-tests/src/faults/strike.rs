@@ -192,7 +192,7 @@ async fn evict(server: &Server, lasts: Duration) -> BTreeMap<String, u64> {
     let evicted = Arc::<Mutex<BTreeMap<String, u64>>>::default();
     let mut connection = server.connect().await;
     run(&mut connection, "CONFIG SET notify-keyspace-events Ee").await;
-    let client = redis::Client::open(server.url()).expect("a URL");
+    let client = redis::Client::open(server.admin_url()).expect("a URL");
     let mut pubsub = client.get_async_pubsub().await.expect("a subscription");
     pubsub.subscribe("__keyevent@0__:evicted").await.expect("a subscription");
     let reader = tokio::spawn({

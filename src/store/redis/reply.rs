@@ -337,6 +337,9 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
             (ErrorKind::Timeout, Execution::NotExecuted)
         }
         RedisErrorKind::Io => (ErrorKind::Unavailable, Execution::Unknown),
+        RedisErrorKind::Parse if ends_within_a_reply(&error) => {
+            (ErrorKind::Unavailable, Execution::Unknown)
+        }
         RedisErrorKind::InvalidClientConfig => (ErrorKind::InvalidArgument, Execution::NotExecuted),
         _ => (ErrorKind::Server, Execution::Unknown),
     };
@@ -347,7 +350,7 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         Some("the server is a node of a cluster: connect to a `Cluster`")
     } else if text.contains("cluster support disabled") {
         Some("the server is no node of a cluster: connect to its own address")
-    } else if error.kind() == RedisErrorKind::Parse {
+    } else if error.kind() == RedisErrorKind::Parse && !ends_within_a_reply(&error) {
         Some("what is at this address does not answer as a Redis or Valkey server does")
     } else {
         None
@@ -362,6 +365,11 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         (_, true) => failure.forbidden(),
         _ => failure,
     }
+}
+
+/// Whether the connection was closed in the middle of a reply: an outage like any other.
+fn ends_within_a_reply(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.contains("Unexpected end of input"))
 }
 
 /// Whether an error has this code. One from inside a script has it within its text before 7.0.

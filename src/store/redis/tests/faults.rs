@@ -1,7 +1,8 @@
 //! Faults between a store and its server, and the errors that report them.
 
 use std::error::Error as _;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -94,6 +95,35 @@ fn a_password_is_never_shown() {
     let store = super::store("redis://user:secret@host:1234/0", DEADLINE).unwrap();
     let shown = format!("{store:?}");
     assert!(shown.contains("host") && !shown.contains("secret") && !shown.contains("user"));
+}
+
+/// Otherwise the call would not be attempted again, and its error would blame the server.
+#[tokio::test]
+async fn a_connection_that_ends_within_a_reply_is_an_outage() {
+    let Some(real) = Server::start(&[]) else { return };
+    let address = real.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    for part in ["*", "*2\r\n", "*2\r\n:9\r\n:17", "$5\r\nab", ":1"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let mut upstream = TcpStream::connect(&address).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 4096];
+            loop {
+                let read = stream.read(&mut bytes).unwrap();
+                if bytes[..read].windows(7).any(|it| it == b"EVALSHA") {
+                    return stream.write_all(part.as_bytes()).unwrap();
+                }
+                upstream.write_all(&bytes[..read]).unwrap();
+                let read = upstream.read(&mut bytes).unwrap();
+                stream.write_all(&bytes[..read]).unwrap();
+            }
+        });
+        let store = super::store(&url, DEADLINE).unwrap();
+        let reply = acquire(&store).await;
+        assert_failure(reply, ErrorKind::Unavailable, Execution::Unknown);
+        server.join().unwrap();
+    }
 }
 
 #[tokio::test]
