@@ -159,7 +159,8 @@ impl<'a> World<'a> {
                     hold_ms: hold,
                     earlier: Earlier::None,
                     share,
-                    reserve: reserve && hold == 0,
+                    // A reservation is told by the mark that all ids of this crate have.
+                    reserve: reserve && hold == 0 && tag.is_some(),
                     groups,
                 };
                 self.acquire(
