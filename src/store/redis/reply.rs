@@ -350,7 +350,7 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         Some("the server is a node of a cluster: connect to a `Cluster`")
     } else if text.contains("cluster support disabled") {
         Some("the server is no node of a cluster: connect to its own address")
-    } else if error.kind() == RedisErrorKind::Parse && !ends_within_a_reply(&error) {
+    } else if error.kind() == RedisErrorKind::Parse && kind == ErrorKind::Server {
         Some("what is at this address does not answer as a Redis or Valkey server does")
     } else {
         None

@@ -159,7 +159,7 @@ impl<'a> World<'a> {
                     hold_ms: hold,
                     earlier: Earlier::None,
                     share,
-                    // A reservation is told by the mark that all ids of this crate have.
+                    // Both stores recognise reservations by the mark in the id, which every client sets.
                     reserve: reserve && hold == 0 && tag.is_some(),
                     groups,
                 };
