@@ -36,7 +36,7 @@
 --        thousandths of a permit that it held less than its exact share, its share}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided, 7 reserved for in ms
---        or {-7}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
+--        or {-7, now}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
 --        part/config.lua and part/live_log.lua
 
 local creation
@@ -52,7 +52,7 @@ if problem then
   return problem
 end
 if not KEYS[4] and fields[3] ~= string.sub(seen_text, 1, 1) then
-  return {-7}
+  return {-7, now_text - 0}
 end
 now = tonumber(now_text)
 if earlier == 's' or earlier == 'r' then
@@ -82,8 +82,8 @@ end
 
 local own, own_scores, overtaken = find_own(date)
 if overtaken then
-  if reserves and (own_scores[1] - date > 0 or earlier ~= 'n' and earlier ~= 'f') then
-    answer(requests, 7, math.max(1, own_scores[1] - date))
+  if reserves and (overtaken > date or earlier ~= 'n' and earlier ~= 'f') then
+    answer(requests, 7, math.max(1, math.min(overtaken - date, MAX_EXACT)))
     return unchanged()
   end
   -- This very attempt came twice, or its own retry came first: the answer is the one that was
@@ -93,7 +93,7 @@ if overtaken then
     permits = permits + permits_of(own[i])
   end
   answer_as_before(permits)
-  reply[6] = own_scores[1] - hold
+  reply[6] = math.min(overtaken, MAX_EXACT) - hold
   return unchanged()
 end
 if demand == 0 then
@@ -137,13 +137,13 @@ local all_dropped = read_expired(enough, DROP_LIMIT)
 if not look_at_oldest() then
   return fail()
 end
-local is_exact = settle(seen_text)
-if is_exact == nil then
+local is_summed = settle(seen_text)
+if is_summed == nil then
   return fail()
 end
 local changed = credit > 0 or value ~= known
 local left = count - dropped
-local deficit = find_deficit(is_exact, demand > value, audit_limit)
+local deficit = find_deficit(is_summed, demand > value, audit_limit)
 if not deficit then
   return fail()
 end

@@ -16,13 +16,13 @@ read_all()
 if not look_at_oldest() then
   return foreign
 end
-local exact = settle(ARGV[3])
-if exact == nil then
+local is_summed = settle(ARGV[3])
+if is_summed == nil then
   return foreign
 end
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
 local audit_limit = ARGV[3] == '' and math.huge or 0
-local deficit = find_deficit(exact, asked > math.max(0, value), audit_limit)
+local deficit = find_deficit(is_summed, asked > math.max(0, value), audit_limit)
 if not deficit then
   return foreign
 end

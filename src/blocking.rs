@@ -39,6 +39,12 @@
 //!
 //! Timeouts and deadlines are real time, also inside a runtime whose time is paused.
 //!
+//! # Processes that fork
+//!
+//! A child that is forked does not have the client's thread. If that had been started before, calls
+//! fail in the child, with [`ErrorKind::Closed`](crate::ErrorKind::Closed): make a client after the
+//! fork.
+//!
 //! # Cancellation
 //!
 //! A blocking call cannot be dropped: to bound a wait, give it a timeout. [`Client::close`], on another
@@ -52,7 +58,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use crate::client::builder::ClientBuilder;
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::options::LimiterOptions;
 use crate::store::redis::Topology;
@@ -146,7 +152,8 @@ impl Client {
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        block_on(self.0.limiters(), call(self.0.clone()))
+        let answer = block_on(self.0.limiters(), call(self.0.clone()));
+        answer.map_err(|error| error.or_of(Operation::Connect, None))
     }
 }
 
@@ -173,6 +180,8 @@ fn block_on<T: Send + 'static>(
     limiters: &Arc<Limiters>,
     call: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
+    // Before any lock is taken: in a child it may be held for ever.
+    limiters.core.check_process()?;
     let mut call = Box::pin(call);
     // A closed client answers at once: its thread is not started anew for that.
     if limiters.is_closed()

@@ -11,7 +11,11 @@ use crate::engine::outage::OutageReport;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiters::Limiters;
+#[cfg(feature = "_web")]
+use crate::observe::Observers;
 use crate::options::LimiterOptions;
+#[cfg(feature = "_web")]
+use crate::rate::Rate;
 
 /// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
 ///
@@ -53,10 +57,16 @@ impl Client {
         Client(limiters)
     }
 
-    /// Its limiters, for the blocking form of this client, and for tests.
+    /// Its limiters, for the blocking form of this client, and tests.
     #[cfg(any(feature = "blocking", all(test, not(shuttle))))]
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
         &self.0
+    }
+
+    /// Who is told what this client does.
+    #[cfg(feature = "_web")]
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.0.core.observers
     }
 
     /// This client's id: a UUID, as text.
@@ -94,6 +104,17 @@ impl Client {
         let limiter = self.limiter(name)?;
         limiter.set_options(&options)?;
         Ok(limiter)
+    }
+
+    /// Why limiters with these options and this rate would grant nothing while the server is away.
+    #[cfg(feature = "_web")]
+    pub(crate) fn check_outage_part(
+        &self,
+        rate: Option<Rate>,
+        options: &LimiterOptions,
+    ) -> Result<(), String> {
+        let policy = options.on_outage.unwrap_or(self.0.core.outage_policy());
+        rate.map_or(Ok(()), |rate| policy.check_with(rate))
     }
 
     /// What was decided while the server was away, of all limiters of this client, and whether it is

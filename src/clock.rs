@@ -103,6 +103,11 @@ impl Clock {
         matches!(self.0, TimeSource::Server)
     }
 
+    /// Whether a [`ManualClock`] may set it at any time.
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.0, TimeSource::Manual(_))
+    }
+
     /// The time to send with an attempt.
     pub(crate) fn read(&self) -> Reading {
         match &self.0 {

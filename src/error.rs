@@ -280,11 +280,24 @@ impl Error {
         self
     }
 
+    /// The same, of an error that nobody has completed.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn or_of(self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
+        match self.0.operation {
+            Some(_) => self,
+            None => self.of(operation, limiter),
+        }
+    }
+
     /// Whether another attempt at the very same call (under the same id) may fare better: the
     /// server was away, or did not answer in time.
     pub(crate) fn may_be_retried(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
             && self.0.execution != Execution::Executed
+    }
+
+    pub(crate) fn has_detail(&self) -> bool {
+        self.0.detail.is_some()
     }
 
     #[cfg(test)]

@@ -156,7 +156,7 @@ impl Inspection {
     /// The live entries of a log under this rate: those that have not expired.
     pub fn live<'a>(&self, rate: Rate, budget: &'a Budget) -> impl Iterator<Item = &'a LogEntry> {
         let cutoff = self.cutoff(rate);
-        budget.entries().iter().filter(move |entry| entry.date_ms > cutoff || entry.date_ms < 0)
+        budget.entries().iter().filter(move |entry| entry.date_ms > cutoff)
     }
 
     /// The permits of the live entries that were read, and those of the expired ones, which the next call

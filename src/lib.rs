@@ -95,7 +95,7 @@ mod in_process;
 mod inspection;
 mod limiter;
 mod limiters;
-mod observe;
+pub mod observe;
 mod options;
 mod queue;
 mod rate;

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::limiters::{LimiterHandle, Limiters};
+use crate::observe::Event;
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
@@ -151,7 +152,7 @@ impl RateLimiter {
     ) -> Result<T, Error> {
         let answer = self.engine().call(operation, self.deadline, call).await;
         answer.map_err(|error| {
-            self.engine().observer.failed(operation, &error);
+            self.engine().observer.event(&Event::Failed { operation, error: &error });
             self.error(operation, error)
         })
     }

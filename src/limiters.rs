@@ -118,7 +118,7 @@ impl Limiters {
         call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
         self.check_open(operation)?;
-        let observer = self.core.observer.call(operation);
+        let observer = self.core.observers.call(operation);
         let answer = self.core.call(operation, self.deadline, observer, call).await;
         answer.map_err(|error| self.error(operation, error))
     }

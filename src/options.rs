@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::observe::MetricsLabel;
-
 mod outage;
 
 pub use outage::{Fraction, OnOutage};
@@ -45,7 +43,7 @@ pub struct LimiterOptions {
     pub(crate) share: Option<ShareRule>,
     pub(crate) max_waiters: Option<u32>,
     pub(crate) on_outage: Option<OnOutage>,
-    pub(crate) label: Option<MetricsLabel>,
+    pub(crate) label: Option<&'static str>,
 }
 
 /// What a client takes of an exhausted limiter.
@@ -204,6 +202,10 @@ impl LimiterOptions {
     /// answered without the server (leases, remembered denials) does not count. One that is dropped makes
     /// room at the next call to the server, which is made within a second.
     ///
+    /// With a policy for [outages](Self::on_outage), a call that finds the queue full while a call to the
+    /// server is in flight waits for the outcome of that: if the server turns out to be away, the policy
+    /// decides.
+    ///
     /// Without this option the queue grows with its callers. A call with a timeout is denied at once
     /// if it cannot be served in time, so that only [`acquire`](crate::RateLimiter::acquire) can fill
     /// a queue; and a caller's own task takes more memory than its place in the queue, about 200
@@ -228,14 +230,14 @@ impl LimiterOptions {
     }
 
     /// Counts this limiter apart from the client's others: its metrics have the label
-    /// `limiter="label"`. Without the feature `metrics` it has no effect.
+    /// `limiter="label"`. An [`Observer`](crate::observe::Observer) sees it too.
     ///
     /// By default they have none, so that a service that names a limiter for each of its users does not
     /// bring its metrics down; those of the limits of a web service have the limit's name. The label
     /// should be the same for all limiters of one purpose; several can share it. It is part of the program, as each takes about 30 time series; one that comes out of a
     /// configuration can be leaked once (`String::leak`).
     pub fn metrics_label(mut self, label: &'static str) -> Self {
-        self.label = MetricsLabel::new(label);
+        self.label = Some(label);
         self
     }
 

@@ -180,6 +180,12 @@ impl Rate {
         Ok(Rate { keep_alive_ms, ..self })
     }
 
+    /// The same rate without a keep-alive: the permits, the interval and the mode alone.
+    #[cfg(any(feature = "_web", feature = "tracing"))]
+    pub(crate) const fn without_keep_alive(self) -> Self {
+        Rate { keep_alive_ms: 0, ..self }
+    }
+
     /// The rate that the server has. Nothing is checked here: the store has done so, and it accepts
     /// rates from Java that [`Rate::new`] would refuse (a keep-alive shorter than the interval).
     pub(crate) fn from_wire(

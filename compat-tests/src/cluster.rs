@@ -16,7 +16,7 @@ const SLOTS: u16 = 16_384;
 const NODE_TIMEOUT_MS: u32 = 2_000;
 
 /// How long a cluster may take to agree on something.
-const AGREEMENT: Duration = Duration::from_secs(30);
+const AGREEMENT: Duration = Duration::from_secs(90);
 
 /// Three masters with a replica each, on ports of their own. The servers end when this is dropped,
 /// or with the test process.

@@ -72,10 +72,6 @@ pub enum ErrorKind {
 /// The result of a call.
 pub type Answer<T> = Result<T, CallError>;
 
-/// The environment variable that sets for how many microseconds the Rust peer's client polls for an
-/// answer. If it is not set, the client does not poll.
-pub const BUSY_POLL: &str = "RUST_PEER_BUSY_POLL_US";
-
 /// The environment variable that makes the Rust peer's client date its grants by the server's clock.
 pub const SERVER_CLOCK: &str = "RUST_PEER_SERVER_CLOCK";
 
@@ -124,6 +120,24 @@ impl Options {
         self
     }
 
+    /// For a `rediss://` address, the file of the authorities to trust, in PEM format.
+    pub fn ca(mut self, file: &str) -> Self {
+        self.arguments.extend(["--ca".into(), file.into()]);
+        self
+    }
+
+    /// The client's certificate, in PEM format.
+    pub fn cert(mut self, file: &str) -> Self {
+        self.arguments.extend(["--cert".into(), file.into()]);
+        self
+    }
+
+    /// The key of that certificate, in PEM format.
+    pub fn key(mut self, file: &str) -> Self {
+        self.arguments.extend(["--key".into(), file.into()]);
+        self
+    }
+
     /// This many worker threads (Rust only).
     pub fn tokio_threads(mut self, threads: usize) -> Self {
         self.arguments.extend(["--tokio-threads".into(), threads.to_string()]);
@@ -149,12 +163,6 @@ impl Options {
         self.environment.push((KEPT_GRANTS, most.to_string()));
         self
     }
-
-    /// Its client polls for an answer for up to this long (Rust only).
-    pub fn busy_poll(mut self, longest: Duration) -> Self {
-        self.environment.push((BUSY_POLL, longest.as_micros().to_string()));
-        self
-    }
 }
 
 /// A running peer. It ends when this is dropped.
@@ -164,7 +172,7 @@ pub struct Peer {
     ready: Ready,
     next_id: AtomicU64,
     pending: Arc<Pending>,
-    lines: mpsc::UnboundedSender<String>,
+    lines: mpsc::UnboundedSender<Vec<u8>>,
     child: Child,
 }
 
@@ -206,7 +214,12 @@ impl Peer {
     /// Tries to start a peer on a server that may refuse it; fails with what it
     /// printed before it ended.
     pub async fn try_start(kind: Kind, url: impl Into<String>) -> Result<Peer, String> {
-        Self::launch(&Options::new(kind, url)).await
+        Self::try_start_with(Options::new(kind, url)).await
+    }
+
+    /// The same with these options.
+    pub async fn try_start_with(options: Options) -> Result<Peer, String> {
+        Self::launch(&options).await
     }
 
     async fn launch(options: &Options) -> Result<Peer, String> {
@@ -223,7 +236,6 @@ impl Peer {
         };
         let mut child = command
             .args(&options.arguments)
-            .env_remove(BUSY_POLL)
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -250,10 +262,10 @@ impl Peer {
             }
         };
         tokio::spawn(read_replies(output, pending.clone()));
-        let (lines, mut outbox) = mpsc::unbounded_channel::<String>();
+        let (lines, mut outbox) = mpsc::unbounded_channel::<Vec<u8>>();
         tokio::spawn(async move {
             while let Some(line) = outbox.recv().await {
-                if input.write_all(line.as_bytes()).await.is_err() {
+                if input.write_all(&line).await.is_err() {
                     return;
                 }
             }
@@ -295,7 +307,7 @@ impl Peer {
         if let Some(calls) = self.pending.calls.lock().expect("the calls").as_mut() {
             calls.insert(id, reply);
         }
-        let _ = self.lines.send(request.clone() + "\n");
+        self.send_raw(&request);
         Call { peer: self, id, request, answer }
     }
 
@@ -305,8 +317,8 @@ impl Peer {
     }
 
     /// Sends a line verbatim. Its reply must not carry the id of a call.
-    pub fn send_raw(&self, line: &str) {
-        let _ = self.lines.send(format!("{line}\n"));
+    pub fn send_raw(&self, line: impl AsRef<[u8]>) {
+        let _ = self.lines.send([line.as_ref(), b"\n"].concat());
     }
 
     /// The calls on one limiter.

@@ -52,7 +52,7 @@ impl Trap {
     /// for a duplicate, until both copies were answered.
     pub async fn sprung(&mut self) {
         let wait = self.sprung.wait_for(|sprung| *sprung);
-        tokio::time::timeout(Duration::from_secs(20), wait)
+        tokio::time::timeout(Duration::from_secs(60), wait)
             .await
             .expect("a request springs the trap")
             .expect("the proxy is running");

@@ -294,9 +294,9 @@ pub async fn run_case(case: &Case<'_>, scenario: impl AsyncFn(&Case<'_>)) {
     }
 }
 
-/// Waits until a condition holds, for ten seconds at most.
+/// Waits until a condition holds, for a minute at most.
 pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !condition().await {
         assert!(tokio::time::Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

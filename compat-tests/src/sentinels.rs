@@ -55,7 +55,7 @@ impl WatchedServer {
     pub async fn start() -> WatchedServer {
         let server = Server::start().await;
         let sentinel = Sentinel::start(server.port(), Passwords::default(), "");
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while sentinel.master_port().await != Some(server.port()) {
             assert!(Instant::now() < deadline, "the sentinel does not answer");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -97,7 +97,7 @@ impl Sentinels {
     ) -> Sentinels {
         let master = master.unwrap_or(servers[0].port());
         let sentinels: Vec<_> = (0..3).map(|_| Sentinel::start(master, passwords, "")).collect();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         for sentinel in &sentinels {
             while !sentinel.knows_all().await {
                 assert!(Instant::now() < deadline, "the sentinels do not find each other");
@@ -114,7 +114,7 @@ impl Sentinels {
 
     /// Waits until all running sentinels name the server with this port.
     pub async fn name(&self, port: u16) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         for sentinel in &self.sentinels {
             while sentinel.master_port().await.is_some_and(|named| named != port) {
                 assert!(Instant::now() < deadline, "no failover to port {port}");

@@ -245,7 +245,7 @@ impl Server {
 
     /// Waits until a replica has all that its master has.
     pub async fn in_sync(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while self.info_of("replication", "master_link_status").await.as_deref() != Some("up") {
             assert!(Instant::now() < deadline, "port {} does not replicate", self.port);
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -273,7 +273,7 @@ impl Server {
     /// True once this very process answers; false if it has ended, as it does
     /// if another process has the port.
     async fn answers(&self) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
             let id = {
                 let mut child = self.child.lock().expect("the child's lock");
@@ -303,7 +303,7 @@ impl Drop for Server {
 
 /// Connects to `url`, with timeouts that suffice on a busy machine.
 pub async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
-    let deadline = Some(Duration::from_secs(10));
+    let deadline = Some(Duration::from_secs(60));
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(deadline)
         .set_response_timeout(deadline);

@@ -10,7 +10,7 @@ use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 /// The default time limit of a scenario.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Locked for writing by scenarios that inspect the whole process.
 static PROCESS: RwLock<()> = RwLock::new(());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use compat_tests::dump::Dump;
+use compat_tests::machine::Stopwatch;
 use compat_tests::peer::{Kind, Peer, Rate as PeerRate};
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::scenario::until;
@@ -223,20 +224,20 @@ async fn the_deadline_of_a_handle_holds_while_the_server_is_frozen() {
     let _spent = granted(&world.limiter, 1).await;
     world.server.pause();
     let hasty = world.limiter.clone().with_deadline(Duration::from_millis(100)).unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let (one, two) = futures::join!(hasty.try_acquire_now(1), hasty.try_acquire_now(1));
-    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    assert!(begun.given() < Duration::from_millis(800), "{begun:?}");
     for answer in [one, two] {
         let error = answer.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     }
     world.server.resume();
     let _spent = granted(&world.limiter, 1).await;
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     world.server.pause();
     let error = world.limiter.try_acquire_now(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    assert!(begun.elapsed() < Duration::from_millis(3900), "{:?}", begun.elapsed());
+    assert!(begun.given() < Duration::from_millis(3900), "{begun:?}");
     world.server.resume();
     // Permits granted to callers that have already got another answer are returned.
     world.settles_at(2).await;
@@ -251,11 +252,11 @@ async fn a_short_deadline_holds_behind_a_call_with_a_long_one() {
     let first = tokio::spawn(async move { limiter.try_acquire_now(2).await });
     tokio::time::sleep(Duration::from_millis(20)).await;
     let hasty = world.limiter.clone().with_deadline(Duration::from_millis(100)).unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let error = hasty.try_acquire_now(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     assert_eq!(error.execution(), Execution::NotExecuted, "it was never sent");
-    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    assert!(begun.given() < Duration::from_millis(800), "{begun:?}");
     world.server.resume();
     assert!(first.await.unwrap().unwrap().is_granted());
     world.settles_at(3).await;
@@ -284,7 +285,7 @@ fn a_runtime_that_ends_during_a_call_leaves_no_caller_hanging() {
     other.shutdown_background();
     server.resume();
     main.block_on(async {
-        let answer = tokio::time::timeout(Duration::from_secs(5), waiter).await;
+        let answer = tokio::time::timeout(Duration::from_secs(60), waiter).await;
         // It was served or got an error; it does not hang.
         let _answer = answer.expect("an answer").unwrap();
         let (left, logged) = budget(&server, "ends").await;
@@ -298,11 +299,6 @@ fn a_runtime_that_ends_during_a_call_leaves_no_caller_hanging() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_permit_is_lost_when_futures_are_dropped_at_random() {
     soak(Client::builder()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_permit_is_lost_with_busy_polling() {
-    soak(Client::builder().busy_poll(Duration::from_millis(1))).await;
 }
 
 async fn soak(client: ClientBuilder) {
@@ -345,7 +341,7 @@ async fn soak(client: ClientBuilder) {
     });
     join_all(tasks.collect::<Vec<_>>()).await.into_iter().for_each(|task| task.unwrap());
     let client = Client::connect(&world.server.url()).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let (left, logged) = world.budget().await;
         let kept = kept.load(Ordering::SeqCst);

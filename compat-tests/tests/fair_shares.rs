@@ -174,14 +174,14 @@ fn median(measured: &[Measured], of: fn(&Measured) -> f64) -> (f64, f64) {
     (all[all.len() / 2], all[0])
 }
 
-/// A line of the table, and whether the shape's goals are reached but for `slack`.
-fn line(release: &str, shape: &Shape, measured: &[Measured], slack: f64) -> (String, bool) {
+/// A line of the table, and whether this part of the shape's goals is reached.
+fn line(release: &str, shape: &Shape, measured: &[Measured], part: f64) -> (String, bool) {
     let (least, worst) = median(measured, |fleet| fleet.least);
     let (java, worst_java) = median(measured, |fleet| fleet.java_together);
     let (used, worst_used) = median(measured, |fleet| fleet.used);
-    let reached = least >= shape.each - slack
-        && java >= shape.java_together - slack
-        && used >= shape.used - slack;
+    let reached = least >= shape.each * part
+        && java >= shape.java_together * part
+        && used >= shape.used * part;
     let goal = |goal: f64| if goal > 0.0 { format!("{goal}") } else { "–".into() };
     let text = format!(
         "| {release} | {} | {least:.2} ({worst:.2}) | {} | {java:.2} ({worst_java:.2}) | {} | {used:.3} ({worst_used:.3}) | {} | {} |",
@@ -200,7 +200,7 @@ async fn measure_all(
     shapes: &[&Shape],
     release: Option<&str>,
     (rounds, seconds): (usize, u64),
-    slack: f64,
+    part: f64,
 ) -> Vec<(String, bool)> {
     let peers = Peers::start(world, shapes, release.filter(|_| shapes[0].java > 0)).await;
     let label = if shapes[0].java > 0 { release.unwrap_or(REDISSON) } else { "–" };
@@ -216,7 +216,7 @@ async fn measure_all(
         measured.iter_mut().zip(all).for_each(|(all, one)| all.push(one));
     }
     let lines = shapes.iter().zip(&measured);
-    lines.map(|(shape, measured)| line(label, shape, measured, slack)).collect()
+    lines.map(|(shape, measured)| line(label, shape, measured, part)).collect()
 }
 
 #[test]
@@ -237,17 +237,19 @@ fn everybody_gets_a_share_of_an_exhausted_limiter() {
         if !is_long {
             pairs.append(&mut rust);
         }
-        // A short run shows what the first second brought to one of them.
-        let (effort, slack) = if is_long { ((3, 30), 0.0) } else { ((1, 7), 0.05) };
+        // A short run, beside whatever else the machine does, shows that nobody starves; the long one how
+        // near to the goals a fleet comes. The shares themselves are tested in virtual time, in
+        // `src/queue/tests/fleet.rs`.
+        let (effort, part) = if is_long { ((3, 30), 1.0) } else { ((1, 7), 0.5) };
         let releases = if is_long { RELEASES.map(Some).to_vec() } else { vec![None] };
         let mut lines = Vec::new();
         for release in releases {
             for shapes in [&pairs, &mixed] {
-                lines.extend(measure_all(&world, shapes, release, effort, slack).await);
+                lines.extend(measure_all(&world, shapes, release, effort, part).await);
             }
         }
         if is_long {
-            lines.extend(measure_all(&world, &rust, None, effort, slack).await);
+            lines.extend(measure_all(&world, &rust, None, effort, part).await);
         }
         println!(
             "| Redisson | fleet | demand | least share ÷ equal part: median (least) | goal | Java together | goal | rate used | goal | reached |\n\

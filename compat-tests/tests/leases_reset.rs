@@ -270,10 +270,10 @@ async fn load_scripts(client: &Client) {
 
 /// Drops a call after the server has carried it out and before its reply arrives.
 async fn dropped<T>(proxy: &Proxy, call: impl Future<Output = T>) {
-    proxy.delay(Duration::ZERO, ms(200));
+    proxy.delay(Duration::ZERO, ms(800));
     let mut call = Box::pin(call);
     assert!(once(&mut call).await.is_none(), "the reply is delayed");
-    assert!(tokio::time::timeout(ms(100), &mut call).await.is_err());
+    assert!(tokio::time::timeout(ms(150), &mut call).await.is_err());
     drop(call);
     proxy.delay(Duration::ZERO, Duration::ZERO);
 }

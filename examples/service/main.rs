@@ -9,7 +9,8 @@
 //! It needs no Redis to start, and decides by itself as long as it finds none: each of its instances lets a
 //! quarter of the rate pass. What it has granted by itself is written to Redis once that is back; if the process
 //! ends before that, it is lost. `REDIS_URL`, `ADDRESS` and `METRICS_ADDRESS` say where things are, and `RUST_LOG`
-//! what is logged: `redisson_rate_limiter=debug,info`, for example.
+//! what is logged: `redisson_rate_limiter=debug,info`, for example. Behind proxies `TRUSTED_PROXIES` must name their
+//! networks, separated by spaces; otherwise all callers would share the limiter of the proxy's address.
 
 use std::env;
 use std::net::SocketAddr;
@@ -17,9 +18,8 @@ use std::time::Duration;
 
 use axum::{Router, extract::State, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, serve_at};
-use redisson_rate_limiter::{Client, Fraction, OnOutage, Rate};
-use redisson_rate_limiter::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
+use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, TrustedProxies, serve_at};
+use redisson_rate_limiter::{Client, Fraction, HISTOGRAM_BUCKETS, METRICS_PREFIX, OnOutage, Rate};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,10 +39,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .on_outage(OnOutage::Local(Fraction::one_of(4)))
         .connect_lazy(setting("REDIS_URL", "redis://127.0.0.1:6379"))?;
 
+    // The address of the connection, or of the client behind trusted proxies.
+    let own = TrustedProxies::x_forwarded_for(setting("TRUSTED_PROXIES", "").split_whitespace())?;
     // Nobody has checked the API key, and a caller can make up many. So the address comes first: otherwise
     // each made-up key would create a limiter on the server before the address refuses the request.
-    let user_key = Key::header("x-api-key").hashed().or(Key::peer());
-    let address = Limit::new("address", Key::peer(), Rate::per_minute(300));
+    let address = Limit::new("address", Key::client(own.clone()), Rate::per_minute(300));
+    let user_key = Key::header("x-api-key").hashed().or(Key::client(own));
+    // Limiters that exist keep their rates. To change this one in the next version: `.roll_out_from([…])`.
     let user = Limit::new("user", user_key, Rate::per_minute(20));
     let all = Limit::new("all", Key::global(), Rate::per_second(1000));
     let limits = Limits::new(&client, [address, user, all])?;

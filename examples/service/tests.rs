@@ -65,7 +65,8 @@ impl Service {
         self.stdout.read_to_string(&mut output).unwrap();
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{signal}: {status}, {output}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{signal}: {:?}", begun.elapsed());
+        // Requests in flight have ten.
+        assert!(begun.elapsed() < Duration::from_secs(9), "{signal}: {:?}", begun.elapsed());
         output
     }
 }
@@ -145,6 +146,30 @@ async fn it_limits_measures_reports_and_shuts_down() {
 
     let output = service.end("TERM");
     assert!(output.contains("WARN") && !output.contains("DEBUG"), "{output}");
+    for line in ["shutting down: no more connections are accepted cause=\"SIGTERM\"", "shut down"] {
+        assert!(output.contains(line), "{line}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_each_client_has_its_own_limiter() {
+    let service = Service::start(&[("TRUSTED_PROXIES", "10.0.0.0/8 ::ffff:127.0.0.1")]);
+    let from = async |address: &str| {
+        let request = reqwest::Client::new().get(&service.url).header("x-forwarded-for", address);
+        request.send().await.unwrap().status().as_u16()
+    };
+    // A quarter of 20.
+    for _ in 0..5 {
+        assert_eq!(from("192.0.2.1").await, 200);
+    }
+    assert_eq!((from("192.0.2.1").await, from("192.0.2.2").await), (429, 200));
+    service.end("TERM");
+    // Nobody is trusted by default, which is said.
+    let service = Service::start(&[]);
+    let request = reqwest::Client::new().get(&service.url).header("x-forwarded-for", "192.0.2.1");
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    let output = service.end("TERM");
+    assert!(output.contains("a forwarding header was ignored"), "{output}");
 }
 
 #[tokio::test]
@@ -161,7 +186,7 @@ fn a_client_that_stalls_holds_it_up_until_the_second_signal_at_most() {
     let mut stalls = TcpStream::connect(service.url.strip_prefix("http://").unwrap()).unwrap();
     stalls.write_all(b"GET / HT").unwrap();
     // Otherwise it ends before the service has looked at the connection.
-    sleep(Duration::from_millis(300));
+    sleep(Duration::from_secs(1));
     service.signal("TERM");
     sleep(Duration::from_millis(300));
     let ended = service.process.try_wait().unwrap();

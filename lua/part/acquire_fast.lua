@@ -53,8 +53,6 @@ do
     oldest, oldest_score = first[1], first[2] and first[2] - 0
     if not oldest then
       empty, plain = true, v == R
-    elseif oldest_score < 0 then
-      plain = false
     elseif oldest_score <= cutoff then
       local expired = {oldest}
       if both then
@@ -65,7 +63,7 @@ do
       end
       if oldest and oldest_score <= cutoff then
         -- Two or more. Up to a step of those that one call drops.
-        expired = call('ZRANGEBYSCORE', log_key, '0', format('%.0f', cutoff), 'LIMIT', '0', DROP_STEP)
+        expired = call('ZRANGEBYSCORE', log_key, '-inf', format('%.0f', cutoff), 'LIMIT', '0', DROP_STEP)
         oldest, oldest_score = call('ZRANGE', log_key, #expired, #expired)[1], nil
       end
       gone = #expired
@@ -127,7 +125,7 @@ do
       if plain then
         local score = found == oldest and oldest_score or
           tonumber(call('ZSCORE', log_key, found))
-        wait = math.max(1, math.ceil(score + I - now_text))
+        wait = math.max(1, math.min(math.ceil(score + I - now_text), MAX_EXACT))
         if w > 0 then
           plain = score < date_text - 0
           entry = string.sub(entry, 1, 17) .. struct.pack('<I4', w)
@@ -173,10 +171,9 @@ do
     if empty then
       call('ZREMRANGEBYRANK', log_key, '0', gone - 1)
     end
-    if refused == 0 then
+    -- NX: if the same member has expired, ZADD would move it, and the drop take out a live one.
+    if w > 0 then
       plain = call('ZADD', log_key, 'NX', date_text, entry) == 1
-    elseif w > 0 then
-      call('ZADD', log_key, date_text, entry)
     end
     if plain and gone > 0 and not empty then
       call('ZREMRANGEBYRANK', log_key, '0', gone - 1)

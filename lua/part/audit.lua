@@ -6,9 +6,9 @@
 -- Settles the value as for a client that has seen nothing, and returns what value and log together lack of
 -- the rate, negative for an excess; nil if a foreign entry is live.
 local function audit()
-  local exact = settle('')
-  if exact == nil then
+  local is_summed = settle('')
+  if is_summed == nil then
     return nil
   end
-  return find_deficit(exact, false, math.huge)
+  return find_deficit(is_summed, false, math.huge)
 end

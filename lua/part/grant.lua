@@ -33,7 +33,10 @@ end
 
 -- Takes permits out of the parts of a grant of this date, the last part first.
 local function give_back(parts, permits, date)
-  table.sort(parts, function(a, b) return part_number(a) > part_number(b) end)
+  table.sort(parts, function(a, b)
+    local m, n = part_number(a), part_number(b)
+    return m > n or m == n and permits_of(a) > permits_of(b)
+  end)
   for i = 1, #parts do
     local p = permits_of(parts[i])
     local taken = math.min(p, permits)

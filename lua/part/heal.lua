@@ -7,10 +7,10 @@ local debt = 0 -- the permits of the debt to write
 
 -- What value and log together lack of the rate: negative for an excess; 0 also if this call does
 -- not look, which it does on a log of up to `audit_limit` entries, and for a refusal on a short one.
--- nil if a foreign entry is live. `exact`: phase 1 has computed the value from the log.
-local function find_deficit(exact, refuses, audit_limit)
+-- nil if a foreign entry is live. `is_summed`: phase 1 has summed the log.
+local function find_deficit(is_summed, refuses, audit_limit)
   local left = count - dropped
-  if exact or not (left <= audit_limit or refuses and left <= SHORT_LOG) then
+  if not (is_summed or left <= audit_limit or refuses and left <= SHORT_LOG) then
     return 0
   end
   if not sum_log() then

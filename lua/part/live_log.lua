@@ -1,14 +1,14 @@
 -- The log as a call sees it, read without writing: what has expired, what is left, and the sum of
 -- that. Twin: src/store/memory/live_log.rs.
 --
--- Ranks: `below` entries with a negative score (nobody writes them; they never expire), then the
--- `expired` ones, then the live ones. `dropped` of the expired are to be taken out, oldest first.
+-- Ranks: the `expired` entries, then the live ones. `dropped` of the expired are to be taken out, oldest
+-- first.
 --
 -- Reads  call, int, permits_of; interval, log_key (part/config.lua); now, which the script sets
 -- Sets   what is declared here
 local now -- the time of the call as a number
 local first -- the lowest score in the log, nil if it is empty
-local count, below, expired, dropped -- entries, as above
+local count, expired, dropped -- entries, as above
 local credit -- the permits in the dropped ones
 local log_total -- the permits in the log after the drop, once it has been summed
 local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
@@ -16,13 +16,10 @@ local foreign -- the error reply of a live entry of an older Redisson: {-3, its 
 -- Counts the log.
 local function read_log()
   local oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
-  count, below, expired, dropped, credit = 0, 0, 0, 0, 0
+  count, expired, dropped, credit = 0, 0, 0, 0
   first = tonumber(oldest[2])
   if first then
     count = call('ZCARD', log_key)
-    if first < 0 then
-      below = call('ZCOUNT', log_key, '-inf', '(0')
-    end
   end
 end
 
@@ -30,14 +27,14 @@ end
 -- permits are together, or `limit` entries, or there are no more. Returns whether these are all.
 -- A foreign one counts for nothing.
 local function read_expired(enough, limit)
-  if now < interval or count == below or first > now - interval then
+  if count == 0 or first > now - interval then
     return true
   end
   local cutoff = int(now - interval)
-  local step = call('ZRANGEBYSCORE', log_key, '0', cutoff, 'LIMIT', '0', tostring(DROP_STEP))
+  local step = call('ZRANGEBYSCORE', log_key, '-inf', cutoff, 'LIMIT', '0', tostring(DROP_STEP))
   expired = #step
   if expired == DROP_STEP then
-    expired = call('ZCOUNT', log_key, '0', cutoff)
+    expired = call('ZCOUNT', log_key, '-inf', cutoff)
   end
   while true do
     for i = 1, #step do
@@ -49,9 +46,8 @@ local function read_expired(enough, limit)
     elseif dropped >= limit or credit >= enough then
       return false
     end
-    local first = below + dropped
-    local last = below + math.min(expired, dropped + DROP_STEP, limit) - 1
-    step = call('ZRANGE', log_key, int(first), int(last))
+    local last = math.min(expired, dropped + DROP_STEP, limit) - 1
+    step = call('ZRANGE', log_key, int(dropped), int(last))
   end
 end
 
@@ -65,17 +61,12 @@ local function read_entries(n)
   while #members < n and #members < left do
     local at = #members
     local size = at == 0 and n <= 8 and 8 or at < SHORT_LOG and SHORT_LOG - at or 1000
-    local first, last = at, at + size - 1
-    if at < below then
-      last = math.min(last, below - 1)
-    else
-      first, last = first + dropped, last + dropped
-    end
-    local step = call('ZRANGE', log_key, int(first), int(last))
+    local first = at + dropped
+    local step = call('ZRANGE', log_key, int(first), int(first + size - 1))
     for i = 1, #step do
       local p = permits_of(step[i])
       if not p then
-        p = first + i - 1 < below + expired and 0 or -1 - #step[i]
+        p = first + i - 1 < expired and 0 or -1 - #step[i]
       end
       members[at + i], permits[at + i] = step[i], p
     end
@@ -112,14 +103,11 @@ local function sum_log()
   end
   -- What a long log has besides is not kept.
   while at < count - dropped do
-    local rank, last = at + dropped, at + dropped + 999
-    if at < below then
-      rank, last = at, math.min(at + 999, below - 1)
-    end
-    local step = call('ZRANGE', log_key, int(rank), int(last))
+    local rank = at + dropped
+    local step = call('ZRANGE', log_key, int(rank), int(rank + 999))
     for i = 1, #step do
       local p = permits_of(step[i])
-      if not p and rank + i - 1 >= below + expired then
+      if not p and rank + i - 1 >= expired then
         foreign = {-3, #step[i]}
         return false
       end
@@ -134,6 +122,6 @@ end
 -- Takes the dropped entries out.
 local function drop_expired()
   if dropped > 0 then
-    call('ZREMRANGEBYRANK', log_key, int(below), int(below + dropped - 1))
+    call('ZREMRANGEBYRANK', log_key, '0', int(dropped - 1))
   end
 end

@@ -2,7 +2,7 @@
 -- src/store/memory/reserve.rs.
 --
 -- Reads  ARGV: 2 the call's entry; call, int, permits_of; interval, log_key (part/config.lua); now,
---        count, below, expired, dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt
+--        count, expired, dropped (part/live_log.lua); trimmed, lowered (part/trim.lua); debt
 --        (part/heal.lua); value
 -- Sets   foreign (part/live_log.lua)
 
@@ -28,7 +28,7 @@ local function find_reservation(permits, max_wait_ms)
     return nil
   end
   local lacking, last, owed = permits - value, nil, debt
-  local rank = below + expired
+  local rank = expired
   while rank < count and lacking > 0 do
     local step = call('ZRANGE', log_key, int(rank), int(rank + 999), 'WITHSCORES')
     for i = 1, #step, 2 do

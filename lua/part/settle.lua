@@ -15,9 +15,9 @@ local function is_another(seen)
   return seen ~= '' and (tonumber(seen_type) ~= per_client or tonumber(seen_rate) ~= rate)
 end
 
--- Fits the value to the rate and the log, by the first rule that applies. Returns true if the value
--- has been computed from the log or from an empty one, false if it is only what it was and what has
--- expired, nil if a foreign entry is live.
+-- Fits the value to the rate and the log, by the first rule that applies. Returns true if the log has
+-- been summed or is empty, false if the value is only what it was and what has expired, nil if a foreign
+-- entry is live.
 local function settle(seen)
   local left = count - dropped
   if not value or is_another(seen) then
@@ -28,25 +28,24 @@ local function settle(seen)
     return true
   end
   -- Downwards only: what seems to be missing may be a log that was lost, and then it was used.
-  if seen == '' then
-    if not sum_log() then
-      return nil
-    end
-    if value > rate - credit - log_total then
-      value = rate - log_total
-      return true
-    end
+  if seen == '' and not sum_log() then
+    return nil
   end
+  local exceeds = seen == '' and value > rate - credit - log_total
   -- What an older Redisson logged says nothing of what else was used.
-  if credit > 0 and left == 0 then
+  if not exceeds and credit > 0 and left == 0 then
     value = rate
     return true
   end
-  if credit > 0 and value > rate - credit then
+  if exceeds or credit > 0 and value > rate - credit then
     if not sum_log() then
       return nil
     end
-    value = rate - log_total
+    -- What Redisson's release has given back is still in the log. It stays given back, and is not
+    -- credited again when it expires. The value of a client of its own may be from the time of a rate
+    -- that it does not know, but nobody releases what is in its log.
+    local given_back = value <= rate and (seen ~= '' or per_client == 0)
+    value = math.max(given_back and value or -math.huge, rate - log_total)
     return true
   end
   value = value + credit

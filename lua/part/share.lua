@@ -5,7 +5,7 @@
 -- bytes), the client's weight, the client (4 bytes). The highest bit of the last byte marks a debt.
 --
 -- Reads  ARGV; call, int, permits_of; terms (part/attempt.lua); rate, interval, per_client, log_key
---        (part/config.lua); now, count, below, expired, dropped (part/live_log.lua); trimmed, lowered
+--        (part/config.lua); now, count, expired, dropped (part/live_log.lua); trimmed, lowered
 --        (part/trim.lua); LONGEST_SHARED_LOG
 -- Sets   what is declared here
 local allowed -- what requests that can wait may take now; nil: whatever is free
@@ -23,7 +23,7 @@ local function read_holders(free)
   if per_client == 1 then
     return
   end
-  local all = count - below - expired
+  local all = count - expired
   if all > LONGEST_SHARED_LOG then
     holders = {0, 0, 0, all, 0, 0}
     return
@@ -31,7 +31,7 @@ local function read_holders(free)
   local sub, byte = string.sub, string.byte
   local mark, weight, own = sub(ARGV[2], 2, 4), byte(ARGV[2], 5), sub(ARGV[2], 6, 9)
   local redisson, entries, own_first, weights = 0, 0, nil, {}
-  local rank = below + expired
+  local rank = expired
   while rank < count do
     local step = call('ZRANGE', log_key, int(rank), int(rank + 999))
     for i = 1, #step do

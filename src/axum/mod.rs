@@ -48,9 +48,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::client::Client;
-use crate::observe::{drain_ended, serving};
+use crate::observe::Event;
 pub use crate::tower::RateLimitLayer;
-pub use crate::web::{Key, Limit, Limits};
+pub use crate::web::{Key, Limit, Limits, TrustedProxies};
 use signals::Signals;
 
 /// How long requests in flight have to finish, if the service does not say otherwise.
@@ -145,6 +145,7 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
 
     async fn run(self) -> io::Result<()> {
         let Serve { listener, router, client, drain, shutdown } = self;
+        let observers = client.observers();
         // First, as it may fail: a process that listens to signals once does so to its end, and would no
         // longer be ended by them.
         let listener = listener.await?;
@@ -153,10 +154,10 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
             None => Some(Signals::listen()?),
         };
         if let Ok(address) = listener.local_addr() {
-            serving(address);
+            observers.event(&Event::Serving { address });
         }
         let shutdown = match shutdown {
-            Some(shutdown) => shutdown,
+            Some(shutdown) => shutdown.map(|()| "asked to by the program").boxed(),
             None => next(&mut signals).boxed(),
         };
         // Dropped with this future, it ends the connections too.
@@ -167,7 +168,10 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         // Unless it is stopped it is served for ever, or until its runtime ends while another one polls this.
         let serving = match select(serving, shutdown).await {
             Either::Left(_) => None,
-            Either::Right(((), serving)) => Some(serving),
+            Either::Right((cause, serving)) => {
+                observers.event(&Event::ShuttingDown { cause });
+                Some(serving)
+            }
         };
         drop(stop);
         let end = async {
@@ -175,14 +179,16 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
             if let Some(serving) = serving
                 && timeout(drain, serving).await.is_err()
             {
-                drain_ended(drain);
+                observers.event(&Event::DrainEnded { waited: drain });
             }
             client.close().await;
         };
-        if let Either::Right(_) = select(pin!(end), pin!(next(&mut signals))).await {
+        if let Either::Right((cause, _)) = select(pin!(end), pin!(next(&mut signals))).await {
+            observers.event(&Event::ShutdownCut { cause });
             // Closed, without waiting for anything.
             let _ = client.close().now_or_never();
         }
+        observers.event(&Event::ShutDown);
         Ok(())
     }
 }
@@ -206,7 +212,7 @@ impl<L> fmt::Debug for Serve<L> {
 }
 
 /// The next one, if any are listened to.
-async fn next(signals: &mut Option<Signals>) {
+async fn next(signals: &mut Option<Signals>) -> &'static str {
     match signals {
         Some(signals) => signals.next().await,
         None => pending().await,

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::pin;
 
 #[cfg(unix)]
-use futures::future::select;
+use futures::future::{Either, select};
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(not(unix))]
@@ -35,13 +35,18 @@ impl Signals {
         Ok(Signals { ctrl_c: ctrl_c()? })
     }
 
+    /// Waits for the next one, and names it.
     #[cfg(unix)]
-    pub(super) async fn next(&mut self) {
-        select(pin!(self.interrupt.recv()), pin!(self.terminate.recv())).await;
+    pub(super) async fn next(&mut self) -> &'static str {
+        match select(pin!(self.interrupt.recv()), pin!(self.terminate.recv())).await {
+            Either::Left(_) => "SIGINT",
+            Either::Right(_) => "SIGTERM",
+        }
     }
 
     #[cfg(not(unix))]
-    pub(super) async fn next(&mut self) {
+    pub(super) async fn next(&mut self) -> &'static str {
         self.ctrl_c.recv().await;
+        "Ctrl-C"
     }
 }

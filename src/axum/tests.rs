@@ -141,48 +141,17 @@ async fn clients_that_stall_and_handlers_that_hang_do_not_prevent_the_end() {
     let _hangs = site.send(&request("/slow")).await;
     site.reached.notified().await;
     #[cfg(feature = "tracing")]
-    let (warned, _guard) = warnings::count();
+    let (log, _guard) = crate::observe::captured::capture();
     let took = tokio::time::timeout(LONG, site.end()).await.expect("it does not end");
     assert!(took >= drain, "{took:?}");
     #[cfg(feature = "tracing")]
-    assert_eq!(warned.load(std::sync::atomic::Ordering::Relaxed), 1);
-}
-
-#[cfg(feature = "tracing")]
-mod warnings {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::subscriber::DefaultGuard;
-    use tracing::{Event, Level, Metadata, Subscriber};
-
-    struct Count(Arc<AtomicUsize>);
-
-    /// Counts those of this crate on this thread.
-    pub(super) fn count() -> (Arc<AtomicUsize>, DefaultGuard) {
-        let count = Arc::new(AtomicUsize::new(0));
-        let guard = tracing::subscriber::set_default(Count(count.clone()));
-        (count, guard)
-    }
-
-    impl Subscriber for Count {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target() == "redisson_rate_limiter" && *metadata.level() == Level::WARN
-        }
-
-        fn event(&self, _: &Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
+    {
+        let lines = log.lines();
+        let at = |part: &str| lines.iter().position(|line| line.contains(part));
+        let [began, cut, ended] =
+            ["INFO shutting down", "WARN requests in flight", "INFO shut down"].map(at);
+        assert!(began.is_some() && began < cut && cut < ended, "{lines:#?}");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("WARN")).count(), 1, "{lines:#?}");
     }
 }
 

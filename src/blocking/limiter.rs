@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::block_on;
 use crate::decision::{Decision, Denial, Grant, Peek};
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::inspection::Inspection;
 use crate::limiter::inspect::Repair;
 use crate::limiter::keys::RemainingTime;
@@ -145,7 +145,8 @@ impl RateLimiter {
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        block_on(self.0.limiters(), call(self.0.clone()))
+        let answer = block_on(self.0.limiters(), call(self.0.clone()));
+        answer.map_err(|error| error.or_of(Operation::Limiter, Some(self.0.name().into())))
     }
 }
 

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use super::Client;
 use crate::clock::{Clock, ClockSkew, SkewWarning};
-use crate::engine::opt_ins::busy_poll::{self, BusyPoll};
 use crate::engine::{Core, SkewWatch};
 use crate::error::{Error, Operation};
 use crate::in_process::InProcessStore;
 use crate::limiter::checked_deadline;
 use crate::limiters::Limiters;
+use crate::observe::{Observer, Observers};
 use crate::options::OnOutage;
 use crate::queue::ATTEMPTS_PER_DEADLINE;
+use crate::rt;
 use crate::store::Store;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
@@ -57,10 +58,10 @@ pub struct ClientBuilder {
     key_prefix: String,
     clock: Clock,
     deadline: Option<Duration>,
-    busy_poll: Duration,
     skew_warning: Option<SkewWarning>,
     on_outage: OnOutage,
     access: Access,
+    observers: Observers,
 }
 
 impl ClientBuilder {
@@ -136,29 +137,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Polls for the answer of an acquire for up to `longest`, so that the thread need not be woken
-    /// for it. `longest` must be at most 1 ms, which is checked when the client is built or
-    /// connects; 0, the default, turns it off.
-    ///
-    /// Waking a thread takes some microseconds, on a virtual machine some tens: as long as a call
-    /// to a server in the same rack. Polling costs processor time: up to `longest` of one thread
-    /// per call, for one call of a client at a time. After an answer that took longer, the client
-    /// does not poll for the next 15 calls, so that with a distant server it costs a sixteenth of
-    /// that. Measure it on the machines in question before you use it: 100 µs is a good value if a
-    /// round trip takes less.
-    ///
-    /// It gains most on a runtime with one thread, `current_thread` or one worker. With more
-    /// threads, the one on which answers arrive may be asleep and has to be woken; a future that is
-    /// awaited in `#[tokio::main]` itself keeps only the main thread awake.
-    ///
-    /// Other tasks run meanwhile as usual. A lone caller polls its own call: its task is polled
-    /// again and again, with everything else that it awaits.
-    #[must_use]
-    pub fn busy_poll(mut self, longest: Duration) -> Self {
-        self.busy_poll = longest;
-        self
-    }
-
     /// What acquires are answered while the server is away, unless their limiter has a policy of its
     /// own ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)). By default they fail.
     ///
@@ -167,6 +145,32 @@ impl ClientBuilder {
     #[must_use]
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.on_outage = policy;
+        self
+    }
+
+    /// Tells this observer what the client does, next to those of the features `metrics` and `tracing`. Several can be set;
+    /// the same one can be set on several clients.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use redisson_rate_limiter::Client;
+    /// use redisson_rate_limiter::observe::{Event, ObservedLimiter, Observer};
+    ///
+    /// struct Log;
+    ///
+    /// impl Observer for Log {
+    ///     fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
+    ///         eprintln!("{event:?} {}", limiter.map_or("", ObservedLimiter::name));
+    ///     }
+    /// }
+    ///
+    /// let builder = Client::builder().observer(Arc::new(Log));
+    /// # let _ = builder;
+    /// ```
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers = self.observers.and(observer);
         self
     }
 
@@ -208,7 +212,7 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidArgument`] for an invalid address or TLS setting, an id that is not a UUID, a
-    ///   deadline of zero, a busy poll of more than 1 ms, or a [`Fraction`](crate::Fraction) out of
+    ///   deadline of zero, or a [`Fraction`](crate::Fraction) out of
     ///   range; nothing is sent.
     /// - [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Timeout`] if it
     ///   does not answer within the deadline, [`ErrorKind::Auth`] if it refuses the credentials,
@@ -244,9 +248,11 @@ impl ClientBuilder {
         T: TryInto<Topology, Error: Into<Error>>,
     {
         let topology = servers.try_into().map_err(Into::into)?;
-        let store = RedisStore::new(topology, self.access.clone(), self.attempt());
+        let observers = self.observers.clone().with_features();
+        let access = Access { observers: observers.clone(), ..self.access.clone() };
+        let store = RedisStore::new(topology, access, self.attempt());
         let store = store.map_err(connect_error)?;
-        self.build(Arc::new(store))
+        self.build_observed(Arc::new(store), observers)
     }
 
     /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
@@ -260,19 +266,24 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not a
-    /// UUID, a deadline of zero, or a busy poll of more than 1 ms.
+    /// UUID, or a deadline of zero.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Arc::new(store.0.clone()))
     }
 
     pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+        let observers = self.observers.clone().with_features();
+        self.build_observed(store, observers)
+    }
+
+    fn build_observed(self, store: Arc<dyn Store>, observers: Observers) -> Result<Client, Error> {
         self.check()?;
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
-        let busy_poll = BusyPoll::new(self.busy_poll);
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
-        let mut core = Core::new(store, self.clock, attempt, busy_poll).on_outage(self.on_outage);
+        let mut core = Core::new(store, self.clock, attempt).on_outage(self.on_outage);
         core.skew = SkewWatch::new(self.skew_warning);
+        core.observers = observers;
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }
 
@@ -281,9 +292,6 @@ impl ClientBuilder {
         let invalid = |detail| Err(Error::invalid(Operation::Connect, detail));
         if let Some(deadline) = self.deadline {
             checked_deadline(deadline, Operation::Connect)?;
-        }
-        if self.busy_poll > busy_poll::LONGEST {
-            return invalid(format!("a busy poll of {:?}: must be at most 1 ms", self.busy_poll));
         }
         if let Err(detail) = self.on_outage.check() {
             return invalid(detail);
@@ -311,7 +319,8 @@ pub(super) fn is_uuid(id: &str) -> bool {
 
 /// A random (version 4) UUID, as Java writes it.
 fn random_uuid() -> String {
-    let random = rand::random::<u128>() & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let random = u128::from(rt::random()) << 64 | u128::from(rt::random());
+    let random = random & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{random:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
@@ -365,14 +374,5 @@ mod tests {
         let shown = format!("{builder:?} {:?}", builder.clone().connect_lazy("unix:///r.sock"));
         assert!(!shown.contains("jane") && !shown.contains("s%cr:t@/"), "{shown}");
         assert!(shown.contains("/r.sock"), "{shown}");
-    }
-
-    #[test]
-    fn a_busy_poll_longer_than_a_millisecond_is_refused() {
-        let client =
-            |longest| Client::builder().busy_poll(longest).in_process(&InProcessStore::new());
-        assert!(client(busy_poll::LONGEST).is_ok());
-        let error = client(Duration::from_micros(1001)).unwrap_err();
-        assert_eq!(error.to_string(), "connect: a busy poll of 1.001ms: must be at most 1 ms");
     }
 }

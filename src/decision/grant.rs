@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::denial::DecidedBy;
 use crate::engine::Engine;
-use crate::engine::answer::{BatchAnswer, Decided};
+use crate::engine::answer::{Decided, Granted};
 use crate::engine::opt_ins::pool::{LeaseNumber, Taken};
 #[cfg(feature = "_web")]
 use crate::engine::{TaskGuard, Tasks};
 use crate::error::{Error, Execution, Operation};
+use crate::observe::Event;
 use crate::rate::Rate;
 
 /// Permits that were taken.
@@ -28,7 +29,7 @@ pub struct Grant {
 #[derive(Clone)]
 enum GrantEntry {
     /// That of this call, which has been answered.
-    Call(Arc<BatchAnswer>),
+    Call(Arc<Decided>),
     /// That of a lease.
     Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
     /// There is none: the server is away, and every call passes.
@@ -38,22 +39,18 @@ enum GrantEntry {
 impl GrantEntry {
     fn engine(&self) -> &Arc<Engine> {
         match self {
-            GrantEntry::Call(answer) => &decided(answer).engine,
+            GrantEntry::Call(decided) => &decided.engine,
             GrantEntry::Lease { engine, .. } | GrantEntry::Unlimited { engine, .. } => engine,
         }
     }
 }
 
 /// What the call of a grant decided.
-fn decided(answer: &BatchAnswer) -> &Decided {
-    answer.decided().unwrap_or_else(|| unreachable!("a grant comes from a call that was answered"))
-}
-
 impl Grant {
     /// A grant of a call that has been answered.
-    pub(crate) fn new(answer: Arc<BatchAnswer>, permits: u64, deadline: Duration) -> Self {
-        debug_assert!(answer.decided().is_some());
-        Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(answer) }
+    pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
+        let permits = granted.permits();
+        Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(granted.take()) }
     }
 
     #[inline]
@@ -101,7 +98,7 @@ impl Grant {
     /// rate; under [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
-            GrantEntry::Call(answer) => decided(answer).left,
+            GrantEntry::Call(decided) => decided.left,
             GrantEntry::Lease { left, .. } => u64::from(*left),
             GrantEntry::Unlimited { .. } => 0,
         }
@@ -113,7 +110,7 @@ impl Grant {
     /// the handle, or else the highest that there is: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
         match &self.entry {
-            GrantEntry::Call(answer) => decided(answer).rate,
+            GrantEntry::Call(decided) => decided.rate,
             GrantEntry::Lease { engine, .. } => engine
                 .rate()
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
@@ -134,7 +131,7 @@ impl Grant {
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
-            GrantEntry::Call(answer) => Some(decided(answer).entry.date),
+            GrantEntry::Call(decided) => Some(decided.entry.date),
             GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
         }
     }
@@ -181,9 +178,8 @@ impl Grant {
         }
         self.returned += permits;
         let answer = match &self.entry {
-            GrantEntry::Call(answer) => {
-                let Decided { engine, entry, .. } = decided(answer);
-                engine.refund(entry, permits, self.deadline).await
+            GrantEntry::Call(decided) => {
+                decided.engine.refund(&decided.entry, permits, self.deadline).await
             }
             GrantEntry::Lease { engine, lease, .. } => {
                 engine.refund_leased(*lease, permits, self.deadline).await
@@ -194,7 +190,8 @@ impl Grant {
             if failure.execution() != Execution::Unknown {
                 self.returned -= permits;
             }
-            self.entry.engine().observer.failed(Operation::Refund, &failure);
+            let event = Event::Failed { operation: Operation::Refund, error: &failure };
+            self.entry.engine().observer.event(&event);
             self.error(failure)
         })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::Instant;
 
-use super::answer::NoAnswer;
+use super::answer::tell_failed;
 use super::lane::Lane;
 use super::{Engine, micros};
 use crate::error::{Error, ErrorKind, Execution};
@@ -36,13 +36,13 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time, timer: Timer) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time) -> Self {
         let has_any = due < Time::MAX;
         // One without callers ends by the client's deadline: if the server is away, a client that was
         // dropped without `close` would otherwise go on for ever.
         let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
         let due = if has_any { due } else { engine.core.now().saturating_add(longest) };
-        Callers { engine, lane, has_any, due, timer }
+        Callers { engine, lane, has_any, due, timer: Timer::default() }
     }
 
     /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
@@ -54,12 +54,6 @@ impl Callers {
     ) -> Result<T, Error> {
         let core = self.engine.core.clone();
         let mut look_at = core.now().saturating_add(micros(SLOW));
-        if self.has_any {
-            match core.busy_poll.answer(answer, core.until(self.due)).await {
-                Ok(answer) => return answer,
-                Err(pending) => answer = pending,
-            }
-        }
         loop {
             let then = core.instant_of(look_at.min(self.due));
             if let Some(answer) = answer_until(&mut answer, &mut self.timer, then).await {
@@ -73,6 +67,11 @@ impl Callers {
             if now < self.due {
                 continue;
             }
+            // As in `rt::in_time`.
+            rt::yield_now().await;
+            if let Some(answer) = answer.as_mut().now_or_never() {
+                return answer;
+            }
             self.expire(&Error::new(ErrorKind::Timeout, execution))?;
         }
     }
@@ -82,31 +81,17 @@ impl Callers {
         if !self.has_any && self.engine.core.now() < self.due {
             return Ok(());
         }
-        let wake = {
-            let mut state = self.lane.lock();
-            let (expired, next) = state.queue.expire_in_flight(self.engine.core.now());
-            let wake = state.tell(expired, &NoAnswer::Failed(error.clone()));
-            if let Some(next) = next {
-                self.due = next;
-            } else {
-                drop(state);
-                rt::wake_all(wake);
-                return Err(error.clone());
-            }
-            wake
-        };
-        rt::wake_all(wake);
+        let (expired, next) = self.lane.lock().queue.expire_in_flight(self.engine.core.now());
+        tell_failed(expired, error);
+        self.due = next.ok_or_else(|| error.clone())?;
         Ok(())
     }
 
     /// Gives `error` to callers in flight that do not wait for permits.
     pub(super) fn fail_those_that_do_not_wait(&self, error: &Error) {
-        let wake = {
-            let mut state = self.lane.lock();
-            let failed = state.queue.fail_those_that_do_not_wait(self.engine.core.now());
-            state.tell(failed, &NoAnswer::Failed(error.clone()))
-        };
-        rt::wake_all(wake);
+        let now = self.engine.core.now();
+        let failed = self.lane.lock().queue.fail_those_that_do_not_wait(now);
+        tell_failed(failed, error);
     }
 
     /// How long a pause that ends at `end` may last before deadlines are looked at.
@@ -117,16 +102,12 @@ impl Callers {
     /// The call in flight is slow: times out requests behind it whose deadline has passed.
     pub(super) fn expire_behind(&self) {
         let now = self.engine.core.now();
-        let wake = {
+        let expired = {
             let mut state = self.lane.lock();
-            let mut wake = self.lane.take_in(&mut state, &self.engine);
             state.queue.call_is_slow(now);
-            let expired = state.queue.expire_behind(now);
-            let late = Error::new(ErrorKind::Timeout, Execution::NotExecuted);
-            wake.extend(state.tell(expired, &NoAnswer::Failed(late)));
-            wake
+            state.queue.expire_behind(now)
         };
-        rt::wake_all(wake);
+        tell_failed(expired, &Error::new(ErrorKind::Timeout, Execution::NotExecuted));
     }
 }
 

@@ -1,10 +1,9 @@
 //! The async shell around the queue: one engine per limiter and client, one lane per runtime.
 //!
-//! A caller that finds the queue empty polls its own call ([`acquire`], [`direct`]). Requests that
-//! arrive meanwhile wait in the queue, and a driver task ([`driver`]) exists while any do. What a
-//! call decides is written once into the [`answer::BatchAnswer`] that its callers share. What its
-//! user can opt in to is in [`opt_ins`], of which the default path knows four hooks, and in
-//! [`outage`].
+//! A request joins the queue of its runtime's lane ([`acquire`], [`lane`]). While any are pending a task
+//! ([`driver`]) makes one call after the other ([`flight`]), each for all that are pending, and tells each
+//! caller its outcome ([`settle`]). Optional features live in [`opt_ins`] and [`outage`]; the default path
+//! calls them through a few hooks.
 //!
 //! The modules below are in the order in which to read them: that of a request's path.
 
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, Now};
 use crate::decision::DecidedBy;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::observe::{CallObserver, ClientObserver, LimiterObserver};
+use crate::observe::{LimiterObserver, ObservedCall, Observers};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -28,29 +27,17 @@ use crate::wire::keys::Keys;
 
 // A request, and the lane that it joins.
 pub(crate) mod acquire;
-
-mod lanes;
-
+pub(crate) mod answer;
 mod lane;
 
-mod intake;
-
-// Who makes the lane's calls.
-mod direct;
-
+// The task that makes the lane's calls.
 mod driver;
 
-// A call.
-mod plan;
-
-mod complete;
-mod create_rates;
-
-mod call;
+// A call: its attempts, the callers that wait for it, its end.
+mod flight;
 
 mod callers;
-
-pub(crate) mod answer;
+mod settle;
 
 // What calls use, and change.
 mod retry;
@@ -87,10 +74,9 @@ pub(crate) mod tests;
 
 use knowledge::Knowledge;
 pub(crate) use knowledge::Remembered;
-use lanes::Lanes;
+use lane::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
-use opt_ins::busy_poll::BusyPoll;
 use opt_ins::pool::Nanos;
 use outage::{Outage, Outages};
 use retry::{UntilDeadline, retry};
@@ -114,7 +100,6 @@ pub(crate) struct Core {
     pub(crate) origin: Instant,
     /// The last time seen of the store's own clocks, epoch ms; 0 for none.
     server_time: Arc<AtomicI64>,
-    busy_poll: BusyPoll,
     latency: Latency,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
@@ -123,7 +108,7 @@ pub(crate) struct Core {
     outages: Outages,
     /// Calls, and refunds in the background.
     pub(crate) tasks: Tasks,
-    pub(crate) observer: ClientObserver,
+    pub(crate) observers: Observers,
 }
 
 /// One limiter in one client.
@@ -140,19 +125,12 @@ pub(crate) struct Engine {
     /// look for its grant behind its date, and be granted twice.
     server_time: Arc<AtomicI64>,
     lanes: Lanes,
-    /// Held while a runtime gets its lane.
-    opening: Mutex<()>,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
 }
 
 impl Core {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        clock: Clock,
-        attempt: Duration,
-        busy_poll: BusyPoll,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, attempt: Duration) -> Self {
         Core {
             is_in_process: store.is_in_process(),
             store,
@@ -161,14 +139,13 @@ impl Core {
             client_tag: ClientTag((rt::random() as u32).to_le_bytes()),
             origin: rt::now(),
             server_time: Arc::new(AtomicI64::new(0)),
-            busy_poll,
             latency: Latency::default(),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
             decided_by: DecidedBy::Server,
             outages: Outages::default(),
             tasks: Tasks::default(),
-            observer: ClientObserver::default(),
+            observers: Observers::default(),
         }
     }
 
@@ -218,9 +195,13 @@ impl Core {
         self: &Arc<Self>,
         operation: Operation,
         deadline: Duration,
-        observer: CallObserver,
+        observer: ObservedCall,
         call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
+        if self.is_in_process {
+            // No round trip slows the caller down: in a loop it would keep other tasks from running.
+            tokio::task::consume_budget().await;
+        }
         let is_idempotent = operation.is_idempotent();
         let limit = match is_idempotent {
             // A lost answer leaves time to ask again.
@@ -303,7 +284,7 @@ impl Engine {
             true => core.server_time.clone(),
             false => Arc::new(AtomicI64::new(0)),
         };
-        let observer = core.observer.limiter();
+        let observer = LimiterObserver::new(&name, &core.observers);
         Engine {
             name,
             keys,
@@ -313,7 +294,6 @@ impl Engine {
             outage: OnceLock::new(),
             knowledge: Mutex::new(Knowledge { limiter, ..Knowledge::default() }),
             lanes: Lanes::default(),
-            opening: Mutex::new(()),
             closed: AtomicBool::new(false),
             observer,
         }
@@ -340,7 +320,7 @@ impl Engine {
         if self.is_closed() {
             return Err(closed());
         }
-        let observer = self.observer.call(&self.name, operation);
+        let observer = self.observer.call(operation);
         let engine = self.clone();
         self.core.call(operation, deadline, observer, move |store| call(store, &engine.keys)).await
     }
@@ -364,7 +344,7 @@ impl Engine {
     /// Whether no request is pending and no call is in flight.
     #[cfg(all(test, shuttle))]
     pub(crate) fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|lane| {
+        self.lanes.all().iter().all(|lane| {
             let state = lane.lock();
             state.queue.is_idle() && !state.has_driver
         })
@@ -383,10 +363,9 @@ impl Engine {
             self.end_leases_locked(knowledge, left);
         });
         self.close_outage();
-        for lane in self.lanes.iter() {
-            let wake = lane.fail_pending(&mut lane.lock(), self);
-            lane.driver_wakeup.notify_one();
-            rt::wake_all(wake);
+        for lane in self.lanes.all() {
+            answer::tell_failed(lane.drain(self), &closed());
+            lane.wake_driver(true);
         }
     }
 

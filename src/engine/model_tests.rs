@@ -9,9 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::Acquire;
-use super::answer::NoAnswer;
+use super::answer::{Answer, NoAnswer};
 use super::opt_ins::LocalAnswer;
-use super::opt_ins::busy_poll::BusyPoll;
 use super::opt_ins::pool::Pool;
 use super::{Core, Engine};
 use crate::clock::Clock;
@@ -19,7 +18,6 @@ use crate::options::LimiterOptions;
 use crate::queue::{MaxWait, Request};
 use crate::rate::{Mode, Rate};
 use crate::rt;
-use crate::store::Outcome;
 use crate::wire::keys::Keys;
 
 mod outage;
@@ -87,7 +85,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         | Habit::Moves(permits) => (permits, MaxWait::Unbounded),
     };
     let request = Request { permits, max_wait, deadline: 1_000_000_000, create: None };
-    let mut acquire = Acquire::new(&engine, request, None);
+    let mut acquire = Acquire::new(&engine, request);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;
@@ -127,9 +125,10 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         _ => acquire.await,
     };
     match verdict {
-        Ok((answer, Outcome::Granted)) => {
+        Ok(Answer::Granted(granted)) => {
+            let decided = granted.take();
             if matches!(habit, Habit::GivesBack(_)) {
-                let entry = &answer.decided().unwrap().entry;
+                let entry = &decided.entry;
                 let first = engine.refund(entry, 1, SECOND).await.unwrap();
                 let rest = engine.refund(entry, permits - 1, SECOND).await.unwrap();
                 assert_eq!((first, rest), (1, permits - 1), "all permits come back");
@@ -137,11 +136,11 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             }
             permits
         }
-        Ok((_, Outcome::Refused(_))) | Err(NoAnswer::Refused(_)) => {
+        Ok(Answer::Denied { .. }) | Err(NoAnswer::Refused(_)) => {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Ok((_, Outcome::ExceedsRate)) => {
+        Ok(Answer::ExceedsRate(_)) => {
             let rate = engine.rate().expect("a call has named it").permits();
             assert!(permits > rate, "{permits} of {rate}: the answer of another request");
             0
@@ -175,7 +174,7 @@ fn check_store(
 fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Habit]) {
     let rate = store.ledger.lock().unwrap().rate;
     let clock = Clock::manual(0).0;
-    let core = Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND, BusyPoll::default()));
+    let core = Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND));
     let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone(), None));
     engine.set_options(&options).unwrap();
     engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));

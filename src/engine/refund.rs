@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, Shared, WeakShared, select};
+use futures::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
 use super::retry::{UntilDeadline, retry};
@@ -49,7 +49,7 @@ struct RefundState {
     left: Option<u64>,
     /// The calls of each runtime. Another one may be parked for ever: its calls are neither joined
     /// nor waited for.
-    by_runtime: HashMap<RuntimeId, Calls>,
+    by_runtime: HashMap<Option<RuntimeId>, Calls>,
 }
 
 /// The calls of one runtime.
@@ -95,13 +95,10 @@ impl Engine {
         let (engine, entry) = (self.clone(), entry.clone());
         let refund = async move {
             let deadline = instant_after(deadline);
-            let runtime = rt::current_id().unwrap_or(RuntimeId::MAX);
-            let ticket = engine.join_refund(runtime, &entry, permits, deadline, false);
-            let late = rt::sleep_until(deadline);
-            futures::pin_mut!(late);
-            match select(ticket.call, late).await {
-                Either::Left((freed, _)) => Ok(freed?.saturating_sub(ticket.before).min(permits)),
-                Either::Right(_) => Err(Error::new(ErrorKind::Timeout, Execution::Unknown)),
+            let ticket = engine.join_refund(rt::current_id(), &entry, permits, deadline, false);
+            match rt::in_time(rt::sleep_until(deadline), ticket.call).await {
+                Some(freed) => Ok(freed?.saturating_sub(ticket.before).min(permits)),
+                None => Err(Error::new(ErrorKind::Timeout, Execution::Unknown)),
             }
         };
         self.core.in_runtime(refund).await
@@ -135,7 +132,7 @@ impl Engine {
     ) -> Option<RefundInFlight> {
         let runtime = self.core.runtime().ok()?;
         let deadline = instant_after(BACKGROUND_DEADLINE);
-        let ticket = self.join_refund(runtime.id, entry, permits, deadline, true);
+        let ticket = self.join_refund(Some(runtime.id), entry, permits, deadline, true);
         if !ticket.has_task {
             let (call, busy) = (ticket.call.clone(), Tasks::begin_in(&self.core, runtime.id));
             runtime.spawn(async move {
@@ -150,7 +147,7 @@ impl Engine {
     /// Adds a refund to the next call.
     fn join_refund(
         self: &Arc<Self>,
-        runtime: RuntimeId,
+        runtime: Option<RuntimeId>,
         entry: &Arc<Entry>,
         permits: u64,
         deadline: Instant,
@@ -185,7 +182,7 @@ impl Engine {
     }
 
     /// Makes the open call; returns how many permits it freed.
-    async fn send_refund(&self, runtime: RuntimeId, entry: &Entry) -> Result<u64, Error> {
+    async fn send_refund(&self, runtime: Option<RuntimeId>, entry: &Entry) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds);
             let calls = state.by_runtime.get_mut(&runtime);
@@ -206,7 +203,7 @@ impl Engine {
             fails_fast: || !in_background || self.is_closed(),
             is_unknown: unsure > 0,
             is_certain: false,
-            observer: self.observer.call(&self.name, Operation::Refund),
+            observer: self.observer.call(Operation::Refund),
             call: |limit| self.core.store.within(limit).refund(&self.keys, call),
         };
         let may_come_back = self.permits_may_come_back();
@@ -252,7 +249,7 @@ impl Engine {
     /// and remembered denials are forgotten.
     pub(crate) fn permits_came_back(&self) {
         self.forget_denials(&mut self.knowledge());
-        for lane in self.lanes.iter() {
+        for lane in self.lanes.all() {
             let driver_sleeps = {
                 let mut state = lane.lock();
                 state.queue.ask_now();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Engine;
+use super::flight::Flight;
 use super::lane::LaneState;
 use super::opt_ins::lease::Leftover;
-use super::plan::Plan;
 use super::refund::Entry;
 use crate::store::{AcquireReply, Outcome};
 use crate::wire::entry::EntryId;
@@ -27,7 +27,7 @@ impl Reservation {
     }
 }
 
-impl Plan {
+impl Flight {
     /// The reservation of a request that exceeds the rate by now: the call has left it as it was.
     pub(super) fn unwanted_reservation(&self, reply: &AcquireReply) -> Option<Leftover> {
         let exceeds = reply.outcomes.first()?.outcome == Outcome::ExceedsRate;

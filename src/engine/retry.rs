@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::CallObserver;
+use crate::observe::ObservedCall;
 use crate::rt;
 
 /// The second attempt is made almost at once, as most faults are a connection that was lost. It has
@@ -81,7 +80,7 @@ pub(crate) struct UntilDeadline<F, G> {
     pub(crate) is_unknown: bool,
     /// The last attempt could not reach the server.
     pub(crate) is_certain: bool,
-    pub(crate) observer: CallObserver,
+    pub(crate) observer: ObservedCall,
     pub(crate) call: F,
 }
 
@@ -90,19 +89,17 @@ where
     T: Send,
     F: FnMut(Duration) -> Answer + Send,
     G: Fn() -> bool + Send,
-    Answer: Future<Output = Result<T, Error>> + Send + Unpin,
+    Answer: Future<Output = Result<T, Error>> + Send,
 {
     type Output = T;
 
     async fn attempt(&mut self) -> Result<T, Error> {
         let left = self.deadline.saturating_duration_since(rt::now());
         let answer = (self.call)(self.limit.min(left));
-        let late = rt::sleep_until(self.deadline);
-        futures::pin_mut!(late);
-        let error = match select(answer, late).await {
-            Either::Left((Ok(answer), _)) => return Ok(answer),
-            Either::Left((Err(error), _)) => error,
-            Either::Right(_) => Error::new(ErrorKind::Timeout, Execution::Unknown),
+        let error = match rt::in_time(rt::sleep_until(self.deadline), answer).await {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(error)) => error,
+            None => Error::new(ErrorKind::Timeout, Execution::Unknown),
         };
         self.is_certain = is_certain(&error);
         // Once an attempt may have been carried out, no later one makes that undone.

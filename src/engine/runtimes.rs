@@ -7,9 +7,7 @@
 //! the client starts for them.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -19,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::{Core, closed};
 use crate::error::Error;
+use crate::rt::atomic::{AtomicU32, Ordering};
 use crate::rt::{self, Handle, Mutex, RuntimeId, lock};
 
 /// A runtime that does not run a task for this long counts as parked.
@@ -26,7 +25,13 @@ const PARKED_AFTER: Duration = Duration::from_millis(200);
 
 /// The runtimes that one client knows.
 #[derive(Default)]
-pub(crate) struct Runtimes(Mutex<Known>);
+pub(crate) struct Runtimes {
+    known: Mutex<Known>,
+    /// The process in which the client's own thread runs; 0 if there is none. A child that is forked has
+    /// its parent's memory, but not that thread, and locks that were held at the time are held for ever:
+    /// so this is read without one.
+    thread_of: AtomicU32,
+}
 
 #[derive(Default)]
 struct Known {
@@ -45,7 +50,6 @@ pub(super) struct Watched {
 pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     pub(super) handle: Handle,
-    pub(super) has_several_workers: bool,
     /// The limiters that have a lane in it; `None` once it has ended.
     limiters: Mutex<Option<Vec<Weak<dyn HasLane>>>>,
 }
@@ -58,12 +62,7 @@ pub(super) trait HasLane: Send + Sync {
 
 impl Runtime {
     fn new(handle: Handle) -> Arc<Self> {
-        Arc::new(Runtime {
-            id: rt::id(&handle),
-            has_several_workers: rt::has_several_workers(&handle),
-            handle,
-            limiters: Mutex::new(Some(Vec::new())),
-        })
+        Arc::new(Runtime { id: rt::id(&handle), handle, limiters: Mutex::new(Some(Vec::new())) })
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -110,7 +109,7 @@ impl Core {
         let id = rt::id(&handle);
         let (client_lives, client_gone) = oneshot::channel();
         let runtime = {
-            let mut known = lock(&self.runtimes.0);
+            let mut known = lock(&self.runtimes.known);
             if let Some(own) = known.own.as_ref().filter(|own| own.runtime.id == id) {
                 return Some(own.runtime.clone());
             }
@@ -127,25 +126,33 @@ impl Core {
         let watch = Watch { core: Arc::downgrade(self), runtime };
         rt::spawn_on(&handle, async move {
             let _watch = watch;
-            poll_fn(|context| {
-                rt::see_task_waker(context.waker());
-                Poll::Ready(())
-            })
-            .await;
             let _ = client_gone.await;
         });
-        Some(lock(&self.runtimes.0).callers.get(&id)?.runtime.clone())
+        Some(lock(&self.runtimes.known).callers.get(&id)?.runtime.clone())
+    }
+
+    /// An error if the client's own thread is in another process: this one was forked since.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        let thread_of = self.runtimes.thread_of.load(Ordering::Relaxed);
+        if thread_of == 0 || thread_of == std::process::id() {
+            return Ok(());
+        }
+        Err(closed().with_detail(format!(
+            "its thread is in process {thread_of}, of which this one is a fork: make a client after the fork"
+        )))
     }
 
     /// The client's own thread, started when it is first needed.
     pub(super) fn own_runtime(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
-        let mut known = lock(&self.runtimes.0);
+        self.check_process()?;
+        let mut known = lock(&self.runtimes.known);
         if let Some(own) = &known.own {
             return Ok(own.runtime.clone());
         }
         let own = start_thread()?;
         let runtime = own.runtime.clone();
         known.own = Some(own);
+        self.runtimes.thread_of.store(std::process::id(), Ordering::Relaxed);
         Ok(runtime)
     }
 
@@ -176,7 +183,7 @@ impl Core {
     /// The runtimes in which a task does not run within a moment: nobody drives them.
     pub(super) async fn parked_runtimes(&self) -> Vec<RuntimeId> {
         let runtimes: Vec<_> = {
-            let known = lock(&self.runtimes.0);
+            let known = lock(&self.runtimes.known);
             known.callers.values().map(|watched| watched.runtime.clone()).collect()
         };
         let answers = runtimes.iter().map(|runtime| {
@@ -203,8 +210,8 @@ impl Core {
     /// the client's own thread. What a grant needs to be refunded later is made anew.
     pub(super) fn leave_runtimes(&self) {
         let known = {
-            let mut known = lock(&self.runtimes.0);
-            (std::mem::take(&mut known.callers), known.own.take())
+            let mut known = lock(&self.runtimes.known);
+            (std::mem::take(&mut known.callers), self.take_own(&mut known))
         };
         let (callers, own) = known;
         for watched in callers.into_values().chain(own) {
@@ -217,22 +224,27 @@ impl Core {
     pub(crate) fn end_own_thread(&self) {
         self.outages.end_own_thread();
         // Dropped without the lock.
-        let own = lock(&self.runtimes.0).own.take();
+        let own = self.take_own(&mut lock(&self.runtimes.known));
         if let Some(own) = own {
             self.store.runtime_ended(own.runtime.id);
         }
     }
 
+    fn take_own(&self, known: &mut Known) -> Option<Watched> {
+        self.runtimes.thread_of.store(0, Ordering::Relaxed);
+        known.own.take()
+    }
+
     /// The runtime of the client's own thread, which is never parked.
     pub(super) fn own_runtime_id(&self) -> Option<RuntimeId> {
-        lock(&self.runtimes.0).own.as_ref().map(|own| own.runtime.id)
+        lock(&self.runtimes.known).own.as_ref().map(|own| own.runtime.id)
     }
 
     /// A runtime has ended, or is ending: it has dropped a task. If it lives on, as the task has
     /// panicked, its next call makes everything anew.
     pub(super) fn runtime_ended(&self, runtime: &Arc<Runtime>) {
         let ended = {
-            let mut known = lock(&self.runtimes.0);
+            let mut known = lock(&self.runtimes.known);
             let is_current = |known: &Watched| Arc::ptr_eq(&known.runtime, runtime);
             match known.callers.get(&runtime.id) {
                 Some(watched) if is_current(watched) => known.callers.remove(&runtime.id),

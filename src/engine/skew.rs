@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::Engine;
 use crate::clock::{ClockSkew, SkewWarning};
+use crate::observe::Event;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{Mutex, lock};
@@ -69,7 +70,8 @@ impl Engine {
             };
             let (at, here) = (Instant::now(), core.clock.local_us());
             let skew = ClockSkew::measured(here, at - begun, server_us, at);
-            core.observer.measured_skew(skew, core.skew.warning.as_ref());
+            let threshold = core.skew.warning.as_ref().map(|warning| warning.threshold);
+            core.observers.event(&Event::ClockCompared { skew, threshold });
             core.skew.record(skew);
         });
     }

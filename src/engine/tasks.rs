@@ -11,23 +11,27 @@ use crate::rt::{self, Mutex, RuntimeId, lock};
 /// Counts what is under way, by the runtime that carries it: calls, and refunds in the background.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    counts: Mutex<HashMap<RuntimeId, usize>>,
+    counts: Mutex<HashMap<Option<RuntimeId>, usize>>,
     one_ended: Notify,
 }
 
 /// Something under way, until it is dropped.
 pub(crate) struct TaskGuard {
     core: Arc<Core>,
-    runtime: RuntimeId,
+    runtime: Option<RuntimeId>,
 }
 
 impl Tasks {
     /// Something begins in the current runtime.
     pub(crate) fn begin(core: &Arc<Core>) -> TaskGuard {
-        Tasks::begin_in(core, rt::current_id().unwrap_or(RuntimeId::MAX))
+        Tasks::begin_on(core, rt::current_id())
     }
 
     pub(crate) fn begin_in(core: &Arc<Core>, runtime: RuntimeId) -> TaskGuard {
+        Tasks::begin_on(core, Some(runtime))
+    }
+
+    fn begin_on(core: &Arc<Core>, runtime: Option<RuntimeId>) -> TaskGuard {
         *lock(&core.tasks.counts).entry(runtime).or_default() += 1;
         TaskGuard { core: core.clone(), runtime }
     }
@@ -42,7 +46,10 @@ impl Tasks {
     pub(crate) async fn drained(&self, but_for: &[RuntimeId]) {
         loop {
             let one_ended = self.one_ended.notified();
-            if lock(&self.counts).keys().all(|runtime| but_for.contains(runtime)) {
+            if lock(&self.counts)
+                .keys()
+                .all(|runtime| runtime.is_some_and(|runtime| but_for.contains(&runtime)))
+            {
                 return;
             }
             one_ended.await;

@@ -6,15 +6,13 @@ use std::time::Duration;
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::acquire::Acquire;
-use crate::engine::answer::{NoAnswer, Verdict};
+use crate::engine::answer::{Answer, NoAnswer, Verdict};
 use crate::engine::micros;
 use crate::engine::opt_ins::LocalAnswer;
 use crate::engine::opt_ins::pool::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::observe::ends;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
-use crate::store::Outcome;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 impl RateLimiter {
@@ -55,11 +53,14 @@ impl RateLimiter {
         if self.engine().answers_locally() {
             self.pay_budget().await;
             if let Some(answer) = self.answer_locally(permits, max_wait) {
-                return ends!(observer, Ok(answer));
+                observer.decided(&answer);
+                return Ok(answer);
             }
         }
         observer.is_queued();
-        ends!(observer, self.decide(permits, max_wait, true).await)
+        let answer = self.decide(permits, max_wait, true).await;
+        observer.ended(&answer);
+        answer
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -85,15 +86,20 @@ impl RateLimiter {
             // Written out here: if the answer is passed through more futures, it takes a third more
             // time.
             if let Some(taken) = self.engine().take_leased(permits) {
-                return ends!(observer, Ok(Decision::Granted(self.leased(taken, permits))));
+                let granted = Decision::Granted(self.leased(taken, permits));
+                observer.decided(&granted);
+                return Ok(granted);
             }
             if let Some((wait, rate)) = self.engine().remembered_denial(permits) {
-                let denial = Denial::new(wait, Some(rate), DecidedBy::Memory);
-                return ends!(observer, Ok(Decision::Denied(denial)));
+                let denied = Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory));
+                observer.decided(&denied);
+                return Ok(denied);
             }
         }
         observer.is_queued();
-        ends!(observer, self.decide(permits, MaxWait::None, true).await)
+        let answer = self.decide(permits, MaxWait::None, true).await;
+        observer.ended(&answer);
+        answer
     }
 
     /// Takes `permits`, waiting for them for as long as it takes. Redisson's `acquire(permits)`.
@@ -121,14 +127,20 @@ impl RateLimiter {
                     observer.is_queued();
                     match self.decide(permits, MaxWait::Unbounded, true).await {
                         Ok(answer) => answer,
-                        Err(error) => return observer.fails(error),
+                        Err(error) => {
+                            observer.failed(&error);
+                            return Err(error);
+                        }
                     }
                 }
             };
             // A request that waits without end is denied only by an attempt that its own retry has
             // overtaken: it is made again.
+            if answer.is_granted() {
+                observer.decided(&answer);
+            }
             if let Decision::Granted(grant) = answer {
-                return observer.grants(grant);
+                return Ok(grant);
             }
         }
     }
@@ -172,8 +184,8 @@ impl RateLimiter {
     pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         let answer = self.answer_locally(permits, max_wait)?;
         // Not before there is an answer: otherwise the call that follows would be counted twice.
-        let observer = self.engine().observer.acquire(permits);
-        ends!(observer, Ok::<_, Error>(answer)).ok()
+        self.engine().observer.acquire(permits).decided(&answer);
+        Some(answer)
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.
@@ -187,21 +199,21 @@ impl RateLimiter {
             return Err(self.out_of_range(permits));
         }
         if consults && let Some((outage, policy)) = self.engine().outage() {
+            if let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate)) {
+                return Err(self.invalid(Operation::Acquire, detail));
+            }
             let request = self.request(permits, max_wait);
             return self.decide_with_policy(request, outage, policy).await;
-        }
-        if self.engine().core.is_in_process {
-            tokio::task::consume_budget().await;
         }
         let request = self.request(permits, max_wait);
         let verdict = match self.engine().leases() {
             // On the heap: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(request)).await,
-            false => Acquire::new(self.engine(), request, self.rate.as_ref()).await,
+            false => Acquire::new(self.engine(), request).await,
         };
         // Most calls end here, without a look at the other outcomes.
-        if let Ok((answer, Outcome::Granted)) = verdict {
-            return Ok(Decision::Granted(Grant::new(answer, permits, self.deadline)));
+        if let Ok(Answer::Granted(granted)) = verdict {
+            return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
         }
         let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
         let decision = self.decision(verdict, permits);
@@ -217,19 +229,18 @@ impl RateLimiter {
     /// may need.
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let began = self.engine().core.now();
-        let mut verdict = Acquire::new(self.engine(), request, self.rate.as_ref()).await;
-        if let Ok((answer, Outcome::Refused(_))) = &verdict {
-            let left = answer.decided().map_or(0, |decided| decided.left);
-            if let Some(second) = self.ask_without_leases(request, began, left).await {
-                verdict = second;
-            }
+        let mut verdict = Acquire::new(self.engine(), request).await;
+        if let Ok(Answer::Denied { decided, .. }) = &verdict
+            && let Some(second) = self.ask_without_leases(request, began, decided.left).await
+        {
+            verdict = second;
         }
         verdict
     }
 
     #[inline]
     fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
-        Request { permits, max_wait, deadline: micros(self.deadline), create: None }
+        Request { permits, max_wait, deadline: micros(self.deadline), create: self.rate }
     }
 
     #[cold]
@@ -241,17 +252,15 @@ impl RateLimiter {
     #[inline]
     fn decision(&self, verdict: Verdict, permits: u64) -> Result<Decision, Error> {
         match verdict {
-            Ok((answer, Outcome::Granted)) => {
-                Ok(Decision::Granted(Grant::new(answer, permits, self.deadline)))
+            Ok(Answer::Granted(granted)) => {
+                Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
-            Ok((answer, Outcome::ExceedsRate)) => {
-                let rate = answer.decided().map_or(0, |decided| decided.rate.permits());
-                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
+            Ok(Answer::ExceedsRate(rate)) => {
+                let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
                 Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
             }
-            Ok((answer, Outcome::Refused(wait) | Outcome::Waiting(wait))) => {
-                let rate = answer.decided().map(|decided| decided.rate);
-                Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Server)))
+            Ok(Answer::Denied { wait, decided }) => {
+                Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Server)))
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();
@@ -261,9 +270,6 @@ impl RateLimiter {
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
             }
             Err(NoAnswer::Failed(failure)) => Err(self.error(Operation::Acquire, failure)),
-            Ok((_, Outcome::Reserved(_) | Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
-                unreachable!("the request would still be in a queue")
-            }
         }
     }
 
@@ -288,7 +294,7 @@ impl RateLimiter {
         }
         let rest = due.saturating_sub(self.engine().core.now());
         let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(self.engine(), request, self.rate.as_ref()).await)
+        Some(Acquire::new(self.engine(), request).await)
     }
 }
 

@@ -46,8 +46,9 @@ impl RateLimiter {
 
     /// Fits the value and the log to the rate, by the rules of an audit, in one step, and grants nothing: a
     /// value that is missing or too high becomes what the log leaves of the rate; permits that are neither
-    /// left nor in the log become a debt, which comes back within an interval. And if the limiter has a time
-    /// to live, its value and its log get it as well.
+    /// left nor in the log become a debt, which comes back within an interval; permits that are both left and in
+    /// the log are taken out of the log; and entries that are dated more than 25 hours ahead expire within an
+    /// interval. If the limiter has a time to live, its value and its log get it as well.
     ///
     /// If all of that is so already, nothing is written. It never makes more permits available than the rate
     /// allows, whoever uses the limiter meanwhile. A limiter that is used heals by itself; call it for one
@@ -209,7 +210,8 @@ pub struct Repair(RepairReply);
 impl Repair {
     /// Whether there is anything to repair.
     pub fn is_needed(&self) -> bool {
-        self.0.debt > 0 || self.value_is_off() || self.0.endless > 0
+        let RepairReply { debt, endless, excess, ahead, .. } = self.0;
+        self.value_is_off() || [debt, endless, excess, ahead].iter().any(|count| *count > 0)
     }
 
     /// Whether the value is another one afterwards, for other reasons than that permits have expired.
@@ -242,6 +244,19 @@ impl Repair {
     /// The permits that were neither left nor in the log, and come back an interval after the repair.
     pub fn debt(&self) -> u64 {
         self.0.debt
+    }
+
+    /// The permits that are both left and in the log, as Redisson's `release` leaves them: they are taken out
+    /// of the log.
+    pub fn excess(&self) -> u64 {
+        self.0.excess
+    }
+
+    /// How many entries are dated more than 25 hours ahead. No lease is held for more than a day, so they are
+    /// mistakes, which deny their permits until then. Their date becomes the present, and they expire an
+    /// interval after the repair.
+    pub fn dated_ahead(&self) -> u64 {
+        self.0.ahead
     }
 
     /// How many of the hash, the value and the log live for ever although the limiter does not, and get its

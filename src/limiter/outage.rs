@@ -7,14 +7,14 @@ use tokio::task::consume_budget;
 use super::RateLimiter;
 use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::acquire::Acquire;
-use crate::engine::answer::NoAnswer;
+use crate::engine::answer::{Answer, NoAnswer};
 use crate::engine::closed;
 use crate::engine::outage::{Outage, OutageReport, StandIn};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Request};
 use crate::rate::Rate;
-use crate::store::{Outcome, Wait};
+use crate::store::Wait;
 
 impl RateLimiter {
     /// What was decided while the server was away, of this limiter. The counts are those of the
@@ -85,6 +85,13 @@ impl RateLimiter {
         }
         match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
+            Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
+                // Longer than that call, whose end it notices, takes.
+                match engine.turns_out_away(outage, self.deadline * 2).await {
+                    true => Err(None),
+                    false => Ok(Err(full)),
+                }
+            }
             Some(answer) => Ok(answer),
             None => Err(None),
         }
@@ -115,28 +122,27 @@ impl RateLimiter {
         let (stand_in, own_rate) = match outage.stand_in(engine, fraction, self.rate) {
             StandIn::NoRate => return Some(Err(error)),
             StandIn::Closed => return None,
-            StandIn::Nothing(rate) => return Some(self.deny(request, outage, Some(rate), error)),
+            StandIn::Nothing(rate) | StandIn::NoRoom(rate) => {
+                return Some(self.deny(request, outage, Some(rate), error));
+            }
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
         engine.end_stand_in_soon();
-        let wait = match Acquire::new(&stand_in, request, None).await {
-            Ok((answer, Outcome::Granted)) => {
+        // It creates nothing there: what is taken away stays away.
+        let request = Request { create: None, ..request };
+        let wait = match Acquire::new(&stand_in, request).await {
+            Ok(Answer::Granted(granted)) => {
                 outage.granted(&engine.core, request.permits);
-                let grant = Grant::new(answer, request.permits, self.deadline);
-                return Some(Ok(Decision::Granted(grant)));
+                return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));
             }
-            Ok((_, Outcome::Refused(wait) | Outcome::Waiting(wait)))
-            | Err(NoAnswer::Refused(wait)) => wait,
+            Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
             // The server may grant it when it is back.
-            Ok((_, Outcome::ExceedsRate)) => return Some(self.deny(request, outage, rate, error)),
+            Ok(Answer::ExceedsRate(_)) => return Some(self.deny(request, outage, rate, error)),
             Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
                 return None;
             }
             Err(NoAnswer::Failed(failure)) => {
                 return Some(Err(self.error(Operation::Acquire, failure)));
-            }
-            Ok((_, Outcome::Reserved(_) | Outcome::Undecided)) | Err(NoAnswer::Abandoned) => {
-                unreachable!("the request would still be in a queue")
             }
         };
         if request.permits > own_rate.permits() {

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::RateLimiter;
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
+use crate::observe::Event;
 use crate::rate::Rate;
 use crate::store::{SetRate, StateRule};
 
@@ -56,7 +57,15 @@ impl RateLimiter {
     ///
     /// [`ErrorKind::WrongType`]: crate::ErrorKind::WrongType
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, StateRule::DropNewMode).await.map(drop)
+        self.store_rate(
+            Operation::SetRate,
+            rate,
+            self.engine().rate(),
+            false,
+            StateRule::DropNewMode,
+        )
+        .await
+        .map(drop)
     }
 
     /// Sets the rate, like [`set_rate`](Self::set_rate), and either resets the usage or keeps that of
@@ -74,7 +83,9 @@ impl RateLimiter {
     ///
     /// [`ErrorKind::ForeignEntry`]: crate::ErrorKind::ForeignEntry
     pub async fn set_rate_with(&self, rate: Rate, usage: Usage) -> Result<(), Error> {
-        self.store_rate(Operation::SetRate, rate, false, usage.into()).await.map(drop)
+        self.store_rate(Operation::SetRate, rate, self.engine().rate(), false, usage.into())
+            .await
+            .map(drop)
     }
 
     /// Changes the rate of an existing limiter. If there is none, does nothing and returns false.
@@ -88,7 +99,7 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn update_rate(&self, rate: Rate, usage: Usage) -> Result<bool, Error> {
-        self.store_rate(Operation::UpdateRate, rate, true, usage.into()).await
+        self.store_rate(Operation::UpdateRate, rate, self.engine().rate(), true, usage.into()).await
     }
 
     /// Makes this the limiter's rate: sets it if there is no limiter or its rate is different, and
@@ -118,32 +129,55 @@ impl RateLimiter {
     /// # }
     /// ```
     ///
-    /// A change of mode resets the usage, as with [`update_rate`](Self::update_rate). Instances
-    /// that call it at the same moment may each report the same change, and one whose answer was
-    /// lost may report [`Ensured::Unchanged`] for a limiter that it has created itself.
+    /// A change of the mode would reset the usage of all clients: it is refused, and
+    /// [`update_rate`](Self::update_rate) makes it. Instances that call it at the same moment may each
+    /// report the same change, and one whose answer was lost may report [`Ensured::Unchanged`] for a limiter that it has created itself.
     ///
     /// # Errors
     ///
-    /// As [`set_rate_with`](Self::set_rate_with), and [`ErrorKind::CorruptState`] if the limiter's
-    /// hash cannot be read. As repeating it changes nothing, it is attempted until the deadline,
-    /// and can be called again after any error.
+    /// As [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's rate is of
+    /// another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. As repeating it changes
+    /// nothing, it is attempted until the deadline, and can be called again after any error.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the call may or may not be carried out.
     ///
     /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
+    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     pub async fn ensure_rate(&self, rate: Rate) -> Result<Ensured, Error> {
+        self.ensure_rate_if(rate, |found| match found.mode() == rate.mode() {
+            true => Ok(true),
+            false => Err(self.invalid(
+                Operation::EnsureRate,
+                format!(
+                    "the limiter has {found}, and {rate} is another mode: a change of the mode resets the usage of all \
+                     clients; make it by `update_rate` if it is meant"
+                ),
+            )),
+        })
+        .await
+    }
+
+    /// [`ensure_rate`](Self::ensure_rate), which replaces a rate only if this function says so of it.
+    pub(crate) async fn ensure_rate_if(
+        &self,
+        rate: Rate,
+        may_replace: impl Fn(Rate) -> Result<bool, Error>,
+    ) -> Result<Ensured, Error> {
         const OPERATION: Operation = Operation::EnsureRate;
         let deadline = Instant::now() + self.deadline;
         let mut handle = self.clone();
-        // Read first: most of the time there is nothing to write. If another client changes the
+        // Read first: most of the time there is nothing to write. If another client creates or removes the
         // limiter between our read and our write, the write does nothing, and the loop reads again.
         loop {
             match handle.read_rate(OPERATION).await? {
-                Some(found) if found == rate => return Ok(Ensured::Unchanged),
+                Some(found) if found == rate || !may_replace(found)? => {
+                    return Ok(Ensured::Unchanged);
+                }
                 Some(from) => {
-                    if handle.store_rate(OPERATION, rate, true, StateRule::Keep).await? {
+                    if handle.store_rate(OPERATION, rate, Some(from), true, StateRule::Keep).await?
+                    {
                         return Ok(Ensured::Changed { from });
                     }
                 }
@@ -157,10 +191,12 @@ impl RateLimiter {
         }
     }
 
+    /// `from`: the rate that it had, as far as this client knows.
     async fn store_rate(
         &self,
         operation: Operation,
         rate: Rate,
+        from: Option<Rate>,
         only_existing: bool,
         state: StateRule,
     ) -> Result<bool, Error> {
@@ -170,6 +206,11 @@ impl RateLimiter {
         let set = self.call(operation, move |store, keys| store.set_rate(keys, call)).await?;
         if set {
             reset.end_with_rate(rate);
+            if from != Some(rate) {
+                let client = &self.limiters().client_id;
+                let event = Event::RateChanged { from, to: rate, operation, client };
+                self.engine().observer.event(&event);
+            }
         } else {
             reset.end(false);
         }

@@ -1,111 +1,204 @@
-//! One call to the store, with all its attempts.
+//! One call to the server, with all its attempts.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LimiterObserver;
+#[cfg(feature = "tracing")]
+pub(crate) use tracing::Span;
+
+use super::{ObservedLimiter, Observers};
 use crate::error::{Error, Operation};
 
-/// What a call asks for.
-#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "nobody looks at all of it"))]
+/// Stands for a span where there are none.
+#[cfg(not(feature = "tracing"))]
+#[derive(Clone)]
+pub(crate) struct Span;
+
+#[cfg(not(feature = "tracing"))]
+impl Span {
+    pub(crate) fn none() -> Self {
+        Span
+    }
+
+    pub(crate) fn current() -> Self {
+        Span
+    }
+}
+
+/// What the acquires in a call ask for.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct CallSize {
     pub(crate) requests: u64,
     pub(crate) permits: u64,
 }
 
-impl CallSize {
-    /// Of a call that is no acquire.
-    pub(super) const NONE: CallSize = CallSize { requests: 0, permits: 0 };
+/// A call to the server, or to an in-process store, to an [`Observer`](super::Observer).
+pub struct ObservedCall {
+    observers: Observers,
+    limiter: Option<Arc<ObservedLimiter>>,
+    operation: Operation,
+    size: CallSize,
+    attempts: u32,
+    /// The call's own, which only the feature `tracing` knows.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "it is empty"))]
+    pub(super) span: Span,
 }
 
-/// A call under way.
-pub(crate) struct CallObserver {
-    #[cfg(feature = "metrics")]
-    meters: super::meters::Call,
-    #[cfg(feature = "tracing")]
-    span: super::traces::CallSpan,
+/// What happens to a call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CallEvent<'a> {
+    /// It is about to be made.
+    Began,
+    /// An attempt of acquires was answered after this long.
+    #[non_exhaustive]
+    AttemptAnswered {
+        /// From sending it to its answer.
+        took: Duration,
+    },
+    /// The answer came so late that another attempt confirms it.
+    #[non_exhaustive]
+    CameLate {
+        /// From sending the attempt to its answer.
+        took: Duration,
+    },
+    /// An attempt has failed, and is followed by another one after this pause.
+    #[non_exhaustive]
+    Retried {
+        /// Why it failed.
+        error: &'a Error,
+        /// The pause.
+        pause: Duration,
+    },
+    /// It has ended with an answer.
+    #[non_exhaustive]
+    Answered {
+        /// The permits that its acquires were granted; `None` for other operations.
+        granted: Option<u64>,
+    },
+    /// It has ended without an answer.
+    #[non_exhaustive]
+    Failed {
+        /// Why.
+        error: &'a Error,
+    },
+    /// Its runtime has ended; its callers, if there are any, begin anew.
+    Abandoned,
 }
 
-impl CallObserver {
-    #[inline]
-    pub(super) fn new(
-        of: &LimiterObserver,
-        limiter: Option<&Arc<str>>,
+impl ObservedCall {
+    /// `span`: the span of its only caller, or else that of whoever makes this.
+    pub(super) fn begin(
+        observers: &Observers,
+        limiter: Option<&Arc<ObservedLimiter>>,
         operation: Operation,
-        size: impl FnOnce() -> CallSize,
+        size: CallSize,
+        span: Span,
     ) -> Self {
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        let size = size();
-        CallObserver {
-            #[cfg(feature = "metrics")]
-            meters: super::meters::Call::new(of.meters.handles(), operation, &size),
-            #[cfg(feature = "tracing")]
-            span: of.traces.call(limiter, operation, &size),
+        let (observers, limiter) = (observers.clone(), limiter.cloned());
+        #[allow(unused_mut, reason = "without tracing")]
+        let mut call = ObservedCall { observers, limiter, operation, size, attempts: 1, span };
+        #[cfg(feature = "tracing")]
+        if !call.observers.is_empty() {
+            call.span = super::traces::open_span(&call);
         }
+        call.tell(&CallEvent::Began);
+        call
     }
 
-    /// An attempt was answered after so many microseconds.
-    #[inline]
+    /// A call that has not begun: nobody is told about it.
+    pub(crate) fn none() -> Self {
+        ObservedCall::begin(
+            &Observers::default(),
+            None,
+            Operation::Acquire,
+            CallSize::default(),
+            Span::none(),
+        )
+    }
+
+    /// The limiter, if the call is for one.
+    pub fn limiter(&self) -> Option<&ObservedLimiter> {
+        self.limiter.as_deref()
+    }
+
+    /// The operation.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// How many acquires share it; 0 for other operations, and for one that only takes permits ahead.
+    pub fn requests(&self) -> u64 {
+        self.size.requests
+    }
+
+    /// The permits that these ask for together.
+    pub fn permits(&self) -> u64 {
+        self.size.permits
+    }
+
+    /// How many attempts there were until now, with the one under way.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    fn tell(&self, event: &CallEvent<'_>) {
+        self.observers.tell(|observer| observer.call(self, event));
+    }
+
     pub(crate) fn attempt_took(&self, micros: u64) {
-        #[cfg(feature = "metrics")]
-        self.meters.attempt_took(micros);
+        self.tell(&CallEvent::AttemptAnswered { took: Duration::from_micros(micros) });
     }
 
-    /// An attempt has failed, and is followed by another one.
-    #[inline]
     pub(crate) fn is_retried(&mut self, error: &Error, pause: Duration) {
-        #[cfg(feature = "metrics")]
-        self.meters.is_retried(error.kind());
-        #[cfg(feature = "tracing")]
-        self.span.is_retried(error, pause);
+        self.attempts = self.attempts.saturating_add(1);
+        self.tell(&CallEvent::Retried { error, pause });
     }
 
-    /// An answer came so late that it is confirmed by another attempt.
-    #[inline]
     pub(crate) fn came_late(&mut self, micros: u64) {
-        #[cfg(feature = "metrics")]
-        self.meters.came_late();
-        #[cfg(feature = "tracing")]
-        self.span.came_late(micros);
+        self.attempts = self.attempts.saturating_add(1);
+        self.tell(&CallEvent::CameLate { took: Duration::from_micros(micros) });
     }
 
     /// It was answered; so many permits were granted.
-    #[inline]
     pub(crate) fn granted(&self, permits: u64) {
-        #[cfg(feature = "metrics")]
-        self.meters.ended("answered");
-        #[cfg(feature = "tracing")]
-        self.span.granted(permits);
+        self.tell(&CallEvent::Answered { granted: Some(permits) });
     }
 
-    #[inline]
     pub(crate) fn failed(&self, error: &Error) {
-        #[cfg(feature = "metrics")]
-        self.meters.ended("failed");
-        #[cfg(feature = "tracing")]
-        self.span.failed(error);
+        self.tell(&CallEvent::Failed { error });
     }
 
     /// It was answered, or has failed; nothing more is to be said of the answer.
-    #[inline]
     pub(crate) fn ended<T>(&self, answer: &Result<T, Error>) {
         match answer {
-            Ok(_) => {
-                #[cfg(feature = "metrics")]
-                self.meters.ended("answered");
-                #[cfg(feature = "tracing")]
-                self.span.answered();
-            }
+            Ok(_) => self.tell(&CallEvent::Answered { granted: None }),
             Err(error) => self.failed(error),
         }
     }
 
     /// Its runtime is ending.
-    #[inline]
     pub(crate) fn abandoned(&self) {
-        #[cfg(feature = "metrics")]
-        self.meters.ended("abandoned");
-        #[cfg(feature = "tracing")]
-        self.span.abandoned();
+        self.tell(&CallEvent::Abandoned);
+    }
+}
+
+impl Observers {
+    /// A call to the store begins that is not for one limiter.
+    pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
+        ObservedCall::begin(self, None, operation, CallSize::default(), Span::none())
+    }
+}
+
+impl fmt::Debug for ObservedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObservedCall")
+            .field("limiter", &self.limiter)
+            .field("operation", &self.operation)
+            .field("requests", &self.size.requests)
+            .field("permits", &self.size.permits)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
     }
 }

@@ -1,24 +1,22 @@
 //! What the feature `metrics` counts, by handles of the recorder that is installed when a client is
-//! made. docs/observability.md says what each number means.
+//! built. docs/observability.md says what each number means.
 
-#[cfg(feature = "_web")]
-use std::collections::BTreeSet;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use metrics::{Counter, Gauge, Histogram, Label};
+use metrics::{Counter, Gauge, Histogram, Label, SharedString};
 
-use crate::clock::ClockSkew;
+use super::{
+    AcquireEnd, AcquireOutcome, CallEvent, Count, Event, ObservedCall, ObservedLimiter, Observer,
+};
 use crate::decision::DecidedBy;
-use crate::error::{Error, Operation};
+use crate::error::{Error, ErrorKind, Operation};
 use crate::rt::{Mutex, lock};
 
 mod names;
-mod under_way;
 
 use names as name;
 pub use names::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
-pub(super) use under_way::{Acquire, Call, Circuit, GaugePart};
 
 /// The key of the label of limiters that have one.
 const LIMITER: &str = "limiter";
@@ -26,48 +24,35 @@ const LIMITER: &str = "limiter";
 /// One label.
 type Pair = (&'static str, &'static str);
 
-/// How handles are registered.
-#[derive(Clone, Copy)]
-struct Registrar {
-    /// Nobody looks.
-    is_silent: bool,
-    label: Option<&'static str>,
-}
-
-/// One whose numbers are seen.
-const LOUD: Registrar = Registrar { is_silent: false, label: None };
+/// How handles are registered: with the limiter's label, if it has one.
+#[derive(Clone, Default)]
+struct Registrar(Option<Arc<str>>);
 
 impl Registrar {
-    fn labels(self, labels: &[Pair]) -> Vec<Label> {
-        let own = self.label.map(|label| (LIMITER, label));
-        let all = labels.iter().copied().chain(own);
-        all.map(|(key, value)| Label::from_static_parts(key, value)).collect()
+    fn labels(&self, labels: &[Pair]) -> Vec<Label> {
+        let own = self
+            .0
+            .iter()
+            .map(|label| Label::new(LIMITER, SharedString::from_shared(label.clone())));
+        let all = labels.iter().map(|(key, value)| Label::from_static_parts(key, value));
+        all.chain(own).collect()
     }
 
-    fn counter(self, name: &'static str, labels: &[Pair]) -> Counter {
-        match self.is_silent {
-            true => Counter::noop(),
-            false => metrics::counter!(name, self.labels(labels)),
-        }
+    fn counter(&self, name: &'static str, labels: &[Pair]) -> Counter {
+        metrics::counter!(name, self.labels(labels))
     }
 
-    fn gauge(self, name: &'static str, labels: &[Pair]) -> Gauge {
-        match self.is_silent {
-            true => Gauge::noop(),
-            false => metrics::gauge!(name, self.labels(labels)),
-        }
+    fn gauge(&self, name: &'static str, labels: &[Pair]) -> Gauge {
+        metrics::gauge!(name, self.labels(labels))
     }
 
-    fn histogram(self, name: &'static str, labels: &[Pair]) -> Histogram {
-        match self.is_silent {
-            true => Histogram::noop(),
-            false => metrics::histogram!(name, self.labels(labels)),
-        }
+    fn histogram(&self, name: &'static str, labels: &[Pair]) -> Histogram {
+        metrics::histogram!(name, self.labels(labels))
     }
 
     /// Counters by who decided; of those who never decide so there is none.
     fn by_decider(
-        self,
+        &self,
         name: &'static str,
         result: &'static str,
         deciders: &[DecidedBy],
@@ -89,7 +74,7 @@ const DENIES: [DecidedBy; 4] =
 /// How a call ends.
 const OUTCOMES: [&str; 3] = ["answered", "failed", "abandoned"];
 
-/// Of all limiters of a client, or of one that has a label.
+/// The handles of all limiters of a client, or of those with one label.
 pub(super) struct Handles {
     registrar: Registrar,
     granted: Decided,
@@ -102,10 +87,10 @@ pub(super) struct Handles {
     attempt: Histogram,
     /// Those of acquires, by [`OUTCOMES`].
     calls: [Counter; OUTCOMES.len()],
-    pub(super) queued: Gauge,
-    pub(super) lease_held: Gauge,
-    pub(super) leased: Counter,
-    pub(super) lease_returned: Counter,
+    queued: Gauge,
+    lease_held: Gauge,
+    leased: Counter,
+    lease_returned: Counter,
     debts: Counter,
     debt_permits: Counter,
     excess_permits: Counter,
@@ -121,7 +106,7 @@ struct Decided {
 }
 
 impl Decided {
-    fn new(registrar: Registrar, result: &'static str, deciders: &[DecidedBy]) -> Self {
+    fn new(registrar: &Registrar, result: &'static str, deciders: &[DecidedBy]) -> Self {
         Decided {
             acquires: registrar.by_decider(name::ACQUIRES, result, deciders),
             permits: registrar.by_decider(name::PERMITS, result, deciders),
@@ -136,9 +121,8 @@ impl Handles {
             registrar.counter(name::ACQUIRES, &[("result", result), ("decided_by", "none")])
         };
         Handles {
-            registrar,
-            granted: Decided::new(registrar, "granted", &GRANTS),
-            denied: Decided::new(registrar, "denied", &DENIES),
+            granted: Decided::new(&registrar, "granted", &GRANTS),
+            denied: Decided::new(&registrar, "denied", &DENIES),
             failed: undecided("failed"),
             timed_out: undecided("timed_out"),
             cancelled: undecided("cancelled"),
@@ -157,12 +141,13 @@ impl Handles {
             excess_permits: registrar.counter(name::EXCESS_PERMITS, &[]),
             written: registrar.counter(name::CHARGED, &[("outcome", "written")]),
             not_written: registrar.counter(name::CHARGED, &[("outcome", "not_written")]),
+            registrar,
         }
     }
 
     /// Looked up each time, as there are many kinds, most of which never occur.
     #[cold]
-    pub(super) fn failed(&self, operation: Operation, error: &Error) {
+    fn failed(&self, operation: Operation, error: &Error) {
         let labels = [
             ("operation", operation.name()),
             ("kind", names::kind(error.kind())),
@@ -172,88 +157,27 @@ impl Handles {
     }
 
     #[cold]
-    pub(super) fn repaired(&self, deficit: i64) {
-        match deficit > 0 {
-            true => {
-                self.debts.increment(1);
-                self.debt_permits.increment(deficit.unsigned_abs());
-            }
-            false => self.excess_permits.increment(deficit.unsigned_abs()),
+    fn count_retry(&self, operation: Operation, reason: &'static str) {
+        let labels = [("operation", operation.name()), ("reason", reason)];
+        self.registrar.counter(name::RETRIES, &labels).increment(1);
+    }
+
+    fn call_ended(&self, operation: Operation, outcome: &'static str) {
+        let at = OUTCOMES.iter().position(|known| *known == outcome);
+        if let (Operation::Acquire, Some(at)) = (operation, at) {
+            return self.calls[at].increment(1);
         }
-    }
-
-    #[cold]
-    pub(super) fn charged(&self, permits: u64, is_written: bool) {
-        match is_written {
-            true => self.written.increment(permits),
-            false => self.not_written.increment(permits),
-        }
+        let labels = [("operation", operation.name()), ("outcome", outcome)];
+        self.registrar.counter(name::CALLS, &labels).increment(1);
     }
 }
 
-/// Of one limiter: those of its client, or those of its label.
-pub(super) struct LimiterMeters {
-    of_client: Arc<Handles>,
-    by_label: Arc<ByLabel>,
-    labelled: OnceLock<Arc<Handles>>,
-    /// Unless it has a label that somebody has chosen.
-    by_default: OnceLock<Arc<Handles>>,
-}
-
-/// Those of a client's labels. Shared by all limiters with the same one, of which a web service has one for each
-/// caller.
-type ByLabel = Mutex<HashMap<&'static str, Arc<Handles>>>;
-
-impl LimiterMeters {
-    #[inline]
-    pub(super) fn handles(&self) -> &Arc<Handles> {
-        self.labelled.get().or_else(|| self.by_default.get()).unwrap_or(&self.of_client)
-    }
-
-    /// The one that somebody has chosen.
-    pub(super) fn label(&self) -> Option<&'static str> {
-        self.labelled.get()?.registrar.label
-    }
-
-    /// Unless it has one.
-    pub(super) fn set_label(&self, label: &'static str) {
-        self.labelled.get_or_init(|| self.of_label(label));
-    }
-
-    /// For as long as nobody chooses one, and unless it has one of this kind.
-    #[cfg(feature = "_web")]
-    pub(super) fn set_default_label(&self, label: &'static str) {
-        self.by_default.get_or_init(|| self.of_label(label));
-    }
-
-    fn of_label(&self, label: &'static str) -> Arc<Handles> {
-        if let Some(handles) = lock(&self.by_label).get(label) {
-            return handles.clone();
-        }
-        let registrar = Registrar { label: Some(label), ..self.of_client.registrar };
-        // Not under the lock: the recorder is foreign code.
-        let handles = Arc::new(Handles::new(registrar));
-        lock(&self.by_label).entry(label).or_insert(handles).clone()
-    }
-}
-
-/// This name for as long as the process runs.
-#[cfg(feature = "_web")]
-pub(super) fn kept(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = lock(&NAMES);
-    if let Some(name) = names.get(name) {
-        return name;
-    }
-    let name = String::leak(name.to_owned());
-    names.insert(name);
-    name
-}
-
-/// Of one client.
-pub(super) struct ClientMeters {
+/// The meters of one client.
+pub(super) struct Meters {
+    /// Of all limiters without a label.
     limiters: Arc<Handles>,
-    by_label: Arc<ByLabel>,
+    /// Shared by all limiters with the same label, of which a web service has one for each caller.
+    by_label: Mutex<HashMap<Arc<str>, Arc<Handles>>>,
     skew: Gauge,
     skew_uncertainty: Gauge,
     open: Gauge,
@@ -261,84 +185,143 @@ pub(super) struct ClientMeters {
     to_closed: Counter,
     to_half_open: Counter,
     to_open: Counter,
+    connects: Counter,
+    connects_failed: Counter,
+    connections_lost: Counter,
+    failovers: Counter,
 }
 
-impl Default for ClientMeters {
-    fn default() -> Self {
+impl Meters {
+    pub(super) fn new() -> Self {
         names::describe();
-        ClientMeters::new(LOUD)
-    }
-}
-
-impl ClientMeters {
-    pub(super) fn silent() -> Self {
-        ClientMeters::new(Registrar { is_silent: true, ..LOUD })
-    }
-
-    fn new(registrar: Registrar) -> Self {
-        let circuits = |state| registrar.gauge(name::CIRCUITS, &[("state", state)]);
-        let transitions = |to| registrar.counter(name::CIRCUIT_TRANSITIONS, &[("to", to)]);
-        ClientMeters {
-            limiters: Arc::new(Handles::new(registrar)),
-            by_label: Arc::default(),
-            skew: registrar.gauge(name::SKEW, &[]),
-            skew_uncertainty: registrar.gauge(name::SKEW_UNCERTAINTY, &[]),
+        let all = Registrar::default();
+        let circuits = |state| all.gauge(name::CIRCUITS, &[("state", state)]);
+        let transitions = |to| all.counter(name::CIRCUIT_TRANSITIONS, &[("to", to)]);
+        let connects = |outcome| all.counter(name::CONNECTS, &[("outcome", outcome)]);
+        Meters {
+            limiters: Arc::new(Handles::new(all.clone())),
+            by_label: Mutex::default(),
+            skew: all.gauge(name::SKEW, &[]),
+            skew_uncertainty: all.gauge(name::SKEW_UNCERTAINTY, &[]),
             open: circuits("open"),
             half_open: circuits("half_open"),
             to_closed: transitions("closed"),
             to_half_open: transitions("half_open"),
             to_open: transitions("open"),
+            connects: connects("opened"),
+            connects_failed: connects("failed"),
+            connections_lost: all.counter(name::CONNECTIONS_LOST, &[]),
+            failovers: all.counter(name::FAILOVERS, &[]),
         }
     }
 
-    pub(super) fn limiter(&self) -> LimiterMeters {
-        LimiterMeters {
-            of_client: self.limiters.clone(),
-            by_label: self.by_label.clone(),
-            labelled: OnceLock::new(),
-            by_default: OnceLock::new(),
+    /// The handles of limiters with this label.
+    pub(super) fn handles(&self, label: Option<&Arc<str>>) -> Arc<Handles> {
+        let Some(label) = label else { return self.limiters.clone() };
+        if let Some(handles) = lock(&self.by_label).get(label) {
+            return handles.clone();
         }
+        // Not under the lock: the recorder is foreign code.
+        let handles = Arc::new(Handles::new(Registrar(Some(label.clone()))));
+        lock(&self.by_label).entry(label.clone()).or_insert(handles).clone()
     }
 
-    pub(super) fn measured_skew(&self, skew: ClockSkew) {
-        self.skew.set(skew.ahead_us() as f64 / 1e6);
-        self.skew_uncertainty.set(skew.uncertainty());
+    #[inline]
+    fn of<'a>(&'a self, limiter: Option<&'a ObservedLimiter>) -> &'a Handles {
+        limiter.and_then(|limiter| limiter.meters.as_deref()).unwrap_or(&self.limiters)
     }
 }
 
-/// Of connections.
-pub(super) struct ConnectionMeters {
-    opened: Counter,
-    failed: Counter,
-    lost: Counter,
-    failovers: Counter,
-}
-
-impl Default for ConnectionMeters {
-    fn default() -> Self {
-        let connects = |outcome| LOUD.counter(name::CONNECTS, &[("outcome", outcome)]);
-        ConnectionMeters {
-            opened: connects("opened"),
-            failed: connects("failed"),
-            lost: LOUD.counter(name::CONNECTIONS_LOST, &[]),
-            failovers: LOUD.counter(name::FAILOVERS, &[]),
+impl Observer for Meters {
+    #[inline]
+    fn acquire_ended(&self, limiter: &ObservedLimiter, acquire: &AcquireEnd<'_>) {
+        let handles = self.of(Some(limiter));
+        let decided = |decided: &Decided, by: DecidedBy| {
+            decided.acquires[by as usize].increment(1);
+            decided.permits[by as usize].increment(acquire.permits);
+            if let Some(took) = acquire.took {
+                decided.after.record(took);
+            }
+        };
+        match acquire.outcome {
+            AcquireOutcome::Granted(grant) => decided(&handles.granted, grant.decided_by()),
+            AcquireOutcome::Denied(denial) => decided(&handles.denied, denial.decided_by()),
+            AcquireOutcome::Failed(error) => {
+                match error.kind() {
+                    ErrorKind::Timeout => handles.timed_out.increment(1),
+                    _ => handles.failed.increment(1),
+                }
+                handles.failed(Operation::Acquire, error);
+                if let Some(took) = acquire.took {
+                    handles.failed_after.record(took);
+                }
+            }
+            AcquireOutcome::Cancelled => handles.cancelled.increment(1),
         }
     }
-}
 
-impl ConnectionMeters {
-    pub(super) fn opened(&self, is_another_server: bool) {
-        self.opened.increment(1);
-        if is_another_server {
-            self.failovers.increment(1);
+    fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
+        let (handles, operation) = (self.of(call.limiter()), call.operation());
+        match event {
+            // One that only refills a lease has no requests.
+            CallEvent::Began if call.requests() > 0 => handles.batch.record(call.requests() as f64),
+            CallEvent::Began => {}
+            CallEvent::AttemptAnswered { took } => handles.attempt.record(*took),
+            CallEvent::CameLate { .. } => handles.count_retry(operation, "late"),
+            CallEvent::Retried { error, .. } => {
+                handles.count_retry(operation, names::kind(error.kind()));
+            }
+            CallEvent::Answered { .. } => handles.call_ended(operation, "answered"),
+            CallEvent::Failed { .. } => handles.call_ended(operation, "failed"),
+            CallEvent::Abandoned => handles.call_ended(operation, "abandoned"),
         }
     }
 
-    pub(super) fn failed(&self) {
-        self.failed.increment(1);
+    fn counted(&self, limiter: Option<&ObservedLimiter>, count: Count, change: i64) {
+        let handles = self.of(limiter);
+        let risen = u64::try_from(change).unwrap_or(0);
+        match count {
+            Count::QueuedRequests => handles.queued.increment(change as f64),
+            Count::LeasePermits => handles.lease_held.increment(change as f64),
+            Count::Leased => handles.leased.increment(risen),
+            Count::LeaseReturned => handles.lease_returned.increment(risen),
+            Count::ChargesExpired => handles.not_written.increment(risen),
+            Count::OpenCircuits => {
+                self.open.increment(change as f64);
+                self.to_open.increment(risen);
+            }
+            Count::HalfOpenCircuits => {
+                self.half_open.increment(change as f64);
+                self.to_half_open.increment(risen);
+            }
+        }
     }
 
-    pub(super) fn lost(&self) {
-        self.lost.increment(1);
+    fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
+        let handles = self.of(limiter);
+        match *event {
+            Event::Failed { operation, error } => handles.failed(operation, error),
+            Event::Repaired { deficit } if deficit > 0 => {
+                handles.debts.increment(1);
+                handles.debt_permits.increment(deficit.unsigned_abs());
+            }
+            Event::Repaired { deficit } => handles.excess_permits.increment(deficit.unsigned_abs()),
+            Event::Charged { permits, is_written: true } => handles.written.increment(permits),
+            Event::Charged { permits, is_written: false } => handles.not_written.increment(permits),
+            Event::CircuitClosed { .. } => self.to_closed.increment(1),
+            Event::Connected { server, before, .. } => {
+                self.connects.increment(1);
+                if before.is_some_and(|before| before != server) {
+                    self.failovers.increment(1);
+                }
+            }
+            Event::ConnectFailed { .. } => self.connects_failed.increment(1),
+            Event::ConnectionLost { .. } => self.connections_lost.increment(1),
+            Event::ClockCompared { skew, .. } => {
+                self.skew.set(skew.ahead_us() as f64 / 1e6);
+                self.skew_uncertainty.set(skew.uncertainty());
+            }
+            _ => {}
+        }
     }
 }

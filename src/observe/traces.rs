@@ -4,16 +4,14 @@
 //! A span is never entered. Its call is polled by whoever needs it and wakes callers as it goes, and what
 //! those do is not part of it; what is a part names the span as its parent.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::field::Empty;
 use tracing::{Span, debug, debug_span, info, warn};
 
-use super::CallSize;
-use crate::clock::ClockSkew;
-use crate::error::{Error, ErrorKind, Operation};
+use super::{CallEvent, Event, ObservedCall, ObservedLimiter, Observer};
+use crate::error::ErrorKind;
+use crate::rate::Rate;
 
 /// What spans and events are filtered by, wherever they come from within the crate.
 const TARGET: &str = "redisson_rate_limiter";
@@ -22,222 +20,190 @@ const TARGET: &str = "redisson_rate_limiter";
 /// threshold.
 const SKEW: Duration = Duration::from_millis(100);
 
-/// Whether anything is written down.
-#[derive(Clone, Copy, Default)]
-pub(super) enum Switch {
-    #[default]
-    On,
-    Off,
-}
-
-impl Switch {
-    fn is_on(self) -> bool {
-        matches!(self, Switch::On)
-    }
-
-    pub(super) fn call(
-        self,
-        limiter: Option<&Arc<str>>,
-        operation: Operation,
-        size: &CallSize,
-    ) -> CallSpan {
-        if !self.is_on() {
-            return CallSpan { span: Span::none(), limiter: None, attempts: 1 };
-        }
-        let span = debug_span!(
+/// Opens the span of a call that begins. Its parent is the span of its only caller, which the call has until now, or else
+/// the current one.
+pub(super) fn open_span(call: &ObservedCall) -> Span {
+    let span = call.span.in_scope(|| {
+        debug_span!(
             target: TARGET,
             "redisson_limiter.call",
-            operation = operation.name(),
-            limiter = limiter.map(|name| &**name),
+            operation = call.operation().name(),
+            limiter = call.limiter().map(ObservedLimiter::name),
             requests = Empty,
             permits = Empty,
             granted = Empty,
             attempts = Empty,
             outcome = Empty,
             error = Empty,
-        );
-        if size.requests > 0 {
-            span.record("requests", size.requests).record("permits", size.permits);
-        }
-        CallSpan { span, limiter: limiter.cloned(), attempts: 1 }
+        )
+    });
+    if call.requests() > 0 {
+        span.record("requests", call.requests()).record("permits", call.permits());
     }
+    span
+}
 
-    pub(super) fn measured_skew(self, skew: ClockSkew, threshold: Option<Duration>) {
-        let ahead_ms = skew.ahead_us() as f64 / 1000.0;
-        let uncertainty_ms = skew.uncertainty().as_secs_f64() * 1000.0;
-        match skew.at_least() > threshold.unwrap_or(SKEW) {
-            true => warn!(
-                target: TARGET,
-                ahead_ms, uncertainty_ms, "the clocks of this machine and of the server differ"
+/// Writes spans and events.
+pub(super) struct Traces;
+
+impl Observer for Traces {
+    fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
+        let (span, attempt) = (&call.span, call.attempts());
+        let ended = |outcome| {
+            span.record("attempts", attempt).record("outcome", outcome);
+        };
+        match *event {
+            CallEvent::Began | CallEvent::AttemptAnswered { .. } => {}
+            CallEvent::Retried { error, pause } => debug!(
+                target: TARGET, parent: span,
+                attempt, pause_ms = pause.as_millis() as u64, error = %error,
+                "the attempt failed, and is repeated"
             ),
-            false => {
-                debug!(target: TARGET, ahead_ms, uncertainty_ms, "compared with the server's clock")
+            CallEvent::CameLate { took } => debug!(
+                target: TARGET, parent: span,
+                attempt, took_us = took.as_micros() as u64, "the answer came late, and is confirmed"
+            ),
+            CallEvent::Answered { granted } => {
+                span.record("granted", granted);
+                ended("answered");
             }
+            CallEvent::Failed { error } => {
+                span.record("error", tracing::field::display(error));
+                ended("failed");
+                if error.kind() == ErrorKind::ForeignEntry {
+                    warn!(
+                        target: TARGET, parent: span,
+                        limiter = call.limiter().map(ObservedLimiter::name), error = %error,
+                        "the log has an entry that this crate cannot read"
+                    );
+                }
+            }
+            CallEvent::Abandoned => ended("abandoned"),
         }
     }
 
-    pub(super) fn repaired(self, limiter: &str, deficit: i64) {
-        if !self.is_on() {
-            return;
-        }
-        match deficit > 0 {
-            true => warn!(
+    fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
+        let limiter = limiter.map(ObservedLimiter::name);
+        match *event {
+            // The call's span has it.
+            Event::Failed { .. } => {}
+            Event::Repaired { deficit } if deficit > 0 => warn!(
                 target: TARGET,
                 limiter, permits = deficit, "permits were missing; they come back in an interval"
             ),
-            false => {
-                warn!(target: TARGET, limiter, permits = -deficit, "took away permits beyond the rate")
+            Event::Repaired { deficit } => {
+                warn!(target: TARGET, limiter, permits = -deficit, "took away permits beyond the rate");
             }
-        }
-    }
-
-    /// For each limiter, which may be one for each user.
-    pub(super) fn charged(self, limiter: &str, permits: u64, is_written: bool) {
-        match is_written {
-            true => debug!(
+            // A keep-alive alone is no other rate, and may be set for one limiter of each user.
+            Event::RateChanged { from, to, operation, client }
+                if from.map(Rate::without_keep_alive) == Some(to.without_keep_alive()) =>
+            {
+                let (from, operation) = (from.map(tracing::field::display), operation.name());
+                debug!(
+                    target: TARGET,
+                    limiter, from, %to, operation, client, "changed the keep-alive of a limiter"
+                );
+            }
+            Event::RateChanged { from, to, operation, client } => {
+                let (from, operation) = (from.map(tracing::field::display), operation.name());
+                warn!(
+                    target: TARGET,
+                    limiter, from, %to, operation, client, "changed the rate of a limiter"
+                );
+            }
+            // For each limiter, which may be one for each user.
+            Event::Charged { permits, is_written: true } => debug!(
                 target: TARGET,
                 limiter, permits, "wrote what was granted while the server was away"
             ),
-            false => debug!(
+            Event::Charged { permits, is_written: false } => debug!(
                 target: TARGET,
                 limiter, permits, "did not write what was granted while the server was away"
             ),
-        }
-    }
-
-    pub(super) fn circuit_opened(self, cause: &Error) {
-        if self.is_on() {
-            warn!(target: TARGET, error = %cause, "the server is away: its policy decides");
-        }
-    }
-
-    pub(super) fn probe_failed(self, error: &Error) {
-        if self.is_on() {
-            debug!(target: TARGET, error = %error, "the server is still away");
-        }
-    }
-
-    pub(super) fn circuit_closed(self, cause: &Error) {
-        if self.is_on() {
-            info!(target: TARGET, why_away = %cause, "the server is back");
-        }
-    }
-}
-
-/// A call to the server.
-pub(super) struct CallSpan {
-    span: Span,
-    /// The span need not be there when there is something to warn of.
-    limiter: Option<Arc<str>>,
-    attempts: u32,
-}
-
-impl CallSpan {
-    pub(super) fn is_retried(&mut self, error: &Error, pause: Duration) {
-        self.attempts = self.attempts.saturating_add(1);
-        let pause_ms = pause.as_millis() as u64;
-        debug!(
-            target: TARGET,
-            parent: &self.span,
-            attempt = self.attempts, pause_ms, error = %error, "the attempt failed, and is repeated"
-        );
-    }
-
-    pub(super) fn came_late(&mut self, micros: u64) {
-        self.attempts = self.attempts.saturating_add(1);
-        debug!(
-            target: TARGET,
-            parent: &self.span,
-            attempt = self.attempts, took_us = micros, "the answer came late, and is confirmed"
-        );
-    }
-
-    pub(super) fn granted(&self, permits: u64) {
-        self.span.record("granted", permits);
-        self.answered();
-    }
-
-    pub(super) fn answered(&self) {
-        self.ends("answered");
-    }
-
-    pub(super) fn failed(&self, error: &Error) {
-        self.span.record("error", tracing::field::display(error));
-        self.ends("failed");
-        if error.kind() == ErrorKind::ForeignEntry && !self.span.is_none() {
-            warn!(
+            Event::PartIsNothing { rate } => warn!(
                 target: TARGET,
-                parent: &self.span,
-                limiter = self.limiter.as_deref(), error = %error, "the log has an entry that this crate cannot read"
-            );
+                limiter, %rate,
+                "this client's part of the rate is not a whole permit: all calls are denied while the server \
+                is away; give `OnOutage::Local` a larger fraction"
+            ),
+            Event::TooManyWithoutServer { most } => warn!(
+                target: TARGET,
+                limiter, most,
+                "no more limiters can be decided without the server: calls of further ones are denied"
+            ),
+            Event::CircuitOpened { cause } => {
+                warn!(target: TARGET, error = %cause, "the server is away: its policy decides");
+            }
+            Event::ProbeFailed { error } => {
+                debug!(target: TARGET, error = %error, "the server is still away");
+            }
+            Event::CircuitClosed { cause } => {
+                info!(target: TARGET, why_away = %cause, "the server is back");
+            }
+            Event::Connected { server, before: None, failures } => {
+                info!(target: TARGET, server, failures, "connected");
+            }
+            Event::Connected { server, before: Some(before), failures } if before == server => {
+                info!(target: TARGET, server, failures, "connected again");
+            }
+            Event::Connected { server, before, failures } => {
+                info!(target: TARGET, server, before, failures, "connected to another server");
+            }
+            // The first of several failures is worth a warning.
+            Event::ConnectFailed { error, failures: 0 | 1 } => {
+                warn!(target: TARGET, error = %error, "cannot connect");
+            }
+            Event::ConnectFailed { error, failures } => {
+                debug!(target: TARGET, error = %error, failures, "still cannot connect");
+            }
+            Event::ConnectionLost { server, why } => {
+                warn!(target: TARGET, server, why, "lost the connection");
+            }
+            Event::MasterChanged { server } => {
+                warn!(target: TARGET, server, "the server is not the master any more");
+            }
+            Event::SlotMoved { node, owner } => {
+                debug!(target: TARGET, %node, %owner, "a slot of the cluster is at another node");
+            }
+            Event::ClockCompared { skew, threshold } => {
+                let ahead_ms = skew.ahead_us() as f64 / 1000.0;
+                let uncertainty_ms = skew.uncertainty().as_secs_f64() * 1000.0;
+                match skew.at_least() > threshold.unwrap_or(SKEW) {
+                    true => warn!(
+                        target: TARGET,
+                        ahead_ms, uncertainty_ms, "the clocks of this machine and of the server differ"
+                    ),
+                    false => debug!(
+                        target: TARGET,
+                        ahead_ms, uncertainty_ms, "compared with the server's clock"
+                    ),
+                }
+            }
+            Event::LimitTrouble { text, limit, why, is_first } => {
+                let limit = Some(limit).filter(|limit| !limit.is_empty());
+                match is_first {
+                    true => warn!(target: TARGET, limit, %why, "{text}"),
+                    false => debug!(target: TARGET, limit, %why, "{text}"),
+                }
+            }
+            Event::HeldBack { status, hold } => warn!(
+                target: TARGET,
+                limiter, status, hold_ms = hold.as_millis() as u64,
+                "the other side wants no requests for a while"
+            ),
+            Event::Serving { address } => info!(target: TARGET, %address, "serving"),
+            Event::ShuttingDown { cause } => {
+                info!(target: TARGET, cause, "shutting down: no more connections are accepted");
+            }
+            Event::DrainEnded { waited } => warn!(
+                target: TARGET,
+                waited_ms = waited.as_millis(),
+                "requests in flight have not ended in time: they are cut off"
+            ),
+            Event::ShutdownCut { cause } => {
+                warn!(target: TARGET, cause, "a second signal: requests in flight are not waited for");
+            }
+            Event::ShutDown => info!(target: TARGET, "shut down: the client is closed"),
         }
     }
-
-    pub(super) fn abandoned(&self) {
-        self.ends("abandoned");
-    }
-
-    fn ends(&self, outcome: &'static str) {
-        self.span.record("attempts", self.attempts).record("outcome", outcome);
-    }
-}
-
-/// A connection was opened, after so many attempts that failed.
-pub(super) fn connected(server: &str, before: Option<&str>, failures: u32) {
-    match before {
-        None => info!(target: TARGET, server, failures, "connected"),
-        Some(before) if before == server => {
-            info!(target: TARGET, server, failures, "connected again");
-        }
-        Some(before) => {
-            info!(target: TARGET, server, before, failures, "connected to another server")
-        }
-    }
-}
-
-/// The first of several failures is worth a warning.
-pub(super) fn connect_failed(error: &Error, failures: u32) {
-    match failures {
-        0 | 1 => warn!(target: TARGET, error = %error, "cannot connect"),
-        _ => debug!(target: TARGET, error = %error, failures, "still cannot connect"),
-    }
-}
-
-pub(super) fn connection_lost(server: &str, why: &'static str) {
-    warn!(target: TARGET, server, why, "lost the connection");
-}
-
-pub(super) fn master_changed(server: &str) {
-    warn!(target: TARGET, server, "the server is not the master any more");
-}
-
-/// A request to a web service has no key by this limit.
-#[cfg(feature = "_web")]
-pub(super) fn no_key(limit: &str, error: &dyn fmt::Display, is_first: bool) {
-    match is_first {
-        true => warn!(
-            target: TARGET,
-            limit, error = %error, "the key of a request cannot be found"
-        ),
-        false => debug!(
-            target: TARGET,
-            limit, error = %error, "the key of a request cannot be found"
-        ),
-    }
-}
-
-#[cfg(feature = "axum")]
-pub(super) fn serving(address: std::net::SocketAddr) {
-    info!(target: TARGET, %address, "serving");
-}
-
-/// A service that shuts down does not wait any longer for requests in flight.
-#[cfg(feature = "axum")]
-pub(super) fn drain_ended(longest: Duration) {
-    let waited_ms = longest.as_millis();
-    warn!(target: TARGET, waited_ms, "connections have not ended: they are not waited for any longer");
-}
-
-pub(super) fn slot_moved(node: &dyn fmt::Display, owner: &dyn fmt::Display) {
-    debug!(target: TARGET, %node, %owner, "a slot of the cluster is at another node");
 }

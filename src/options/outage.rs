@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::rate::{Mode, Rate};
+
 /// What an acquire is answered while the server is away:
 /// [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage).
 ///
@@ -28,7 +30,14 @@ pub enum OnOutage {
     /// This client decides by itself, by the same rules, with this fraction of the rate: calls are
     /// granted, wait or are denied as ever. What it has granted is written to the limiter's log when
     /// the server is back, as far as it still counts. The fraction is rounded down to whole permits: an
-    /// eighth of 5 is none, and then every call is denied.
+    /// eighth of 5 is none, and then every call is denied. If the handle carries such a rate, acquires
+    /// fail with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), also while the server
+    /// is there.
+    ///
+    /// At most 10,000 limiters of a client are decided in this way at the same time, which takes less than
+    /// 100 MB of memory; one leaves its place when none of its grants counts any more. Calls of further
+    /// limiters are denied as with [`Deny`](OnOutage::Deny). If a service has a limiter for each of its
+    /// callers, and callers can make up keys, they can use up these places, but not the memory.
     ///
     /// The rate is the one that this client last saw, or else that of the handle
     /// ([`with_rate`](crate::RateLimiter::with_rate)); without either, calls fail as with
@@ -72,6 +81,14 @@ impl Fraction {
         Fraction { parts, of }
     }
 
+    /// The permits of a rate that are one client's.
+    pub(crate) fn of_rate(self, rate: Rate) -> u64 {
+        match rate.mode() {
+            Mode::Overall => self.of(rate.permits()),
+            Mode::PerClient => rate.permits(),
+        }
+    }
+
     /// This part of a number of permits, rounded down.
     pub(crate) fn of(self, permits: u64) -> u64 {
         (u128::from(permits) * u128::from(self.parts) / u128::from(self.of.max(1))) as u64
@@ -96,6 +113,17 @@ impl OnOutage {
         match self {
             OnOutage::Local(Fraction { parts, of }) if parts == 0 || parts > of => Err(format!(
                 "a fraction of {parts}/{of}: must be more than nothing, and at most all"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same with this rate.
+    pub(crate) fn check_with(self, rate: Rate) -> Result<(), String> {
+        match self {
+            OnOutage::Local(fraction) if fraction.of_rate(rate) == 0 => Err(format!(
+                "{self} of a rate of {rate}: that is not a whole permit, and every call would be denied \
+                while the server is away; choose a larger fraction, or `OnOutage::Deny`"
             )),
             _ => Ok(()),
         }

@@ -1,9 +1,10 @@
-//! Who goes into the next call, in groups of equal requests; and who is in the one in flight.
+//! Which requests go into the next call, and how its reply is split among them: [`combine`] and
+//! [`split`] belong together.
 
-use super::events::{Call, MaxWait, Span, Time};
-use super::state::{InFlight, Queue, Waiter};
+use super::events::{Call, MaxWait, Time};
+use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
-use crate::store::RequestGroup;
+use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
 /// The most requests in one call.
 pub(super) const MAX_REQUESTS: usize = 8192;
@@ -11,107 +12,63 @@ pub(super) const MAX_REQUESTS: usize = 8192;
 /// The most groups in one call: the server's time grows with the groups, not with the requests.
 pub(super) const MAX_GROUPS: usize = 256;
 
-impl<W, A> Queue<W, A> {
-    /// Moves the front of the queue into a call: those that can be served by `served_by`, and one
-    /// more, whose answer tells when to ask next. `None`: all that were there have been cancelled.
-    pub(super) fn take_batch(&mut self, now: Time, served_by: Time) -> Option<Call> {
-        let mut groups: Vec<RequestGroup> = Vec::new();
-        let mut left_out = Vec::new();
-        let (mut taken, mut requests) = (0, 0);
-        let mut include_next = true;
-        let mut create = None;
-        let mut due = Time::MAX;
-        let mut shortest_deadline = Time::MAX;
-        let (mut longest_wait_ms, mut has_waited) = (0, false);
-        let reserve = self.reserves(now);
-        for waiter in &self.pending {
-            if taken == MAX_REQUESTS || !include_next || reserve && requests > 0 {
-                break;
+/// The groups of equal neighbours that ask for these requests, in order, and how many requests are in
+/// them: as many as a call has room for.
+fn combine(requests: impl Iterator<Item = (u64, u64)>) -> (Vec<RequestGroup>, usize) {
+    let (mut groups, mut taken): (Vec<RequestGroup>, usize) = (Vec::new(), 0);
+    for (permits, max_wait_ms) in requests.take(MAX_REQUESTS) {
+        let is_full = groups.len() == MAX_GROUPS;
+        match groups.last_mut() {
+            Some(last) if (last.permits, last.max_wait_ms) == (permits, max_wait_ms) => {
+                last.count += 1;
             }
-            if waiter.cancelled {
-                left_out.push(taken);
-                taken += 1;
-                continue;
-            }
-            include_next = waiter.free_at <= served_by;
-            let permits = waiter.request.permits;
-            let max_wait_ms = match waiter.request.max_wait {
-                MaxWait::None => 0,
-                MaxWait::Until(end) => end.saturating_sub(now) / 1000,
-                MaxWait::Unbounded => MAX_EXACT,
-            };
-            let full = groups.len() == MAX_GROUPS;
-            match groups.last_mut() {
-                Some(group) if group.permits == permits && group.max_wait_ms == max_wait_ms => {
-                    group.count += 1;
-                }
-                _ if full => break,
-                _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
-            }
-            longest_wait_ms = longest_wait_ms.max(max_wait_ms);
-            has_waited |= waiter.has_server_answer;
-            if requests == 0 {
-                create = waiter.request.create;
-            }
-            requests += 1;
-            taken += 1;
+            _ if is_full => break,
+            _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
         }
-        let not_new = taken.min(self.first_new());
-        let spans = self.take_spans(not_new, taken - not_new);
-        let mut waiters = self.take_front(taken);
-        for waiter in waiters.iter_mut().filter(|waiter| !waiter.cancelled) {
+        taken += 1;
+    }
+    (groups, taken)
+}
+
+/// The outcome of each request of a call, in order.
+pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> impl Iterator<Item = Outcome> {
+    outcomes.into_iter().flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
+}
+
+impl<C> Queue<C> {
+    /// Moves the front of the queue into a call: those that can be served by `served_by`, and one
+    /// more, whose answer tells when to ask next.
+    pub(super) fn take_batch(&mut self, now: Time, served_by: Time) -> Call {
+        let reserve = self.reserves(now);
+        let most = if reserve { 1 } else { usize::MAX };
+        let mut include_next = true;
+        let requests = self.pending.iter().take(most).map_while(|waiter| {
+            let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
+            is_included.then(|| (waiter.request.permits, waiter.max_wait_ms(now)))
+        });
+        let (groups, taken) = combine(requests);
+        let mut waiters: Vec<_> = self.pending.drain(..taken).collect();
+        let (mut due, mut shortest_deadline) = (Time::MAX, Time::MAX);
+        for waiter in &mut waiters {
             waiter.begin_deadline(now);
             due = due.min(waiter.due);
             shortest_deadline = shortest_deadline.min(waiter.request.deadline);
         }
-        // Those that found no room are not new any more: the answer that they share is this
-        // batch's. Cancelled ones among them need no position now.
-        self.new = 0;
-        self.remove_cancelled_before(self.pending.len());
         self.head_block = None;
         self.ask_now = false;
-        if groups.is_empty() {
-            return None;
-        }
-        self.in_flight = Some(InFlight { waiters, not_new, left_out, spans });
+        let has_waited = waiters.iter().any(|waiter| waiter.has_server_answer);
+        let longest_wait_ms = groups.iter().map(|group| group.max_wait_ms).max().unwrap_or(0);
         let share = self.sharing.terms(now, has_waited, longest_wait_ms.saturating_mul(1000));
-        Some(Call { groups, create, share, reserve, due, shortest_deadline })
-    }
-
-    /// The shared answers of the first `new` new requests, which begin at `first` in the batch.
-    fn take_spans(&mut self, mut first: usize, mut new: usize) -> Vec<Span<A>> {
-        let mut spans = Vec::with_capacity(self.shared.len());
-        for (answer, count) in self.shared.drain(..) {
-            let count = count.min(new);
-            if count > 0 {
-                spans.push(Span { answer, first, count });
-            }
-            first += count;
-            new -= count;
-        }
-        spans
-    }
-
-    /// Takes the first `count` pending requests; all of them without a copy.
-    fn take_front(&mut self, count: usize) -> Vec<Waiter<W>> {
-        let mut spare = std::mem::take(&mut self.spare);
-        if count == self.pending.len() {
-            return std::mem::replace(&mut self.pending, spare.into()).into();
-        }
-        spare.extend(self.pending.drain(..count));
-        spare
+        let create = waiters.first().and_then(|waiter| waiter.request.create);
+        self.in_flight = Some(waiters);
+        Call { groups, create, share, reserve, due, shortest_deadline }
     }
 
     /// A call without callers is sent, while the queue is idle. It is answered as any other, with
     /// no outcomes.
     pub(crate) fn call_without_callers(&mut self) -> Call {
         debug_assert!(self.is_idle());
-        self.in_flight = Some(InFlight {
-            waiters: Vec::new(),
-            not_new: 0,
-            left_out: Vec::new(),
-            spans: Vec::new(),
-        });
+        self.in_flight = Some(Vec::new());
         Call {
             groups: Vec::new(),
             create: None,
@@ -122,10 +79,58 @@ impl<W, A> Queue<W, A> {
         }
     }
 
+    /// The caller of the call in flight, if it has one only.
+    pub(crate) fn only_caller(&self) -> Option<&C> {
+        match self.in_flight.as_deref() {
+            Some([waiter]) => waiter.caller.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether the call in flight asks for a request that has waited already.
     pub(crate) fn has_waited_in_flight(&self) -> bool {
         // They are at the front.
-        let first = self.in_flight.as_ref().and_then(|call| call.waiters.first());
+        let first = self.in_flight.iter().flatten().next();
         first.is_some_and(|waiter| waiter.has_server_answer)
+    }
+}
+
+impl<C> Waiter<C> {
+    /// How long the request may still wait for permits, in ms.
+    fn max_wait_ms(&self, now: Time) -> u64 {
+        match self.request.max_wait {
+            MaxWait::None => 0,
+            MaxWait::Until(end) => end.saturating_sub(now) / 1000,
+            MaxWait::Unbounded => MAX_EXACT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Wait;
+
+    #[test]
+    fn equal_neighbours_are_one_group_and_each_gets_its_own_outcome() {
+        let requests = [(1, 0), (1, 0), (2, 0), (2, 5), (1, 0)];
+        let (groups, taken) = combine(requests.into_iter());
+        let counts: Vec<_> =
+            groups.iter().map(|it| (it.permits, it.max_wait_ms, it.count)).collect();
+        assert_eq!(counts, [(1, 0, 2), (2, 0, 1), (2, 5, 1), (1, 0, 1)]);
+        assert_eq!(taken, 5);
+        let refused = Outcome::Refused(Wait { ms: 3, at_least: false });
+        let outcomes = [(1, Outcome::Granted), (3, refused), (1, Outcome::Granted)]
+            .map(|(count, outcome)| OutcomeGroup { count, outcome });
+        let each: Vec<_> = split(outcomes.into()).collect();
+        assert_eq!(each, [Outcome::Granted, refused, refused, refused, Outcome::Granted]);
+    }
+
+    #[test]
+    fn a_call_has_room_for_so_many_groups_and_requests() {
+        let (groups, taken) = combine((0..1000).map(|permits| (permits, 0)));
+        assert_eq!((groups.len(), taken), (MAX_GROUPS, MAX_GROUPS));
+        let (groups, taken) = combine((0..10_000).map(|_| (1, 0)));
+        assert_eq!((groups.len(), taken), (1, MAX_REQUESTS));
     }
 }

@@ -1,6 +1,7 @@
 //! What goes into the queue, and what comes out.
 
-use crate::store::{OutcomeGroup, RequestGroup, ShareTerms, Wait};
+use crate::rate::Rate;
+use crate::store::{Outcome, RequestGroup, ShareTerms, Wait};
 
 /// Microseconds since an origin that the caller of the queue chooses.
 pub(crate) type Time = u64;
@@ -34,9 +35,8 @@ pub(crate) struct Request {
     pub(crate) max_wait: MaxWait,
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
-    /// It creates the limiter if there is none, with the rate that has this number in its lane, or in its
-    /// shard while it gathers there.
-    pub(crate) create: Option<u16>,
+    /// The rate with which it creates the limiter if there is none.
+    pub(crate) create: Option<Rate>,
 }
 
 impl Request {
@@ -58,15 +58,6 @@ impl Request {
 /// time to ask again.
 pub(crate) const ATTEMPTS_PER_DEADLINE: u64 = 3;
 
-/// What became of an arrival.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
-    /// It is in the queue; `position` is its place among those that share its answer.
-    Queued { ticket: Ticket, position: usize },
-    /// It cannot be served in time: a waiting request is before it.
-    Refused(Wait),
-}
-
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -86,7 +77,7 @@ pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
     /// What its first request creates if there is no limiter. Asked one by one, those before the
     /// first that creates would have failed: see [`super::Queue::uninitialized`].
-    pub(crate) create: Option<u16>,
+    pub(crate) create: Option<Rate>,
     /// If the limiter is exhausted, those that can wait keep to their client's share.
     pub(crate) share: Option<ShareTerms>,
     /// Its only request is served by a reservation if it does not fit, or has one already.
@@ -97,62 +88,22 @@ pub(crate) struct Call {
     pub(crate) shortest_deadline: Time,
 }
 
-/// What to do next, and who is refused before it.
+/// What to do next, and which callers are refused before it.
 #[derive(Debug)]
-pub(crate) struct Turn<W> {
+pub(crate) struct Turn<C> {
     pub(crate) step: Step,
     /// They can no longer be served in time behind a blocked head.
-    pub(crate) refused: Vec<(Ticket, Wait, Option<W>)>,
-}
-
-/// The part of a batch that shares one answer.
-#[derive(Debug)]
-pub(crate) struct Span<A> {
-    pub(crate) answer: A,
-    /// Its position 0 in the call's outcomes.
-    pub(crate) first: usize,
-    /// How many positions the call asked for. Later ones get their outcomes out of band.
-    pub(crate) count: usize,
+    pub(crate) refused: Vec<(C, Wait)>,
 }
 
 /// What an answered call settles.
 #[derive(Debug)]
-pub(crate) struct Settled<W, A> {
-    /// The callers to wake.
-    pub(crate) wake: Vec<W>,
-    /// The outcomes of the call, aligned to the batch. `Waiting` and `Undecided` settle nothing:
-    /// those requests are pending again, and get their outcome out of band.
-    pub(crate) outcomes: Vec<OutcomeGroup>,
-    /// The new requests of the batch, by the answer that they share.
-    pub(crate) spans: Vec<Span<A>>,
-    /// Settled requests that were not new: ticket, and position in `outcomes`.
-    pub(crate) out_of_band: Vec<(Ticket, usize)>,
+pub(crate) struct Settled<C> {
+    /// The callers whose requests are decided, the permits requested, and how it was decided. All others
+    /// in the call wait on.
+    pub(crate) decided: Vec<(C, u64, Outcome)>,
     /// The permits that the call was granted.
     pub(crate) granted: u64,
     /// Those of them whose callers have given up.
     pub(crate) unwanted: u64,
-}
-
-/// What a caller that gives up leaves behind.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Cancelled {
-    /// It was never sent and never will be.
-    Unsent,
-    /// It is in flight: what it is granted counts as unwanted.
-    InFlight,
-    /// It has its outcome already.
-    Settled,
-}
-
-impl<W, A> Settled<W, A> {
-    pub(super) fn nothing() -> Self {
-        Settled {
-            wake: Vec::new(),
-            outcomes: Vec::new(),
-            spans: Vec::new(),
-            out_of_band: Vec::new(),
-            granted: 0,
-            unwanted: 0,
-        }
-    }
 }

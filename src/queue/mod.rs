@@ -6,8 +6,7 @@
 //! waiting request that does not fit blocks all behind it until the time that the server named for
 //! it, and nothing is asked before that time unless a newcomer's answer depends on it.
 //!
-//! `W` wakes a caller, `A` is the answer that the callers of one batch share; the queue only keeps
-//! both.
+//! `C` is how a caller learns what became of its request; the queue only keeps it.
 
 mod arrive;
 mod batch;

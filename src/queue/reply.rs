@@ -1,101 +1,78 @@
 //! A call was answered, or failed: what becomes of the requests in it.
 
+use super::batch::split;
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
 use super::share::{Reserved, TOGETHER};
-use super::state::{InFlight, NOT_BEGUN, Queue, Waiter};
+use super::state::{NOT_BEGUN, Queue, Waiter};
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
 /// A blocked queue asks again after this time at the latest: another process may have given permits
 /// back, or raised the rate.
 pub(super) const ASK_EVERY: Time = 1_000_000;
 
-impl<W, A> Queue<W, A> {
+impl<C> Queue<C> {
     /// The call in flight was answered. `dated` is the time at which the millisecond of the
-    /// answer's date began; waits count from there. `left` permits are left, and `holders` hold the
+    /// answer's date began; waits count from there. The rate is permits, interval and keep-alive, 0 for
+    /// none. `left` permits are left, and `holders` hold the
     /// others, if the call kept to a share.
     pub(crate) fn replied(
         &mut self,
         now: Time,
         dated: Time,
-        rate: (u64, Time),
-        mut outcomes: Vec<OutcomeGroup>,
+        (rate, interval, keep_alive): (u64, Time, Time),
+        outcomes: Vec<OutcomeGroup>,
         left: u64,
         holders: Option<Holders>,
-    ) -> Settled<W, A> {
-        let Some(InFlight { waiters, not_new, left_out, spans }) = self.in_flight.take() else {
-            return Settled::nothing();
-        };
+    ) -> Settled<C> {
+        let waiters = self.in_flight.take().unwrap_or_default();
         self.call_is_slow = false;
-        align(&mut outcomes, &left_out);
-        let mut settled = Settled {
-            wake: Vec::with_capacity(waiters.len()),
-            outcomes: Vec::new(),
-            spans,
-            out_of_band: Vec::new(),
-            granted: 0,
-            unwanted: 0,
-        };
+        let decided = Vec::with_capacity(waiters.len());
+        let mut settled = Settled { decided, granted: 0, unwanted: 0 };
         let mut back = Vec::new();
-        let mut head_at = None;
-        let mut head_permits = 0;
-        let mut waits = false;
-        let mut reserved = None;
-        let mut is_claimed = false;
-        let mut buffer = waiters;
-        let mut waiters = buffer.drain(..);
-        let mut position = 0;
-        for group in &outcomes {
-            for mut waiter in waiters.by_ref().take(group.count as usize) {
-                match group.outcome {
-                    Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
-                        if matches!(group.outcome, Outcome::Reserved(_)) && !waiter.cancelled {
-                            reserved = Some(waiter.ticket);
-                        }
-                        waiter.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
-                        waiter.has_server_answer = true;
+        let mut head: Option<(Time, u64)> = None;
+        let (mut waits, mut reserved, mut is_claimed) = (false, None, false);
+        for (mut waiter, outcome) in waiters.into_iter().zip(split(outcomes)) {
+            let permits = waiter.request.permits;
+            match outcome {
+                Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
+                    waiter.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
+                    waiter.has_server_answer = true;
+                    let is_head = head.is_none();
+                    head = head.or(Some((waiter.free_at, permits)));
+                    if waiter.caller.is_none() {
                         // What is known of a cancelled head says nothing of the next one.
-                        self.ask_now |= head_at.is_none() && waiter.cancelled;
-                        if head_at.is_none() {
-                            (head_at, head_permits) =
-                                (Some(waiter.free_at), waiter.request.permits);
-                        }
-                        if !waiter.cancelled {
-                            waits = true;
-                            back.push(waiter);
-                        }
+                        self.ask_now |= is_head;
+                        continue;
                     }
-                    Outcome::Undecided => {
-                        self.ask_now = true;
-                        if !waiter.cancelled {
-                            back.push(waiter);
-                        }
+                    if let Outcome::Reserved(_) = outcome {
+                        reserved = Some(waiter.ticket);
                     }
-                    Outcome::Granted if waiter.cancelled => {
-                        settled.granted += waiter.request.permits;
-                        settled.unwanted += waiter.request.permits;
-                    }
-                    outcome => {
-                        if outcome == Outcome::Granted {
-                            settled.granted += waiter.request.permits;
-                            is_claimed |= self.reserving.is_for(waiter.ticket);
-                        }
-                        if position < not_new && !waiter.cancelled {
-                            settled.out_of_band.push((waiter.ticket, position));
-                        }
-                        settled.wake.extend(waiter.waker);
-                    }
+                    waits = true;
+                    back.push(waiter);
                 }
-                position += 1;
+                Outcome::Undecided => {
+                    self.ask_now = true;
+                    back.extend(waiter.caller.is_some().then_some(waiter));
+                }
+                Outcome::Granted | Outcome::Refused(_) | Outcome::ExceedsRate => {
+                    if outcome == Outcome::Granted {
+                        settled.granted += permits;
+                        match waiter.caller {
+                            Some(_) => is_claimed |= self.reserving.is_for(waiter.ticket),
+                            None => settled.unwanted += permits,
+                        }
+                    }
+                    settled.decided.extend(waiter.caller.map(|caller| (caller, permits, outcome)));
+                }
             }
         }
-        drop(waiters);
-        self.keep_buffer(buffer, position);
-        settled.outcomes = outcomes;
+        let (head_at, head_permits) =
+            (head.map(|(at, _)| at), head.map_or(0, |(_, permits)| permits));
         self.requeue(back, waits);
         let pause = self.sharing.replied(
             now,
-            rate,
+            (rate, interval),
             (settled.granted, left),
             head_at.map(|_| self.pending.len() as u64),
             match reserved {
@@ -107,27 +84,28 @@ impl<W, A> Queue<W, A> {
         );
         let head = head_at.and(self.pending.front());
         let head = head.map(|head| (head.ticket, head.request.permits));
-        let reserve_at = self.reserving.replied(now, rate.1, head, reserved, holders.is_some());
+        let reserve_at = self.reserving.replied(now, interval, head, reserved, holders.is_some());
         if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
             // It fits, and is held back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
             let head_at = match self.sharing.took_apart() {
-                true => self.together(head_at, dated.saturating_add(rate.1)),
+                true => self.together(head_at, dated.saturating_add(interval)),
                 false => head_at,
             };
-            let waiting = || self.pending.iter().filter(|waiter| !waiter.cancelled);
-            let tail_at = waiting().map(|waiter| waiter.free_at).max().unwrap_or(0).max(head_at);
+            let tail_at = self.pending.iter().map(|waiter| waiter.free_at).max();
             self.feasibility_known = false;
             self.head_block = Some(HeadBlock {
                 head_at,
                 spare,
-                tail_at,
-                ask_at: head_at.min(now.saturating_add(ASK_EVERY)).min(reserve_at),
-                rate: rate.0,
-                interval: rate.1,
-                demand: waiting()
-                    .fold(0, |sum: u64, waiter| sum.saturating_add(waiter.request.permits)),
+                tail_at: tail_at.unwrap_or(0).max(head_at),
+                ask_at: head_at.min(now.saturating_add(ask_within(keep_alive))).min(reserve_at),
+                rate,
+                interval,
+                demand: self
+                    .pending
+                    .iter()
+                    .fold(0, |sum, waiter| sum.saturating_add(waiter.request.permits)),
             });
         }
         self.check();
@@ -137,7 +115,7 @@ impl<W, A> Queue<W, A> {
     /// When to ask again for a head that waits until then. Those that cannot wait as long as one
     /// that is held back are not, and may be served before it.
     fn first_free(&self, head_at: Time, spare: u64) -> Time {
-        let before = |waiter: &&Waiter<W>| {
+        let before = |waiter: &&Waiter<C>| {
             spare > 0 && waiter.has_server_answer && !waiter.request.max_wait.lasts_beyond(head_at)
         };
         let earlier = self.pending.iter().filter(before).map(|waiter| waiter.free_at);
@@ -148,70 +126,46 @@ impl<W, A> Queue<W, A> {
     /// shortly after: then, unless somebody cannot wait that long.
     fn together(&self, head_at: Time, comes_back: Time) -> Time {
         let mut waiting = self.pending.iter().filter(|waiter| waiter.has_server_answer);
-        let can_wait = |waiter: &Waiter<W>| waiter.request.max_wait.lasts_beyond(comes_back);
+        let can_wait = |waiter: &Waiter<C>| waiter.request.max_wait.lasts_beyond(comes_back);
         if comes_back <= head_at.saturating_add(TOGETHER) && waiting.all(can_wait) {
             return head_at.max(comes_back);
         }
         head_at
     }
 
-    /// The call in flight failed for good: all its requests fail with it.
-    pub(crate) fn failed(&mut self) -> Settled<W, A> {
-        let Some(InFlight { waiters, not_new, spans, .. }) = self.in_flight.take() else {
-            return Settled::nothing();
-        };
+    /// The call in flight failed for good, for all its requests; returns their callers.
+    pub(crate) fn failed(&mut self) -> Vec<C> {
+        let waiters = self.in_flight.take().unwrap_or_default();
         self.call_is_slow = false;
         self.reserving.forget();
         self.sharing.forget_reservation();
         self.check();
-        Settled {
-            out_of_band: waiters[..not_new]
-                .iter()
-                .enumerate()
-                .filter(|(_, waiter)| !waiter.cancelled)
-                .map(|(position, waiter)| (waiter.ticket, position))
-                .collect(),
-            spans,
-            wake: waiters.into_iter().filter_map(|waiter| waiter.waker).collect(),
-            ..Settled::nothing()
-        }
+        waiters.into_iter().filter_map(|waiter| waiter.caller).collect()
     }
 
     /// The call in flight found no limiter, and its first request creates none: those before the
     /// first that does fail, as they would have on their own, and the others ask again.
-    pub(crate) fn uninitialized(&mut self) -> Settled<W, A> {
-        let Some(call) = &mut self.in_flight else { return Settled::nothing() };
-        let creates = |waiter: &Waiter<W>| !waiter.cancelled && waiter.request.create.is_some();
-        let first = call.waiters.iter().position(creates).filter(|first| *first > 0);
-        let first = first.unwrap_or(call.waiters.len());
-        let mut back = call.waiters.split_off(first);
-        call.not_new = call.not_new.min(first);
-        for span in &mut call.spans {
-            span.count = span.count.min(first.saturating_sub(span.first));
+    pub(crate) fn uninitialized(&mut self) -> Vec<C> {
+        let mut back = Vec::new();
+        if let Some(waiters) = &mut self.in_flight {
+            let creates =
+                |waiter: &Waiter<C>| waiter.caller.is_some() && waiter.request.create.is_some();
+            let first = waiters.iter().position(creates).filter(|first| *first > 0);
+            back = waiters.split_off(first.unwrap_or(waiters.len()));
+            back.retain(|waiter| waiter.caller.is_some());
         }
-        back.retain(|waiter| !waiter.cancelled);
-        let settled = self.failed();
+        let failed = self.failed();
         self.requeue(back, false);
         self.check();
-        settled
+        failed
     }
 
-    /// Keeps the buffer of a batch, unless it is much larger than was needed.
-    fn keep_buffer(&mut self, buffer: Vec<Waiter<W>>, needed: usize) {
-        const SMALL: usize = 64;
-        if buffer.capacity() <= SMALL.max(4 * needed) {
-            self.spare = buffer;
-        }
-    }
-
-    fn requeue(&mut self, back: Vec<Waiter<W>>, waits: bool) {
-        for waiter in back.into_iter().rev() {
-            self.pending.push_front(waiter);
-        }
+    fn requeue(&mut self, back: Vec<Waiter<C>>, waits: bool) {
+        back.into_iter().rev().for_each(|waiter| self.pending.push_front(waiter));
         if waits {
             // Waiting for permits does not count: the deadline of a request that waits without end
             // begins with its next call. Those of the others are what their callers were promised.
-            let unbounded = |waiter: &&mut Waiter<W>| waiter.request.max_wait == MaxWait::Unbounded;
+            let unbounded = |waiter: &&mut Waiter<C>| waiter.request.max_wait == MaxWait::Unbounded;
             self.pending.iter_mut().filter(unbounded).for_each(|waiter| waiter.due = NOT_BEGUN);
         }
         self.earliest_end = Time::MAX;
@@ -223,27 +177,11 @@ impl<W, A> Queue<W, A> {
     }
 }
 
-/// Makes room in the outcomes for requests that were left out of the call. Their own outcome is
-/// never read.
-pub(super) fn align(outcomes: &mut Vec<OutcomeGroup>, left_out: &[usize]) {
-    let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
-    let mut from = 0;
-    let mut index = 0;
-    for &position in left_out {
-        while index < outcomes.len() && from + outcomes[index].count as usize <= position {
-            from += outcomes[index].count as usize;
-            index += 1;
-        }
-        let before = (position - from) as u64;
-        if before > 0 {
-            let rest = OutcomeGroup { count: outcomes[index].count - before, ..outcomes[index] };
-            outcomes[index].count = before;
-            outcomes.insert(index + 1, rest);
-            from += before as usize;
-            index += 1;
-        }
-        outcomes.insert(index, gap);
-        from += 1;
-        index += 1;
+/// A blocked queue asks again after this time at the latest. Each call renews the keep-alive, so that a
+/// limiter whose callers wait stays: a call that is due at its end would come too late.
+fn ask_within(keep_alive: Time) -> Time {
+    match keep_alive {
+        0 => ASK_EVERY,
+        keep_alive => ASK_EVERY.min(keep_alive / 2),
     }
 }

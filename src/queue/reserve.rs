@@ -64,7 +64,7 @@ impl Reserving {
     }
 }
 
-impl<W, A> Queue<W, A> {
+impl<C> Queue<C> {
     /// Whether the next call asks for the head alone, and for a reservation if it does not fit.
     pub(super) fn reserves(&self, now: Time) -> bool {
         let Some(head) = self.pending.front().filter(|head| head.has_server_answer) else {
@@ -77,7 +77,6 @@ impl<W, A> Queue<W, A> {
 
     /// Whether the server holds a reservation for a request that is pending.
     pub(crate) fn has_reservation(&self) -> bool {
-        let index = self.reserving.reserved.and_then(|ticket| self.find(ticket));
-        index.is_some_and(|index| !self.pending[index].cancelled)
+        self.reserving.reserved.is_some_and(|ticket| self.find(ticket).is_some())
     }
 }

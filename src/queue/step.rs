@@ -1,15 +1,14 @@
 //! What to do next: send a call, sleep, or wait for an answer; and who is refused before it.
 
-use super::batch::MAX_GROUPS;
-use super::events::{MaxWait, Step, Ticket, Time, Turn};
+use super::events::{MaxWait, Step, Time, Turn};
 use super::head_block::{Feasibility, wait_until};
 use super::state::Queue;
 use crate::store::Wait;
 
-impl<W, A> Queue<W, A> {
+impl<C> Queue<C> {
     /// Decides what to do now. A [`Step::Call`] must be sent, and answered by
     /// [`replied`](Self::replied) or [`failed`](Self::failed).
-    pub(crate) fn step(&mut self, now: Time) -> Turn<W> {
+    pub(crate) fn step(&mut self, now: Time) -> Turn<C> {
         let refused = self.refuse_too_late(now);
         let step = self.next(now);
         self.check();
@@ -40,32 +39,30 @@ impl<W, A> Queue<W, A> {
                 served_by = now + 1000;
             }
         }
-        match self.take_batch(now, served_by) {
-            Some(call) => Step::Call(call),
-            None if self.pending.is_empty() => Step::Idle,
-            None => self.next(now),
+        match self.pending.is_empty() {
+            true => Step::Idle,
+            false => Step::Call(self.take_batch(now, served_by)),
         }
     }
 
     /// Takes out those that cannot be served in time behind a blocked head.
-    fn refuse_too_late(&mut self, now: Time) -> Vec<(Ticket, Wait, Option<W>)> {
-        let mut refused = Vec::new();
-        let Some(block) = &self.head_block else { return refused };
+    fn refuse_too_late(&mut self, now: Time) -> Vec<(C, Wait)> {
         let nothing_to_decide = self.feasibility_known && now < self.earliest_end;
-        if self.ask_now || now >= block.ask_at || nothing_to_decide {
-            return refused;
+        if self.ask_now || nothing_to_decide {
+            return Vec::new();
         }
+        let Some(block) = self.head_block.take_if(|block| now < block.ask_at) else {
+            return Vec::new();
+        };
         self.feasibility_known = true;
-        self.earliest_end = Time::MAX;
-        let first_new = self.first_new();
-        let is_reachable = self.pending.len() <= MAX_GROUPS && !self.has_reservation();
-        for (index, waiter) in self.pending.iter_mut().enumerate() {
+        let is_reachable = self.is_reachable(self.pending.len());
+        let (mut ask_now, mut earliest_end) = (false, Time::MAX);
+        let refused = self.remove_pending(|index, waiter| {
             let too_late = match waiter.request.max_wait {
-                _ if waiter.cancelled => false,
                 _ if !waiter.has_server_answer => match block.feasibility(waiter.request) {
                     Feasibility::TooLate => true,
                     Feasibility::Unknown if is_reachable => {
-                        self.ask_now = true;
+                        ask_now = true;
                         false
                     }
                     // Kept any longer it would have the queue look again and again.
@@ -78,18 +75,17 @@ impl<W, A> Queue<W, A> {
                 MaxWait::Unbounded => false,
             };
             if too_late {
-                let wait = wait_until(waiter.free_at.max(block.head_at), now);
-                refused.push((waiter.ticket, wait, waiter.cancel()));
-                self.ask_now |= index == 0;
-            } else if let MaxWait::Until(end) = waiter.request.max_wait {
-                self.earliest_end = self.earliest_end.min(end);
+                ask_now |= index == 0;
+                return Some(wait_until(waiter.free_at.max(block.head_at), now));
             }
-        }
-        if !refused.is_empty() {
-            self.remove_cancelled_before(first_new);
-            self.drop_cancelled_tail();
-            self.unblock_if_empty();
-        }
+            if let MaxWait::Until(end) = waiter.request.max_wait {
+                earliest_end = earliest_end.min(end);
+            }
+            None
+        });
+        self.head_block = (!self.pending.is_empty()).then_some(block);
+        self.ask_now = ask_now;
+        self.earliest_end = earliest_end;
         refused
     }
 

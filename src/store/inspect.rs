@@ -65,6 +65,10 @@ pub(crate) struct RepairReply {
     pub(crate) debt: u64,
     /// How many keys get a time to live.
     pub(crate) endless: u64,
+    /// The permits taken out of the log, which have been given back already.
+    pub(crate) excess: u64,
+    /// How many entries are dated too far ahead.
+    pub(crate) ahead: u64,
 }
 
 /// One step of a walk over all keys.

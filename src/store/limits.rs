@@ -29,6 +29,10 @@ pub(crate) const LONGEST_RESERVATION_MS: i64 = 60_000;
 /// otherwise two clients could take what is due away from each other for ever.
 pub(crate) const RESERVATION_KEPT_MS: i64 = 1000;
 
+/// No entry is dated further ahead than this: the longest hold of a lease, a day, and an hour for clocks
+/// that differ.
+pub(crate) const MOST_AHEAD_MS: i64 = 25 * 3_600_000;
+
 /// A debt is written in no more parts than this; the rest follows with the next audit.
 pub(crate) const MAX_DEBT_PARTS: u16 = 64;
 
@@ -71,6 +75,7 @@ mod tests {
             ("LONGEST_SHARED_LOG", LONGEST_SHARED_LOG as i64),
             ("LONGEST_RESERVATION_MS", LONGEST_RESERVATION_MS),
             ("RESERVATION_KEPT_MS", RESERVATION_KEPT_MS),
+            ("MOST_AHEAD_MS", MOST_AHEAD_MS),
             ("MAX_DEBT_PARTS", i64::from(MAX_DEBT_PARTS)),
             ("FAR_TTL_MS", FAR_TTL_MS),
             ("ENDLESS_TTL_MS", ENDLESS_TTL_MS),

@@ -19,6 +19,7 @@ use crate::decision::{Decision, Denial, Grant};
 use crate::engine::instant_after;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
+use crate::observe::Event;
 use crate::rt::{Mutex, lock};
 
 /// Limits what a client sends to one other side: by a limiter, which all processes that use its name
@@ -165,10 +166,20 @@ impl Gate {
     /// Looks whether an answer says when to come back.
     fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
         if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
-            let until = instant_after(hold.min(self.settings.longest_hold));
-            let mut held_until = lock(&self.held_until);
+            let Settings { limiter, longest_hold, .. } = &self.settings;
+            let hold = hold.min(*longest_hold);
+            let until = instant_after(hold);
             // Answers overtake each other: the latest time counts.
-            *held_until = (*held_until).max(Some(until));
+            let before = {
+                let mut held_until = lock(&self.held_until);
+                let latest = (*held_until).max(Some(until));
+                std::mem::replace(&mut *held_until, latest)
+            };
+            // Once for all requests that were under way.
+            if before.is_none_or(|before| before <= Instant::now()) {
+                let event = Event::HeldBack { status: status.as_u16(), hold };
+                limiter.engine().observer.event(&event);
+            }
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Whose address counts behind proxies.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::request::RequestHead;
 use crate::error::{Error, Operation};
+use crate::observe::{FirstTimes, Observers, Trouble};
 
 /// The proxies in front of a service, and the header in which they say whom they forward for.
 ///
@@ -31,6 +33,7 @@ use crate::error::{Error, Operation};
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
     header: Header,
+    first_times: Arc<FirstTimes>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +92,7 @@ impl TrustedProxies {
         I: IntoIterator,
         I::Item: AsRef<str>,
     {
-        Ok(TrustedProxies { networks: parse_networks(networks)?, header: Header::Forwarded })
+        TrustedProxies::new(networks, Header::Forwarded)
     }
 
     /// The same for a header of another name, with an address or a list of them:
@@ -104,17 +107,28 @@ impl TrustedProxies {
         I::Item: AsRef<str>,
     {
         super::check_header_name(name)?;
-        Ok(TrustedProxies {
-            networks: parse_networks(networks)?,
-            header: Header::List(name.into()),
-        })
+        TrustedProxies::new(networks, Header::List(name.into()))
+    }
+
+    fn new<I>(networks: I, header: Header) -> Result<Self, Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let networks = parse_networks(networks)?;
+        Ok(TrustedProxies { networks, header, first_times: Arc::default() })
     }
 
     /// The client's address; `None` if that of the connection is not known.
     pub(super) fn client(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
-        let mut client = request.peer()?;
+        let peer = request.peer()?;
+        let mut client = peer;
+        let lines = request.header_lines(self.header.name());
+        if let Some(observers) = request.observers() {
+            self.tell_mistakes(observers, peer, !lines.is_empty());
+        }
         // The last line first: a proxy may add a line of its own.
-        for line in request.header_lines(self.header.name()).into_iter().rev() {
+        for line in lines.into_iter().rev() {
             for element in Elements(line) {
                 if !self.is_trusted(client) {
                     return Some(client);
@@ -134,6 +148,32 @@ impl TrustedProxies {
         Some(client)
     }
 
+    /// A proxy that is not among the networks, or that does not write the header, has all its callers share one limiter.
+    fn tell_mistakes(&self, observers: &Observers, peer: IpAddr, has_header: bool) {
+        let header = self.header.name();
+        match (self.is_trusted(peer), has_header) {
+            (false, true) => self.first_times.tell(
+                observers,
+                Trouble::UntrustedProxy,
+                "",
+                format_args!(
+                    "a connection from {peer} has the header {header:?}, and {peer} is not in a trusted network: add its \
+                     network if it is a proxy of yours"
+                ),
+            ),
+            (true, false) => self.first_times.tell(
+                observers,
+                Trouble::NotForwarded,
+                "",
+                format_args!(
+                    "a connection from {peer}, which is in a trusted network, has no header {header:?}, so that {peer} \
+                     counts as the client: have the proxy write it, or name the header that it writes"
+                ),
+            ),
+            _ => {}
+        }
+    }
+
     fn is_trusted(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address))
     }
@@ -149,13 +189,26 @@ where
 
 fn parse_network(text: &str) -> Result<IpNet, Error> {
     let network = text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into()));
-    network.map_err(|_| {
+    network.map(canonical).map_err(|_| {
         let detail = format!(
             "{text:?} among the networks of proxies: must be a network (\"10.0.0.0/8\") or an address \
              (\"10.0.0.1\"), as names are not looked up"
         );
         Error::invalid(Operation::Limits, detail)
     })
+}
+
+/// A network of IPv4 addresses in the form of IPv6 (`::ffff:10.0.0.0/104`) as one of IPv4, the form in which addresses
+/// are compared.
+fn canonical(network: IpNet) -> IpNet {
+    if let IpNet::V6(mapped) = network
+        && let (Some(address), Some(bits)) =
+            (mapped.addr().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96))
+        && let Ok(network) = Ipv4Net::new(address, bits)
+    {
+        return network.into();
+    }
+    network
 }
 
 /// The elements of a list, from the right. Commas within quotes do not separate.
@@ -257,6 +310,21 @@ mod tests {
     #[test]
     fn a_client_that_connects_itself_cannot_say_who_it_is() {
         assert_eq!(client(&x_forwarded_for(), "203.0.113.9", &["198.51.100.1"]), "203.0.113.9");
+    }
+
+    /// As some platforms write them, and `ss` shows them.
+    #[test]
+    fn trusted_networks_in_the_form_of_ipv6() {
+        for network in
+            ["::ffff:10.0.0.0/104", "::ffff:10.0.0.1", "::ffff:10.0.0.1/128", "::ffff:0:0/96"]
+        {
+            let proxies = TrustedProxies::x_forwarded_for([network]).unwrap();
+            assert_eq!(client(&proxies, "10.0.0.1", &["203.0.113.9"]), "203.0.113.9", "{network}");
+            let mapped = client(&proxies, "::ffff:10.0.0.1", &["203.0.113.9"]);
+            assert_eq!(mapped, "203.0.113.9", "{network}");
+        }
+        let proxies = TrustedProxies::x_forwarded_for(["::ffff:10.0.0.0/104", "::/0"]).unwrap();
+        assert_eq!(client(&proxies, "192.0.2.1", &["203.0.113.9"]), "192.0.2.1");
     }
 
     #[test]

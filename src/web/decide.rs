@@ -1,5 +1,6 @@
 //! What happens to one request: its keys, then its permits, limit by limit.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,14 +12,15 @@ use super::admission::{Admission, Standing};
 use super::handles::Handle;
 use super::held::Held;
 use super::key::{KeyError, Lookup};
-use super::limit::Limit;
+use super::limit::{Limit, is_another};
 use super::limits::{Limits, Report, Slot};
-use super::refusal::{Form, Reason, Refusal};
+use super::refusal::{Form, Reason, Refusal, trouble_of};
 use super::request::{RequestHead, ResponseHead};
 use crate::decision::{DecidedBy, Decision};
 use crate::engine::instant_after;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
+use crate::observe::{Observers, Trouble};
 use crate::rate::Rate;
 
 /// What was read of a request, which is all that a decision needs.
@@ -61,6 +63,7 @@ pub(crate) struct WasRefused;
 impl Limits {
     /// What the limits have to decide of this request; `None`: nothing, it passes.
     pub(crate) fn plan(&self, request: &RequestHead<'_>) -> Option<Plan> {
+        let request = &request.seen_by(self.client.observers());
         let mut steps = Vec::new();
         // Found once, however many limits ask for it.
         let mut shared = None;
@@ -155,7 +158,7 @@ impl Limits {
                 Err(error) => Err(error),
             };
             if let Err(error) = &key {
-                slot.no_key_observer.failed(&slot.limit.name, error.as_ref());
+                slot.tell(self.client.observers(), Trouble::NoKey, format_args!("{error}"));
             }
             match key {
                 Ok(Some(key)) => found.push((slot, key, permits)),
@@ -177,13 +180,35 @@ impl Limits {
         due: Option<Instant>,
     ) -> Result<Decision, Error> {
         let handle = slot.handles.get(&self.client, &slot.limit, key)?;
-        let decision = take(&handle.limiter, permits, due).await;
-        match handle.rate {
-            Some(rate) if is_another(rate, &decision) => {
-                roll_out(&handle, &slot.limit, rate, decision, permits, due).await
+        let mut decision = take(&handle.limiter, permits, due).await;
+        if let Some(rate) = handle.rate
+            && let Some(found) = rate_of(&handle.limiter, &decision)
+        {
+            let name = handle.limiter.name();
+            if slot.limit.replaces(found, rate) {
+                decision = roll_out(&handle, slot, rate, decision, permits, due).await;
+            } else if is_another(found, rate) {
+                let (found, rate) = (found.without_keep_alive(), rate.without_keep_alive());
+                slot.tell(self.client.observers(),
+                    Trouble::OtherRate,
+                    format_args!(
+                        "limiter {name:?} has {found}, and its limit {rate}: `Limit::roll_out_from` replaces the rates \
+                         of earlier versions, and `redisson-limiter set` any rate"
+                    ),
+                );
             }
-            _ => decision,
         }
+        if let Err(error) = &decision {
+            slot.tell(self.client.observers(), trouble_of(error), format_args!("{error}"));
+        }
+        decision
+    }
+}
+
+impl Slot {
+    /// Something is wrong with requests to this limit.
+    fn tell(&self, observers: &Observers, trouble: Trouble, why: fmt::Arguments<'_>) {
+        self.first_times.tell(observers, trouble, &self.limit.name, why);
     }
 }
 
@@ -207,35 +232,31 @@ fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
     Some(due.min(instant_after(wait)))
 }
 
-/// Whether the limiter has another rate than it should have.
-fn is_another(rate: Rate, decision: &Result<Decision, Error>) -> bool {
-    let found = match decision {
-        Ok(Decision::Granted(grant)) if grant.decided_by() != DecidedBy::Outage => grant.rate(),
-        Ok(Decision::Denied(denial)) if denial.decided_by() != DecidedBy::Outage => {
-            match denial.rate() {
-                Some(found) => found,
-                None => return false,
-            }
+/// The rate that the limiter had when this was decided, if that is known.
+fn rate_of(limiter: &RateLimiter, decision: &Result<Decision, Error>) -> Option<Rate> {
+    match decision {
+        Ok(Decision::Granted(grant)) if grant.decided_by() != DecidedBy::Outage => {
+            Some(grant.rate())
         }
-        Err(error) => {
-            return matches!(error.kind(), ErrorKind::ExceedsRate { rate: found, .. } if found != rate.permits());
+        Ok(Decision::Denied(denial)) if denial.decided_by() != DecidedBy::Outage => denial.rate(),
+        Err(error) if matches!(error.kind(), ErrorKind::ExceedsRate { .. }) => {
+            limiter.engine().rate()
         }
-        _ => return false,
-    };
-    (found.mode(), found.permits(), found.interval())
-        != (rate.mode(), rate.permits(), rate.interval())
+        _ => None,
+    }
 }
 
-/// Changes the limiter's rate, once for each handle, and asks again if the old one has refused.
+/// Gives the limiter the rate of its limit, and asks again if the old one has refused.
 async fn roll_out(
     handle: &Handle,
-    limit: &Arc<Limit>,
+    slot: &Slot,
     rate: Rate,
     decision: Result<Decision, Error>,
     permits: u64,
     due: Option<Instant>,
 ) -> Result<Decision, Error> {
-    let Some(roll_out) = handle.begin_roll_out() else { return decision };
+    let Ok(_alone) = slot.rate_change.try_lock() else { return decision };
+    let limit = &slot.limit;
     // Otherwise, if the request is dropped while the rate is changed, its permits would be lost.
     let mut held = Held::default();
     let refused = match decision {
@@ -245,12 +266,15 @@ async fn roll_out(
         }
         refused => Some(refused),
     };
-    let changed = handle.limiter.ensure_rate(rate).await;
-    // A foreign entry passes by itself.
-    let is_in_vain =
-        |error: &Error| error.is_transient() || error.kind() == ErrorKind::ForeignEntry;
-    if !changed.as_ref().is_err_and(is_in_vain) {
-        roll_out.answered();
+    // A lease or a remembered denial may be older than the rate: what the server has now decides.
+    let changed =
+        handle.limiter.ensure_rate_if(rate, |found| Ok(limit.replaces(found, rate))).await;
+    if let Err(error) = &changed {
+        slot.tell(
+            &handle.limiter.engine().core.observers,
+            Trouble::NotRolledOut,
+            format_args!("{error}"),
+        );
     }
     match (held.take_last(), refused) {
         (Some(grant), _) => Ok(Decision::Granted(grant)),
@@ -267,7 +291,6 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::web::handles::Handles;
     use crate::web::key::Key;
     use crate::{Client, Clock, InProcessStore};
 
@@ -284,11 +307,13 @@ mod tests {
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let silent = Client::builder().connect_lazy(url.as_str()).unwrap();
         let rate = Rate::per_hour(9);
-        let limit = Arc::new(Limit::new("user", Key::peer(), rate));
-        let handle = Handles::new(&limit).get(&silent, &limit, "me").unwrap();
-        let dropped = roll_out(&handle, &limit, rate, decision, 2, None);
+        let limit = Limit::new("user", Key::peer(), rate).roll_out_from([Rate::per_hour(5)]);
+        let limits = Limits::new(&silent, [limit]).unwrap();
+        let slot = &limits.limits[0];
+        let handle = slot.handles.get(&silent, &slot.limit, "me").unwrap();
+        let dropped = roll_out(&handle, slot, rate, decision, 2, None);
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
-        assert!(handle.begin_roll_out().is_some(), "the next request rolls it out");
+        assert!(slot.rate_change.try_lock().is_ok(), "the next request rolls it out");
         for _ in 0..500 {
             if limiter.available_permits().await.unwrap() == 5 {
                 return;

@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::limit::Limit;
 use crate::client::Client;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
-use crate::observe::MetricsLabel;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
 
@@ -21,7 +19,7 @@ pub(super) struct Handles {
     /// The handles in one generation, at most.
     most: usize,
     /// What their metrics are labelled with, unless the limiter has a label of its own.
-    label: Option<MetricsLabel>,
+    label: Arc<str>,
 }
 
 struct Generations {
@@ -32,39 +30,8 @@ struct Generations {
 /// A handle of one key's limiter.
 pub(super) struct Handle {
     pub(super) limiter: RateLimiter,
-    /// The rate that it should have, if that is for the limit to say.
+    /// The rate with which it is created, if that is for the limit to say.
     pub(super) rate: Option<Rate>,
-    /// Its rate has been compared with that of the limit, and changed if necessary. Not twice, as two
-    /// versions of a service would change it in turns otherwise.
-    is_rolled_out: AtomicBool,
-}
-
-impl Handle {
-    /// One of several callers is to change the rate.
-    pub(super) fn begin_roll_out(&self) -> Option<RollOut<'_>> {
-        let is_first = !self.is_rolled_out.swap(true, Ordering::Relaxed);
-        is_first.then_some(RollOut { handle: self, is_answered: false })
-    }
-}
-
-/// A change of the rate. Dropped before the server has answered, the next caller is to change it.
-pub(super) struct RollOut<'a> {
-    handle: &'a Handle,
-    is_answered: bool,
-}
-
-impl RollOut<'_> {
-    pub(super) fn answered(mut self) {
-        self.is_answered = true;
-    }
-}
-
-impl Drop for RollOut<'_> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.handle.is_rolled_out.store(false, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Handles {
@@ -74,7 +41,7 @@ impl Handles {
         Handles {
             generations: Mutex::new(generations),
             most: (limit.most_handles / 2).max(1),
-            label: MetricsLabel::of_name(&limit.name),
+            label: limit.name.clone(),
         }
     }
 
@@ -105,8 +72,7 @@ impl Handles {
                     Some(rate) => limiter.with_rate(rate),
                     None => limiter,
                 };
-                let is_rolled_out = AtomicBool::new(limit.keeps_existing_rates);
-                Arc::new(Handle { limiter, rate, is_rolled_out })
+                Arc::new(Handle { limiter, rate })
             }
         };
         let mut dropped = HashMap::new();
@@ -120,8 +86,8 @@ impl Handles {
         drop(dropped);
         // Likewise, as it asks a recorder. No option, as it would contradict one that a service gives the same
         // limiter elsewhere.
-        if let (Some(label), true) = (self.label, is_new) {
-            handle.limiter.engine().observer.set_default_label(label);
+        if is_new {
+            handle.limiter.engine().observer.set_default_label(&self.label);
         }
         Ok(handle)
     }

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use super::client_address::{self, TrustedProxies};
 use super::name;
 use super::request::RequestHead;
-use crate::error::Error;
+use crate::error::{Error, Operation};
 
 /// Why a key could not be determined.
 pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
@@ -42,7 +42,7 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 /// quotes, `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits`, are
 /// percent-encoded, so that no caller can choose a name that means something else to the server.
 /// More than 128 characters are replaced by their SHA-256. The key of an [alternative](Key::or)
-/// begins with `%or-`.
+/// begins with `%or-`. An empty key is none.
 #[derive(Clone)]
 pub struct Key(Kind);
 
@@ -57,6 +57,7 @@ enum Kind {
     All(Arc<[Key]>),
     Or(Arc<(Key, Key)>),
     Hashed(Arc<Key>),
+    HashedWith(Arc<Key>, Arc<[u8]>),
     Sync(Arc<SyncFn>),
     Async(Arc<AsyncFn>),
 }
@@ -72,6 +73,13 @@ pub(crate) enum Lookup {
 }
 
 impl Lookup {
+    fn map(self, change: impl FnOnce(String) -> String + Send + 'static) -> Lookup {
+        match self {
+            Lookup::Found(key) => Lookup::Found(key.map(change)),
+            Lookup::Pending(key) => Lookup::Pending(async { Ok(key.await?.map(change)) }.boxed()),
+        }
+    }
+
     pub(crate) async fn resolve(self) -> Found {
         match self {
             Lookup::Found(key) => Ok(key),
@@ -115,7 +123,7 @@ impl Key {
         })
     }
 
-    /// The first header of this name. Requests without it have no key.
+    /// The first header of this name. Requests without it, or with an empty one, have no key.
     ///
     /// Callers choose their headers: one that nobody has checked (that a session or an API key exists)
     /// lets a caller have as many limiters as it likes. For a header that is a secret, use
@@ -152,9 +160,22 @@ impl Key {
 
     /// The SHA-256 of this key, so that a secret (a token) does not become a name that operators can
     /// see.
+    ///
+    /// **This hides only what nobody can guess**, such as a random token. Who sees the names finds a phone number, an
+    /// e-mail address or a short number by hashing all of them: use [`hashed_with`](Self::hashed_with) for these.
     #[must_use]
     pub fn hashed(self) -> Self {
         Key(Kind::Hashed(Arc::new(self)))
+    }
+
+    /// The HMAC-SHA-256 of this key with a secret, so that what could be guessed (a phone number, an e-mail address)
+    /// does not become a name that operators can see: who does not have the secret cannot try values out.
+    ///
+    /// All services that share the limiters need the same secret, of 16 random bytes or more; shorter ones are refused
+    /// when the limits are made. With another secret all callers have other limiters.
+    #[must_use]
+    pub fn hashed_with(self, secret: impl AsRef<[u8]>) -> Self {
+        Key(Kind::HashedWith(Arc::new(self), secret.as_ref().into()))
     }
 
     /// What this function returns; `None` lets the request pass, uncounted.
@@ -178,7 +199,7 @@ impl Key {
             let found = key(request);
             async move {
                 let found = found.await.map_err(Into::into)?;
-                Ok(found.map(|key| name::escaped(key.as_bytes())))
+                Ok(found.and_then(|key| part(key.as_bytes())))
             }
             .boxed()
         })))
@@ -198,6 +219,16 @@ impl Key {
         matches!(self.0, Kind::Global)
     }
 
+    /// Whether what is found may be the hash of what a caller sent.
+    pub(crate) fn has_hash(&self) -> bool {
+        match &self.0 {
+            Kind::Hashed(_) | Kind::HashedWith(..) => true,
+            Kind::All(keys) => keys.iter().any(Key::has_hash),
+            Kind::Or(keys) => keys.0.has_hash() || keys.1.has_hash(),
+            _ => false,
+        }
+    }
+
     /// Why it can never be found, if so.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &self.0 {
@@ -205,6 +236,14 @@ impl Key {
             Kind::All(keys) => keys.iter().try_for_each(Key::check),
             Kind::Or(keys) => keys.0.check().and_then(|()| keys.1.check()),
             Kind::Hashed(key) => key.check(),
+            Kind::HashedWith(_, secret) if secret.len() < SHORTEST_SECRET => {
+                let detail = format!(
+                    "a secret of {} bytes for `hashed_with`: must be {SHORTEST_SECRET} or more, so that nobody can guess it",
+                    secret.len()
+                );
+                Err(Error::invalid(Operation::Limits, detail))
+            }
+            Kind::HashedWith(key, _) => key.check(),
             _ => Ok(()),
         }
     }
@@ -220,24 +259,29 @@ impl Key {
                 let client = proxies.client(request).ok_or(NO_ADDRESS)?;
                 Some(client_address::text(client, *ipv6_prefix))
             }
-            Kind::Header(name) => request.header_bytes(name).map(name::escaped),
-            Kind::Path => Some(name::escaped(request.path().as_bytes())),
-            Kind::Method => Some(name::escaped(request.method().as_bytes())),
-            Kind::Sync(key) => key(request).map(|key| name::escaped(key.as_bytes())),
+            Kind::Header(name) => request.header_bytes(name).and_then(part),
+            Kind::Path => part(request.path().as_bytes()),
+            Kind::Method => part(request.method().as_bytes()),
+            Kind::Sync(key) => key(request).and_then(|key| part(key.as_bytes())),
             Kind::Async(key) => return Ok(Lookup::Pending(key(request))),
             Kind::All(keys) => return find_all(keys, request),
             Kind::Or(keys) => return find_either(keys, request),
-            Kind::Hashed(key) => {
-                return Ok(match key.find(request)? {
-                    Lookup::Found(key) => Lookup::Found(key.as_deref().map(name::hashed)),
-                    Lookup::Pending(key) => Lookup::Pending(
-                        async move { Ok(key.await?.as_deref().map(name::hashed)) }.boxed(),
-                    ),
-                });
+            Kind::Hashed(key) => return Ok(key.find(request)?.map(|key| name::hashed(&key))),
+            Kind::HashedWith(key, secret) => {
+                let secret = secret.clone();
+                return Ok(key.find(request)?.map(move |key| name::hashed_with(&secret, &key)));
             }
         };
         Ok(Lookup::Found(found))
     }
+}
+
+/// The shortest secret of [`Key::hashed_with`], in bytes.
+const SHORTEST_SECRET: usize = 16;
+
+/// A part of a key; none if it is empty.
+fn part(text: &[u8]) -> Option<String> {
+    (!text.trim_ascii().is_empty()).then(|| name::escaped(text))
 }
 
 const NO_ADDRESS: &str = "the address of the connection is not known: with axum, serve by \
@@ -316,6 +360,7 @@ impl fmt::Debug for Key {
             Kind::All(keys) => f.debug_list().entries(keys.iter()).finish(),
             Kind::Or(keys) => write!(f, "{:?} or {:?}", keys.0, keys.1),
             Kind::Hashed(key) => write!(f, "hash of {key:?}"),
+            Kind::HashedWith(key, _) => write!(f, "hash, with a secret, of {key:?}"),
             Kind::Sync(_) | Kind::Async(_) => f.write_str("function"),
         }
     }
@@ -376,7 +421,7 @@ mod tests {
         #[test]
         fn keys_of_different_alternatives_are_different(
             is_async in any::<[bool; 4]>(),
-            values in proptest::collection::vec("(%or-|%|a|b){0,3}", 2..6),
+            values in proptest::collection::vec("(%or-|%|a|b){1,3}", 2..6),
         ) {
             let [a, b, c, d] = [0, 1, 2, 3].map(|index| header(index, is_async[index]));
             for alternatives in [

@@ -39,10 +39,10 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// keep-alive, and the key is not global, it gets a keep-alive of twice its interval, and of at least a
 /// minute: the server then removes a limiter that is not in use, which has all its permits by then.
 ///
-/// **The rate given here is rolled out**: when a process meets a limiter that has another one, such
-/// as that of an earlier version, it changes it, once for each handle, and keeps the usage
-/// ([`ensure_rate`](crate::RateLimiter::ensure_rate)). [`keep_existing_rates`](Self::keep_existing_rates)
-/// leaves them as they are.
+/// **A limiter that exists keeps its rate**, whether Java, an operator or an earlier version of the service
+/// has set it. With the feature `tracing` the first request that meets another rate than the limit's is warned of.
+/// [`roll_out_from`](Self::roll_out_from) replaces the rates of earlier versions. A limiter that has the limit's rate
+/// and no keep-alive gets the limit's.
 ///
 /// # Cancellation
 ///
@@ -64,7 +64,7 @@ pub struct Limit {
     pub(super) options: LimiterOptions,
     pub(super) most_handles: usize,
     pub(super) is_shadow: bool,
-    pub(super) keeps_existing_rates: bool,
+    pub(super) roll_out_from: Vec<Rate>,
 }
 
 type RateFn = dyn Fn(&str) -> Option<Rate> + Send + Sync;
@@ -102,13 +102,15 @@ impl Limit {
             options: LimiterOptions::new(),
             most_handles: 4096,
             is_shadow: false,
-            keeps_existing_rates: false,
+            roll_out_from: Vec::new(),
         }
     }
 
-    /// The rate for some keys, as they are in the limiter's name; `None`: that of the limit.
+    /// The rate for some keys, as they are in the limiter's name; `None`: that of the limit. A key of more than 128
+    /// characters is given as its hash, and a limit whose key is [hashed](Key::hashed) is refused.
     ///
-    /// It is called for each request, so it should look into memory only.
+    /// It is called for each request, so it should look into memory only. A limiter that exists keeps its rate, also if
+    /// this function answers otherwise from some time on: see [`roll_out_from`](Self::roll_out_from).
     pub fn rate_by_key(
         mut self,
         rate: impl Fn(&str) -> Option<Rate> + Send + Sync + 'static,
@@ -209,11 +211,36 @@ impl Limit {
         self
     }
 
-    /// Leaves the rate of a limiter that exists as it is, if it is another one: it is for Java, or an
-    /// operator, to change.
-    pub fn keep_existing_rates(mut self) -> Self {
-        self.keeps_existing_rates = true;
+    /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one of these
+    /// changes its rate to the limit's, and the usage is kept. All other rates are left alone, such as those that an
+    /// operator has set.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::Rate;
+    /// use redisson_rate_limiter::web::{Key, Limit};
+    ///
+    /// // It was 100 a minute, and is 150 from this version on.
+    /// let user = Limit::new("user", Key::header("x-user"), Rate::per_minute(150))
+    ///     .roll_out_from([Rate::per_minute(100)]);
+    /// ```
+    ///
+    /// While both versions run, the new rate wins, as the old version does not name it. Two versions that name each
+    /// other's rates change them in turns until one of them is gone: nothing is over-issued, but each change costs two
+    /// calls and a line of the log.
+    ///
+    /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the usage.
+    pub fn roll_out_from(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
+        self.roll_out_from = rates.into_iter().map(Rate::without_keep_alive).collect();
         self
+    }
+
+    /// Whether a limiter that has the rate `found` is to have `rate` instead: it has that of an earlier version, or only
+    /// lacks the keep-alive.
+    pub(super) fn replaces(&self, found: Rate, rate: Rate) -> bool {
+        match is_another(found, rate) {
+            true => self.roll_out_from.contains(&found.without_keep_alive()),
+            false => found.keep_alive().is_none() && rate.keep_alive().is_some(),
+        }
     }
 
     /// Whether it concerns a request, and what that costs then; zero if not. `shared`: the cost of limits that have
@@ -275,6 +302,29 @@ impl Limit {
             );
             return Err(Error::invalid(Operation::Limits, detail));
         }
+        if [":value", ":permits"].iter().any(|suffix| self.name.contains(suffix)) {
+            let detail = format!(
+                "a limit named {:?}: must not have `:value` or `:permits` in it, with which the keys of another limiter \
+                 could have the same names",
+                self.name
+            );
+            return Err(Error::invalid(Operation::Limits, detail));
+        }
+        if !self.roll_out_from.is_empty() && self.rate.is_none() && self.rate_by_key.is_none() {
+            let detail = format!(
+                "`roll_out_from` of the limit {:?}, which has no rate: give it one",
+                self.name
+            );
+            return Err(Error::invalid(Operation::Limits, detail));
+        }
+        if self.rate_by_key.is_some() && self.key.has_hash() {
+            let detail = format!(
+                "`rate_by_key` of the limit {:?}, whose key is hashed: no key would match its hash; look the caller up \
+                 (`Key::from_async_fn`) and limit by its name instead, without hashing",
+                self.name
+            );
+            return Err(Error::invalid(Operation::Limits, detail));
+        }
         self.options.check().map_err(|detail| Error::invalid(Operation::Limits, detail))?;
         if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
             let detail = "a deadline of zero: must be more than zero";
@@ -282,6 +332,11 @@ impl Limit {
         }
         self.key.check()
     }
+}
+
+/// Whether these are different rates, whatever their keep-alives are.
+pub(super) fn is_another(found: Rate, rate: Rate) -> bool {
+    found.without_keep_alive() != rate.without_keep_alive()
 }
 
 impl fmt::Debug for Limit {

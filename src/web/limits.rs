@@ -13,7 +13,7 @@ use super::request::RequestHead;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
-use crate::observe::NoKeyObserver;
+use crate::observe::FirstTimes;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -43,7 +43,9 @@ pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
 pub(super) struct Slot {
     pub(super) limit: Arc<Limit>,
     pub(super) handles: Handles,
-    pub(super) no_key_observer: NoKeyObserver,
+    pub(super) first_times: FirstTimes,
+    /// Held while the rate of one of its limiters is changed: requests that meet it at the same time leave that to one.
+    pub(super) rate_change: tokio::sync::Mutex<()>,
 }
 
 /// What a limit has decided of a request: see [`Limits::on_decision`].
@@ -69,12 +71,17 @@ impl Limits {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if a name, a header or an
-    /// option of a limit is not valid, or two limits have the same name, or names with which their
-    /// limiters could be the same: `user`, by a key, and `user:admin`.
+    /// option of a limit is not valid; two limits have the same name, or names with which their
+    /// limiters could be the same: `user`, by a key, and `user:admin`; or the part of a limit's rate that decides while
+    /// the server is away ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
         let mut slots: Vec<Slot> = Vec::new();
         for limit in limits {
             limit.check()?;
+            client.check_outage_part(limit.rate, &limit.options).map_err(|detail| {
+                let detail = format!("the limit {:?}: {detail}", limit.name);
+                Error::invalid(Operation::Limits, detail)
+            })?;
             if slots.iter().any(|slot| slot.limit.name == limit.name) {
                 let detail = format!("two limits named {:?}: each needs its own", limit.name);
                 return Err(Error::invalid(Operation::Limits, detail));
@@ -87,9 +94,12 @@ impl Limits {
                     return Err(Error::invalid(Operation::Limits, detail));
                 }
             }
-            let handles = Handles::new(&limit);
-            let no_key_observer = NoKeyObserver::default();
-            slots.push(Slot { limit: Arc::new(limit), handles, no_key_observer });
+            slots.push(Slot {
+                handles: Handles::new(&limit),
+                limit: Arc::new(limit),
+                first_times: FirstTimes::default(),
+                rate_change: tokio::sync::Mutex::default(),
+            });
         }
         Ok(Limits {
             client: client.clone(),

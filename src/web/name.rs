@@ -57,6 +57,27 @@ pub(super) fn hashed(key: &str) -> String {
     text
 }
 
+/// Its HMAC-SHA-256 (RFC 2104), marked in the same way.
+pub(super) fn hashed_with(secret: &[u8], key: &str) -> String {
+    let mut text = String::from("%hmac-");
+    for byte in hmac_sha256(secret, key.as_bytes()) {
+        push_hex(&mut text, "", byte);
+    }
+    text
+}
+
+fn hmac_sha256(secret: &[u8], message: &[u8]) -> impl IntoIterator<Item = u8> {
+    const BLOCK: usize = 64;
+    let mut block = [0; BLOCK];
+    match secret.len() <= BLOCK {
+        true => block[..secret.len()].copy_from_slice(secret),
+        false => block[..32].copy_from_slice(&Sha256::digest(secret)),
+    }
+    let padded = |pad: u8| block.map(|byte| byte ^ pad);
+    let inner = Sha256::new().chain_update(padded(0x36)).chain_update(message).finalize();
+    Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize()
+}
+
 fn push_hex(text: &mut String, mark: &str, byte: u8) {
     // Writing to a string does not fail.
     let _ = write!(text, "{mark}{byte:02X}");
@@ -97,6 +118,16 @@ mod tests {
     fn a_hash_is_in_upper_case() {
         let of_me = "%sha256-2744CCD10C7533BD736AD890F9DD5CAB2ADB27B07D500B9493F29CDC420CB2E0";
         assert_eq!(hashed("me"), of_me);
+    }
+
+    /// Cases 2 and 6 of RFC 4231: a short secret, and one that is longer than a block.
+    #[test]
+    fn a_keyed_hash_is_an_hmac() {
+        let short = "%hmac-5BDCC146BF60754E6A042426089575C75A003F089D2739839DEC58B964EC3843";
+        assert_eq!(hashed_with(b"Jefe", "what do ya want for nothing?"), short);
+        let message = "Test Using Larger Than Block-Size Key - Hash Key First";
+        let long = "%hmac-60E431591EE0B67F0D8A26AACBF5B77F8E0BC6213728C5140546040F0EE37F54";
+        assert_eq!(hashed_with(&[0xaa; 131], message), long);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::grpc;
 use super::request::RequestHead;
 use crate::decision::Denial;
 use crate::error::{Error, ErrorKind};
+use crate::observe::Trouble;
 
 /// A request that is not admitted.
 #[derive(Debug)]
@@ -115,15 +116,9 @@ impl Refusal {
     fn answer(&self) -> Answer {
         match &self.reason {
             Reason::Denied(_) => EXCEEDED,
-            Reason::Failed(error) => match error.kind() {
-                ErrorKind::ExceedsRate { .. } => EXCEEDED,
-                ErrorKind::Unavailable
-                | ErrorKind::Timeout
-                | ErrorKind::Tls
-                | ErrorKind::Auth
-                | ErrorKind::QueueFull { .. }
-                | ErrorKind::Closed
-                | ErrorKind::Server => UNAVAILABLE,
+            Reason::Failed(error) => match trouble_of(error) {
+                Trouble::NeverFits => EXCEEDED,
+                Trouble::Unavailable => UNAVAILABLE,
                 _ => INTERNAL,
             },
             Reason::NoKey(_) => INTERNAL,
@@ -186,6 +181,21 @@ impl Refusal {
             append(headers, "grpc-status-details-bin", details);
         }
         response
+    }
+}
+
+/// What it means for the limit that no decision could be made.
+pub(super) fn trouble_of(error: &Error) -> Trouble {
+    match error.kind() {
+        ErrorKind::ExceedsRate { .. } => Trouble::NeverFits,
+        ErrorKind::Unavailable
+        | ErrorKind::Timeout
+        | ErrorKind::Tls
+        | ErrorKind::Auth
+        | ErrorKind::QueueFull { .. }
+        | ErrorKind::Closed
+        | ErrorKind::Server => Trouble::Unavailable,
+        _ => Trouble::Broken,
     }
 }
 

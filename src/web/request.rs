@@ -3,11 +3,15 @@
 
 use std::net::IpAddr;
 
+use crate::observe::Observers;
+
 /// The head of a request, as keys, costs and predicates see it: the same with tower and actix-web.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
     source: Source<'a>,
     peer: Option<IpAddr>,
+    /// Who is told if it shows a mistake in the set-up.
+    observers: Option<&'a Observers>,
 }
 
 #[derive(Clone, Copy)]
@@ -32,13 +36,21 @@ impl<'a> RequestHead<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
         };
-        RequestHead { source, peer: peer.map(|peer| peer.to_canonical()) }
+        RequestHead { source, peer: peer.map(|peer| peer.to_canonical()), observers: None }
     }
 
     #[cfg(feature = "actix-web")]
     pub(crate) fn of_actix(request: &'a actix_web::HttpRequest) -> Self {
         let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
-        RequestHead { source: Source::Actix(request), peer }
+        RequestHead { source: Source::Actix(request), peer, observers: None }
+    }
+
+    pub(super) fn seen_by(self, observers: &'a Observers) -> Self {
+        RequestHead { observers: Some(observers), ..self }
+    }
+
+    pub(super) fn observers(&self) -> Option<&'a Observers> {
+        self.observers
     }
 
     /// The method, in capitals unless the client sent it otherwise.

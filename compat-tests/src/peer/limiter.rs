@@ -69,7 +69,7 @@ pub struct Config {
     pub keep_alive_ms: Option<i64>,
 }
 
-/// The result of `load` and `waitLoad`.
+/// The result of `load`, `waitLoad` and `arrivalLoad`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
@@ -234,6 +234,20 @@ impl Limiter {
     /// `waitLoad`
     pub async fn wait_load(&self, permits: u64, tasks: u64, ms: u64) -> Answer<Load> {
         self.call("waitLoad", json!({"permits": permits, "tasks": tasks, "ms": ms})).await
+    }
+
+    /// `arrivalLoad`: callers that wait for up to `timeout_ms` each.
+    pub async fn arrival_load(
+        &self,
+        permits: u64,
+        per_second: f64,
+        timeout_ms: u64,
+        ms: u64,
+    ) -> Answer<Load> {
+        let arguments = json!({
+            "permits": permits, "perSecond": per_second, "timeoutMs": timeout_ms, "ms": ms,
+        });
+        self.call("arrivalLoad", arguments).await
     }
 }
 

@@ -37,8 +37,8 @@ async fn all_masters_are_scanned_and_names_without_a_slot_are_found() {
     let () = cluster.run(slot, cmd("DEL").arg("limiter-3").arg("{limiter-3}:permits")).await;
     tool.ends(0, &["doctor", "{limiter-3}", "--fix", "--yes"]).await;
     tool.ends(0, &["acquire", "limiter-3", "--rate", "10/h"]).await;
-    // Drift is repaired on the node that has the limiter.
-    let () = cluster.run(slot, cmd("SET").arg(value).arg(10)).await;
+    // A value above the rate is repaired on the node that has the limiter.
+    let () = cluster.run(slot, cmd("SET").arg(value).arg(20)).await;
     tool.ends(0, &["doctor", "limiter-3", "--fix", "--yes"]).await;
     let seen = tool.json(0, &["inspect", "limiter-3", "--json"]).await;
     assert_eq!(seen["budgets"][0]["value"]["number"], 9);

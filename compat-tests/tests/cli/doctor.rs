@@ -6,6 +6,7 @@ use redis::cmd;
 use serde_json::Value;
 
 use crate::seed::{self, Old, of_redisson};
+use crate::terminal::answered;
 use crate::tool::Tool;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -42,8 +43,9 @@ async fn drift_is_repaired_without_a_permit_too_many() {
     let tool = Tool::on(&server);
     // Name, value, what is in the log, the value and the permits in the log afterwards.
     type Case = (&'static str, Option<&'static str>, u32, &'static str, u64);
-    let cases: [Case; 5] = [
-        ("excess", Some("9"), 4, "6", 4),
+    let cases: [Case; 6] = [
+        ("excess", Some("9"), 4, "9", 1),
+        ("more than the rate", Some("11"), 4, "6", 4),
         ("deficit", Some("2"), 4, "2", 8),
         ("no value", None, 4, "6", 4),
         ("no integer", Some("1e+17"), 4, "6", 4),
@@ -66,6 +68,31 @@ async fn drift_is_repaired_without_a_permit_too_many() {
         assert_eq!(budget["value"]["text"], value_after, "{name}");
         assert_eq!((&budget["in_use"], &budget["drift"]), (&log_after.into(), &0.into()), "{name}");
         tool.ends(0, &["doctor", name]).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_dated_a_year_ahead_is_dated_now() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    for (name, ahead_ms, found) in [("year", 365 * 86_400_000, true), ("day", 86_400_000, false)] {
+        seed::overall(&server, name, 10, 1000).await;
+        seed::budget(&server, name, None, Some("0"), &[old(-ahead_ms, 1, 10)]).await;
+        if found {
+            assert_eq!(diagnosed(&tool, name).await, one("dated-ahead", true));
+            tool.ends(0, &["doctor", name, "--fix", "--yes"]).await;
+        }
+        tool.ends(0, &["doctor", name]).await;
+        let permits: i64 = server
+            .run(
+                cmd("ZCOUNT")
+                    .arg(format!("{{{name}}}:permits"))
+                    .arg("-inf")
+                    .arg(seed::now_ms())
+                    .take(),
+            )
+            .await;
+        assert_eq!(permits, i64::from(found), "{name}");
     }
 }
 
@@ -237,26 +264,14 @@ async fn keys_of_other_programs_are_left_alone() {
 #[tokio::test]
 async fn a_limiter_that_changes_meanwhile_does_not_end_the_repair_of_others() {
     let server = Server::start().await;
-    let tool = Tool::on(&server);
     for name in ["first", "second"] {
         seed::budget(&server, name, None, Some("6"), &[old(90_000_000, 1, 4)]).await;
     }
-    let arguments = ["doctor", "first", "second", "--fix", "--yes", "--scan-pause", "500ms"];
-    let change = async {
-        // Once the first has been looked at, and is not yet repaired.
-        loop {
-            let stats: String = server.run(cmd("INFO").arg("commandstats").take()).await;
-            let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zcard:calls="));
-            let calls = calls.and_then(|calls| calls.split(',').next()?.parse::<u32>().ok());
-            if calls.is_some_and(|calls| calls >= 3) {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-        seed::hash(&server, "first", &[("rate", "10")]).await;
-    };
-    let (ran, ()) = tokio::join!(tool.ends(1, &arguments), change);
-    assert!(ran.stdout.contains("first: 1 finding left\nsecond: repaired"), "{ran:?}");
+    // Between the look that found it and the repair.
+    let change = seed::hash(&server, "first", &[("rate", "10")]);
+    let ran = answered(&server, "doctor first second --fix", change).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stdout.contains("first: 1 finding left\r\nsecond: repaired"), "{ran:?}");
     assert!(seed::exists(&server, "{first}:value").await);
     assert!(!seed::exists(&server, "{second}:value").await);
 }

@@ -71,6 +71,79 @@ async fn without_the_right_to_the_time_the_machine_has_a_clock() {
     assert_eq!(seen["budgets"][0]["in_use"], 1);
 }
 
+/// What would be ignored is refused, or named once.
+#[tokio::test]
+async fn one_thing_says_which_servers() {
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("redisson.yaml");
+    let text = format!(
+        "singleServerConfig:\n  address: \"redis://127.0.0.1:{}\"\n  password: {}\n  username: {}\n  \
+         retryAttempts: 4\nthreads: 16\n",
+        server.port(),
+        acl::PASSWORD,
+        acl::USER
+    );
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let bare = Tool::bare();
+    let by_file = bare.clone().env("REDISSON_LIMITER_REDISSON_YAML", path);
+    let ran = by_file.ends(0, &["set", "api", "1/s"]).await;
+    for ignored in ["retryAttempts", "threads"] {
+        assert_eq!(ran.stderr.matches(ignored).count(), 1, "{ran:?}");
+    }
+    assert_eq!(ran.stderr.lines().count(), 2, "{ran:?}");
+    bare.ends(0, &["inspect", "api", "--redisson-yaml", path]).await;
+    // Wherever the two come from.
+    let url = server.url();
+    let by_url = Tool::on(&server);
+    for (tool, arguments) in [
+        (&bare, &["--redisson-yaml", path, "--url", &url][..]),
+        (&by_url, &["--redisson-yaml", path]),
+        (&by_file, &["--url", &url]),
+        (&by_file.clone().env("REDISSON_LIMITER_URL", &url), &[]),
+    ] {
+        let ran = tool.ends(2, &[&["set", "api", "2/s"], arguments].concat()).await;
+        for name in
+            ["--redisson-yaml", "--url", "REDISSON_LIMITER_URL", "REDISSON_LIMITER_REDISSON_YAML"]
+        {
+            assert!(ran.stderr.contains(name), "{ran:?}");
+        }
+        assert!(!ran.stderr.contains(acl::PASSWORD), "{ran:?}");
+    }
+    for (arguments, name) in [
+        (&["--replicated"][..], "--replicated"),
+        (&["--address-map", "a:1=b:2"], "--address-map"),
+        (&["--sentinel-user", "x"], "--sentinel-user"),
+    ] {
+        let ran = by_file.ends(2, &[&["set", "api", "2/s"], arguments].concat()).await;
+        assert!(ran.stderr.contains(name) && ran.stderr.contains("--redisson-yaml"), "{ran:?}");
+        if name != "--replicated" {
+            let ran = by_url.ends(2, &[&["set", "api", "2/s"], arguments].concat()).await;
+            assert!(ran.stderr.contains(name), "{ran:?}");
+            let all = [&["set", "api", "2/s", "--replicated"], arguments].concat();
+            let ran = by_url.ends(2, &all).await;
+            assert!(ran.stderr.contains(name), "{ran:?}");
+        }
+    }
+    // Variables may be there for other servers.
+    let word = folder.path().join("password");
+    std::fs::write(&word, acl::PASSWORD).unwrap();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let tool = Tool::at(&url)
+        .env("REDISSON_LIMITER_USER", acl::USER)
+        .env("REDISSON_LIMITER_PASSWORD_FILE", word.to_str().unwrap())
+        .env("REDISSON_LIMITER_PASSWORD", "not this one")
+        .env("REDISSON_LIMITER_SENTINEL_PASSWORD", "nor this one");
+    let ran = tool.ends(0, &["set", "api", "2/s"]).await;
+    for ignored in
+        ["REDISSON_LIMITER_PASSWORD is ignored", "REDISSON_LIMITER_SENTINEL_PASSWORD is ignored"]
+    {
+        assert_eq!(ran.stderr.matches(ignored).count(), 1, "{ran:?}");
+    }
+    assert!(!ran.stderr.contains("this one"), "{ran:?}");
+}
+
 #[tokio::test]
 async fn wrong_arguments_end_with_two() {
     let tool = Tool::at("redis://jane:hunter2@127.0.0.1:1");

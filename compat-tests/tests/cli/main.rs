@@ -5,6 +5,7 @@ mod commands;
 mod doctor;
 mod documented;
 mod failures;
+mod many;
 mod names;
 mod race;
 mod redisson;

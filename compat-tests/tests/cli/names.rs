@@ -42,10 +42,21 @@ async fn no_name_reaches_a_terminal_as_it_is() {
         is_harmless(&tool.ends(3, &["inspect", &format!("{name}!")]).await);
     }
     is_harmless(&tool.ends(0, &["top"]).await);
+    is_harmless(&tool.ends(0, &["list"]).await);
+    is_harmless(&tool.ends(1, &["doctor", "--all", "--json"]).await);
     let ran = tool.ends(0, &["doctor", "--all", "--fix", "--yes"]).await;
     is_harmless(&ran);
     assert!(ran.stdout.contains("\"\\u{1b}]0;owned\\u{7}"), "{ran:?}");
-    // JSON escapes by itself, and says what the name is.
+    // JSON says what the name is, and shows no character of it that a terminal obeys.
+    for (code, arguments) in [
+        (0, &["inspect", EVIL[2], "--json"][..]),
+        (0, &["list", "--json"]),
+        (0, &["top", "--json"]),
+    ] {
+        is_harmless(&tool.ends(code, arguments).await);
+    }
+    let inspected = tool.json(0, &["inspect", EVIL[2], "--json"]).await;
+    assert_eq!(inspected["limiter"], EVIL[2]);
     let top = tool.json(0, &["top", "--json"]).await;
     let names = top["limiters"].as_array().unwrap().iter();
     let mut names: Vec<_> = names.map(|row| row["limiter"].as_str().unwrap()).collect();
@@ -56,6 +67,7 @@ async fn no_name_reaches_a_terminal_as_it_is() {
     // What a hash holds is shown too.
     seed::hash(&server, "h", &[("rate", EVIL[0]), ("interval", "5"), ("type", "0")]).await;
     is_harmless(&tool.ends(6, &["inspect", "h"]).await);
+    is_harmless(&tool.ends(6, &["inspect", "h", "--json"]).await);
     is_harmless(&tool.ends(1, &["doctor", "h"]).await);
     is_harmless(&tool.ends(6, &["acquire", "h"]).await);
     let fields = [("rate", "5"), ("interval", "3600000"), ("type", "1")];

@@ -20,7 +20,11 @@ async fn in_terminal(server: &Server, arguments: &str, environment: &[(&str, &st
 }
 
 /// Answers a question with yes, after something else has happened.
-async fn answered(server: &Server, arguments: &str, meanwhile: impl Future<Output = ()>) -> Ran {
+pub(crate) async fn answered(
+    server: &Server,
+    arguments: &str,
+    meanwhile: impl Future<Output = ()>,
+) -> Ran {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{PROGRAM} {arguments}"), "/dev/null"]).kill_on_drop(true);
     command.env("REDISSON_LIMITER_URL", server.url()).env("TERM", "dumb");
@@ -85,9 +89,12 @@ async fn colours_progress_and_the_live_view_are_for_terminals() {
     assert!(!shown.contains('\x1b'), "{shown}");
     let shown = in_terminal(&server, "doctor --all", &[]).await;
     assert!(shown.contains("scanning: "), "{shown}");
+    // Of as many limiters as there are, however fast they are looked at; and on standard error alone.
+    let shown = in_terminal(&server, "list 2>/dev/null", &[]).await;
+    assert!(!shown.contains("scanning: ") && shown.contains("api"), "{shown}");
     let shown = in_terminal(&server, "watch api --count 3 --every 100ms", &[]).await;
     assert!(shown.contains("\x1b[?1049h") && shown.ends_with("\x1b[?1049l"), "{shown:?}");
-    assert!(shown.contains("7 of 10 free") && shown.contains('▆'), "{shown}");
+    assert!(shown.contains("10/h  7 of 10 free") && shown.contains('▆'), "{shown}");
 }
 
 #[tokio::test]
@@ -95,18 +102,18 @@ async fn a_live_view_ends_by_ctrl_c_even_while_the_server_is_slow() {
     let server = Server::start().await;
     Tool::on(&server).ends(0, &["set", "api", "10/h"]).await;
     let mut command = Command::new(PROGRAM);
-    command.args(["watch", "api", "--every", "50ms", "--timeout", "60s"]);
+    command.args(["watch", "api", "--every", "50ms", "--timeout", "300s"]);
     command.env("REDISSON_LIMITER_URL", server.url()).kill_on_drop(true);
     let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for _ in 0..3 {
         lines.next_line().await.unwrap().expect("a line");
     }
-    let () = server.run(redis::cmd("CLIENT").arg("PAUSE").arg(20_000).take()).await;
+    let () = server.run(redis::cmd("CLIENT").arg("PAUSE").arg(120_000).take()).await;
     // So long that it is waiting for an answer.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let id = child.id().unwrap().to_string();
     Command::new("kill").args(["-INT", &id]).status().await.unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(10), child.wait()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await;
     assert!(ended.expect("it ends").unwrap().success());
 }

@@ -27,10 +27,14 @@ pub(crate) struct Ran {
 }
 
 impl Tool {
+    /// With nothing in the environment.
+    pub(crate) fn bare() -> Tool {
+        Tool { environment: Vec::new(), input: None }
+    }
+
     /// With this URL in the environment.
     pub(crate) fn at(url: &str) -> Tool {
-        let environment = vec![("REDISSON_LIMITER_URL".to_owned(), url.to_owned())];
-        Tool { environment, input: None }
+        Tool::bare().env("REDISSON_LIMITER_URL", url)
     }
 
     /// As the user with the documented rights.
@@ -50,7 +54,11 @@ impl Tool {
 
     pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new(PROGRAM);
-        command.args(arguments).env_remove("NO_COLOR").kill_on_drop(true);
+        command
+            .args(arguments)
+            .env_remove("NO_COLOR")
+            .env_remove("REDISSON_LIMITER_URL")
+            .kill_on_drop(true);
         command.envs(self.environment.iter().cloned());
         command.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use compat_tests::cluster::{Cluster, Node};
 use compat_tests::dump::Dump;
+use compat_tests::machine::Stopwatch;
 use futures::future::join_all;
 use redisson_rate_limiter::{Client, Execution, RateLimiter};
 use tokio::task::JoinHandle;
@@ -76,7 +77,7 @@ impl Load {
         let before = self.seen.granted.load(Ordering::Relaxed);
         let begun = Instant::now();
         while self.seen.granted.load(Ordering::Relaxed) < before + 100 {
-            assert!(begun.elapsed() < SECOND * 20, "no calls are served");
+            assert!(begun.elapsed() < SECOND * 60, "no calls are served");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -89,10 +90,10 @@ impl Load {
         }
         let owner = cluster.owner(slot_of(&self.limiter)).await;
         let granted = self.seen.granted.load(Ordering::Relaxed) as i64;
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         // What was granted without an answer is given back in the background.
         let (mut logged, mut value) = balance(owner, &self.limiter).await;
-        while logged > granted && begun.elapsed() < SECOND * 5 {
+        while logged > granted && begun.given() < SECOND * 5 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             (logged, value) = balance(owner, &self.limiter).await;
         }
@@ -155,9 +156,9 @@ fn a_node_that_hangs_is_replaced() {
         master.server.pause();
         // Limiters on the other nodes are used meanwhile.
         for _ in 0..10 {
-            let begun = Instant::now();
+            let begun = Stopwatch::start();
             assert!(other.try_acquire_now(1).await.unwrap().is_granted());
-            assert!(begun.elapsed() < SECOND / 2, "{:?}", begun.elapsed());
+            assert!(begun.given() < SECOND / 2, "{begun:?}");
         }
         load.is_served().await;
         master.server.resume();

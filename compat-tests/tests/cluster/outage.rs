@@ -1,10 +1,11 @@
 //! Policies for outages: when a node is away, they decide about its limiters, and about no others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compat_tests::cluster::{Cluster, slot};
 use compat_tests::dump::Dump;
+use compat_tests::machine::Stopwatch;
 use compat_tests::scenario::{fresh_name, until};
 use compat_tests::server::Server;
 use futures::future::join_all;
@@ -101,9 +102,9 @@ async fn one_node_is_away(
 async fn take(limiter: &RateLimiter, stop: &AtomicBool) -> Taken {
     let mut taken = Taken::default();
     while !stop.load(Ordering::Relaxed) {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("there are enough");
-        taken.longest = taken.longest.max(begun.elapsed());
+        taken.longest = taken.longest.max(begun.given());
         match grant.decided_by() {
             DecidedBy::Outage => taken.here += 1,
             _ => taken.by_server += 1,

@@ -14,7 +14,7 @@ async fn a_rename_moves_all_keys(world: World) {
     assert!(!limiter.exists().await.unwrap());
     assert_eq!(other.config().await.unwrap(), Some(rate(10)));
     assert_eq!(left(&other).await, 6);
-    world.pass(1000);
+    world.pass(1000 + LATE);
     assert_eq!(left(&other).await, 10);
     other.rename("other").await.unwrap();
     assert_eq!(left(&other).await, 10);

@@ -116,6 +116,16 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// By how many ms a grant may be dated late: an attempt whose answer comes late is repeated, and each is dated a
+/// millisecond after the one before.
+const LATE: i64 = 20;
+
+/// The wait for permits that were taken `exact` before their interval ends, but for a late date.
+#[track_caller]
+fn assert_wait(wait: Duration, exact: Duration) {
+    assert!((exact..=exact + ms(LATE as u64)).contains(&wait), "{wait:?}, not {exact:?}");
+}
+
 async fn granted(limiter: &RateLimiter, permits: u64) -> Grant {
     let decision = limiter.try_acquire_now(permits).await.unwrap();
     decision.granted().unwrap_or_else(|| panic!("{permits} were denied"))

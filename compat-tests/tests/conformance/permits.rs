@@ -11,14 +11,17 @@ async fn permits_come_back_an_interval_after_they_were_taken(world: World) {
     assert_eq!(granted(&limiter, 7).await.left(), 0);
     world.pass(100);
     let denial = denied(&limiter, 4).await;
-    assert_eq!((denial.retry_after(), denial.is_at_least()), (ms(900), false));
+    assert_wait(denial.retry_after(), ms(900));
+    assert!(!denial.is_at_least());
     assert_eq!(denial.decided_by(), DecidedBy::Server);
-    assert_eq!(denied(&limiter, 3).await.retry_after(), ms(800));
-    world.pass(799);
+    let wait = denied(&limiter, 3).await.retry_after();
+    assert_wait(wait, ms(800));
+    world.pass(wait.as_millis() as i64 - 1);
     assert_eq!(denied(&limiter, 1).await.retry_after(), ms(1));
     world.pass(1);
     assert_eq!(granted(&limiter, 3).await.left(), 0);
-    assert_eq!(denied(&limiter, 1).await.retry_after(), ms(100));
+    let wait = denied(&limiter, 1).await.retry_after();
+    assert!(wait.abs_diff(ms(100)) <= ms(LATE as u64), "{wait:?}");
 }
 
 async fn a_request_above_the_rate_is_an_error(world: World) {
@@ -58,7 +61,7 @@ async fn permits_beyond_32_bits_are_counted(world: World) {
         assert_eq!(grant.unwrap().granted().unwrap().refund_all().await.unwrap(), most);
     }
     assert_eq!(left(&limiter).await, 1 << 40);
-    world.pass(1000);
+    world.pass(1000 + LATE);
     assert_eq!(left(&limiter).await, 1 << 40);
 }
 
@@ -74,7 +77,7 @@ async fn a_refund_gives_back_what_its_grant_took(world: World) {
     assert_eq!(one.refund_all().await.unwrap(), 2);
     assert_eq!(one.refund_all().await.unwrap(), 0);
     assert_eq!(left(&limiter).await, 4);
-    world.pass(1000);
+    world.pass(1000 + LATE);
     assert_eq!(two.refund(6).await.unwrap_or(0) + left(&limiter).await % 10, 6, "not twice");
     assert_eq!(left(&limiter).await, 10);
 }
@@ -89,7 +92,7 @@ async fn merged_grants_are_refunded_separately(world: World) {
         assert_eq!(grant.refund_all().await.unwrap(), 1);
     }
     assert_eq!(left(&limiter).await, 7);
-    world.pass(1000);
+    world.pass(1000 + LATE);
     assert_eq!(left(&limiter).await, 10);
 }
 
@@ -100,7 +103,7 @@ async fn release_removes_the_oldest_grants(world: World) {
     let _spent = granted(&limiter, 6).await;
     assert_eq!(limiter.release(5).await.unwrap(), 5);
     assert_eq!(left(&limiter).await, 5);
-    world.pass(500);
+    world.pass(500 + LATE);
     assert_eq!(left(&limiter).await, 5, "what was released does not expire again");
     assert_eq!(limiter.release(100).await.unwrap(), 5);
     assert_eq!(left(&limiter).await, 10);
@@ -127,7 +130,8 @@ async fn peeking_changes_nothing(world: World) {
     world.pass(400);
     for _ in 0..3 {
         let peek = limiter.peek(5).await.unwrap();
-        assert_eq!((peek.available(), peek.wait(), peek.rate()), (3, ms(600), rate(10)));
+        assert_eq!((peek.available(), peek.rate()), (3, rate(10)));
+        assert_wait(peek.wait(), ms(600));
         assert_eq!(limiter.peek(3).await.unwrap().wait(), Duration::ZERO);
     }
     assert_eq!(granted(&limiter, 3).await.left(), 0);

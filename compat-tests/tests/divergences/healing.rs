@@ -7,7 +7,7 @@ use compat_tests::dump::Dump;
 use compat_tests::entry::Entry;
 use compat_tests::peer::{ErrorKind, Kind, Peer, Rate};
 use compat_tests::proxy::{Fault, Proxy};
-use compat_tests::scenario::{World, each_kind, fresh_name, kinds, run, shared_world};
+use compat_tests::scenario::{World, each_kind, fresh_name, kinds, now_ms, run, shared_world};
 
 use crate::LONG;
 
@@ -142,6 +142,34 @@ fn divergence_05_an_excess_left_by_java_is_trimmed() {
     });
 }
 
+/// Whether the Rust service has used the limiter before or not.
+#[test]
+fn divergence_05_what_java_gave_back_is_not_taken_away() {
+    run(async {
+        if kinds() != [Kind::Rust, Kind::Java] {
+            return;
+        }
+        for is_first_call in [true, false] {
+            let world = shared_world().await;
+            let case = world.case((Kind::Rust, Kind::Java), &fresh_name()).await;
+            case.other.set_rate(Rate::overall(10, LONG)).await.unwrap();
+            if !is_first_call {
+                assert!(case.one.try_acquire(1).await.unwrap());
+                case.one.release(1).await.unwrap();
+            }
+            for _ in 0..10 {
+                assert!(case.other.try_acquire(1).await.unwrap());
+                case.other.release(1).await.unwrap();
+            }
+            // The first of them expires.
+            case.age(1, LONG).await;
+            assert!(case.one.try_acquire(1).await.unwrap());
+            let budget = case.overall().await;
+            assert_eq!((budget.left(), budget.logged()), (Some(9), 1), "{is_first_call}");
+        }
+    });
+}
+
 #[test]
 fn divergence_06_a_lower_rate_that_keeps_the_usage() {
     each_kind(async |case| {
@@ -223,5 +251,17 @@ fn divergence_21_a_value_that_is_not_an_integer() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn divergence_22_an_entry_dated_before_1970() {
+    each_kind(async |case| {
+        case.one.set_rate(Rate::overall(10, LONG)).await.unwrap();
+        assert!(case.one.try_acquire(4).await.unwrap());
+        case.age(4, now_ms() + 5).await;
+        assert_eq!(case.one.try_acquire(10).await.unwrap(), case.is_rust());
+        let logged = if case.is_rust() { 10 } else { 4 };
+        assert_eq!(case.overall().await.logged(), logged);
     });
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use compat_tests::keys::Keys;
 use compat_tests::ledger::Ledger;
 use compat_tests::peer::{Limiter, Load, Mode, Rate};
-use compat_tests::scenario::{fresh_name, kinds, run_alone, shared_world};
+use compat_tests::scenario::{fresh_name, kinds, run_alone, shared_world, until};
 use compat_tests::watch::{Seen, Watch};
 use futures::future::join_all;
 
@@ -44,17 +44,17 @@ struct Run {
 }
 
 impl Run {
-    /// Checks the entries of some logs as one budget: never above the rate,
-    /// and 99 % of it used, except for one stall of the machine as long as the
-    /// longest call.
+    /// Checks the entries of some logs as one budget: never above the rate, and
+    /// used up. How much of it is used by the last per cent is what the benchmark
+    /// measures: it depends on how soon the machine lets a client ask again. Clients
+    /// that shared what is each one's own would use half of it.
     fn check(&self, whose: impl Fn(&str) -> bool) {
         let seen = self.seen.iter().filter(|seen| whose(&seen.key));
         let ledger =
             Ledger::new(RATE as u64, INTERVAL as u64).tolerate(self.longest_ms).record(seen);
         println!("longest call {} ms; {ledger}", self.longest_ms);
         ledger.assert_sound();
-        let span = ledger.balance().span_ms as f64;
-        ledger.assert_used(0.99 * span / (span + self.longest_ms));
+        ledger.assert_used(0.6);
     }
 }
 
@@ -81,6 +81,11 @@ fn saturate(mode: Mode, permits: u64) -> Run {
         let watch = Watch::start(&world.server, logs, Duration::from_millis(50)).await;
         let loads = load(&fleet, permits, 4_200).await;
         let seen = watch.finish().await;
+        // None is lost.
+        for limiter in &fleet {
+            until("every permit is back", async || limiter.available().await.unwrap() == RATE)
+                .await;
+        }
 
         let errors: u64 = loads.iter().map(|load| load.errors).sum();
         assert_eq!(errors, 0, "{loads:?}");

@@ -5,6 +5,7 @@ mod budget;
 mod faults;
 mod leases;
 mod lifetime;
+mod loads;
 mod names;
 mod operations;
 mod outage;

@@ -17,7 +17,7 @@ fn redisson_counts_what_was_granted_while_a_client_was_cut_off() {
     run(async {
         let world = shared_world().await;
         let theirs = world.peer(Kind::Java, 0).await.limiter(fresh_name());
-        theirs.set_rate(Rate::overall(10, 5_000)).await.unwrap();
+        theirs.set_rate(Rate::overall(10, 8_000)).await.unwrap();
         let proxy = Proxy::start(&world.server).await;
         let policy = OnOutage::Local(Fraction::ALL);
         let client = Client::builder().on_outage(policy).connect_lazy(proxy.url()).unwrap();
@@ -35,7 +35,7 @@ fn redisson_counts_what_was_granted_while_a_client_was_cut_off() {
         assert!(theirs.try_acquire(5).await.unwrap(), "it cannot know");
         proxy.accept().await;
         while client.outages().written < 8 {
-            assert!(began.elapsed() < Duration::from_secs(4), "{:?}", client.outages());
+            assert!(began.elapsed() < Duration::from_secs(7), "{:?}", client.outages());
             sleep(Duration::from_millis(5)).await;
         }
 
@@ -46,10 +46,10 @@ fn redisson_counts_what_was_granted_while_a_client_was_cut_off() {
         assert!(!theirs.try_acquire(1).await.unwrap());
         // They come back to it as any other's.
         while !theirs.try_acquire(10).await.unwrap() {
-            assert!(began.elapsed() < Duration::from_secs(8), "they do not come back");
+            assert!(began.elapsed() < Duration::from_secs(60), "they do not come back");
             sleep(Duration::from_millis(20)).await;
         }
-        assert!(began.elapsed() > Duration::from_secs(4), "they came back too early");
+        assert!(began.elapsed() > Duration::from_secs(7), "they came back too early");
         assert!(!theirs.try_acquire(1).await.unwrap());
         client.close().await;
     });

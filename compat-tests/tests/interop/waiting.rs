@@ -1,12 +1,13 @@
 //! Calls that wait, in both languages at the same time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compat_tests::ledger::Ledger;
+use compat_tests::machine::Stopwatch;
 use compat_tests::monitor::Monitor;
 use compat_tests::peer::{ErrorKind, Rate};
 use compat_tests::scenario::{each_pair, each_pair_alone, until};
-use compat_tests::watch::{Watch, added_to};
+use compat_tests::watch::added_to;
 use futures::future::join_all;
 use serde_json::json;
 
@@ -16,12 +17,13 @@ fn a_wait_ends_when_the_other_clients_permit_expires() {
         case.one.set_rate(Rate::overall(5, 300)).await.unwrap();
         assert!(case.one.try_acquire(5).await.unwrap());
         let granted_at = case.overall().await.entries()[0].at_ms;
+        let waits = Stopwatch::start();
         assert!(case.other.try_acquire_for(3, 5_000).await.unwrap());
         let log = case.overall().await;
         let dates: Vec<_> = log.entries().iter().map(|entry| entry.at_ms).collect();
         assert_eq!(dates.len(), 1, "the expired entry is dropped");
         assert!(dates[0] - granted_at >= 300, "{granted_at} {dates:?}");
-        assert!(dates[0] - granted_at < 1_000, "{granted_at} {dates:?}");
+        assert!(waits.given() < Duration::from_secs(1), "{granted_at} {dates:?} {waits:?}");
     });
 }
 
@@ -41,9 +43,9 @@ fn a_wait_that_is_too_short_takes_nothing() {
     each_pair(async |case| {
         case.one.set_rate(Rate::overall(1, 600_000)).await.unwrap();
         assert!(case.one.try_acquire(1).await.unwrap());
-        let start = Instant::now();
+        let start = Stopwatch::start();
         assert!(!case.other.try_acquire_for(1, 200).await.unwrap());
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.given() < Duration::from_secs(2), "{start:?}");
         let budget = case.overall().await;
         assert_eq!((budget.left(), budget.logged()), (Some(0), 1));
     });
@@ -100,19 +102,19 @@ fn every_waiter_of_both_clients_is_served() {
 fn waiters_of_both_clients_use_the_full_rate() {
     each_pair_alone(async |case| {
         case.one.set_rate(Rate::overall(20, 200)).await.unwrap();
-        let logs = vec![case.keys.log(None)];
-        let watch = Watch::start(&case.world.server, logs, Duration::from_millis(30)).await;
+        let mut monitor = Monitor::start(&case.world.server).await;
         let (one, other) =
             tokio::join!(case.one.wait_load(1, 8, 1_500), case.other.wait_load(1, 8, 1_500));
         let (one, other) = (one.unwrap(), other.unwrap());
-        let ledger = Ledger::new(20, 200).record(&watch.finish().await);
+        let (entries, overtaken) = added_to(&case.keys.log(None), &monitor.take().await);
+        let ledger = Ledger::new(20, 200).tolerate(overtaken).record(&entries);
         // The shares do not matter here: of two Redissons, one may well shut the
         // other one out.
         println!("{:?}: {} + {}; {ledger}", case.kinds(), one.granted, other.granted);
         assert_eq!((one.errors, other.errors), (0, 0));
         assert_eq!(one.granted + other.granted, ledger.balance().total);
         ledger.assert_sound();
-        // A Java waiter sleeps 3 ms too long before it tries again.
-        ledger.assert_used(0.85);
+        // By half an interval each time where permits are lost, or waiters sleep too long.
+        ledger.assert_used(0.6);
     });
 }

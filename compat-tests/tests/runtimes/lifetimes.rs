@@ -1,7 +1,8 @@
 //! No task, thread or connection outlives its client or its runtime.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use compat_tests::machine::Stopwatch;
 use compat_tests::runtimes::{current_thread, multi_thread, poll_once};
 use compat_tests::scenario;
 use compat_tests::store::Store;
@@ -179,9 +180,9 @@ fn connections(store: &Store) -> usize {
 }
 
 fn until(what: &str, limit: Duration, condition: impl Fn() -> bool, state: impl Fn() -> String) {
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     while !condition() {
-        assert!(begun.elapsed() < limit, "never: {what}: {}", state());
+        assert!(begun.given() < limit, "never: {what}: {}", state());
         std::thread::sleep(ms(5));
     }
 }

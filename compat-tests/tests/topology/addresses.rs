@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use compat_tests::machine;
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::sentinels::MASTER;
 use compat_tests::server::Server;
@@ -98,7 +99,7 @@ async fn addresses_that_sentinels_name_are_mapped() {
     assert!(trap.has_sprung());
     proxy.refuse().await;
     // Until then the client takes the old connection for open.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    machine::sleep(Duration::from_millis(50)).await;
     let error = limiter.release(1).await.unwrap_err();
     assert_eq!((error.kind(), error.execution()), (ErrorKind::Unavailable, Execution::NotExecuted));
     assert_eq!(left(&server, 3).await, Some(89));
@@ -127,7 +128,7 @@ async fn a_sentinel_that_is_cut_off_is_not_believed_for_being_near() {
     // Those that are far are heard later too.
     named[1].store(old.port(), Ordering::Relaxed);
     named[2].store(old.port(), Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_millis(1_600)).await;
+    machine::sleep(Duration::from_millis(1_600)).await;
     limiter(&client).acquire(1).await.unwrap();
     assert_eq!((left(&old, 0).await, left(&new, 0).await), (Some(99), Some(97)));
 }

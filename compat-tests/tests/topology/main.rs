@@ -5,6 +5,7 @@ mod certificates;
 mod cluster;
 mod fleet;
 mod login;
+mod mistakes;
 mod replicated;
 mod sentinel;
 mod tls;

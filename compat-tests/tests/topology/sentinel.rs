@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use compat_tests::machine::{self, Stopwatch};
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::sentinels::{MASTER, Passwords, Sentinels as Deployment};
 use compat_tests::server::Server;
@@ -78,9 +79,9 @@ async fn any_of_several_sentinels_names_the_master_and_both_are_logged_in_to() {
     // One sentinel hangs, one has ended, one is left.
     deployment.sentinels[0].pause();
     deployment.sentinels[1].kill();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let client = Client::builder().password("of-servers").connect(both()).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    assert!(begun.given() < Duration::from_millis(800), "{begun:?}");
     let limiter = client.limiter("api").unwrap().with_rate(Rate::per_minute(10));
     assert!(limiter.try_acquire_now(3).await.unwrap().is_granted());
     assert_eq!(log(&deployment.servers[0], "api").await, (3, 1));
@@ -124,7 +125,7 @@ async fn a_failover_under_load_is_followed_and_nothing_counts_twice() {
     deployment.name(deployment.servers[1].port()).await;
     let named = killed.elapsed();
     while granted.load(Ordering::Relaxed) < before + 1000 {
-        assert!(killed.elapsed() < Duration::from_secs(20), "no grants after the failover");
+        assert!(killed.elapsed() < Duration::from_secs(60), "no grants after the failover");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     println!("failover named after {named:?}, 1,000 grants after {:?}", killed.elapsed());
@@ -183,7 +184,7 @@ async fn what_a_call_that_fails_during_a_failover_says_of_its_execution_holds() 
     let before = granted.load(Ordering::Relaxed);
     let begun = Instant::now();
     while granted.load(Ordering::Relaxed) < before + 200 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no grants after the failover");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no grants after the failover");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for worker in &workers {
@@ -244,7 +245,7 @@ async fn a_demoted_master_is_left_even_if_it_answers() {
     // No call is made while the sentinels choose the other server.
     old.pause();
     deployment.name(new.port()).await;
-    tokio::time::sleep(Duration::from_millis(2300)).await;
+    machine::sleep(Duration::from_millis(2300)).await;
     // It still takes itself for the master.
     old.resume();
     limiter.acquire(5).await.unwrap();
@@ -272,14 +273,14 @@ async fn what_most_sentinels_say_counts_and_a_replica_is_not_used() {
     assert_eq!((log(&one, "api").await.0, log(&other, "api").await.0), (3, 0));
 
     named[1].store(other.port(), Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_millis(1300)).await;
+    machine::sleep(Duration::from_millis(1300)).await;
     limiter.acquire(1).await.unwrap();
     assert_eq!((log(&one, "api").await.0, log(&other, "api").await.0), (3, 1));
 
     for named in &named {
         named.store(replica.port(), Ordering::Relaxed);
     }
-    tokio::time::sleep(Duration::from_millis(1300)).await;
+    machine::sleep(Duration::from_millis(1300)).await;
     let error = limiter.try_acquire_now(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(error.execution(), Execution::NotExecuted);

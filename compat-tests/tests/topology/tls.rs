@@ -1,10 +1,15 @@
 //! TLS with a real server: whom the client trusts, and what it says if it does not.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use compat_tests::machine::Stopwatch;
+use compat_tests::peer::{self, Peer};
 use compat_tests::port;
+use compat_tests::scenario::kinds;
 use compat_tests::sentinels::{MASTER, Passwords, Sentinel};
 use compat_tests::server::{Options, Server};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redisson_rate_limiter::{Client, Error, ErrorKind, Execution, Rate, Sentinels, Tls};
 use tokio::io::AsyncWriteExt;
 
@@ -47,7 +52,7 @@ async fn acquire(server: &Server, tls: Tls) -> Result<Client, Error> {
 /// Connecting, and the first call of a client that connects lazily, fail at once with the kind
 /// `Tls` and a text with this part.
 async fn refused(server: &Server, tls: Tls, part: &str) {
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let connecting = acquire(server, tls.clone()).await.map(drop).unwrap_err();
     let lazy = Client::builder().tls(tls).connect_lazy(url(server)).unwrap();
     let limiter = lazy.limiter("api").unwrap().with_rate(Rate::per_minute(10));
@@ -60,7 +65,7 @@ async fn refused(server: &Server, tls: Tls, part: &str) {
         let server = format!("TLS with the server at localhost:{} failed", server.tls_port());
         assert!(text.contains(&server) && text.contains(part), "{text}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.given() < Duration::from_secs(2), "{begun:?}");
 }
 
 #[tokio::test]
@@ -92,6 +97,22 @@ async fn an_unknown_authority_is_refused() {
     let server = server(&authority, &authority.sign("localhost", -1..1), Clients::Any).await;
     let part = "its certificate is not from an authority that this client trusts";
     refused(&server, Tls::new().ca_pem(Authority::new().pem()), part).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_its_own_authority_is_refused_and_the_text_says_what_to_do() {
+    let authority = Authority::new();
+    // What `openssl req -x509` makes.
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let own = Certificate { pem, key: key.serialize_pem() };
+    let server = server(&authority, &own, Clients::Any).await;
+    let part = "its certificate is that of an authority (CA:TRUE)";
+    refused(&server, Tls::new().ca_pem(own.pem.clone()), part).await;
+    let part = "issue the server a certificate of its own (CA:FALSE)";
+    refused(&server, Tls::new().ca_pem(own.pem), part).await;
 }
 
 #[tokio::test]
@@ -166,7 +187,7 @@ async fn sentinels_and_their_master_are_reached_over_tls() {
     let client = loop {
         match connect(tls.clone()).await {
             Ok(client) => break client,
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
@@ -202,4 +223,35 @@ fn settings_that_cannot_be_used_are_refused_before_anything_is_sent() {
 fn the_platforms_authorities_are_the_default() {
     Client::builder().connect_lazy("rediss://localhost").unwrap();
     Client::builder().connect_lazy("valkeys://localhost").unwrap();
+}
+
+/// Both take the same words.
+#[tokio::test]
+async fn peers_speak_tls() {
+    let authority = Authority::new();
+    let server = server(&authority, &authority.sign("localhost", -1..1), Clients::Known).await;
+    let known = authority.sign("client", -1..1);
+    let [ca, cert, key] = [
+        authority.path("ca.pem"),
+        authority.file("client.pem", &known.pem),
+        authority.file("client.key", &known.key),
+    ];
+    for kind in kinds() {
+        let start = || peer::Options::new(kind, url(&server)).ca(&ca);
+        let name = format!("{kind:?}");
+        let peer = Arc::new(Peer::start_with(start().cert(&cert).key(&key)).await);
+        let limiter = peer.limiter(&name);
+        assert!(limiter.try_set_rate(peer::Rate::overall(10, 60_000)).await.unwrap(), "{name}");
+        assert!(limiter.try_acquire(4).await.unwrap(), "{name}");
+        assert_eq!(limiter.available().await.unwrap(), 6, "{name}");
+
+        let error = Peer::try_start_with(start().cert(&cert)).await.unwrap_err();
+        assert!(error.contains("--cert and --key belong together"), "{error}");
+        let plain = peer::Options::new(kind, "redis://127.0.0.1:1").ca(&ca);
+        let error = Peer::try_start_with(plain).await.unwrap_err();
+        assert!(error.contains("rediss:// address"), "{error}");
+        let missing = start().cert(&cert).key("/no/such/key");
+        let error = Peer::try_start_with(missing).await.unwrap_err();
+        assert!(error.contains("/no/such/key"), "{error}");
+    }
 }

@@ -6,7 +6,7 @@ use super::lease::{ClientLeases, HeldLease};
 use crate::clock::Now;
 use crate::engine::Remembered;
 use crate::engine::opt_ins::lease::{add_lease_requests, take_lease_outcomes};
-use crate::queue::{Arrival, Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
+use crate::queue::{Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
@@ -42,8 +42,8 @@ pub(super) struct FleetClient {
     tag: ClientTag,
     pub(super) limiter: usize,
     pub(super) demand: f64,
-    /// What wakes a caller is the time of its arrival.
-    queue: Queue<Time, ()>,
+    /// A caller is the time of its arrival.
+    queue: Queue<Time>,
     /// The next step that is planned.
     pub(super) step_at: Time,
     rate: Rate,
@@ -110,12 +110,9 @@ impl FleetClient {
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
         let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
-        if !self.queue.has_shared_answer() {
-            self.queue.share_answer(());
-        }
-        match self.queue.arrive(|| now, request, &mut Some(now)) {
-            Arrival::Refused(_) => effects.answered.push(now),
-            Arrival::Queued { .. } => self.step(now, &mut effects),
+        match self.queue.arrive(|| now, request, now) {
+            Err(_) => effects.answered.push(now),
+            Ok(_) => self.step(now, &mut effects),
         }
         effects
     }
@@ -123,7 +120,7 @@ impl FleetClient {
     /// What the queue does next.
     pub(super) fn step(&mut self, now: Time, effects: &mut Effects) {
         let Turn { step, refused } = self.queue.step(now);
-        effects.answered.extend(refused.into_iter().filter_map(|(_, _, arrived)| arrived));
+        effects.answered.extend(refused.into_iter().map(|(arrived, _)| arrived));
         match step {
             Step::Call(call) => self.send(now, call, effects),
             Step::SleepUntil(time) => {
@@ -139,7 +136,7 @@ impl FleetClient {
     }
 
     fn lease_request(&mut self, now: Time) -> Option<u64> {
-        // As `engine::plan`: nothing is taken ahead of those that wait.
+        // As `engine::driver`: nothing is taken ahead of those that wait.
         let leases = self.leases.as_mut().filter(|_| self.known.rate.is_some())?;
         let is_open = !self.queue.has_waited_in_flight() && !self.queue.is_exhausted();
         leases.request(now, self.rate.permits()).filter(|_| is_open)
@@ -187,12 +184,12 @@ impl FleetClient {
                 _ => {}
             }
         }
-        let rate = (self.rate.permits(), self.rate.interval_ms() * 1000);
+        let rate = (self.rate.permits(), self.rate.interval_ms() * 1000, 0);
         let left = reply.left.max(0) as u64;
         let dated = sent.at / 1000 * 1000;
-        let Settled { wake, granted, .. } =
+        let Settled { decided, granted, .. } =
             self.queue.replied(now, dated, rate, reply.outcomes, left, reply.holders);
-        effects.answered.extend(wake);
+        effects.answered.extend(decided.into_iter().map(|(arrived, ..)| arrived));
         effects.granted = granted;
         if let Some(leases) = &mut self.leases {
             leases.used(now, granted);

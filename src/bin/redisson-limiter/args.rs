@@ -40,9 +40,10 @@ pub struct Arguments {
 #[derive(Debug, Args)]
 pub struct Common {
     /// The servers: redis://, rediss://, unix://, redis+sentinel://host,host/name,
-    /// redis+cluster://host,host. Give the password in another way: others see the arguments
+    /// redis+cluster://host,host. Give the password in another way: others see the arguments.
+    /// By default redis://127.0.0.1:6379
     #[arg(long, global = true, env = "REDISSON_LIMITER_URL", hide_env_values = true)]
-    #[arg(default_value = "redis://127.0.0.1:6379", help_heading = "Servers")]
+    #[arg(help_heading = "Servers")]
     pub url: Vec<String>,
     /// The URLs are of a master and its replicas, without sentinels
     #[arg(long, global = true, help_heading = "Servers")]
@@ -121,10 +122,12 @@ pub enum Command {
     Watch(Watch),
     /// Show the busiest limiters of the servers
     Top(Top),
+    /// List the limiters of the servers, with their rates
+    List(List),
     /// Find what is wrong with limiters, and repair it
     #[command(override_usage = DOCTOR_USAGE)]
     Doctor(Doctor),
-    /// Set the rate, and forget or keep the usage
+    /// Set the rate of a limiter, which is created if there is none
     Set(Set),
     /// Change the rate of an existing limiter
     Update(Update),
@@ -200,6 +203,15 @@ pub struct Top {
 }
 
 #[derive(Debug, Args)]
+pub struct List {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub scan: Scan,
+}
+
+#[derive(Debug, Args)]
 pub struct Doctor {
     /// The limiters
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
@@ -230,9 +242,9 @@ pub struct Set {
     pub name: String,
     /// Such as "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
     pub rate: Rate,
-    /// Keep the usage of the last interval; otherwise all permits are available
+    /// Forget the usage, so that all permits are available; otherwise that of the last interval counts
     #[arg(long, conflicts_with = "if_absent")]
-    pub keep_usage: bool,
+    pub reset_usage: bool,
     /// Only if there is no limiter of that name
     #[arg(long)]
     pub if_absent: bool,

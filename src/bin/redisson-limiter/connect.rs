@@ -10,18 +10,68 @@ use crate::out::Out;
 
 const PASSWORD: &str = "REDISSON_LIMITER_PASSWORD";
 const SENTINEL_PASSWORD: &str = "REDISSON_LIMITER_SENTINEL_PASSWORD";
+const URL: &str = "redis://127.0.0.1:6379";
 
 /// Connects. One attempt is made.
 pub async fn connect(common: &Common, out: &mut Out) -> Result<Client, Failure> {
+    if common.password_file.is_some() && std::env::var_os(PASSWORD).is_some() {
+        out.complain(&format!("{PASSWORD} is ignored, because there is a --password-file"));
+    }
     let builder = builder(common)?;
     if let Some(path) = &common.redisson_yaml {
+        only_the_file(common, out)?;
         let file = builder.redisson_yaml(path)?;
         for ignored in file.ignored() {
             out.complain(&format!("{}: ignored: {ignored}", path.display()));
         }
         return Ok(file.connect().await?);
     }
-    Ok(builder.connect(topology(common)?).await?)
+    Ok(builder.connect(topology(common, out)?).await?)
+}
+
+/// Where else a limiter may be that was not found.
+pub fn other_names(name: &str, common: &Common) -> String {
+    match common.key_prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
+        None => "if the services put a prefix before their names, give it as --key-prefix; \
+             `redisson-limiter list` shows the limiters in use"
+            .to_owned(),
+        Some(prefix) => format!(
+            "its key would be {:?}, because the key prefix is {prefix:?}; without a prefix, \
+             `redisson-limiter list` shows all limiters in use",
+            format!("{prefix}{name}")
+        ),
+    }
+}
+
+/// Nothing else may say which servers, and how to log in to sentinels.
+fn only_the_file(common: &Common, out: &mut Out) -> Result<(), Failure> {
+    if !common.url.is_empty() {
+        return Err(Failure::Usage(
+            "--url (REDISSON_LIMITER_URL) and --redisson-yaml (REDISSON_LIMITER_REDISSON_YAML) both say \
+             which servers: leave one out"
+                .to_owned(),
+        ));
+    }
+    for (option, is_given) in [
+        ("--replicated", common.replicated),
+        ("--address-map", !common.address_map.is_empty()),
+        ("--sentinel-user", common.sentinel_user.is_some()),
+    ] {
+        if is_given {
+            return Err(Failure::Usage(format!(
+                "{option} goes with --url: the file of --redisson-yaml has a setting of its own for it"
+            )));
+        }
+    }
+    ignore_sentinel_password(out);
+    Ok(())
+}
+
+/// Environments may be those of other servers too.
+fn ignore_sentinel_password(out: &mut Out) {
+    if std::env::var_os(SENTINEL_PASSWORD).is_some() {
+        out.complain(&format!("{SENTINEL_PASSWORD} is ignored, because no --url names sentinels"));
+    }
 }
 
 fn builder(common: &Common) -> Result<ClientBuilder, Failure> {
@@ -74,32 +124,35 @@ fn tls(common: &Common) -> Result<Option<Tls>, Failure> {
     Ok(is_set.then_some(tls))
 }
 
-fn topology(common: &Common) -> Result<Topology, Failure> {
-    let urls = &common.url;
-    if common.replicated {
-        return Ok(Replicated::new(urls.iter().map(String::as_str))?.into());
-    }
-    let [url] = urls.as_slice() else {
-        return Err(Failure::Usage("more than one --url needs --replicated".to_owned()));
+fn topology(common: &Common, out: &mut Out) -> Result<Topology, Failure> {
+    let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+    let topology = match common.url.as_slice() {
+        urls if common.replicated => Replicated::new(urls.iter().map(String::as_str))?.into(),
+        [] => Topology::try_from(URL)?,
+        [url] => Topology::try_from(url.as_str())?,
+        _ => return usage("more than one --url needs --replicated"),
     };
     let pairs: Option<Vec<(&str, &str)>> =
         common.address_map.iter().map(|pair| pair.split_once('=')).collect();
-    let pairs = pairs
-        .ok_or_else(|| Failure::Usage("--address-map is like announced=reachable".to_owned()))?;
-    Ok(match Topology::try_from(url.as_str())? {
-        Topology::Sentinel(mut sentinels) => {
-            if let Some(user) = &common.sentinel_user {
-                sentinels = sentinels.user(user);
-            }
-            if let Ok(password) = std::env::var(SENTINEL_PASSWORD) {
-                sentinels = sentinels.password(password);
-            }
-            sentinels.address_map(pairs).map(Topology::from)?
+    let Some(pairs) = pairs else { return usage("--address-map is like announced=reachable") };
+    if let Topology::Sentinel(mut sentinels) = topology {
+        if let Some(user) = &common.sentinel_user {
+            sentinels = sentinels.user(user);
         }
-        Topology::Cluster(cluster) => cluster.address_map(pairs).map(Topology::from)?,
-        topology if pairs.is_empty() => topology,
-        _ => return Err(Failure::Usage("--address-map is for clusters and sentinels".to_owned())),
-    })
+        if let Ok(password) = std::env::var(SENTINEL_PASSWORD) {
+            sentinels = sentinels.password(password);
+        }
+        return Ok(sentinels.address_map(pairs)?.into());
+    }
+    if common.sentinel_user.is_some() {
+        return usage("--sentinel-user (REDISSON_LIMITER_SENTINEL_USER) is for sentinels");
+    }
+    ignore_sentinel_password(out);
+    match topology {
+        Topology::Cluster(cluster) => Ok(cluster.address_map(pairs)?.into()),
+        topology if pairs.is_empty() => Ok(topology),
+        _ => usage("--address-map is for clusters and sentinels"),
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

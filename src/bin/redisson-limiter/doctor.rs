@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, RateLimiter};
+use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, Rate, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
 use crate::findings::{Finding, Fix, Kind, Orphans, answered, examine};
-use crate::found::{View, look_at, walk};
-use crate::json::SCHEMA;
+use crate::found::{View, clients_of, look_at, walk, with_each};
+use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{count, duration, quoted};
 
@@ -21,7 +21,8 @@ const ENTRIES: u64 = 5_000;
 /// A limiter with all that is wrong with it, and what is left of that after a repair.
 struct Patient {
     name: String,
-    rate: Option<String>,
+    rate: Option<Rate>,
+    skew: Option<ClockSkew>,
     limiter: Option<RateLimiter>,
     clients: BTreeSet<String>,
     findings: Vec<Finding>,
@@ -29,62 +30,84 @@ struct Patient {
 }
 
 pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, Failure> {
-    let mut unreadable = 0;
-    let names = match args.all {
+    let (names, unreadable) = match args.all {
         true => {
             let found = walk(client, None, &args.scan, out).await?;
-            unreadable = found.unreadable;
-            found.limiters
+            (found.limiters.into_iter().collect(), found.unreadable)
         }
-        false => args.names.iter().map(|name| (name.clone(), BTreeSet::new())).collect(),
+        false => (named(client, args, out).await?, 0),
     };
-    let mut patients = Vec::new();
-    // A wrong name does not keep the others from being examined.
-    let mut is_missing = false;
-    let mut skew = Skew::default();
-    let total = names.len();
-    for (at, (name, clients)) in names.into_iter().enumerate() {
-        out.progress(&format!("examining limiter {} of {total}", at + 1));
-        match look(client, name, clients, args, &mut skew, out).await {
-            Ok(found) => patients.extend(found),
-            Err(failure) if failure.exit() == Exit::NoLimiter => {
-                out.complain(&failure.to_string());
-                is_missing = true;
-            }
-            Err(failure) => return Err(failure),
+    let looks = with_each(names, out, "examining", async |(name, clients)| {
+        match look(client, name, clients, args).await {
+            // A wrong name does not keep the others from being examined.
+            Err(failure) if failure.exit() == Exit::NoLimiter => Ok(Err(failure)),
+            looked => looked.map(Ok),
         }
-        tokio::time::sleep(args.scan.scan_pause).await;
+    });
+    let (mut patients, mut missing) = (Vec::new(), Vec::new());
+    for looked in looks.await? {
+        match looked {
+            Ok(found) => patients.extend(found),
+            Err(failure) => missing.push(failure),
+        }
     }
-    if patients.is_empty() && is_missing {
-        return Ok(Exit::NoLimiter);
+    let last_missing = missing.pop();
+    for failure in missing {
+        out.complain(&failure.to_string());
     }
+    if patients.is_empty()
+        && let Some(failure) = last_missing
+    {
+        return Err(failure);
+    }
+    let skew = skew(&patients);
     if !args.json {
-        let shown = shown(&patients, unreadable, skew.finding().as_ref(), out);
+        let shown = shown(&patients, unreadable, skew.as_ref(), out);
         out.print(&shown)?;
     }
     let is_fixed = !args.fix || fix(&mut patients, args, out).await?;
     if args.json {
-        out.print(&format!("{:#}\n", as_json(&patients, unreadable, skew.finding().as_ref())))?;
+        out.print(&json::text(&as_json(&patients, unreadable, skew.as_ref())))?;
     }
-    if is_missing {
-        return Ok(Exit::NoLimiter);
+    if let Some(failure) = last_missing {
+        return Err(failure);
     }
     if !is_fixed {
         return Ok(Exit::Usage);
     }
     let left = |patient: &Patient| !patient.left.as_ref().unwrap_or(&patient.findings).is_empty();
-    let is_healthy = !patients.iter().any(left) && skew.finding().is_none();
+    let is_healthy = !patients.iter().any(left) && skew.is_none();
     Ok(if is_healthy { Exit::Done } else { Exit::No })
+}
+
+/// The limiters that the user named, each with its clients.
+async fn named(
+    client: &Client,
+    args: &Doctor,
+    out: &mut Out,
+) -> Result<Vec<(String, BTreeSet<String>)>, Failure> {
+    let mut names = Vec::new();
+    for name in &args.names {
+        let mut clients = BTreeSet::new();
+        // One that is not valid is a finding.
+        if let Ok(limiter) = client.limiter(name) {
+            let (found, note) = clients_of(client, &limiter, &args.scan, out).await?;
+            if let Some(note) = note {
+                out.complain(&format!("{}: {note}", quoted(name)));
+            }
+            clients = found;
+        }
+        names.push((name.clone(), clients));
+    }
+    Ok(names)
 }
 
 /// `None` if what was found is not of the key prefix.
 async fn look(
     client: &Client,
     name: String,
-    mut clients: BTreeSet<String>,
+    clients: BTreeSet<String>,
     args: &Doctor,
-    skew: &mut Skew,
-    out: &mut Out,
 ) -> Result<Option<Patient>, Failure> {
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
@@ -92,23 +115,18 @@ async fn look(
             let fix =
                 Fix::None { advice: "give the name a hash tag, as in api:{tenant}".to_owned() };
             let text = "the name has a brace, and no hash tag".to_owned();
-            let finding = Finding { kind: Kind::Slots, client_id: None, text, fix };
-            let (rate, limiter) = (None, None);
-            let findings = vec![finding];
-            return Ok(Some(Patient { name, rate, limiter, clients, findings, left: None }));
+            let findings = vec![Finding { kind: Kind::Slots, client_id: None, text, fix }];
+            let (rate, skew, limiter, left) = (None, None, None, None);
+            return Ok(Some(Patient { name, rate, skew, limiter, clients, findings, left }));
         }
         Err(error) => return Err(error.into()),
     };
     let view = match args.all {
-        true => match look_at(limiter, client, &clients, ENTRIES).await? {
+        true => match look_at(client, limiter, &clients, ENTRIES).await? {
             Some(view) => view,
             None => return Ok(None),
         },
-        false => {
-            let view = View::with_clients(client, &name, ENTRIES, &args.scan, out).await?;
-            clients = view.views.iter().filter_map(|view| view.client_id.clone()).collect();
-            view
-        }
+        false => View::of(limiter, &clients, ENTRIES).await?,
     };
     if view.is_missing() && !args.all {
         return Err(Failure::NoLimiter(name));
@@ -120,11 +138,12 @@ async fn look(
     {
         return Err(Failure::KeysOfAnother { name, sibling });
     }
-    skew.see(&view);
     let findings = examine(&view, orphans(args)).await?;
+    let skews = view.views.iter().filter_map(|budget| budget.inspection.clock_skew);
     Ok(Some(Patient {
         name: view.name().to_owned(),
-        rate: view.rate().ok().flatten().map(|rate| rate.to_string()),
+        rate: view.rate().ok().flatten(),
+        skew: skews.max_by_key(ClockSkew::at_least),
         limiter: Some(view.limiter),
         clients,
         findings,
@@ -148,27 +167,29 @@ async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<b
     if !out.confirm(&question, args.yes)? {
         return Ok(false);
     }
+    let fixable = |patient: &&mut Patient| patient.findings.iter().any(|f| f.fix.is_possible());
+    let fixable: Vec<&mut Patient> = patients.iter_mut().filter(fixable).collect();
+    let repairs = with_each(fixable, out, "repairing", async |patient| {
+        if let Some(limiter) = patient.limiter.clone() {
+            for finding in &patient.findings {
+                carry_out(&limiter, finding, args.orphan_age).await?;
+            }
+            let view = View::of(limiter, &patient.clients, ENTRIES).await?;
+            patient.left = Some(examine(&view, orphans(args)).await?);
+        }
+        Ok(())
+    });
+    repairs.await?;
+    if args.json {
+        return Ok(true);
+    }
     for patient in patients {
-        let Some(limiter) = patient.limiter.clone() else { continue };
-        if !patient.findings.iter().any(|finding| finding.fix.is_possible()) {
-            continue;
-        }
-        for finding in &patient.findings {
-            carry_out(&limiter, finding, args.orphan_age).await?;
-        }
-        let view = View::of(limiter, &patient.clients, ENTRIES).await?;
-        let left = examine(&view, orphans(args)).await?;
-        if !args.json {
-            let said = match left.is_empty() {
-                true => out.paint(Tone::Good, "repaired"),
-                false => {
-                    let text = format!("{} left", count(left.len() as u64, "finding"));
-                    out.paint(Tone::Doubtful, text)
-                }
-            };
-            out.print(&format!("{}: {said}\n", quoted(&patient.name)))?;
-        }
-        patient.left = Some(left);
+        let Some(left) = &patient.left else { continue };
+        let said = match left.len() as u64 {
+            0 => out.paint(Tone::Good, "repaired"),
+            left => out.paint(Tone::Doubtful, format!("{} left", count(left, "finding"))),
+        };
+        out.print(&format!("{}: {said}\n", quoted(&patient.name)))?;
     }
     Ok(true)
 }
@@ -200,48 +221,31 @@ async fn carry_out(
     Ok(())
 }
 
-/// How far this machine's clock is from the server's, and the limiter for which that matters most.
-#[derive(Default)]
-struct Skew {
-    most: Option<ClockSkew>,
-    shortest: Option<(Duration, String)>,
-}
-
-impl Skew {
-    fn see(&mut self, view: &View) {
-        let skews = view.views.iter().filter_map(|budget| budget.inspection.clock_skew);
-        self.most = skews.chain(self.most).max_by_key(ClockSkew::at_least);
-        if let Ok(Some(rate)) = view.rate()
-            && self.shortest.as_ref().is_none_or(|(shortest, _)| rate.interval() < *shortest)
-        {
-            self.shortest = Some((rate.interval(), view.name().to_owned()));
-        }
-    }
-
-    /// If it is more than a hundredth of the shortest interval.
-    fn finding(&self) -> Option<Finding> {
-        let (skew, (interval, limiter)) = (self.most?, self.shortest.as_ref()?);
-        let is_large = skew.at_least() > (*interval / 100).max(Duration::from_millis(1));
-        is_large.then(|| Finding {
-            kind: Kind::Skew,
-            client_id: None,
-            text: format!(
-                "this machine's clock is {skew}, and {} has an interval of {}",
-                quoted(limiter),
-                duration(*interval)
-            ),
-            fix: Fix::None {
-                advice: "synchronize the clocks; it matters if this machine runs a client"
-                    .to_owned(),
-            },
-        })
-    }
+/// A finding if this machine's clock is off by more than a hundredth of the shortest interval.
+fn skew(patients: &[Patient]) -> Option<Finding> {
+    let most =
+        patients.iter().filter_map(|patient| patient.skew).max_by_key(ClockSkew::at_least)?;
+    let intervals = patients.iter().filter_map(|patient| Some((patient.rate?.interval(), patient)));
+    let (interval, patient) = intervals.min_by_key(|(interval, _)| *interval)?;
+    let is_large = most.at_least() > (interval / 100).max(Duration::from_millis(1));
+    is_large.then(|| Finding {
+        kind: Kind::Skew,
+        client_id: None,
+        text: format!(
+            "this machine's clock is {most}, and {} has an interval of {}",
+            quoted(&patient.name),
+            duration(interval)
+        ),
+        fix: Fix::None {
+            advice: "synchronize the clocks; it matters if this machine runs a client".to_owned(),
+        },
+    })
 }
 
 fn shown(patients: &[Patient], unreadable: u64, skew: Option<&Finding>, out: &Out) -> String {
     let mut text = String::new();
     for patient in patients.iter().filter(|patient| !patient.findings.is_empty()) {
-        let rate = patient.rate.as_ref().map_or(String::new(), |rate| format!("  {rate}"));
+        let rate = patient.rate.map_or(String::new(), |rate| format!("  {rate}"));
         let name = out.paint(Tone::Strong, quoted(&patient.name));
         let _ = writeln!(text, "{name}{rate}");
         for finding in &patient.findings {
@@ -285,7 +289,7 @@ fn as_json(patients: &[Patient], unreadable: u64, skew: Option<&Finding>) -> Val
         let left = patient.left.as_ref();
         json!({
             "limiter": patient.name,
-            "rate": patient.rate,
+            "rate": patient.rate.map(|rate| rate.to_string()),
             "findings": findings,
             "left": left.map(|left| left.iter().map(of_finding).collect::<Vec<_>>()),
         })

@@ -67,6 +67,15 @@ impl Failure {
         }
     }
 
+    /// The name, if nothing is known of a limiter of that name.
+    pub fn unknown_limiter(&self) -> Option<&str> {
+        match self {
+            Failure::NoLimiter(name) => Some(name),
+            Failure::Limiter(error) if error.kind() == ErrorKind::NotInitialized => error.limiter(),
+            _ => None,
+        }
+    }
+
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Failure::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

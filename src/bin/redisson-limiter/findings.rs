@@ -13,6 +13,7 @@ use crate::text::{count, duration, name, quoted};
 /// What is wrong, as scripts read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    DatedAhead,
     Drift,
     Endless,
     Foreign,
@@ -59,6 +60,7 @@ pub struct Orphans {
 impl Kind {
     pub fn word(self) -> &'static str {
         match self {
+            Kind::DatedAhead => "dated-ahead",
             Kind::Drift => "drift",
             Kind::Endless => "endless",
             Kind::Foreign => "foreign",
@@ -75,9 +77,13 @@ impl Kind {
     /// How it comes about, and what it leads to.
     pub fn why(self) -> &'static str {
         match self {
+            Kind::DatedAhead => {
+                "a client whose clock was wrong, or something else, wrote them; their permits are denied \
+                 to everybody until then. No lease, reservation or pause of a clock is dated so far ahead"
+            }
             Kind::Drift => {
-                "an eviction, a lost answer that was counted twice, or a changed rate; a limiter that is \
-                 used heals by itself, one of Redisson alone may not"
+                "an eviction, a lost answer that was counted twice, a changed rate, or permits that Redisson's \
+                 release gave back; a limiter that is used heals by itself, one of Redisson alone may not"
             }
             Kind::Endless => {
                 "Redisson's availablePermits and tryAcquire may write a value without a time to live; it \
@@ -216,6 +222,13 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         } else if client_id.is_some() && is_litter(budget, rate) {
             unused.push(client_id.clone());
         }
+        if repair.dated_ahead() > 0 {
+            let entries = count(repair.dated_ahead(), "entry");
+            let text = format!("{entries} dated more than 25 hours ahead");
+            let interval = duration(rate.interval());
+            let fix = format!("they are dated now, and expire within {interval}");
+            found(Kind::DatedAhead, client_id, text, Fix::Repair { text: fix });
+        }
         if repair.endless_keys() > 0 {
             let keys = count(repair.endless_keys(), "key");
             let text = format!("{keys} without a time to live, though the limiter has one");
@@ -316,11 +329,18 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
 
 /// What a repair would do about the value and the log, and why.
 fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
-    if !repair.value_is_off() && repair.debt() == 0 {
+    if !repair.value_is_off() && repair.debt() == 0 && repair.excess() == 0 {
         return None;
     }
     let stored = budget.budget();
-    let set = format!("the value becomes {}", repair.value_after());
+    let set = match repair.excess() {
+        0 => format!("the value becomes {}", repair.value_after()),
+        excess => format!(
+            "the value becomes {}, and {} are taken out of the log",
+            repair.value_after(),
+            count(excess, "permit")
+        ),
+    };
     let interval = duration(repair.rate().interval());
     let Some(before) = repair.value_before() else {
         let text = match stored.value.content() {
@@ -345,8 +365,9 @@ fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
         );
         return Some((format!("{} in neither the value nor the log", permits(repair.debt())), fix));
     }
-    Some(if after < right {
-        (format!("{} too many in value and log together", permits(right.abs_diff(after))), set)
+    Some(if after < right || repair.excess() > 0 {
+        let too_many = right.abs_diff(after).saturating_add(repair.excess());
+        (format!("{} too many in value and log together", permits(too_many)), set)
     } else {
         (format!("{} missing, and nothing is in use", permits(right.abs_diff(after))), set)
     })

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::StreamExt;
 use redisson_rate_limiter::{
     Budget, Client, ErrorKind, Inspection, Mode, Rate, RateLimiter, StoredKey,
 };
@@ -10,6 +11,10 @@ use redisson_rate_limiter::{
 use crate::args::Scan;
 use crate::exit::Failure;
 use crate::out::Out;
+
+/// How many limiters are looked at together, so that a server far away does not take a round trip for each of
+/// them; and the most that calls of others wait for.
+const TOGETHER: usize = 32;
 
 /// The limiters that were found, each with the ids of the clients that have a budget of their own.
 #[derive(Debug, Default)]
@@ -44,18 +49,41 @@ pub async fn walk(
             found.limiters.len(),
             (done + 1).min(servers)
         ));
-        tokio::time::sleep(args.scan_pause).await;
+        if done < servers {
+            tokio::time::sleep(args.scan_pause).await;
+        }
     }
     out.end_progress();
     found.unreadable = scan.unreadable();
     Ok(found)
 }
 
+/// Does something with each limiter, with several at the same time, and returns the results in order.
+pub async fn with_each<I, T, F>(
+    limiters: Vec<I>,
+    out: &mut Out,
+    doing: &str,
+    with_one: impl FnMut(I) -> F,
+) -> Result<Vec<T>, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let total = limiters.len();
+    let mut results = Vec::with_capacity(total);
+    let mut running = futures::stream::iter(limiters).map(with_one).buffered(TOGETHER);
+    while let Some(result) = running.next().await {
+        results.push(result?);
+        out.progress(&format!("{doing}: {} of {total} limiters", results.len()));
+    }
+    out.end_progress();
+    Ok(results)
+}
+
 /// Looks at a limiter that a walk has found by its values and logs; `None` if they are those of a limiter
 /// outside of the client's key prefix.
 pub async fn look_at(
-    limiter: RateLimiter,
     client: &Client,
+    limiter: RateLimiter,
     clients: &BTreeSet<String>,
     entries: u64,
 ) -> Result<Option<View>, Failure> {
@@ -74,13 +102,33 @@ pub async fn look_at(
     }
 }
 
+/// The clients of a limiter that may have budgets of their own, and why they could not all be found.
+pub async fn clients_of(
+    client: &Client,
+    limiter: &RateLimiter,
+    scan: &Scan,
+    out: &mut Out,
+) -> Result<(BTreeSet<String>, Option<String>), Failure> {
+    let mut clients = BTreeSet::from([client.id().to_owned()]);
+    if matches!(limiter.inspect(0).await?.rate, Ok(Some(rate)) if rate.mode() == Mode::Overall) {
+        return Ok((clients, None));
+    }
+    match walk(client, Some(limiter.name()), scan, out).await {
+        Ok(found) => clients.extend(found.limiters.into_values().flatten()),
+        Err(Failure::Limiter(error)) if error.kind() == ErrorKind::Auth => {
+            let note = "the clients of this limiter cannot be listed: the user needs +scan, or name one \
+                        with --client-id";
+            return Ok((clients, Some(note.to_owned())));
+        }
+        Err(failure) => return Err(failure),
+    }
+    Ok((clients, None))
+}
+
 /// A limiter as it was at one moment; of the mode PER_CLIENT, each budget at a moment of its own.
 pub struct View {
     pub limiter: RateLimiter,
     pub views: Vec<BudgetView>,
-    pub memory: Option<u64>,
-    /// Why the clients of a limiter could not be found.
-    pub note: Option<String>,
 }
 
 /// A budget, with the hash as it was at the same moment.
@@ -127,39 +175,7 @@ impl View {
         if is_shared || views.is_empty() || !matches!(inspection.rate, Ok(Some(_))) && is_used {
             views.insert(0, BudgetView { client_id: None, inspection });
         }
-        // Without the right to it nothing else is worse.
-        let memory = limiter.size_in_memory().await.ok();
-        Ok(View { limiter, views, memory, note: None })
-    }
-
-    /// The same with the clients looked for, if there may be any.
-    pub async fn with_clients(
-        client: &Client,
-        name: &str,
-        entries: u64,
-        scan: &Scan,
-        out: &mut Out,
-    ) -> Result<View, Failure> {
-        let limiter = client.limiter(name)?;
-        let first = limiter.inspect(1).await?;
-        let mut note = None;
-        let mut clients = BTreeSet::from([client.id().to_owned()]);
-        if !matches!(first.rate, Ok(Some(rate)) if rate.mode() == Mode::Overall) {
-            match walk(client, Some(name), scan, out).await {
-                Ok(found) => clients.extend(found.limiters.into_values().flatten()),
-                Err(Failure::Limiter(error)) if error.kind() == ErrorKind::Auth => {
-                    note = Some(
-                        "the clients of this limiter cannot be listed: the user needs +scan, or \
-                         name one with --client-id"
-                            .to_owned(),
-                    );
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
-        let mut view = View::of(limiter, &clients, entries).await?;
-        view.note = note;
-        Ok(view)
+        Ok(View { limiter, views })
     }
 
     pub fn name(&self) -> &str {

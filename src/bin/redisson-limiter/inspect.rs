@@ -8,7 +8,7 @@ use redisson_rate_limiter::{Client, LogEntry, Rate, StoredKey, Writer};
 
 use crate::args::{Common, Inspect};
 use crate::exit::{Exit, Failure};
-use crate::found::{BudgetView, View, interval_ms};
+use crate::found::{BudgetView, View, clients_of, interval_ms};
 use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{bar, count, duration, name, quoted};
@@ -23,16 +23,20 @@ pub async fn run(
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let mut view = View::with_clients(client, &args.name, args.entries, &args.scan, out).await?;
+    let limiter = client.limiter(&args.name)?;
+    let (clients, note) = clients_of(client, &limiter, &args.scan, out).await?;
+    let mut view = View::of(limiter, &clients, args.entries).await?;
     if let Some(id) = &common.client_id {
         view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
     }
     if view.is_missing() {
         return Err(Failure::NoLimiter(args.name.clone()));
     }
+    // Without the right to it nothing else is worse.
+    let memory = view.limiter.size_in_memory().await.ok();
     let text = match args.json {
-        true => format!("{:#}\n", json::limiter(&view)),
-        false => shown(&view, out),
+        true => json::text(&json::limiter(&view, note.as_deref(), memory)),
+        false => shown(&view, note.as_deref(), memory, out),
     };
     out.print(&text)?;
     Ok(match view.rate() {
@@ -42,7 +46,7 @@ pub async fn run(
     })
 }
 
-fn shown(view: &View, out: &Out) -> String {
+fn shown(view: &View, note: Option<&str>, memory: Option<u64>, out: &Out) -> String {
     let mut text = String::new();
     let title = out.paint(Tone::Strong, quoted(view.name()));
     let rate = match view.rate() {
@@ -51,7 +55,7 @@ fn shown(view: &View, out: &Out) -> String {
         Err(why) => out.paint(Tone::Bad, format!("the hash cannot be read: {}", name(&why))),
     };
     let _ = writeln!(text, "{title}  {rate}");
-    if let Some(note) = &view.note {
+    if let Some(note) = note {
         line(&mut text, "note", &out.paint(Tone::Doubtful, note));
     }
     line(&mut text, "hash", &lifetime(view.hash()));
@@ -61,7 +65,7 @@ fn shown(view: &View, out: &Out) -> String {
     if let Some(skew) = view.inspection().clock_skew {
         line(&mut text, "clock", &format!("this machine's clock is {skew}"));
     }
-    if let Some(bytes) = view.memory {
+    if let Some(bytes) = memory {
         let of = if view.views.iter().any(|view| view.client_id.is_some()) {
             ", without the budgets of clients"
         } else {

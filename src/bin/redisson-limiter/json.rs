@@ -1,15 +1,34 @@
 //! Limiters as JSON, for other programs: docs/cli.md describes it. Fields may be added; those that are there
 //! keep their meaning as long as `schema` is 1.
 
+use std::fmt::Write;
+
 use redisson_rate_limiter::{LogEntry, Rate, StoredKey, Writer};
 use serde_json::{Value, json};
 
 use crate::found::{BudgetView, View};
+use crate::text::is_harmless;
 
 /// What `schema` is.
 pub const SCHEMA: u64 = 1;
 
-pub fn limiter(view: &View) -> Value {
+/// A document as text. Its reader gets every character, and a terminal obeys none of them: JSON leaves some
+/// unescaped that do something to one, such as U+009B.
+pub fn text(document: &Value) -> String {
+    let mut text = String::new();
+    for character in format!("{document:#}\n").chars() {
+        if character == '\n' || is_harmless(character) {
+            text.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _ = write!(text, "\\u{unit:04x}");
+        }
+    }
+    text
+}
+
+pub fn limiter(view: &View, note: Option<&str>, memory: Option<u64>) -> Value {
     let inspection = view.inspection();
     let hash = view.hash();
     let field = |read: fn(&redisson_rate_limiter::StoredRate) -> &Option<String>| {
@@ -25,8 +44,8 @@ pub fn limiter(view: &View) -> Value {
         })),
         "rate": view.rate().ok().flatten().map(rate),
         "problem": view.rate().err(),
-        "note": view.note,
-        "memory_bytes": view.memory,
+        "note": note,
+        "memory_bytes": memory,
         "hash": merged(key(hash), json!({
             "rate": field(|hash| &hash.rate),
             "interval": field(|hash| &hash.interval),
@@ -109,4 +128,20 @@ fn merged(mut one: Value, other: Value) -> Value {
         one.extend(other);
     }
     one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_character_of_a_document_and_its_reader_gets_each() {
+        let name: String = ('\0'..='\u{10ffff}').collect();
+        let document = json!({ "limiter": name });
+        let text = text(&document);
+        let obeyed =
+            |c: &char| c.is_control() && *c != '\n' || "\u{202e}\u{2066}\u{200b}".contains(*c);
+        assert_eq!(text.chars().find(obeyed), None);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), document);
+    }
 }

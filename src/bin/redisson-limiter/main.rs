@@ -13,6 +13,7 @@ mod findings;
 mod found;
 mod inspect;
 mod json;
+mod list;
 mod out;
 mod rates;
 mod replay;
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             out.complain(&failure.to_string());
+            if let Some(name) = failure.unknown_limiter() {
+                out.complain(&connect::other_names(name, &arguments.common));
+            }
             failure.exit().into()
         }
     }
@@ -59,11 +63,12 @@ async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
     let client = connect::connect(common, out).await?;
     let ended = match &arguments.command {
         Command::Inspect(inspect) => inspect::run(&client, inspect, common, out).await,
-        Command::Watch(watch) => watch::run(&client, watch, out).await,
+        Command::Watch(watch) => watch::run(&client, watch, common, out).await,
         Command::Top(top) => top::run(&client, top, out).await,
+        Command::List(list) => list::run(&client, list, out).await,
         Command::Doctor(doctor) => doctor::run(&client, doctor, out).await,
-        Command::Set(set) => rates::set(&client, set, out).await,
-        Command::Update(update) => rates::update(&client, update, out).await,
+        Command::Set(set) => rates::set(&client, set, common, out).await,
+        Command::Update(update) => rates::update(&client, update, common, out).await,
         Command::Reset(reset) => rates::reset(&client, reset, common, out).await,
         Command::Acquire(acquire) => acquire::run(&client, acquire, common, out).await,
         Command::Bench(bench) => bench::run(&client, bench, out).await,

@@ -1,45 +1,107 @@
 //! `set`, `update` and `reset`: commands that replace a limiter, or its usage.
 
-use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter, Usage};
+use redisson_rate_limiter::{Client, Error, ErrorKind, Mode, Rate, RateLimiter, Usage};
 
 use crate::args::{Common, Reset, Set, Update};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 use crate::text::quoted;
 
-pub async fn set(client: &Client, args: &Set, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn set(
+    client: &Client,
+    args: &Set,
+    common: &Common,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let limiter = client.limiter(&args.name)?;
-    let name = quoted(&args.name);
     if args.if_absent {
+        let name = quoted(&args.name);
         let is_set = limiter.try_set_rate(args.rate).await?;
         let (exit, said) = match is_set {
-            true => (Exit::Done, format!("{name}: {}\n", args.rate)),
+            true => (Exit::Done, format!("{name}: {} (a new limiter)\n", args.rate)),
             false => (Exit::No, format!("{name}: there is a limiter already\n")),
         };
         out.print(&said)?;
         return Ok(exit);
     }
-    let before = limiter.config().await.ok().flatten();
-    let usage = if args.keep_usage { Usage::Keep } else { Usage::Reset };
-    limiter.set_rate_with(args.rate, usage).await?;
-    say(out, &name, args.rate, before)
+    let change = Change::new(&limiter, args.rate, args.reset_usage, common).await?;
+    limiter.set_rate_with(args.rate, change.usage).await?;
+    out.print(&change.said())?;
+    Ok(Exit::Done)
 }
 
-pub async fn update(client: &Client, args: &Update, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn update(
+    client: &Client,
+    args: &Update,
+    common: &Common,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let limiter = client.limiter(&args.name)?;
-    let before = limiter.config().await.ok().flatten();
-    let usage = if args.reset_usage { Usage::Reset } else { Usage::Keep };
-    if !limiter.update_rate(args.rate, usage).await? {
+    let change = Change::new(&limiter, args.rate, args.reset_usage, common).await?;
+    if !limiter.update_rate(args.rate, change.usage).await? {
         return Err(Failure::NoLimiter(args.name.clone()));
     }
-    say(out, &quoted(&args.name), args.rate, before)
+    out.print(&change.said())?;
+    Ok(Exit::Done)
 }
 
-/// Says what the rate is now, and what it was.
-fn say(out: &mut Out, name: &str, rate: Rate, before: Option<Rate>) -> Result<Exit, Failure> {
-    let before = before.map_or(String::new(), |before| format!(" (was {before})"));
-    out.print(&format!("{name}: {rate}{before}\n"))?;
-    Ok(Exit::Done)
+/// A new rate of a limiter.
+struct Change<'a> {
+    name: String,
+    rate: Rate,
+    is_reset: bool,
+    client_id: Option<&'a str>,
+    usage: Usage,
+    /// The rate so far; `None` if there is no limiter.
+    before: Result<Option<Rate>, Error>,
+}
+
+impl<'a> Change<'a> {
+    async fn new(
+        limiter: &RateLimiter,
+        rate: Rate,
+        is_reset: bool,
+        common: &'a Common,
+    ) -> Result<Self, Failure> {
+        let (name, client_id) = (quoted(limiter.name()), common.client_id.as_deref());
+        let is_of_no_client = rate.mode() == Mode::PerClient && client_id.is_none();
+        if is_of_no_client && is_reset {
+            return Err(Failure::Usage(format!(
+                "each client of {name} has its own usage: name a client with --client-id; `inspect` \
+                 lists them"
+            )));
+        }
+        // The keys of a client that exists only here are not written.
+        let usage = if is_reset || is_of_no_client { Usage::Reset } else { Usage::Keep };
+        let before = match limiter.config().await {
+            Err(error) if error.kind() != ErrorKind::CorruptState => return Err(error.into()),
+            before => before,
+        };
+        Ok(Change { name, rate, is_reset, client_id, usage, before })
+    }
+
+    /// The rates, and what has become of the usage.
+    fn said(&self) -> String {
+        let Change { name, rate, .. } = self;
+        let before = match &self.before {
+            Ok(Some(before)) => before,
+            Ok(None) => return format!("{name}: {rate} (a new limiter)\n"),
+            Err(_) => return format!("{name}: {rate} (what was stored could not be read)\n"),
+        };
+        let usage = match self.client_id {
+            _ if before.mode() != rate.mode() => {
+                format!("the usage is forgotten, because the mode was {}", before.mode())
+            }
+            Some(id) if self.is_reset && rate.mode() == Mode::PerClient => {
+                format!("the usage of client {} is forgotten", quoted(id))
+            }
+            _ if self.is_reset => {
+                format!("the usage is forgotten: all {} permits are available", rate.permits())
+            }
+            _ => "the usage is kept".to_owned(),
+        };
+        format!("{name}: {rate} (was {before}); {usage}\n")
+    }
 }
 
 pub async fn reset(

@@ -53,7 +53,7 @@ pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
     }
     let begin = requests.first().map_or(0, |request| request.date_ms);
     let text = match args.json {
-        true => format!("{:#}\n", as_json(&requests, &outcomes)),
+        true => json::text(&as_json(&requests, &outcomes)),
         false => shown(&requests, &outcomes, begin, out),
     };
     out.print(&text)?;

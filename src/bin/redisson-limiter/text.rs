@@ -2,15 +2,22 @@
 
 use std::time::Duration;
 
-/// Text from a server or a user, so that a terminal shows it and does not obey it: control characters, and
-/// those that are invisible or change the order of others, are escaped as in Rust's `"\u{1b}"`.
+/// Whether a terminal shows a character, and does not obey it: control characters do something, and some others
+/// are invisible or change the order of their neighbours.
+pub fn is_harmless(character: char) -> bool {
+    matches!(character, '\'' | '"' | '\\') || character.escape_debug().len() == 1
+}
+
+/// Text from a server or a user for a terminal: what is not [harmless](is_harmless) is escaped as in Rust's
+/// `"\u{1b}"`. Messages may have several lines.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '\'' | '"' => shown.push(character),
-            // Of a message of several lines.
+            // No other text may look the same.
+            '\\' => shown.push_str("\\\\"),
             '\n' => shown.push('\n'),
+            _ if is_harmless(character) => shown.push(character),
             _ => shown.extend(character.escape_debug()),
         }
     }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::args::Top;
 use crate::exit::{Exit, Failure};
-use crate::found::{look_at, walk};
-use crate::json::SCHEMA;
+use crate::found::{BudgetView, look_at, walk, with_each};
+use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{bar, quoted};
 use crate::watch::Sample;
@@ -28,36 +28,45 @@ struct Row {
 pub async fn run(client: &Client, args: &Top, out: &mut Out) -> Result<Exit, Failure> {
     let found = walk(client, None, &args.scan, out).await?;
     let total = found.limiters.len();
-    let mut rows = Vec::new();
-    for (at, (name, clients)) in found.limiters.into_iter().enumerate() {
-        out.progress(&format!("looking at limiter {} of {total}", at + 1));
-        // A name that no client can use on a cluster: doctor tells of it.
-        let Ok(limiter) = client.limiter(&name) else { continue };
-        let Some(view) = look_at(limiter, client, &clients, ENTRIES).await? else { continue };
-        for budget in &view.views {
-            let sample = Sample::of(&budget.inspection, Duration::MAX);
-            if let (Ok(Some(rate)), Some(sample)) = (view.rate(), sample) {
-                rows.push(Row {
-                    name: view.name().to_owned(),
-                    client_id: budget.client_id.clone(),
-                    rate: rate.to_string(),
-                    sample,
-                });
-            }
-        }
-        tokio::time::sleep(args.scan.scan_pause).await;
-    }
+    let found = found.limiters.into_iter().collect();
+    let rows = with_each(found, out, "looking", async |(name, clients)| {
+        rows_of(client, &name, &clients).await
+    });
+    let mut rows: Vec<Row> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
         let (a, b) = (a.sample.granted_per_second, b.sample.granted_per_second);
         b.total_cmp(&a)
     });
     rows.truncate(args.limit);
     let text = match args.json {
-        true => format!("{:#}\n", as_json(&rows, total)),
+        true => json::text(&as_json(&rows, total)),
         false => shown(&rows, total, out),
     };
     out.print(&text)?;
     Ok(Exit::Done)
+}
+
+/// A row for each budget.
+async fn rows_of(
+    client: &Client,
+    name: &str,
+    clients: &BTreeSet<String>,
+) -> Result<Vec<Row>, Failure> {
+    // A name that no client can use on a cluster: doctor tells of it.
+    let Ok(limiter) = client.limiter(name) else { return Ok(Vec::new()) };
+    let Some(view) = look_at(client, limiter, clients, ENTRIES).await? else {
+        return Ok(Vec::new());
+    };
+    let Ok(Some(rate)) = view.rate() else { return Ok(Vec::new()) };
+    let row = |budget: &BudgetView| {
+        Some(Row {
+            name: view.name().to_owned(),
+            client_id: budget.client_id.clone(),
+            rate: rate.to_string(),
+            sample: Sample::of(&budget.inspection, Duration::MAX)?,
+        })
+    };
+    Ok(view.views.iter().filter_map(row).collect())
 }
 
 fn shown(rows: &[Row], total: usize, out: &Out) -> String {

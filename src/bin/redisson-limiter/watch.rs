@@ -8,9 +8,9 @@ use std::time::Duration;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use redisson_rate_limiter::{Client, Inspection, RateLimiter};
+use redisson_rate_limiter::{Client, Inspection, Mode, Rate, RateLimiter};
 
-use crate::args::Watch;
+use crate::args::{Common, Watch};
 use crate::exit::{Exit, Failure};
 use crate::found::expires_in;
 use crate::out::{Out, Tone};
@@ -34,6 +34,8 @@ pub struct Sample {
 /// A limiter, and what the last looks told.
 struct Row {
     limiter: RateLimiter,
+    /// At the last look.
+    rate: Option<Rate>,
     samples: VecDeque<Sample>,
     problem: Option<String>,
 }
@@ -72,14 +74,19 @@ impl Sample {
     }
 }
 
-pub async fn run(client: &Client, args: &Watch, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(
+    client: &Client,
+    args: &Watch,
+    common: &Common,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     if args.every < Duration::from_millis(50) {
         return Err(Failure::Usage("--every must be at least 50ms".to_owned()));
     }
     let mut rows = Vec::new();
     for name in &args.names {
         let limiter = client.limiter(name)?;
-        rows.push(Row { limiter, samples: VecDeque::new(), problem: None });
+        rows.push(Row { limiter, rate: None, samples: VecDeque::new(), problem: None });
     }
     let screen = match out.is_terminal() && !args.lines {
         true => Some(Screen::open()?),
@@ -94,7 +101,7 @@ pub async fn run(client: &Client, args: &Watch, out: &mut Out) -> Result<Exit, F
         let look = async {
             ticks.tick().await;
             for row in &mut rows {
-                row.look(args).await?;
+                row.look(args, common).await?;
             }
             Ok::<_, Failure>(())
         };
@@ -121,19 +128,28 @@ pub async fn run(client: &Client, args: &Watch, out: &mut Out) -> Result<Exit, F
 }
 
 impl Row {
-    async fn look(&mut self, args: &Watch) -> Result<(), Failure> {
+    async fn look(&mut self, args: &Watch, common: &Common) -> Result<(), Failure> {
         let inspection = self.limiter.inspect(args.entries).await?;
         let sample = Sample::of(&inspection, args.every);
-        self.problem = match (&sample, &inspection.rate) {
-            (Some(_), _) => None,
-            (None, Ok(_)) => Some("no limiter of this name".to_owned()),
-            (None, Err(_)) => Some("its hash cannot be read: see doctor".to_owned()),
+        self.problem = match &inspection.rate {
+            // The budget of a client that exists only here would say nothing.
+            Ok(Some(rate)) if rate.mode() == Mode::PerClient && common.client_id.is_none() => {
+                Some(format!("{rate}: name a client with --client-id; `inspect` lists them"))
+            }
+            Ok(Some(_)) => None,
+            Ok(None) => Some("no limiter of this name; see --key-prefix".to_owned()),
+            Err(_) => Some("its hash cannot be read: see doctor".to_owned()),
         };
+        self.rate = inspection.rate.ok().flatten();
         self.samples.push_back(sample.unwrap_or_default());
         if self.samples.len() > KEPT {
             self.samples.pop_front();
         }
         Ok(())
+    }
+
+    fn rate_text(&self) -> String {
+        self.rate.map_or(String::new(), |rate| rate.to_string())
     }
 
     fn last(&self) -> Sample {
@@ -155,7 +171,8 @@ fn lines(rows: &[Row]) -> String {
             Some(problem) => writeln!(text, "{name}: {problem}"),
             None => writeln!(
                 text,
-                "{name}: {} of {} free, {:.1} granted/s, wait {}",
+                "{name}: {}, {} of {} free, {:.1} granted/s, wait {}",
+                row.rate_text(),
                 last.free_text(),
                 last.rate,
                 last.granted_per_second,
@@ -187,7 +204,8 @@ fn drawn(rows: &[Row], args: &Watch, out: &Out) -> String {
         let used = last.rate.saturating_sub(last.free.unwrap_or(0));
         let _ = write!(
             text,
-            "{title}  {} of {} free  {}  wait {}\r\n",
+            "{title}  {}  {} of {} free  {}  wait {}\r\n",
+            row.rate_text(),
             last.free_text(),
             last.rate,
             out.paint(Tone::Doubtful, bar(used, last.rate, 20)),

@@ -42,7 +42,7 @@ impl ClientBuilder {
     /// credentials and TLS at the root). What this builder has been given already is kept.
     ///
     /// Taken over are the addresses and the database; the user and the password; `nameMapper` with a
-    /// `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a
+    /// `prefix` alone; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a
     /// cluster or of sentinels; for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the
     /// files are in PEM format. `${NAME}` and `${NAME:-default}` are replaced by environment variables.
     /// All other settings are listed by [`RedissonYaml::ignored`]. With the feature `redisson-yaml`.
@@ -65,8 +65,10 @@ impl ClientBuilder {
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read,
     /// has no such block or more than one, or has a setting that must not be ignored: an invalid
-    /// address, a variable without a value, or a `nameMapper` without a prefix, unless this builder
-    /// has a [`key_prefix`](Self::key_prefix).
+    /// address, a variable without a value, a store of certificates that is not a file in PEM format,
+    /// unless this builder has `tls` settings, a `credentialsResolver` without a password
+    /// beside it, or a `nameMapper` that has no prefix or more than that, unless this builder has a
+    /// [`key_prefix`](Self::key_prefix).
     pub fn redisson_yaml(self, path: impl AsRef<Path>) -> Result<RedissonYaml, Error> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
@@ -213,7 +215,14 @@ impl Reader {
         if let Some(resolver) = self.shared("credentialsResolver")
             && !is_default(&resolver)
         {
-            self.ignore("credentialsResolver", "give the builder a user and a password instead");
+            if self.builder.access.password.is_none() {
+                return Err(
+                    "credentialsResolver: what it answers cannot be known: give the builder a \
+                    `user` and a `password`"
+                        .to_owned(),
+                );
+            }
+            self.ignore("credentialsResolver", "the builder's or the file's password is used");
         }
         Ok(())
     }
@@ -224,21 +233,26 @@ impl Reader {
         if is_default(&mapper) {
             return Ok(());
         }
-        let prefix = match mapper {
-            Node::Map(mut mapper) => text_of("nameMapper.prefix", mapper.take("prefix"))?,
-            _ => None,
-        };
-        match prefix {
-            Some(prefix) if self.builder.key_prefix.is_empty() => self.builder.key_prefix = prefix,
-            None if self.builder.key_prefix.is_empty() => {
-                return Err(
-                    "what nameMapper does cannot be known, as it has no `prefix`: give the \
-                    builder the same prefix with `key_prefix`"
-                        .to_owned(),
-                );
-            }
-            _ => {}
+        // The builder's own prefix says what the mapper does.
+        if !self.builder.key_prefix.is_empty() {
+            return Ok(());
         }
+        let Node::Map(mut mapper) = mapper else {
+            return Err("nameMapper: must name a class".to_owned());
+        };
+        let prefix = text_of("nameMapper.prefix", mapper.take("prefix"))?;
+        let rest = mapper.entries.iter().find(|(_, node)| *node != Node::Null);
+        let (Some(prefix), None) = (prefix, rest) else {
+            let what = match rest {
+                Some((name, _)) => format!("it has a setting {name:?} besides `prefix`"),
+                None => "it has no `prefix`".to_owned(),
+            };
+            return Err(format!(
+                "what nameMapper does cannot be known, as {what}: if it only adds a prefix, give it to \
+                the builder with `key_prefix`"
+            ));
+        };
+        self.builder.key_prefix = prefix;
         Ok(())
     }
 
@@ -313,6 +327,13 @@ impl Reader {
         }
         #[cfg(feature = "tls")]
         if self.builder.access.tls.is_none() {
+            if truststore.is_none() && self.shared("sslTrustManagerFactory").is_some() {
+                return Err(
+                    "sslTrustManagerFactory: whom it trusts cannot be known: give the builder the \
+                    authorities with `tls`"
+                        .to_owned(),
+                );
+            }
             let mut tls = Tls::new();
             if let Some(pem) = self.read_pem("sslTruststore", truststore)? {
                 tls = tls.ca_pem(pem);
@@ -321,7 +342,7 @@ impl Reader {
                 Some(pem) if pem.contains("PRIVATE KEY-----") => {
                     tls = tls.identity_pem(pem.clone(), pem);
                 }
-                Some(_) => self.ignore("sslKeystore", "the file has no private key"),
+                Some(_) => return Err("sslKeystore: the file has no private key".to_owned()),
                 None => {}
             }
             self.builder.access.tls = Some(tls);
@@ -331,22 +352,21 @@ impl Reader {
         Ok(())
     }
 
-    /// The text of a store, if it is in PEM format.
+    /// The text of a store in PEM format. One that cannot be read is never ignored: without its trust
+    /// store a client would trust all authorities of the platform.
     #[cfg(feature = "tls")]
-    fn read_pem(&mut self, name: &str, url: Option<String>) -> Result<Option<String>, Why> {
+    fn read_pem(&self, name: &str, url: Option<String>) -> Result<Option<String>, Why> {
         let Some(url) = url else { return Ok(None) };
-        let Some(path) = url.strip_prefix("file:") else {
-            self.ignore(name, "only file: URLs can be read");
-            return Ok(None);
+        let why = |why: String| {
+            format!("{name}: {url}: {why}: give the builder the certificates with `tls`")
         };
+        let path = url.strip_prefix("file:");
+        let path = path.ok_or_else(|| why("only file: URLs can be read".to_owned()))?;
         let path = path.strip_prefix("//").unwrap_or(path);
-        let bytes = std::fs::read(path).map_err(|error| format!("{name}: {path}: {error}"))?;
+        let bytes = std::fs::read(path).map_err(|error| why(error.to_string()))?;
         match String::from_utf8(bytes) {
             Ok(pem) if pem.contains("-----BEGIN ") => Ok(Some(pem)),
-            _ => {
-                self.ignore(name, "the store is not in PEM format: give `tls` the certificates");
-                Ok(None)
-            }
+            _ => Err(why("it is not in PEM format".to_owned())),
         }
     }
 
@@ -409,10 +429,12 @@ fn is_default(node: &Node) -> bool {
 fn text_of(name: &str, node: Option<Node>) -> Result<Option<String>, Why> {
     match node {
         None | Some(Node::Null) => Ok(None),
-        Some(Node::Text(text)) if tree::has_variable(&text) => {
-            Err(format!("{name}: a variable in it is not set and has no default"))
-        }
-        Some(Node::Text(text)) => Ok(Some(text)),
+        Some(Node::Text(text)) => match tree::first_variable(&text) {
+            Some(variable) => Err(format!(
+                "{name}: the environment variable {variable} is not set, and ${{{variable}}} has no default"
+            )),
+            None => Ok(Some(text)),
+        },
         Some(_) => Err(format!("{name}: must be text")),
     }
 }

@@ -12,7 +12,6 @@ use super::store::{Answers, ModelStore};
 use crate::clock::Clock;
 use crate::decision::{DecidedBy, Decision};
 use crate::engine::Core;
-use crate::engine::opt_ins::busy_poll::BusyPoll;
 use crate::engine::outage::CircuitState;
 use crate::limiters::Limiters;
 use crate::options::{Fraction, LimiterOptions, OnOutage};
@@ -79,7 +78,7 @@ async fn run_caller(limiter: RateLimiter, habit: Habit) -> Kept {
 fn run(store: ModelStore, away: Range<usize>, habits: &'static [Habit]) {
     store.ledger.lock().unwrap().away = away;
     let rate = store.ledger.lock().unwrap().rate;
-    let core = Core::new(Arc::new(store.clone()), Clock::manual(0).0, SECOND, BusyPoll::default());
+    let core = Core::new(Arc::new(store.clone()), Clock::manual(0).0, SECOND);
     let limiters = Limiters::new("c".into(), String::new(), SECOND * 3, core);
     let limiter = RateLimiter::new(limiters.handle("m").unwrap());
     let policy = OnOutage::Local(Fraction::ALL);

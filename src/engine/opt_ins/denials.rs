@@ -121,7 +121,12 @@ impl Denials {
             return;
         }
         let free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
-        let until = free_at.min(now.saturating_add(crate::engine::micros(self.longest)));
+        let longest = match rate.keep_alive_ms().saturating_mul(1000) {
+            0 => crate::engine::micros(self.longest),
+            // A call renews the keep-alive. Without any, the limiter would end under its callers.
+            keep_alive => crate::engine::micros(self.longest).min(keep_alive / 2),
+        };
+        let until = free_at.min(now.saturating_add(longest));
         if permits > rate.permits() || until <= now {
             return;
         }
@@ -193,6 +198,14 @@ mod tests {
         denials.answered(0, 0, refusal(1, 100), false, rate());
         assert_eq!(wait(&denials, 1, 50 * MS - 1), Some((51, false)));
         assert_eq!(wait(&denials, 1, 50 * MS), None);
+    }
+
+    #[test]
+    fn it_is_remembered_no_longer_than_half_of_the_keep_alive() {
+        let denials = Denials::new(Duration::from_secs(60));
+        denials.answered(0, 0, refusal(1, 10_000), false, rate());
+        assert_eq!(wait(&denials, 1, 2500 * MS - 1), Some((7501, false)));
+        assert_eq!(wait(&denials, 1, 2500 * MS), None);
     }
 
     #[test]

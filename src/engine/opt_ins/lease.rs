@@ -7,7 +7,7 @@
 //! The hold runs on the runtime's time, from before the clock was read that dates the entry: a
 //! system clock that is set back does not lengthen it. One that is set forward brings the entry's
 //! expiry nearer, and the end of the hold with it: no permit is used more than a millisecond after
-//! the two have been compared. With the server's clock the entry is dated later than the hold's
+//! the two have been compared, and with a manual clock they are compared before each use. With the server's clock the entry is dated later than the hold's
 //! beginning, by the way to the server.
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use super::usage::{LeaseUsage, low_mark};
 use crate::clock::Now;
 use crate::engine::Core;
 use crate::engine::refund::Entry;
-use crate::observe::GaugePart;
+use crate::observe::CountPart;
 use crate::options::LeaseTerms;
 use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -58,7 +58,7 @@ pub(crate) struct Leases {
     /// What the client uses, and the permits of the current lease that are not yet counted as used.
     pub(super) usage: LeaseUsage,
     uncounted: u64,
-    pub(super) observed: GaugePart,
+    pub(super) observed: CountPart,
 }
 
 #[derive(Debug)]

@@ -8,13 +8,14 @@ use futures::future::{Either, join_all, select};
 use super::Extra;
 use super::lease::{Lease, Leasing, Leftover};
 use super::pool::{LeaseNumber, Taken};
+use crate::engine::flight::Flight;
 use crate::engine::knowledge::Knowledge;
 use crate::engine::opt_ins::pool::Nanos;
-use crate::engine::plan::Plan;
 use crate::engine::refund::Entry;
 use crate::engine::tasks::Tasks;
 use crate::engine::{Engine, driver};
 use crate::error::Error;
+use crate::observe::Count;
 use crate::queue::Time;
 use crate::rt;
 
@@ -24,7 +25,12 @@ impl Engine {
     pub(crate) fn take_leased(self: &Arc<Self>, permits: u64) -> Option<Taken> {
         let leasing = self.opt_ins.leasing.get().filter(|_| permits > 0)?;
         let pool = &leasing.pool;
-        let taken = match pool.take(permits, || self.core.nanos()) {
+        // A manual clock may have passed the hold's end since the last take: it is compared before each.
+        let taken = match self.core.clock.is_manual() {
+            true => None,
+            false => pool.take(permits, || self.core.nanos()),
+        };
+        let taken = match taken {
             None if pool.is_worth_a_look(permits) => self.take_after_look(leasing, permits)?,
             taken => taken?,
         };
@@ -47,14 +53,8 @@ impl Engine {
     fn want_lease(self: &Arc<Self>) {
         let is_open = !self.is_closed();
         self.knowledge().leases.want_call(is_open);
-        let Ok((lane, _)) = self.lane() else { return };
-        // A call in flight that its caller polls looks for this when it ends.
-        let needs_driver = {
-            let mut state = lane.lock();
-            state.queue.is_idle() && driver::is_needed(&mut state, self)
-        };
-        if needs_driver {
-            driver::hand_over(self, lane);
+        if let Ok(lane) = self.lane() {
+            driver::start_or_wake(self, &lane);
         }
     }
 
@@ -83,7 +83,7 @@ impl Engine {
         knowledge: &mut Knowledge,
         extra: Extra,
         entry: Arc<Entry>,
-        plan: &Plan,
+        flight: &Flight,
         end: Nanos,
         left: &mut Vec<Leftover>,
     ) -> bool {
@@ -92,18 +92,18 @@ impl Engine {
         if extra.is_other_rate || extra.has_waiters {
             self.end_leases_locked(knowledge, left);
         }
-        self.observer.leased(extra.leased);
+        self.observer.counted(Count::Leased, extra.leased);
         let now = self.core.nanos();
         knowledge.leases.usage.roll(now, leasing.hold());
         knowledge.leases.usage.add(entry.granted - extra.leased);
-        if let Some(lease) = &plan.lease {
+        if let Some(lease) = &flight.lease {
             knowledge.leases.usage.answered(lease.permits, extra.leased);
         }
         if extra.leased > 0 {
             // If this client replaces the limiter meanwhile, nobody knows which of the two is
             // first: the permits could be used beside all of the new limiter's.
             let was_reset =
-                knowledge.lease_epoch != plan.lease_epoch || knowledge.resets_under_way > 0;
+                knowledge.lease_epoch != flight.lease_epoch || knowledge.resets_under_way > 0;
             if extra.has_waiters || was_reset || self.is_closed() {
                 left.push((entry, extra.leased));
             } else {
@@ -120,8 +120,8 @@ impl Engine {
         let Some(leasing) = self.opt_ins.leasing.get() else { return };
         let mut part = std::mem::take(&mut knowledge.leases.observed);
         let held = || knowledge.leases.held(&leasing.pool);
-        let returned = || left.iter().map(|(_, permits)| permits).sum();
-        self.observer.leases_are(|| (held(), returned()), &mut part);
+        part.set(&self.observer, Count::LeasePermits, held);
+        self.observer.counted(Count::LeaseReturned, left.iter().map(|(_, permits)| permits).sum());
         knowledge.leases.observed = part;
     }
 

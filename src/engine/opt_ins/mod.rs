@@ -9,15 +9,14 @@
 use std::sync::{Arc, OnceLock};
 
 use super::Engine;
+use super::flight::{Answered, Flight};
 use super::knowledge::Knowledge;
-use super::plan::{Answered, Plan};
 use crate::options::{LimiterOptions, OnOutage, ShareRule};
 use crate::queue::{MaxWait, Time};
 use crate::rate::Rate;
 use crate::store::{Outcome, Wait};
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
-pub(crate) mod busy_poll;
 pub(crate) mod denials;
 pub(crate) mod lease;
 mod lease_expiry;
@@ -49,7 +48,6 @@ impl OptIns {
     }
 
     /// How many requests may be in a queue.
-    #[inline]
     pub(super) fn max_waiters(&self) -> Option<u32> {
         self.max_waiters.get().copied()
     }
@@ -145,7 +143,9 @@ impl Engine {
         if let (Some(wanted), Some(has)) = (options.label, self.observer.label())
             && has != wanted
         {
-            return Err(format!("{wanted}: this client's limiter of the name already has {has}"));
+            return Err(format!(
+                "the metrics label {wanted:?}: this client's limiter of the name already has the metrics label {has:?}"
+            ));
         }
         if let Some(wanted) = options.on_outage {
             let _ = on_outage.set(wanted);
@@ -235,7 +235,7 @@ impl Engine {
     pub(super) fn on_reply(
         &self,
         knowledge: &mut Knowledge,
-        plan: &Plan,
+        flight: &Flight,
         answered: &mut Answered,
         now: Time,
         is_other_rate: bool,
@@ -247,8 +247,8 @@ impl Engine {
             // client holds.
             let leasing = self.opt_ins.leasing.get();
             let held = leasing.map_or(0, |leasing| knowledge.leases.held(&leasing.pool));
-            let is_current = knowledge.generation == plan.generation && held == 0;
-            let refusal = Refusal::of(&plan.groups, &reply.outcomes).filter(|_| is_current);
+            let is_current = knowledge.generation == flight.generation && held == 0;
+            let refusal = Refusal::of(&flight.call.groups, &reply.outcomes).filter(|_| is_current);
             denials.answered(now, answered.dated, refusal, granted || is_other_rate, reply.rate);
         }
         if let (Some(leasing), Some(holders)) = (self.opt_ins.leasing.get(), &reply.holders) {
@@ -260,7 +260,7 @@ impl Engine {
                 (self.opt_ins.weight(), parties),
             );
         }
-        let requested = plan.lease.as_ref().map_or(0, |lease| lease.permits);
+        let requested = flight.lease.as_ref().map_or(0, |lease| lease.permits);
         let leased = take_lease_outcomes(&mut reply.outcomes, requested);
         let has_waiters = reply
             .outcomes

@@ -4,13 +4,14 @@
 //! the server, while all calls are answered by their limiter's policy; a probe that is carried out
 //! closes it. Time is an argument; [`super::probe`] has the task that probes.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::engine::micros;
 use crate::error::Error;
-use crate::observe::{CircuitObserver, ClientObserver};
+use crate::observe::{Count, Event, Observers};
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
@@ -48,7 +49,9 @@ pub(super) struct Circuit {
     last_answer: AtomicU64,
     breaker: Mutex<Breaker>,
     opened: Notify,
-    observer: CircuitObserver,
+    /// A call was answered, or has failed.
+    settled: Notify,
+    observers: Observers,
 }
 
 #[derive(Default)]
@@ -59,6 +62,8 @@ struct Breaker {
     failed_probes: u32,
     /// The last prober, and whether it lives.
     prober: (ProberNumber, bool),
+    /// What observers were told last.
+    observed: CircuitState,
 }
 
 #[derive(Default)]
@@ -72,8 +77,33 @@ enum Phase {
 }
 
 impl Circuit {
-    pub(super) fn new(observer: &ClientObserver) -> Self {
-        Circuit { observer: CircuitObserver::new(observer), ..Circuit::default() }
+    pub(super) fn new(observers: Observers) -> Self {
+        Circuit {
+            is_open: AtomicBool::default(),
+            last_answer: AtomicU64::default(),
+            breaker: Mutex::default(),
+            opened: Notify::new(),
+            settled: Notify::new(),
+            observers,
+        }
+    }
+
+    /// It may have changed.
+    fn observe(&self, breaker: &mut Breaker) {
+        let now = breaker.state();
+        let before = std::mem::replace(&mut breaker.observed, now);
+        if before != now {
+            self.count(before, -1);
+            self.count(now, 1);
+        }
+    }
+
+    fn count(&self, state: CircuitState, change: i64) {
+        match state {
+            CircuitState::Closed => {}
+            CircuitState::HalfOpen => self.observers.counted(Count::HalfOpenCircuits, change),
+            CircuitState::Open => self.observers.counted(Count::OpenCircuits, change),
+        }
     }
 
     #[inline]
@@ -82,16 +112,13 @@ impl Circuit {
     }
 
     pub(super) fn state(&self) -> CircuitState {
-        match lock(&self.breaker).phase {
-            Phase::Closed => CircuitState::Closed,
-            Phase::Open(_) => CircuitState::Open,
-            Phase::HalfOpen(_) => CircuitState::HalfOpen,
-        }
+        lock(&self.breaker).state()
     }
 
     /// A call was answered: the server is there.
     pub(super) fn answered(&self, now: Time) {
         self.last_answer.store(now, Ordering::Relaxed);
+        self.settled.notify_waiters();
         if self.is_open() {
             self.close(now);
         }
@@ -108,6 +135,7 @@ impl Circuit {
         keys: &Keys,
     ) -> Option<ProberNumber> {
         if self.last_answer.load(Ordering::Relaxed) > began {
+            self.settled.notify_waiters();
             return None;
         }
         let number = {
@@ -119,17 +147,28 @@ impl Circuit {
             breaker.cause = Some((error.clone(), keys.clone()));
             breaker.open(now);
             self.is_open.store(true, Ordering::Release);
-            self.observer.becomes(CircuitState::Open);
+            self.observe(&mut breaker);
             breaker.new_prober()
         };
-        self.observer.opened(error);
+        self.observers.event(&Event::CircuitOpened { cause: error });
         self.opened.notify_waiters();
+        self.settled.notify_waiters();
         Some(number)
     }
 
     /// Resolves when it opens, if that is after this was called.
     pub(super) fn opened(&self) -> impl Future<Output = ()> {
         self.opened.notified()
+    }
+
+    /// Resolves when a call is answered or fails, or the client closes, if that is after this was called.
+    pub(super) fn settled(&self) -> impl Future<Output = ()> {
+        self.settled.notified()
+    }
+
+    /// The client closes.
+    pub(super) fn end_waits(&self) {
+        self.settled.notify_waiters();
     }
 
     /// What opened it.
@@ -158,7 +197,7 @@ impl Circuit {
             return None;
         }
         breaker.phase = Phase::Open(now);
-        self.observer.becomes(CircuitState::Open);
+        self.observe(&mut breaker);
         Some(breaker.new_prober())
     }
 
@@ -182,12 +221,12 @@ impl Circuit {
         let is_due = matches!(breaker.phase, Phase::Open(_)) && breaker.prober == (prober, true);
         let keys = breaker.cause.as_ref().map(|(_, keys)| keys.clone()).filter(|_| is_due)?;
         breaker.phase = Phase::HalfOpen(now.saturating_add(micros(limit)));
-        self.observer.becomes(CircuitState::HalfOpen);
+        self.observe(&mut breaker);
         Some(keys)
     }
 
     pub(super) fn probe_failed(&self, prober: ProberNumber, now: Time, error: Error) {
-        self.observer.probe_failed(&error);
+        self.observers.event(&Event::ProbeFailed { error: &error });
         let mut breaker = lock(&self.breaker);
         if matches!(breaker.phase, Phase::HalfOpen(_)) && breaker.prober == (prober, true) {
             breaker.failed_probes = breaker.failed_probes.saturating_add(1);
@@ -195,7 +234,7 @@ impl Circuit {
                 *cause = error;
             }
             breaker.open(now);
-            self.observer.becomes(CircuitState::Open);
+            self.observe(&mut breaker);
         }
     }
 
@@ -206,7 +245,7 @@ impl Circuit {
             breaker.prober.1 = false;
             if let Phase::HalfOpen(_) = breaker.phase {
                 breaker.open(now);
-                self.observer.becomes(CircuitState::Open);
+                self.observe(&mut breaker);
             }
         }
     }
@@ -217,16 +256,33 @@ impl Circuit {
             let mut breaker = lock(&self.breaker);
             breaker.phase = Phase::Closed;
             self.is_open.store(false, Ordering::Release);
-            self.observer.becomes(CircuitState::Closed);
+            self.observe(&mut breaker);
             breaker.cause.take()
         };
         if let Some((cause, _)) = cause {
-            self.observer.closed(&cause);
+            self.observers.event(&Event::CircuitClosed { cause: &cause });
         }
     }
 }
 
+impl Drop for Circuit {
+    /// Its client is gone.
+    fn drop(&mut self) {
+        let breaker = self.breaker.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = breaker.observed;
+        self.count(state, -1);
+    }
+}
+
 impl Breaker {
+    fn state(&self) -> CircuitState {
+        match self.phase {
+            Phase::Closed => CircuitState::Closed,
+            Phase::Open(_) => CircuitState::Open,
+            Phase::HalfOpen(_) => CircuitState::HalfOpen,
+        }
+    }
+
     fn open(&mut self, now: Time) {
         let longest = micros(LONGEST_PAUSE);
         let pause = micros(FIRST_PAUSE).saturating_mul(1 << self.failed_probes.min(8)).min(longest);

@@ -15,17 +15,23 @@ use super::charges::{Charge, gather};
 use super::{LocalStore, Outage};
 use crate::engine::{Core, Engine, Remembered, Tasks, micros};
 use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::{Count, Event};
 use crate::options::Fraction;
 use crate::queue::Time;
 use crate::rate::{Mode, Rate};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
 use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
 
 /// What stands in for one limiter.
 #[derive(Default)]
 pub(super) struct Local {
+    /// Names its keys in the store; 0 before it is first put up.
+    number: u64,
+    /// Made anew if the limiter is called again after it was not in use.
     engine: Option<Arc<Engine>>,
+    was_told_of_nothing: bool,
     /// It is there, with this rate.
     decides: Option<Rate>,
     /// The rate with which the next acquire creates the server's limiter, if there is none.
@@ -51,6 +57,8 @@ pub(crate) enum StandIn {
     Limiter(Arc<Engine>, Rate),
     /// Not a single permit is this client's.
     Nothing(Rate),
+    /// As many limiters as may have a stand-in have one.
+    NoRoom(Rate),
     NoRate,
     /// The client has closed.
     Closed,
@@ -64,6 +72,11 @@ enum ReturnStep {
     Write(Vec<Charge>, Option<Rate>),
 }
 
+/// The keys of the stand-in of this number.
+pub(super) fn keys_of(number: u64) -> Keys {
+    Keys::new(&number.to_string(), "")
+}
+
 impl Outage {
     /// The limiter in place of the server's. `create` is the rate of the caller's handle.
     pub(crate) fn stand_in(
@@ -75,24 +88,40 @@ impl Outage {
         let Remembered { rate, in_use, .. } = engine.knowledge().limiter;
         let Some(rate) = rate.or(create) else { return StandIn::NoRate };
         let store = engine.core.outages.local_store(&engine.core);
+        let permits = fraction.of_rate(rate);
         let is_own = rate.mode() == Mode::PerClient;
         let fraction = if is_own { Fraction::ALL } else { fraction };
-        let permits = fraction.of(rate.permits());
-        let mut local = lock(&self.local);
+        let mut guard = lock(&self.local);
+        let local = &mut *guard;
         // Under this lock: closing a limiter closes the stand-in that it finds.
         if engine.is_closed() {
             return StandIn::Closed;
         }
         local.create = create.or(local.create);
         if permits == 0 {
+            let is_first = !std::mem::replace(&mut local.was_told_of_nothing, true);
+            drop(guard);
+            if is_first {
+                engine.observer.event(&Event::PartIsNothing { rate });
+            }
             return StandIn::Nothing(rate);
+        }
+        let has_place = local.decides.is_some() || !local.charges.is_empty();
+        if !has_place && !engine.core.outages.has_room() {
+            drop(guard);
+            engine.core.outages.needs_room(engine);
+            return StandIn::NoRoom(rate);
+        }
+        if local.number == 0 {
+            local.number = store.limiters.fetch_add(1, Ordering::Relaxed) + 1;
         }
         // Its options are those of the limiter when it is put up.
         let most = engine.opt_ins.max_waiters();
         if local.decides.is_none() {
             local.engine.take_if(|stand_in| stand_in.opt_ins.max_waiters() != most);
         }
-        let stand_in = local.engine.get_or_insert_with(|| store.engine(engine)).clone();
+        let new = || store.engine(engine, local.number);
+        let stand_in = local.engine.get_or_insert_with(new).clone();
         if let Some(decides) = local.decides {
             return StandIn::Limiter(stand_in, decides);
         }
@@ -106,7 +135,7 @@ impl Outage {
         store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
         local.decides = Some(own);
         self.has_local.store(true, Ordering::Release);
-        drop(local);
+        drop(guard);
         engine.core.outages.register(engine);
         StandIn::Limiter(stand_in, own)
     }
@@ -142,11 +171,10 @@ impl Outage {
             let mut taken = None;
             if local.charges.is_empty()
                 && let Some(rate) = local.decides.take()
-                && let Some(stand_in) = &local.engine
             {
-                let grants = store.store.take(&stand_in.keys, local_now);
+                let grants = store.store.take(&keys_of(local.number), local_now);
                 local.charges = gather(&grants, rate, || engine.new_id());
-                taken = Some(stand_in.clone());
+                taken = local.engine.clone();
             }
             if local.charges.is_empty() {
                 local.writing_since = None;
@@ -164,6 +192,11 @@ impl Outage {
         step
     }
 
+    /// Nobody uses the limiter: what decides in its place keeps its state, and nothing else.
+    pub(super) fn rest(&self) {
+        lock(&self.local).engine = None;
+    }
+
     /// Takes a stand-in away if nothing that it was given or has granted still counts, and nothing is
     /// to be written; whether it did.
     pub(super) fn forget_spent(&self, engine: &Engine) -> bool {
@@ -177,12 +210,11 @@ impl Outage {
         if !local.charges.is_empty() {
             return false;
         }
-        if let Some(stand_in) = &local.engine {
-            if store.store.is_in_use(&stand_in.keys, now) {
-                return false;
-            }
-            store.store.take(&stand_in.keys, now);
+        let keys = keys_of(local.number);
+        if store.store.is_in_use(&keys, now) {
+            return false;
         }
+        store.store.take(&keys, now);
         local.decides = None;
         self.has_local.store(false, Ordering::Release);
         true
@@ -193,7 +225,7 @@ impl Outage {
         charges.retain(|charge| {
             let counts = charge.expires_at > local_now;
             if !counts {
-                engine.observer.charge_expired(charge.permits);
+                engine.observer.counted(Count::ChargesExpired, charge.permits);
                 self.count(&engine.core, |counts| &counts.not_written, charge.permits);
             }
             counts
@@ -216,7 +248,7 @@ impl Outage {
             found.map(|index| local.charges.remove(index).permits)
         };
         let Some(permits) = permits else { return };
-        engine.observer.charged(&engine.name, permits, is_written);
+        engine.observer.event(&Event::Charged { permits, is_written });
         match is_written {
             true => self.count(&engine.core, |counts| &counts.written, permits),
             false => self.count(&engine.core, |counts| &counts.not_written, permits),

@@ -9,18 +9,18 @@
 //! place, and [`charges`] is what is written when it is back.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::sync::Notify;
 
-use super::opt_ins::busy_poll::BusyPoll;
 use super::{Core, Engine, Tasks, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
-use crate::observe::ClientObserver;
+use crate::observe::{Event, Observers};
 use crate::options::OnOutage;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,6 @@ use crate::rt::{self, Mutex, lock};
 use crate::store::AcquireReply;
 use crate::store::memory::MemoryStore;
 use crate::wire::entry::EntryId;
-use crate::wire::keys::Keys;
 
 mod charges;
 mod circuit;
@@ -38,10 +37,14 @@ mod report;
 
 pub use circuit::CircuitState;
 use circuit::{Circuit, FIRST_PAUSE};
-use local::Local;
 pub(crate) use local::{InUse, StandIn};
+use local::{Local, keys_of};
 use report::Counts;
 pub use report::OutageReport;
+
+/// As many limiters of a client have a stand-in at most: during an outage anybody who can make up keys can
+/// make up limiters. With all that belongs to them they take less than 100 MB.
+pub(crate) const MOST_STAND_INS: usize = 10_000;
 
 /// What the limiters of one client share.
 #[derive(Default)]
@@ -53,6 +56,8 @@ pub(crate) struct Outages {
     local_store: OnceLock<LocalStore>,
     /// The limiters that have a stand-in, by their address.
     stand_ins: Mutex<HashMap<usize, Weak<Engine>>>,
+    /// A limiter was refused one.
+    is_full: AtomicBool,
     counts: Counts,
     is_closed: AtomicBool,
 }
@@ -87,6 +92,12 @@ impl Core {
         self
     }
 
+    /// The policy of limiters without one of their own.
+    #[cfg(feature = "_web")]
+    pub(crate) fn outage_policy(&self) -> OnOutage {
+        self.outages.policy
+    }
+
     /// The server is back: has it decide again.
     async fn end_stand_ins(&self) {
         let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
@@ -96,6 +107,18 @@ impl Core {
         // Only now: this may be dropped at any time, and the next prober goes on.
         lock(&self.outages.stand_ins)
             .retain(|_, engine| engine.upgrade().is_some_and(|engine| engine.has_stand_in()));
+        self.outages.is_full.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes stand-ins away of whose grants none counts any more, if others need the room.
+    fn make_room_for_stand_ins(&self) {
+        if !self.outages.is_full.load(Ordering::Relaxed) {
+            return;
+        }
+        let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
+        for engine in engines.iter().filter_map(Weak::upgrade) {
+            engine.needs_stand_in();
+        }
     }
 
     pub(crate) fn outage_report(&self) -> OutageReport {
@@ -106,8 +129,8 @@ impl Core {
 }
 
 impl Outages {
-    fn circuit(&self, part: u64, observer: &ClientObserver) -> Arc<Circuit> {
-        let new = || Arc::new(Circuit::new(observer));
+    fn circuit(&self, part: u64, observers: &Observers) -> Arc<Circuit> {
+        let new = || Arc::new(Circuit::new(observers.clone()));
         lock(&self.circuits).entry(part).or_insert_with(new).clone()
     }
 
@@ -116,14 +139,8 @@ impl Outages {
             // As the clock that dates entries, as far as it is in this process.
             let clock = if core.clock.is_servers() { Clock::runtime() } else { core.clock.clone() };
             let store = MemoryStore::with_clock(clock.clone());
-            let inner =
-                Core::new(Arc::new(store.clone()), clock, core.attempt, BusyPoll::default());
-            let inner = Core {
-                origin: core.origin,
-                decided_by: DecidedBy::Outage,
-                observer: ClientObserver::silent(),
-                ..inner
-            };
+            let inner = Core::new(Arc::new(store.clone()), clock, core.attempt);
+            let inner = Core { origin: core.origin, decided_by: DecidedBy::Outage, ..inner };
             LocalStore { store, core: Arc::new(inner), limiters: AtomicU64::new(0) }
         })
     }
@@ -131,6 +148,18 @@ impl Outages {
     fn register(&self, engine: &Arc<Engine>) {
         let address = Arc::as_ptr(engine) as usize;
         lock(&self.stand_ins).insert(address, Arc::downgrade(engine));
+    }
+
+    /// Whether one more limiter may have a stand-in.
+    fn has_room(&self) -> bool {
+        lock(&self.stand_ins).len() < MOST_STAND_INS
+    }
+
+    /// This limiter has found none; no lock is held.
+    fn needs_room(&self, engine: &Engine) {
+        if !self.is_full.swap(true, Ordering::Relaxed) {
+            engine.observer.event(&Event::TooManyWithoutServer { most: MOST_STAND_INS });
+        }
     }
 
     fn unregister(&self, engine: &Arc<Engine>) {
@@ -164,11 +193,9 @@ impl Outages {
 }
 
 impl LocalStore {
-    /// A limiter here, for one of the client's.
-    fn engine(&self, of: &Engine) -> Arc<Engine> {
-        let number = self.limiters.fetch_add(1, Ordering::Relaxed);
-        let keys = Keys::new(&number.to_string(), "");
-        let engine = Engine::new(of.name.clone(), keys, self.core.clone(), None);
+    /// The limiter of this number here, for one of the client's.
+    fn engine(&self, of: &Engine, number: u64) -> Arc<Engine> {
+        let engine = Engine::new(of.name.clone(), keys_of(number), self.core.clone(), None);
         // Nobody else is here, and what is reserved would be written as if it had been granted.
         engine.opt_ins.be_greedy();
         if let Some(most) = of.opt_ins.max_waiters() {
@@ -221,10 +248,10 @@ impl Engine {
             return circuit.clone();
         }
         if !core.store.has_one_clock() {
-            return core.outages.circuit(core.store.part_of(&self.keys), &core.observer);
+            return core.outages.circuit(core.store.part_of(&self.keys), &core.observers);
         }
         // Not within the cell's initialization, which takes a lock.
-        let circuit = core.outages.circuit(0, &core.observer);
+        let circuit = core.outages.circuit(0, &core.observers);
         outage.circuit.get_or_init(|| circuit).clone()
     }
 
@@ -269,6 +296,7 @@ impl Engine {
     pub(super) fn close_outage(&self) {
         if let Some(outage) = self.outage.get() {
             outage.close();
+            self.circuit(outage).end_waits();
         }
     }
 
@@ -330,6 +358,19 @@ impl Engine {
         }
     }
 
+    /// Whether the call in flight finds that the server is away, for a caller whom the queue has no
+    /// room for: the policy is to decide for it as it does for those in the queue.
+    pub(crate) async fn turns_out_away(self: &Arc<Self>, outage: &Outage, limit: Duration) -> bool {
+        let circuit = self.circuit(outage);
+        // Before the look at the call: otherwise its end could be missed.
+        let settled = pin!(circuit.settled());
+        let has_call = self.lane().is_ok_and(|lane| lane.lock().queue.is_asking());
+        if has_call && !circuit.is_open() {
+            select(settled, pin!(rt::sleep(limit))).await;
+        }
+        circuit.is_open()
+    }
+
     /// Why the server is away.
     pub(crate) fn outage_cause(&self, outage: &Outage) -> Option<Error> {
         self.circuit(outage).cause()
@@ -355,6 +396,7 @@ impl Engine {
     pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get().filter(|_| self.has_stand_in()) else { return false };
         if !outage.forget_spent(self) {
+            outage.rest();
             return true;
         }
         self.core.outages.unregister(self);

@@ -44,6 +44,7 @@ impl Prober {
             match core.store.within(limit).probe(&keys).await {
                 Err(error) if error.is_outage() => {
                     self.circuit.probe_failed(self.number, core.now(), error);
+                    core.make_room_for_stand_ins();
                 }
                 // Anything else is an answer of the server.
                 _ => self.circuit.close(core.now()),

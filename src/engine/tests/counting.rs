@@ -46,6 +46,8 @@ pub(super) struct StoreLedger {
     pub(super) lose_refunds: AtomicU64,
     /// For this many polls an answer is not ready, and it wakes nobody when it is.
     pub(super) silent_for: AtomicU64,
+    /// How long every second attempt of an acquire takes to reach the store, in ms.
+    pub(super) second_takes: AtomicU64,
     /// How long a refund takes to reach the store, in ms.
     pub(super) refunds_take: AtomicU64,
     /// How long a charge takes, in ms.
@@ -147,7 +149,7 @@ impl Store for CountingStore {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
         let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
-        self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
+        let attempt = self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
         if let Earlier::Dated(dates) = &call.earlier {
             self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
         }
@@ -160,7 +162,18 @@ impl Store for CountingStore {
         if call.audit_limit > 0 && self.entries(keys) <= call.audit_limit {
             self.ledger.audits.fetch_add(1, Ordering::SeqCst);
         }
-        let reply = self.store.acquire(keys, call);
+        let is_slow = attempt % 2 == 1 && self.ledger.second_takes.load(Ordering::SeqCst) > 0;
+        let reply = match is_slow {
+            false => self.store.acquire(keys, call),
+            true => {
+                let (this, keys) = (self.clone(), keys.clone());
+                async move {
+                    takes(&this.ledger.second_takes).await;
+                    this.store.acquire(&keys, call).await
+                }
+                .boxed()
+            }
+        };
         let ledger = self.ledger.clone();
         async move {
             // As if over a network.

@@ -229,7 +229,8 @@ async fn a_clock_set_forward_ends_the_hold() {
     clock_handle.advance(199);
     client_of(&limiter).recheck_waiters();
     assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
-    sleep(ms(1)).await;
+    // The next look at the leases, four times in a hold, gives the rest back.
+    sleep(ms(50)).await;
     settle().await;
     assert_eq!(world.store.outstanding(), 2 + 2, "a millisecond of the hold was left");
     // Setting the clock back does not prolong a hold.
@@ -321,4 +322,29 @@ async fn a_lease_that_arrives_after_the_option_has_ended_goes_back_at_once() {
     client.close().await;
     assert_eq!(world.store.calls(), 2);
     assert_eq!(world.store.outstanding(), 1);
+}
+
+/// However the clock is set, no more than the rate is granted within an interval of that clock.
+#[tokio::test(start_paused = true)]
+async fn a_manual_clock_that_passes_the_end_of_the_hold_ends_the_lease() {
+    let (clock, manual) = Clock::manual(1_700_000_000_000);
+    let world = World::with_clock(clock);
+    world.client().limiter("api").unwrap().try_set_rate(rate(10)).await.unwrap();
+    let limiter = world.client().limiter_with("api", lease(10, 60_000)).unwrap();
+    for advance in [62_000, 120_000, 61_000] {
+        // Until it leases, and the lease has just been found usable.
+        while grant(&limiter, 1).await.decided_by() != DecidedBy::Lease {}
+        manual.advance(advance);
+        let mut granted = 0;
+        while let Decision::Granted(_) = limiter.try_acquire_now(1).await.unwrap() {
+            granted += 1;
+        }
+        let other = world.client().limiter("api").unwrap();
+        while let Decision::Granted(_) = other.try_acquire_now(1).await.unwrap() {
+            granted += 1;
+        }
+        assert!(granted <= 10, "{granted} at once, after {advance} ms");
+        settle().await;
+        manual.advance(61_000);
+    }
 }

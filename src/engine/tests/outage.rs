@@ -200,7 +200,7 @@ fn a_prober_whose_runtime_ends_is_replaced() {
     let began = std::time::Instant::now();
     second.block_on(async {
         while grant(&limiter, 1).await.decided_by() == DecidedBy::Outage {
-            assert!(began.elapsed() < ms(5000), "nobody looks for the server");
+            assert!(began.elapsed() < ms(60_000), "nobody looks for the server");
             sleep(ms(10)).await;
         }
     });
@@ -225,7 +225,7 @@ fn a_prober_whose_runtime_nobody_runs_is_replaced() {
     let began = std::time::Instant::now();
     second.block_on(async {
         while grant(&limiter, 1).await.decided_by() == DecidedBy::Outage {
-            assert!(began.elapsed() < ms(6000), "nobody looks for the server");
+            assert!(began.elapsed() < ms(60_000), "nobody looks for the server");
             sleep(ms(10)).await;
         }
     });
@@ -288,7 +288,7 @@ fn callers_outside_of_any_runtime_are_answered_too() {
         .granted()
         .is_none_or(|grant| grant.decided_by() == DecidedBy::Outage)
     {
-        assert!(began.elapsed() < ms(5000), "nobody looks for the server");
+        assert!(began.elapsed() < ms(60_000), "nobody looks for the server");
         std::thread::sleep(ms(10));
     }
 }

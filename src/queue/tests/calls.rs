@@ -1,9 +1,13 @@
 //! Which requests a call carries, and what its answer or failure means for them.
 
 use super::*;
-use crate::queue::reply::align;
-use crate::queue::{Arrival, Step};
+use crate::Rate;
+use crate::queue::Step;
 use crate::store::{Outcome, OutcomeGroup, Wait};
+
+fn arrives(queue: &mut Queue<u32>, now: impl Fn() -> Time, request: Request, caller: u32) {
+    queue.arrive(now, request, caller).unwrap();
+}
 
 #[test]
 fn requests_that_arrive_during_a_call_share_the_next() {
@@ -40,60 +44,60 @@ fn permits_granted_to_a_request_cancelled_in_flight_are_unwanted() {
 
 #[test]
 fn a_failed_call_fails_its_own_requests_and_no_others() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let request = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
-    arrive(&mut queue, || 0, request, 0);
+    arrives(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    arrive(&mut queue, || 1, request, 1);
-    let settled = queue.failed();
-    assert_eq!((settled.wake, settled.spans[0].count), (vec![0], 1));
+    arrives(&mut queue, || 1, request, 1);
+    assert_eq!(queue.failed(), [0]);
     assert!(matches!(queue.step(2).step, Step::Call(_)));
 }
 
 #[test]
 fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let request = Request { permits: 3, max_wait: MaxWait::None, deadline: 10, create: None };
-    arrive(&mut queue, || 0, request, 0);
-    arrive(&mut queue, || 2, Request { deadline: 100, ..request }, 1);
+    arrives(&mut queue, || 0, request, 0);
+    arrives(&mut queue, || 2, Request { deadline: 100, ..request }, 1);
     let Step::Call(call) = queue.step(5).step else { panic!("no call") };
     assert_eq!(call.due, 15, "a deadline begins when its call is sent");
     assert_eq!(queue.expire_in_flight(14), (vec![], Some(15)));
-    assert_eq!(queue.expire_in_flight(15), (vec![(0, Some(0))], Some(105)));
+    assert_eq!(queue.expire_in_flight(15), (vec![0], Some(105)));
     let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
-    let settled = queue.replied(16, 5, (10, 1_000_000), outcomes, 0, None);
-    assert_eq!((settled.wake, settled.granted, settled.unwanted), (vec![1], 6, 3));
+    let settled = queue.replied(16, 5, (10, 1_000_000, 0), outcomes, 0, None);
+    assert_eq!(settled.decided, [(1, 3, Outcome::Granted)]);
+    assert_eq!((settled.granted, settled.unwanted), (6, 3));
 }
 
 #[test]
 fn behind_a_slow_call_a_deadline_begins_at_once() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
-    arrive(&mut queue, || 0, request, 0);
+    arrives(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    arrive(&mut queue, || panic!("the time is not needed"), request, 1);
+    arrives(&mut queue, || panic!("the time is not needed"), request, 1);
     queue.call_is_slow(50);
-    arrive(&mut queue, || 80, request, 2);
-    assert_eq!(queue.expire_in_flight(100), (vec![(0, Some(0))], None));
+    arrives(&mut queue, || 80, request, 2);
+    assert_eq!(queue.expire_in_flight(100), (vec![0], None));
     queue.failed();
     let Step::Call(call) = queue.step(100).step else { panic!("no call") };
     assert_eq!(call.due, 150);
-    assert_eq!(queue.expire_in_flight(150), (vec![(1, Some(1))], Some(180)));
+    assert_eq!(queue.expire_in_flight(150), (vec![1], Some(180)));
 }
 
 #[test]
 fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let within = |deadline| Request { permits: 1, max_wait: MaxWait::None, deadline, create: None };
-    arrive(&mut queue, || 0, within(3000), 0);
+    arrives(&mut queue, || 0, within(3000), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
-        arrive(&mut queue, || 0, within(deadline), caller);
+        arrives(&mut queue, || 0, within(deadline), caller);
     }
     queue.call_is_slow(5);
-    assert_eq!(queue.expire_behind(104), vec![]);
-    assert_eq!(queue.expire_behind(105), vec![(1, Some(1)), (3, Some(3))]);
-    assert_eq!(queue.expire_behind(106), vec![], "each times out once");
+    assert!(queue.expire_behind(104).is_empty());
+    assert_eq!(queue.expire_behind(105), vec![1, 3]);
+    assert!(queue.expire_behind(106).is_empty(), "each times out once");
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 505), "requests that timed out are not sent");
@@ -101,16 +105,15 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
 
 #[test]
 fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
     for permits in 1..=257 {
-        arrive(&mut queue, || 0, Request { permits, ..request }, permits as u32);
+        arrives(&mut queue, || 0, Request { permits, ..request }, permits as u32);
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(5);
-    assert_eq!(queue.expire_behind(105), vec![(256, Some(257))]);
-    let arrival = arrive(&mut queue, || 106, request, 0);
-    assert_eq!(arrival, Arrival::Queued { ticket: 257, position: 0 });
+    assert_eq!(queue.expire_behind(105), vec![257]);
+    arrives(&mut queue, || 106, request, 0);
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 206));
@@ -118,64 +121,37 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
 
 #[test]
 fn no_deadline_runs_while_a_request_waits_for_permits() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let waiting = Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: 100, create: None };
-    arrive(&mut queue, || 0, waiting, 0);
+    arrives(&mut queue, || 0, waiting, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(50);
-    arrive(&mut queue, || 60, waiting, 1);
+    arrives(&mut queue, || 60, waiting, 1);
     let outcome = Outcome::Waiting(Wait { ms: 500, at_least: false });
-    queue.replied(70, 0, (1, 1_000_000), vec![OutcomeGroup { count: 1, outcome }], 0, None);
+    queue.replied(70, 0, (1, 1_000_000, 0), vec![OutcomeGroup { count: 1, outcome }], 0, None);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);
-    arrive(&mut queue, || panic!("the time is not needed"), waiting, 2);
+    arrives(&mut queue, || panic!("the time is not needed"), waiting, 2);
 }
 
 #[test]
 fn requests_before_the_first_that_creates_find_no_limiter() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let plain = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
-    for (caller, create) in [(0, None), (1, None), (2, Some(7)), (3, None), (4, Some(8))] {
-        arrive(&mut queue, || 0, Request { create, ..plain }, caller);
+    let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
+    for (caller, create) in [(0, None), (1, None), (2, rates[0]), (3, None), (4, rates[1])] {
+        arrives(&mut queue, || 0, Request { create, ..plain }, caller);
     }
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (None, 5));
-    let settled = queue.uninitialized();
-    assert_eq!((settled.wake, settled.out_of_band), (vec![0, 1], vec![]));
-    assert_eq!((settled.spans[0].first, settled.spans[0].count), (0, 2));
+    assert_eq!(queue.uninitialized(), [0, 1]);
     let Step::Call(call) = queue.step(1).step else { panic!("no call") };
-    assert_eq!((call.create, call.groups[0].count), (Some(7), 3));
-    let settled = queue.uninitialized();
+    assert_eq!((call.create, call.groups[0].count), (rates[0], 3));
     assert_eq!(
-        settled.wake,
+        queue.uninitialized(),
         [2, 3, 4],
         "their call carried a rate: another one would find no limiter either, for ever"
     );
     assert!(queue.is_idle());
-}
-
-#[test]
-fn outcomes_are_aligned_around_requests_left_out() {
-    let granted = |count| OutcomeGroup { count, outcome: Outcome::Granted };
-    let gap = OutcomeGroup { count: 1, outcome: Outcome::ExceedsRate };
-    let mut outcomes = vec![granted(3), granted(2)];
-    align(&mut outcomes, &[0, 2, 5, 7]);
-    assert_eq!(outcomes, [gap, granted(1), gap, granted(2), gap, granted(1), gap, granted(1)]);
-}
-
-#[test]
-fn a_first_waker_does_not_replace_a_newer_one() {
-    let mut queue: Queue<u32, u32> = Queue::default();
-    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
-    queue.share_answer(0);
-    for _ in 0..3 {
-        queue.arrive(|| 0, request, &mut None);
-    }
-    assert!(matches!(queue.step(0).step, Step::Call(_)));
-    assert_eq!(queue.set_waker(0, 10), None);
-    queue.cancel(1);
-    let unwanted = [0, 1, 2].map(|ticket| queue.set_first_waker(ticket, 20));
-    assert_eq!(unwanted, [Some(20), Some(20), None]);
-    assert_eq!(queue.failed().wake, [10, 20]);
 }

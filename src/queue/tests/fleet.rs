@@ -79,7 +79,7 @@ struct Client {
     stop: (Time, Time),
     /// It has a tenth of the rate in arrivals, whatever the others have.
     is_quiet: bool,
-    queue: Queue<(), ()>,
+    queue: Queue<()>,
     /// The id of the call in flight, and that of a reservation with its date.
     in_flight: EntryId,
     reservation: Option<(EntryId, i64)>,
@@ -364,10 +364,8 @@ impl Fleet {
         let request = Request { permits, max_wait, deadline: SECOND, create: None };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
-        if !queue.has_shared_answer() {
-            queue.share_answer(());
-        }
-        queue.arrive(|| now, request, &mut Some(()));
+        // One that is refused has gone.
+        let _ = queue.arrive(|| now, request, ());
         self.step(client);
     }
 
@@ -403,7 +401,7 @@ impl Fleet {
 
     fn reply(&mut self, client: usize, dated: Time, reply: AcquireReply) {
         let (left, rate) =
-            (reply.left.max(0) as u64, (self.rate.permits(), self.rate.interval_ms() * MS));
+            (reply.left.max(0) as u64, (self.rate.permits(), self.rate.interval_ms() * MS, 0));
         if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|group| group.outcome) {
             let client = &mut self.clients[client];
             client.reservation = Some((client.in_flight, reply.now + wait.ms as i64));
@@ -412,7 +410,7 @@ impl Fleet {
         let (outcomes, holders) = (reply.outcomes, reply.holders);
         let settled = queue.replied(self.now, dated, rate, outcomes, left, holders);
         self.clients[client].granted += settled.granted;
-        for () in settled.wake {
+        for _ in settled.decided {
             self.served(client);
         }
         self.step(client);

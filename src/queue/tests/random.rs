@@ -54,7 +54,7 @@ fn happens(world: &mut World, event: Event) {
             world.arrive(permits, max_wait);
         }
         Event::Create(permits) => {
-            world.arrive_with(permits, Some(0), Some(0));
+            world.arrive_with(permits, Some(0), Some(crate::Rate::per_second(1)));
         }
         Event::Crowd(count) => {
             for nth in 0..count {

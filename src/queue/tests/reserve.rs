@@ -1,13 +1,13 @@
 //! When the head of a queue is served by a reservation.
 
-use super::super::{Call, Cancelled, Step};
+use super::super::{Call, Step};
 use super::*;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
 const SECOND: Time = 1_000_000;
 
 struct Head {
-    queue: Queue<(), ()>,
+    queue: Queue<()>,
     ticket: Ticket,
     others: u64,
 }
@@ -23,10 +23,8 @@ impl Head {
             deadline: SECOND,
             create: None,
         };
-        let Arrival::Queued { ticket, .. } = arrive(&mut queue, || 0, request(10), ()) else {
-            panic!("not queued")
-        };
-        assert!(matches!(arrive(&mut queue, || 0, request(1), ()), Arrival::Queued { .. }));
+        let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
+        queue.arrive(|| 0, request(1), ()).unwrap();
         let mut head = Head { queue, ticket, others };
         assert!(!head.call(0).reserve);
         head.reply(0, 2, Outcome::Waiting(Wait { ms: 100, at_least: false }));
@@ -44,7 +42,7 @@ impl Head {
             Holders { others: self.others, share_left: 5, entries: 9, share, ..Holders::default() };
         let holders = Some(holders).filter(|holders| holders.others > 0);
         let outcomes = vec![OutcomeGroup { count, outcome }];
-        self.queue.replied(now, now, (10, SECOND), outcomes, 0, holders);
+        self.queue.replied(now, now, (10, SECOND, 0), outcomes, 0, holders);
     }
 
     /// Has it wait, asking whenever the queue asks; returns the first call for a reservation.
@@ -106,13 +104,13 @@ fn a_reservation_ends_with_its_request() {
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
-    assert_eq!(head.queue.cancel(head.ticket).0, Cancelled::Unsent);
+    head.queue.cancel(head.ticket);
     assert!(!head.queue.has_reservation());
     assert!(!head.call(at + 1).reserve, "the next one asks at once");
 
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
-    assert_eq!(head.queue.cancel(head.ticket).0, Cancelled::InFlight);
+    head.queue.cancel(head.ticket);
     head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
     assert!(!head.queue.has_reservation());
 }
@@ -126,7 +124,6 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
     let max_wait = MaxWait::Until(at + SECOND);
     let newcomer = Request { permits: 3, max_wait, deadline: SECOND, create: None };
-    let arrival = arrive(&mut head.queue, || at + 1, newcomer, ());
-    assert!(matches!(arrival, Arrival::Queued { .. }));
+    head.queue.arrive(|| at + 1, newcomer, ()).unwrap();
     assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
 }

@@ -53,17 +53,17 @@ fn calls_that_do_not_wait_do_not_prolong_an_exhaustion() {
 /// both are asked for: a call for the head alone would be followed by the same call at once.
 #[test]
 fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let head =
         Request { permits: 2, max_wait: MaxWait::Unbounded, deadline: DEADLINE, create: None };
-    arrive(&mut queue, || 0, head, 0);
-    arrive(&mut queue, || 0, Request { max_wait: MaxWait::Until(20 * MS), ..head }, 1);
+    queue.arrive(|| 0, head, 0).unwrap();
+    queue.arrive(|| 0, Request { max_wait: MaxWait::Until(20 * MS), ..head }, 1).unwrap();
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!(call.groups.len(), 2);
     let waiting =
         |ms| OutcomeGroup { count: 1, outcome: Outcome::Waiting(Wait { ms, at_least: true }) };
     let holders = Holders { others: 1, entries: 1, ..Holders::default() };
-    queue.replied(0, 0, (10, SECOND), vec![waiting(125), waiting(10)], 3, Some(holders));
+    queue.replied(0, 0, (10, SECOND, 0), vec![waiting(125), waiting(10)], 3, Some(holders));
     assert_eq!(queue.step(9 * MS).step, Step::SleepUntil(10 * MS));
     let Step::Call(call) = queue.step(10 * MS).step else { panic!("no call") };
     assert_eq!(call.groups.len(), 2);

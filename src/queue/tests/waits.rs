@@ -60,17 +60,17 @@ fn waiters_at_a_steady_rate_need_about_one_call_per_grant() {
 /// becomes of those before it does not prolong it.
 #[test]
 fn a_deadline_that_has_begun_stays() {
-    let mut queue: Queue<u32, u32> = Queue::default();
+    let mut queue: Queue<u32> = Queue::default();
     let head =
         Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: DEADLINE, create: None };
-    arrive(&mut queue, || 0, head, 0);
+    queue.arrive(|| 0, head, 0).unwrap();
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(5 * MS);
     // More than the rate: only the server can tell.
-    arrive(&mut queue, || 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head }, 1);
+    queue.arrive(|| 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head }, 1).unwrap();
     let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
     let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
-    queue.replied(9 * MS, 0, (10, 1000 * MS), outcomes, 0, None);
+    queue.replied(9 * MS, 0, (10, 1000 * MS, 0), outcomes, 0, None);
     let Step::Call(call) = queue.step(9 * MS).step else { panic!("no call") };
     assert_eq!((call.groups.len(), call.due), (2, 5 * MS + DEADLINE));
 }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::queue::{Arrival, Cancelled, Settled, Step, Turn};
+use crate::queue::{Settled, Step, Turn};
+use crate::rate::Rate;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
 
 /// Permits that are free again an interval after they were granted: nothing else.
@@ -94,9 +95,6 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) request: Request,
-    /// The answer that it shares, and its position there.
-    pub(super) answer: u64,
-    pub(super) position: usize,
     pub(super) arrived: Time,
     pub(super) fate: Fate,
     pub(super) calls_before: u64,
@@ -105,7 +103,7 @@ pub(super) struct Caller {
 
 /// A queue, its callers and its server: what the shell does, step by step.
 pub(super) struct World {
-    pub(super) queue: Queue<Ticket, u64>,
+    pub(super) queue: Queue<Ticket>,
     pub(super) server: Server,
     pub(super) now: Time,
     pub(super) latency: Time,
@@ -117,8 +115,6 @@ pub(super) struct World {
     pub(super) has_limiter: bool,
     /// How many calls had no room for all requests, or found no limiter.
     pub(super) calls_that_left_some: u64,
-    /// How many answers have been shared.
-    pub(super) answers: u64,
     pub(super) callers: Vec<Caller>,
     pub(super) unwanted: u64,
     pub(super) calls: u64,
@@ -135,7 +131,6 @@ impl World {
             granted_in_flight: 0,
             has_limiter: true,
             calls_that_left_some: 0,
-            answers: 0,
             callers: Vec::new(),
             unwanted: 0,
             calls: 0,
@@ -150,7 +145,7 @@ impl World {
         &mut self,
         permits: u64,
         max_wait: Option<Time>,
-        create: Option<u16>,
+        create: Option<Rate>,
     ) -> usize {
         let max_wait = match max_wait {
             None => MaxWait::Unbounded,
@@ -159,26 +154,19 @@ impl World {
         };
         let request = Request { permits, max_wait, deadline: DEADLINE, create };
         let ticket = self.queue.next_ticket;
-        if self.queue.shared.is_empty() {
-            self.answers += 1;
-            self.queue.share_answer(self.answers);
-        }
-        let arrival = self.queue.arrive(|| self.now, request, &mut Some(ticket));
-        let (position, fate) = match arrival {
-            Arrival::Queued { ticket: given, position } => {
+        let fate = match self.queue.arrive(|| self.now, request, ticket) {
+            Ok(given) => {
                 assert_eq!(given, ticket);
-                (position, Fate::Pending)
+                Fate::Pending
             }
-            Arrival::Refused(_) => {
+            Err(_) => {
                 // It takes no ticket: keep the callers' numbers and the tickets one.
                 self.queue.next_ticket += 1;
-                (0, Fate::Refused)
+                Fate::Refused
             }
         };
         self.callers.push(Caller {
             request,
-            answer: self.answers,
-            position,
             arrived: self.now,
             fate,
             calls_before: self.calls,
@@ -190,9 +178,7 @@ impl World {
 
     pub(super) fn cancel(&mut self, caller: usize) {
         if self.callers[caller].fate == Fate::Pending {
-            let (abandoned, waker) = self.queue.cancel(caller as Ticket);
-            assert_eq!(waker, Some(caller as Ticket));
-            assert_ne!(abandoned, Cancelled::Settled);
+            self.queue.cancel(caller as Ticket);
             self.callers[caller].fate = Fate::Cancelled;
         }
         self.run_queue();
@@ -201,8 +187,7 @@ impl World {
     /// The call in flight takes long: those behind it whose deadline has passed are told.
     pub(super) fn call_is_slow(&mut self) {
         self.queue.call_is_slow(self.now);
-        for (ticket, waker) in self.queue.expire_behind(self.now) {
-            assert_eq!(waker, Some(ticket));
+        for ticket in self.queue.expire_behind(self.now) {
             let Caller { request, arrived, .. } = &self.callers[ticket as usize];
             assert!(request.due(*arrived) <= self.now);
             self.end(ticket as usize, Fate::TimedOut);
@@ -214,8 +199,7 @@ impl World {
     pub(super) fn run_queue(&mut self) -> Option<Time> {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);
-            for (ticket, wait, waker) in refused {
-                assert_eq!(waker, Some(ticket));
+            for (ticket, wait) in refused {
                 assert!(wait.ms > 0);
                 self.end(ticket as usize, Fate::Refused);
             }
@@ -230,7 +214,7 @@ impl World {
                         false => Reply::Uninitialized,
                     };
                     self.granted_in_flight = self.server.granted - before;
-                    let left_some = self.queue.pending.iter().any(|waiter| !waiter.cancelled);
+                    let left_some = !self.queue.pending.is_empty();
                     self.calls_that_left_some += u64::from(left_some || !self.has_limiter);
                     let dated = self.now / MS * MS;
                     self.reply = Some((self.now + self.latency, dated, reply));
@@ -247,68 +231,33 @@ impl World {
 
     pub(super) fn deliver_reply(&mut self) {
         let (_, dated, reply) = self.reply.take().unwrap();
-        let rate = (self.server.rate, self.server.interval_ms * MS);
-        let (settled, has_failed) = match reply {
+        let rate = (self.server.rate, self.server.interval_ms * MS, 0);
+        let failed = match reply {
             Reply::Decided(outcomes) => {
-                (self.queue.replied(self.now, dated, rate, outcomes, 0, None), false)
+                let settled = self.queue.replied(self.now, dated, rate, outcomes, 0, None);
+                return self.settle(settled);
             }
-            Reply::Failed => (self.queue.failed(), true),
-            Reply::Uninitialized => (self.queue.uninitialized(), true),
+            Reply::Failed => self.queue.failed(),
+            Reply::Uninitialized => self.queue.uninitialized(),
         };
+        failed.into_iter().for_each(|ticket| self.end(ticket as usize, Fate::Failed));
+        self.run_queue();
+    }
+
+    fn settle(&mut self, settled: Settled<Ticket>) {
         self.unwanted += settled.unwanted;
-        if has_failed {
-            return self.fail(settled);
-        }
-        let flat: Vec<Outcome> = settled
-            .outcomes
-            .iter()
-            .flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
-            .collect();
-        let mut told = Vec::new();
-        for (ticket, place) in settled.out_of_band {
-            told.push((ticket as usize, flat[place]));
-        }
-        for (index, caller) in self.callers.iter().enumerate() {
-            let mut spans = settled.spans.iter();
-            let span = spans.find(|s| s.answer == caller.answer && caller.position < s.count);
-            if let Some(span) = span
-                && caller.fate == Fate::Pending
-            {
-                told.push((index, flat[span.first + caller.position]));
-            }
-        }
-        told.sort_by_key(|(ticket, _)| *ticket);
-        let mut wake = settled.wake;
-        wake.sort();
-        let mut woken = Vec::new();
-        for (index, outcome) in told {
+        for (ticket, permits, outcome) in settled.decided {
+            assert_eq!(permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
                 Outcome::Granted => Fate::Granted,
                 Outcome::Refused(_) => Fate::Refused,
                 Outcome::ExceedsRate => Fate::ExceedsRate,
-                Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => continue,
+                Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => {
+                    panic!("{outcome:?} decides nothing")
+                }
             };
-            self.end(index, fate);
-            woken.push(index as Ticket);
+            self.end(ticket as usize, fate);
         }
-        assert_eq!(wake, woken, "exactly those who are told are woken");
-        self.run_queue();
-    }
-
-    fn fail(&mut self, settled: Settled<Ticket, u64>) {
-        let mut told: Vec<_> = settled.out_of_band.iter().map(|(ticket, _)| *ticket).collect();
-        let shares = |caller: &Caller| {
-            let mut spans = settled.spans.iter();
-            spans.any(|span| span.answer == caller.answer && caller.position < span.count)
-        };
-        let callers = (0..).zip(&self.callers);
-        let new = callers.filter(|(_, caller)| caller.fate == Fate::Pending && shares(caller));
-        told.extend(new.map(|(ticket, _)| ticket));
-        told.sort();
-        let mut wake = settled.wake;
-        wake.sort();
-        assert_eq!(wake, told, "exactly those who are told are woken");
-        told.into_iter().for_each(|ticket| self.end(ticket as usize, Fate::Failed));
         self.run_queue();
     }
 

@@ -3,8 +3,8 @@
 //! `lua/acquire.lua` is its twin.
 
 use crate::error::Error;
-use crate::rate::exact;
-use crate::store::memory::attempt::{find_earlier, find_overtaking};
+use crate::rate::{MAX_EXACT, exact};
+use crate::store::memory::attempt::{find_earlier, find_overtaking, own_entries};
 use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
 use crate::store::memory::grant::{give_back, parts};
@@ -88,9 +88,9 @@ impl<'a> Attempt<'a> {
 
     fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<AttemptResult, Error> {
         let own = find_overtaking(log, self.call, self.date);
-        if let Some(date) = own.first().map(|part| part.score) {
+        if let Some(date) = own.iter().map(|part| part.score).min() {
             if self.call.reserve && (date > self.date || !self.call.earlier.is_first()) {
-                let outcome = reserved_for((date - self.date).max(1));
+                let outcome = reserved_for((date - self.date).clamp(1, MAX_EXACT as i64));
                 let outcomes = decide::all(&self.call.groups, outcome);
                 return Ok(self.unwritten(log, value, outcomes));
             }
@@ -99,7 +99,8 @@ impl<'a> Attempt<'a> {
             let permits = own.iter().map(|part| part.permits).sum();
             let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
             let unwritten = self.unwritten(log, value, outcomes);
-            return Ok(AttemptResult { overtaken: Some(date), ..unwritten });
+            let overtaken = Some(date.min(MAX_EXACT as i64));
+            return Ok(AttemptResult { overtaken, ..unwritten });
         }
         let Some(demand) = self.demand() else {
             let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
@@ -273,7 +274,7 @@ impl<'a> Attempt<'a> {
 
     /// This call's own entries, once they are in the present.
     fn moved(&self, log: &Log) -> Vec<Part> {
-        let mut parts = log.of_id(self.call.id);
+        let mut parts = own_entries(log, self.call);
         parts.retain(|part| part.score == self.date);
         parts
     }

@@ -3,11 +3,19 @@
 //! `lua/part/attempt.lua` is its twin.
 
 use crate::store::memory::log::{Log, Part};
-use crate::store::{AcquireCall, Earlier};
+use crate::store::{AcquireCall, Earlier, total_permits};
+
+/// The entries of this call's id. One with more permits than the call asks for is not the call's.
+pub(super) fn own_entries(log: &Log, call: &AcquireCall) -> Vec<Part> {
+    let total = i64::try_from(total_permits(&call.groups)).unwrap_or(i64::MAX);
+    let mut own = log.of_id(call.id);
+    own.retain(|part| (1..=total).contains(&part.permits));
+    own
+}
 
 /// The entries that earlier attempts of this call wrote.
 pub(super) fn find_earlier(log: &Log, call: &AcquireCall) -> Vec<Part> {
-    let mut own = log.of_id(call.id);
+    let mut own = own_entries(log, call);
     own.retain(|part| match &call.earlier {
         Earlier::None | Earlier::FirstSince(_) => false,
         Earlier::Since(since) | Earlier::Reserved { since, .. } => part.score > *since,
@@ -19,7 +27,7 @@ pub(super) fn find_earlier(log: &Log, call: &AcquireCall) -> Vec<Part> {
 /// The entries that this very attempt wrote, as it comes twice, or a later one that came first.
 /// `date` is that of this attempt.
 pub(super) fn find_overtaking(log: &Log, call: &AcquireCall, date: i64) -> Vec<Part> {
-    let mut own = log.of_id(call.id);
+    let mut own = own_entries(log, call);
     own.retain(|part| match &call.earlier {
         Earlier::None | Earlier::Dated(_) => part.score >= date,
         Earlier::FirstSince(last) => part.score > *last,

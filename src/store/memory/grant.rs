@@ -18,7 +18,9 @@ pub(super) fn parts(permits: i64) -> impl Iterator<Item = u32> {
 
 /// Takes permits out of a grant's parts, the last part first.
 pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
-    parts.sort_by_key(|part| std::cmp::Reverse(id.part_number(&part.member[1..=ID_LEN])));
+    parts.sort_by_key(|part| {
+        std::cmp::Reverse((id.part_number(&part.member[1..=ID_LEN]), part.permits))
+    });
     let mut left = permits;
     for part in parts {
         let taken = part.permits.min(left);

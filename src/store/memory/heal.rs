@@ -28,7 +28,7 @@ pub(super) fn find_deficit(
     refuses: bool,
     audit_limit: u64,
 ) -> Result<i64, Error> {
-    if value.unsure && (live.len as u64 <= audit_limit || (refuses && live.is_short())) {
+    if value.is_summed || live.len as u64 <= audit_limit || (refuses && live.is_short()) {
         Ok(config.rate - value.v - live.sum_log()?)
     } else {
         Ok(0)

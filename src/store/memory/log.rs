@@ -53,17 +53,9 @@ impl Log {
             .map(|(score, member)| (*score, &**member))
     }
 
-    /// The members with a score below 0, which never expire.
-    pub(super) fn before_epoch(&self) -> impl Iterator<Item = (i64, &[u8])> {
-        self.iter().take_while(|(score, _)| *score < 0)
-    }
-
-    /// The expired members, oldest first: those with a score in 0..=`edge`.
+    /// The expired members, oldest first: those with a score of at most `cutoff`.
     pub(super) fn expired(&self, cutoff: i64) -> impl Iterator<Item = (i64, &[u8])> {
-        let end = cutoff.max(-1).saturating_add(1);
-        self.by_score
-            .range((0, Bytes::default())..(end, Bytes::default()))
-            .map(|(score, member)| (*score, &**member))
+        self.iter().take_while(move |(score, _)| *score <= cutoff)
     }
 
     /// Adds the member, or gives it another score.

@@ -38,8 +38,7 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
         // What an acquire that is refused would scan: the excess taken out, the debt at its end.
         let mut excess = (-deficit).max(0);
         let entries = log
-            .before_epoch()
-            .chain(log.later_than(cutoff.max(-1)))
+            .later_than(cutoff)
             .map(|(score, member)| Ok((score, permits_of(score, member, cutoff)?)))
             .filter_map(move |entry| match entry {
                 Ok((score, permits)) => {

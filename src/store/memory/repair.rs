@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::store::inspect::{RepairCall, RepairReply};
+use crate::store::limits::MOST_AHEAD_MS;
 use crate::store::memory::audit::audit;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::heal::{heal, most_debt};
@@ -34,17 +35,21 @@ pub(super) fn repair(
         false => None,
     };
     let after = fitted.map_or(config.rate, |(value, _)| value.v);
-    let debt = fitted.map_or(0, |(_, deficit)| deficit.clamp(0, most_debt()));
+    let deficit = fitted.map_or(0, |(_, deficit)| deficit);
     let is_off = fitted.is_some()
-        && (debt > 0 || before.is_none_or(|before| after != before + dropped.credit));
+        && (deficit != 0 || before.is_none_or(|before| after != before + dropped.credit));
+    let far_ahead = t.saturating_add(MOST_AHEAD_MS);
+    let ahead = log.later_than(far_ahead).count() as u64;
     let endless = endless_keys(space, keys, &pair, &config);
     let reply = RepairReply {
         rate: config.to_rate(),
         before,
         after,
         expired: dropped.credit as u64,
-        debt: debt as u64,
+        debt: deficit.clamp(0, most_debt()) as u64,
         endless,
+        excess: deficit.min(0).unsigned_abs(),
+        ahead,
     };
     if call.only_look {
         return Ok(reply);
@@ -58,7 +63,15 @@ pub(super) fn repair(
         })?;
         space.write_value(pair.value, before, value);
     }
-    if is_off || endless > 0 {
+    if ahead > 0 {
+        // They may be in use, so they come back an interval from now.
+        space.with_log(pair.log, |log| {
+            let list: Vec<_> = log.later_than(far_ahead).map(|(_, it)| it.to_vec()).collect();
+            list.into_iter().for_each(|member| log.add(t, member));
+            Ok(())
+        })?;
+    }
+    if is_off || endless > 0 || ahead > 0 {
         refresh_lifetime(space, keys, &pair, config.keep_alive);
     }
     Ok(reply)

@@ -48,7 +48,7 @@ pub(super) fn reserve(
     }
     let mut lacking = wanted.permits - wanted.free;
     let mut last = None;
-    for (score, member) in log.later_than(cutoff.max(-1)) {
+    for (score, member) in log.later_than(cutoff) {
         lacking -= permits_of(score, member, cutoff)?;
         if lacking <= 0 {
             last = Some(score);

@@ -3,6 +3,7 @@
 //! `lua/part/settle.lua` is its twin.
 
 use crate::error::Error;
+use crate::rate::Mode;
 use crate::store::SeenRate;
 use crate::store::memory::config::Config;
 use crate::store::memory::live_log::{Dropped, LiveLog};
@@ -13,8 +14,8 @@ pub(super) struct Value {
     pub(super) v: i64,
     /// It is to be written as a plain `SET`, even if it is the same.
     pub(super) set: bool,
-    /// Phase 1 knew nothing better than to add what expired: value and log may have parted.
-    pub(super) unsure: bool,
+    /// Phase 1 has summed the log, or found it empty.
+    pub(super) is_summed: bool,
 }
 
 /// Whether rate or mode in the hash are not those that the client last saw there.
@@ -31,21 +32,25 @@ pub(super) fn settle(
     live: &LiveLog<'_>,
 ) -> Result<Value, Error> {
     let rate = config.rate;
-    let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), unsure: false };
-    let exact = || Ok(known(rate - live.sum_log()?));
+    let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), is_summed: true };
 
-    let Some(v) = value.filter(|_| !is_another(seen, config)) else { return exact() };
-    let v = v + dropped.credit;
+    let Some(before) = value.filter(|_| !is_another(seen, config)) else {
+        return Ok(known(rate - live.sum_log()?));
+    };
+    let v = before + dropped.credit;
     // Downwards only: what seems to be missing may be a log that was lost, and then it was used.
-    if seen.is_none() && v + live.sum_log()? > rate {
-        return exact();
-    }
+    let exceeds = seen.is_none() && v + live.sum_log()? > rate;
     // What an older Redisson logged says nothing of what else was used.
-    if dropped.credit > 0 && live.len == 0 {
+    if !exceeds && dropped.credit > 0 && live.len == 0 {
         return Ok(known(rate));
     }
-    if dropped.credit > 0 && v > rate {
-        return exact();
+    if exceeds || dropped.credit > 0 && v > rate {
+        // What Redisson's release has given back is still in the log. It stays given back, and is not
+        // credited again when it expires. The value of a client of its own may be from the time of a
+        // rate that it does not know, but nobody releases what is in its log.
+        let given_back = before <= rate && (seen.is_some() || config.mode == Mode::Overall);
+        let least = if given_back { before } else { i64::MIN };
+        return Ok(known(least.max(rate - live.sum_log()?)));
     }
-    Ok(Value { unsure: true, ..known(v) })
+    Ok(Value { is_summed: false, ..known(v) })
 }

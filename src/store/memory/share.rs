@@ -64,14 +64,14 @@ pub(super) fn read_holders(
     if config.mode == Mode::PerClient {
         return None;
     }
-    let all = log.later_than(cutoff.max(-1)).count();
+    let all = log.later_than(cutoff).count();
     if all > LONGEST_SHARED_LOG {
         let holders = Holders { entries: all as u64, ..Holders::default() };
         return Some((None, holders));
     }
     let mut others = BTreeMap::new();
     let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
-    for (score, member) in log.later_than(cutoff.max(-1)) {
+    for (score, member) in log.later_than(cutoff) {
         let Member::Entry { id, permits } = unpack(member) else { continue };
         match holder(id) {
             Holder::Debt => continue,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use redis::RedisConnectionInfo;
 
 use crate::error::Error;
+use crate::observe::Observers;
 use crate::store::redis::endpoint::Endpoint;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls::{Tls, TlsClient};
@@ -19,6 +20,8 @@ pub(crate) struct Access {
     pub(crate) database: Option<u32>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
+    /// Who is told about connections.
+    pub(crate) observers: Observers,
 }
 
 /// The same, checked and ready for use.
@@ -49,9 +52,15 @@ impl Access {
 }
 
 impl Credentials {
+    /// Who is told about connections.
+    pub(super) fn observers(&self) -> &Observers {
+        &self.access.observers
+    }
+
     /// Those of other servers, which are reached in the same way.
     pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
-        let access = Access { user, password, ..Access::default() };
+        let observers = self.access.observers.clone();
+        let access = Access { user, password, observers, ..Access::default() };
         Credentials {
             access,
             #[cfg(feature = "tls")]

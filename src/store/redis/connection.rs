@@ -92,7 +92,7 @@ impl Connections {
             connector: self.connector.clone(),
             state: Mutex::new(ConnectionState::Closed(None)),
             left_replica: Mutex::new(None),
-            observer: self.connector.observer.connection(),
+            observer: self.connector.observer(),
         });
         by_runtime.insert(runtime, connection.clone());
         drop(by_runtime);
@@ -175,18 +175,15 @@ impl Connection {
         }
         let mut progress = Progress::default();
         let attempt = self.attempt(request, deadline, &mut progress);
-        let elapsed = match tokio::time::timeout(deadline, attempt).await {
-            Ok(result) => {
-                return result.inspect(|value| {
-                    if let Some((open, _)) = &progress.handed_over
-                        && is_of_replica(value)
-                    {
-                        self.leave_replica(open);
-                    }
-                });
-            }
-            Err(elapsed) => elapsed,
-        };
+        if let Some(result) = rt::in_time(tokio::time::sleep(deadline), attempt).await {
+            return result.inspect(|value| {
+                if let Some((open, _)) = &progress.handed_over
+                    && is_of_replica(value)
+                {
+                    self.leave_replica(open);
+                }
+            });
+        }
         let mut server = None;
         let execution = match progress.handed_over {
             None => Execution::NotExecuted,
@@ -199,7 +196,7 @@ impl Connection {
                 Execution::Unknown
             }
         };
-        Err(Error::new(ErrorKind::Timeout, execution).with_source(elapsed).with_server(server))
+        Err(Error::new(ErrorKind::Timeout, execution).with_server(server))
     }
 
     async fn attempt<T, Answer>(
@@ -262,6 +259,8 @@ impl Connection {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
+            // What is written down of it is to name the server, in a cluster the node.
+            let result = result.map_err(|error| error.with_server(Some(connector.address())));
             if let Some(this) = Weak::upgrade(&this) {
                 match &result {
                     Ok(open) => this.observer.opened(&open.server),

@@ -81,7 +81,8 @@ mod tests {
         let stream = first_to_accept(addresses.into_iter()).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), addresses[2]);
         assert!(begun.elapsed() >= HEDGE, "the second one did not hang");
-        assert!(begun.elapsed() < HEDGE * 8, "{:?}", begun.elapsed());
+        // The kernel gives up much later.
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     }
 
     #[tokio::test]

@@ -61,21 +61,18 @@ fn said<T>(read: Result<T, Error>) {
 
 /// What a call is answered, its queue can settle, and go on.
 fn settle(requests: u64, reply: AcquireReply) {
-    let mut queue: Queue<(), ()> = Queue::default();
+    let mut queue: Queue<()> = Queue::default();
     for request in 0..requests {
         let max_wait = match request % 3 {
             0 => MaxWait::None,
             1 => MaxWait::Until(5_000_000),
             _ => MaxWait::Unbounded,
         };
-        if !queue.has_shared_answer() {
-            queue.share_answer(());
-        }
         let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
-        queue.arrive(|| 0, request, &mut Some(()));
+        assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000));
+    let rate = (reply.rate.permits(), reply.rate.interval_ms().saturating_mul(1000), 0);
     let left = u64::try_from(reply.left).unwrap_or(0);
     queue.replied(1, 0, rate, reply.outcomes, left, reply.holders);
     queue.step(2);

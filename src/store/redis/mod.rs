@@ -116,7 +116,7 @@ impl Store for RedisStore {
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let requests = call.groups.iter().map(|group| group.count).sum();
         let hold = i64::try_from(call.hold_ms).unwrap_or(i64::MAX);
-        let now = match call.now {
+        let mut now = match call.now {
             Now::At(now) => Some(now),
             Now::Server => None,
         };
@@ -136,8 +136,12 @@ impl Store for RedisStore {
         async move {
             let started = Instant::now();
             let mut value = servers.call(Some(&scripts::ACQUIRE), &cmd, deadline).await?;
-            if known_mode.is_some() && reply::is_of_another_mode(&value) {
-                let cmd = acquire_cmd(&keys.all(), &call);
+            if known_mode.is_some()
+                && let Some(date) = reply::date_in_another_mode(&value)
+            {
+                // Dated as if it had named the right keys at once.
+                now = Some(date);
+                let cmd = acquire_cmd(&keys.all(), &AcquireCall { now: Now::At(date), ..call });
                 let left = deadline.saturating_sub(started.elapsed());
                 value = servers.call(Some(&scripts::ACQUIRE), &cmd, left).await?;
             }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe;
+use crate::observe::{Event, Observers};
 use crate::store::redis::access::Credentials;
 use crate::store::redis::dial::dial;
 use crate::store::redis::endpoint::{Address, Endpoint};
@@ -80,7 +80,13 @@ impl OpenConnection {
                     return OpenConnection::over(stream, &login, server).await;
                 }
                 debug_assert!(!tls, "a TLS address without a TLS client");
-                OpenConnection::over(stream, &login, server).await
+                OpenConnection::over(stream, &login, server).await.map_err(|error| match error.kind() {
+                    ErrorKind::Unavailable if !error.has_detail() => error.with_detail(
+                        "it ended the connection before its first answer; if the port is for TLS, the \
+                        address must begin with rediss://",
+                    ),
+                    _ => error,
+                })
             }
             #[cfg(unix)]
             Address::Unix(path) => {
@@ -113,11 +119,16 @@ impl OpenConnection {
 
     /// Closes the connection when this ends: what is in flight fails then, instead of awaiting a
     /// server whose answer is worth nothing any more.
-    pub(super) fn close_after(&mut self, end: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn close_after(
+        &mut self,
+        observers: &Observers,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let observers = observers.clone();
         let (driver, server) = (self.driver.clone(), self.server.clone());
         let watch = tokio::spawn(async move {
             end.await;
-            observe::master_changed(&server);
+            observers.event(&Event::MasterChanged { server: &server });
             driver.abort();
         });
         self.watch = Some(watch.abort_handle());

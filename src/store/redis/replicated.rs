@@ -8,6 +8,7 @@ use futures::stream::FuturesUnordered;
 use tokio::time::sleep;
 
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::observe::Observers;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
@@ -42,14 +43,21 @@ impl Replicated {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, or one is
-    /// invalid.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if one is
+    /// invalid, or if only some use TLS.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
-        match endpoints.is_empty() {
-            true => Err(Error::invalid(Operation::Connect, "replicated servers need an address")),
-            false => Ok(Replicated { endpoints }),
+        let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
+        let Some(first) = endpoints.first() else {
+            return invalid("replicated servers need an address");
+        };
+        if endpoints.iter().any(|endpoint| endpoint.uses_tls() != first.uses_tls()) {
+            return invalid(
+                "addresses of both redis:// and rediss://: either all replicated servers are reached \
+                over TLS, or none, as otherwise the password would be sent in the clear",
+            );
         }
+        Ok(Replicated { endpoints })
     }
 
     /// A connection to the first server that says that it is the master.
@@ -62,7 +70,7 @@ impl Replicated {
         let mut failure = None;
         while let Some(attempt) = attempts.next().await {
             match attempt {
-                Ok(open) => return Ok(watched(open)),
+                Ok(open) => return Ok(watched(open, credentials.observers())),
                 Err(error) => failure = Some(telling(failure, error)),
             }
         }
@@ -99,9 +107,9 @@ pub(super) fn telling(first: Option<Error>, second: Error) -> Error {
     }
 }
 
-fn watched(mut open: OpenConnection) -> OpenConnection {
+fn watched(mut open: OpenConnection, observers: &Observers) -> OpenConnection {
     let connection = open.connection.clone();
-    open.close_after(async move {
+    open.close_after(observers, async move {
         loop {
             sleep(role::WATCH).await;
             if role::is_demoted(connection.clone()).await {

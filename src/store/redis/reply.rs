@@ -197,6 +197,8 @@ impl Numbers {
                 after: self.get(7)?,
                 expired: self.unsigned(8)?,
                 endless: self.unsigned(9)?,
+                excess: self.unsigned(10)?,
+                ahead: self.unsigned(11)?,
             })
         };
         repair().ok_or_else(|| self.unexpected())
@@ -288,9 +290,15 @@ fn refusal_of(status: i64, values: &[Value]) -> Error {
     }
 }
 
-/// Whether an acquire was given the keys of a mode that is not in force; it has done nothing.
-pub(super) fn is_of_another_mode(value: &Value) -> bool {
-    matches!(value, Value::Array(values) if *values == [Value::Int(-7)])
+/// The date of an acquire that was given the keys of a mode that is not in force, and has done nothing.
+pub(super) fn date_in_another_mode(value: &Value) -> Option<i64> {
+    match value {
+        Value::Array(values) => match values[..] {
+            [Value::Int(-7), Value::Int(date)] => Some(date),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Whether the server answered that it does not know the script.
@@ -337,24 +345,14 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
             (ErrorKind::Timeout, Execution::NotExecuted)
         }
         RedisErrorKind::Io => (ErrorKind::Unavailable, Execution::Unknown),
-        RedisErrorKind::Parse if ends_within_a_reply(&error) => {
-            (ErrorKind::Unavailable, Execution::Unknown)
-        }
+        // It was cut off, or what answers there is no server: it may be a proxy without one.
+        RedisErrorKind::Parse => (ErrorKind::Unavailable, Execution::Unknown),
         RedisErrorKind::InvalidClientConfig => (ErrorKind::InvalidArgument, Execution::NotExecuted),
         _ => (ErrorKind::Server, Execution::Unknown),
     };
     let execution = if sent { execution } else { Execution::NotExecuted };
     let is_passing = error.code() == Some("TRYAGAIN");
-    let text = error.detail().unwrap_or_default();
-    let mistake = if matches!(error.code(), Some("MOVED" | "ASK")) {
-        Some("the server is a node of a cluster: connect to a `Cluster`")
-    } else if text.contains("cluster support disabled") {
-        Some("the server is no node of a cluster: connect to its own address")
-    } else if error.kind() == RedisErrorKind::Parse && kind == ErrorKind::Server {
-        Some("what is at this address does not answer as a Redis or Valkey server does")
-    } else {
-        None
-    };
+    let mistake = mistake_behind(&error);
     let is_forbidden = kind == ErrorKind::Auth && is_missing_right(&error);
     let mut failure = Error::new(kind, execution).with_source(error);
     if let Some(mistake) = mistake {
@@ -365,6 +363,33 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
         (_, true) => failure.forbidden(),
         _ => failure,
     }
+}
+
+/// What a user has probably done to get this error, and is to do.
+fn mistake_behind(error: &RedisError) -> Option<&'static str> {
+    let code = error.code().unwrap_or_default();
+    let text = error.detail().unwrap_or_default();
+    Some(if matches!(code, "MOVED" | "ASK") {
+        "the server is a node of a cluster: connect to a `Cluster`, or by redis+cluster://host:port"
+    } else if text.contains("cluster support disabled") {
+        "the server is no node of a cluster: connect to its own address"
+    } else if says(code, text, "NOAUTH") || text.contains("unauthenticated") {
+        // The last: a command of more than ten arguments is cut short before anything is said of
+        // credentials.
+        "it asks for a password, and this client has none: give one in the address, or with \
+        `ClientBuilder::password`"
+    } else if says(code, text, "READONLY") {
+        "it is a replica, which takes no writes: connect to its master, or to `Sentinels` or \
+        `Replicated`, which find the master"
+    } else if text.contains("unknown command") && text.to_ascii_uppercase().contains("EVAL") {
+        "it carries out no scripts: a sentinel does not (connect to `Sentinels`, or by \
+        redis+sentinel://host:port/master), nor a server that has EVAL or EVALSHA renamed"
+    } else if error.kind() == RedisErrorKind::Parse && !ends_within_a_reply(error) {
+        "what is at this address does not answer as a Redis or Valkey server does: check the host and \
+        the port; if the port is for TLS, the address must begin with rediss://"
+    } else {
+        return None;
+    })
 }
 
 /// Whether the connection was closed in the middle of a reply: an outage like any other.
@@ -412,8 +437,6 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     if says("WRONGTYPE") {
         (ErrorKind::WrongType, Execution::Executed)
     } else if says("NOAUTH") || says("WRONGPASS") || text.contains("unauthenticated") {
-        // The last: a command of more than ten arguments is cut short before anything is said
-        // of credentials.
         (ErrorKind::Auth, Execution::NotExecuted)
     } else if is_missing_right(error) {
         (ErrorKind::Auth, refused)

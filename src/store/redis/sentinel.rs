@@ -252,8 +252,9 @@ impl Discovery {
 
     /// Closes the connection when its server is the master no longer.
     fn watch(mut self, mut open: OpenConnection, address: Address) -> OpenConnection {
+        let observers = self.credentials.observers().clone();
         let connection = open.connection.clone();
-        open.close_after(async move {
+        open.close_after(&observers, async move {
             loop {
                 sleep(role::WATCH).await;
                 if self.name_another(&address).await || role::is_demoted(connection.clone()).await {

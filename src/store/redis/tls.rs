@@ -153,7 +153,8 @@ pub(super) fn failure(error: &(dyn StdError + 'static)) -> Option<&'static str> 
     Some(match error {
         rustls::Error::InvalidCertificate(error) => match error {
             CertificateError::UnknownIssuer => {
-                "its certificate is not from an authority that this client trusts"
+                "its certificate is not from an authority that this client trusts: give the authority's \
+                certificate to `Tls::ca_pem`"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "its certificate is for another host"
@@ -164,9 +165,17 @@ pub(super) fn failure(error: &(dyn StdError + 'static)) -> Option<&'static str> 
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "its certificate is not valid yet"
             }
+            // The error is webpki's, of which rustls gives no more than the text.
+            CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+                "its certificate is that of an authority (CA:TRUE), which no server may use for itself: \
+                issue the server a certificate of its own (CA:FALSE), signed by the authority that \
+                this client trusts"
+            }
             _ => "its certificate is not valid",
         },
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS on this port",
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS on this port: use the one that does, or a redis:// address"
+        }
         rustls::Error::AlertReceived(_) => "it refused the handshake or the client's certificate",
         _ => "the handshake failed",
     })

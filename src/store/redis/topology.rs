@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::observe::ServerObserver;
+use crate::observe::ConnectionObserver;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::cluster::Cluster;
 use crate::store::redis::endpoint::Endpoint;
@@ -118,18 +118,22 @@ pub(super) struct Connector {
     topology: Topology,
     credentials: Arc<Credentials>,
     address: Arc<str>,
-    pub(super) observer: ServerObserver,
 }
 
 impl Connector {
     pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
         let address = topology.to_string().into();
-        Connector { topology, credentials, address, observer: ServerObserver::default() }
+        Connector { topology, credentials, address }
     }
 
     /// Where calls go, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
         self.address.clone()
+    }
+
+    /// Told about the connection of one runtime.
+    pub(super) fn observer(&self) -> ConnectionObserver {
+        ConnectionObserver::new(self.credentials.observers())
     }
 
     /// A connection to the server that takes calls now. The caller ends this after `limit`.

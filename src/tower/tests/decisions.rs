@@ -9,7 +9,7 @@ use http::Request;
 
 use super::{Site, client, get, header, per_user, wait_for_permits};
 use crate::web::{Admission, Key, Limit, Limits, TrustedProxies};
-use crate::{Client, Clock, Decision, InProcessStore, LimiterOptions, OnOutage, Rate};
+use crate::{Client, Clock, Decision, InProcessStore, LimiterOptions, Mode, OnOutage, Rate, Usage};
 
 #[tokio::test]
 async fn each_key_has_its_own_limiter_and_none_passes() {
@@ -247,31 +247,137 @@ async fn tenants_have_rates_of_their_own_and_new_ones_are_rolled_out() {
     }
     assert_eq!((site.status(get("small")).await, site.status(get("small")).await), (200, 429));
     // The next version of the service: the usage counts, and the first request has the new rate.
-    let site = Site::new(&client, [big(Rate::per_minute(5))]);
+    let next = || big(Rate::per_minute(5)).roll_out_from([Rate::per_minute(3)]);
+    let site = Site::new(&client, [next()]);
     for expected in [200, 200, 429] {
         assert_eq!(site.status(get("big")).await, expected);
     }
-    // An instance of the old version that still runs does not change it back at each request.
-    let old = Site::new(&client, [big(Rate::per_minute(3))]);
-    for _ in 0..3 {
-        old.send(get("big")).await;
+    assert_eq!(rate_of(&client, "user:big").await, Rate::per_minute(5));
+}
+
+/// The rate that is stored, without its keep-alive.
+async fn rate_of(client: &Client, limiter: &str) -> Rate {
+    let rate = client.limiter(limiter).unwrap().config().await.unwrap().unwrap();
+    rate.without_keep_alive()
+}
+
+/// Sets a rate as an operator does, who may know nothing of keep-alives.
+async fn set(client: &Client, limiter: &str, rate: Rate) {
+    client.limiter(limiter).unwrap().set_rate_with(rate, Usage::Keep).await.unwrap();
+}
+
+/// At every request, not only the first one; with more keys than handles; for one limiter and for those of callers.
+#[tokio::test]
+async fn a_rate_that_somebody_else_has_set_is_kept() {
+    let (client, _) = client();
+    let all = || Limit::new("all", Key::global(), Rate::per_minute(1000));
+    let own = || per_user(Rate::per_minute(100)).max_handles(2);
+    let site = Site::new(&client, [own(), all()]);
+    // Java has created one of them.
+    let java = Rate::per_minute(70);
+    client.limiter("user:0").unwrap().try_set_rate(java).await.unwrap();
+    let keys: Vec<_> = (0..10).map(|key| key.to_string()).collect();
+    for round in 0..6 {
+        for key in &keys {
+            assert_eq!(site.status(get(key)).await, 200);
+        }
+        assert_eq!(rate_of(&client, "user:0").await, java, "{round}");
+        if round == 2 {
+            set(&client, "all", Rate::per_minute(900)).await;
+            set(&client, "user:1", Rate::per_minute(80)).await;
+        }
     }
-    site.send(get("big")).await;
-    old.send(get("big")).await;
-    let rate = client.limiter("user:big").unwrap().config().await.unwrap().unwrap();
-    assert_eq!(rate.permits(), 3);
-    // One that may not.
-    let kept = Site::new(&client, [per_user(Rate::per_minute(9)).keep_existing_rates()]);
-    kept.send(get("big")).await;
-    let rate = client.limiter("user:big").unwrap().config().await.unwrap().unwrap();
-    assert_eq!(rate.permits(), 3);
+    // Nor does an instance that is started later.
+    let site = Site::new(&client, [own(), all()]);
+    for key in keys.iter().chain(&keys) {
+        assert_eq!(site.status(get(key)).await, 200);
+    }
+    assert_eq!(rate_of(&client, "all").await, Rate::per_minute(900));
+    assert_eq!(rate_of(&client, "user:1").await, Rate::per_minute(80));
+    assert_eq!(rate_of(&client, "user:2").await, Rate::per_minute(100));
+}
+
+/// Two versions side by side, each with two instances and with more keys than handles: the new rate wins, once, and what
+/// an operator changes afterwards stays.
+#[tokio::test]
+async fn versions_of_a_service_do_not_change_a_rate_in_turns() {
+    let (client, _) = client();
+    let [old, new, live] = [100, 150, 120].map(Rate::per_minute);
+    let version = |rate, from: &[Rate]| {
+        let limit = per_user(rate).max_handles(2).roll_out_from(from.iter().copied());
+        Site::new(&client, [limit])
+    };
+    let old_version = || version(old, &[Rate::per_minute(50)]);
+    let keys: Vec<_> = (0..6).map(|key| key.to_string()).collect();
+    let first = old_version();
+    for key in &keys {
+        first.send(get(key)).await;
+    }
+    let mut sites = vec![first, old_version(), version(new, &[old]), version(new, &[old])];
+    let mut changes = 0;
+    for round in 0..8 {
+        for key in &keys {
+            for site in &sites {
+                let name = format!("user:{key}");
+                let before = rate_of(&client, &name).await;
+                assert_eq!(site.status(get(key)).await, 200);
+                changes += u32::from(rate_of(&client, &name).await != before);
+            }
+        }
+        if round == 3 {
+            assert_eq!(changes, 6, "each limiter once");
+            set(&client, "user:0", live).await;
+            // Instances of both versions are restarted.
+            sites.extend([old_version(), version(new, &[old])]);
+        }
+    }
+    assert_eq!(changes, 6);
+    assert_eq!(rate_of(&client, "user:0").await, live);
+    assert_eq!(rate_of(&client, "user:1").await, new);
+}
+
+#[tokio::test]
+async fn a_change_of_the_mode_is_rolled_out_only_if_it_is_named() {
+    let (client, _) = client();
+    let alone = Rate::per_minute(9).with_mode(Mode::PerClient);
+    client.limiter("user:me").unwrap().try_set_rate(alone).await.unwrap();
+    let limit = || per_user(Rate::per_minute(10));
+    let site = Site::new(&client, [limit().roll_out_from([Rate::per_minute(9)])]);
+    assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 200));
+    assert_eq!(rate_of(&client, "user:me").await, alone);
+    let site = Site::new(&client, [limit().roll_out_from([alone])]);
+    assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 200));
+    assert_eq!(rate_of(&client, "user:me").await, Rate::per_minute(10));
+}
+
+/// One with the limit's rate. One with another rate is somebody's own: with a keep-alive it would be forgotten.
+#[tokio::test]
+async fn a_limiter_of_a_caller_that_has_no_keep_alive_gets_one() {
+    let (client, _) = client();
+    let keep_alive = async |key: &str| {
+        let limiter = client.limiter(&format!("user:{key}")).unwrap();
+        limiter.config().await.unwrap().unwrap().keep_alive()
+    };
+    for (key, permits) in [("same", 10), ("other", 20)] {
+        let limiter = client.limiter(&format!("user:{key}")).unwrap();
+        limiter.try_set_rate(Rate::per_minute(permits)).await.unwrap();
+    }
+    let site = Site::new(&client, [per_user(Rate::per_minute(10))]);
+    for key in ["same", "other", "same"] {
+        assert_eq!(site.status(get(key)).await, 200);
+    }
+    assert_eq!(keep_alive("same").await, Some(Duration::from_secs(120)));
+    assert_eq!(keep_alive("other").await, None);
+    let left = client.limiter("user:same").unwrap().available_permits().await.unwrap();
+    assert_eq!(left, 8, "the usage is kept");
 }
 
 #[tokio::test]
 async fn a_rate_that_was_too_low_for_a_request_is_rolled_out_too() {
     let (client, _) = client();
     client.limiter("user:me").unwrap().try_set_rate(Rate::per_minute(2)).await.unwrap();
-    let site = Site::new(&client, [per_user(Rate::per_minute(9)).cost(5)]);
+    let limit = per_user(Rate::per_minute(9)).cost(5).roll_out_from([Rate::per_minute(2)]);
+    let site = Site::new(&client, [limit]);
     assert_eq!(site.status(get("me")).await, 200);
 }
 
@@ -282,7 +388,7 @@ async fn a_request_does_not_wait_again_after_a_rate_was_rolled_out() {
     let other = client.limiter("user:me").unwrap().with_rate("1 per 10s".parse().unwrap());
     assert!(other.try_acquire_now(1).await.unwrap().is_granted());
     let limit = per_user("1 per 18s".parse().unwrap()).wait_up_to(Duration::from_secs(15));
-    let site = Site::new(&client, [limit]);
+    let site = Site::new(&client, [limit.roll_out_from([Rate::per_hour(1)])]);
     let begun = tokio::time::Instant::now();
     let waiting = site.clone();
     let waiting = tokio::spawn(async move { waiting.status(get("me")).await });
@@ -416,7 +522,8 @@ async fn the_rate_of_a_key_may_change_at_any_time() {
     let permits = Arc::new(AtomicU64::new(1));
     let now = permits.clone();
     let limit = per_user(Rate::per_hour(7))
-        .rate_by_key(move |_| Some(Rate::per_hour(now.load(Ordering::Relaxed))));
+        .rate_by_key(move |_| Some(Rate::per_hour(now.load(Ordering::Relaxed))))
+        .roll_out_from([Rate::per_hour(1)]);
     let site = Site::new(&client, [limit]);
     assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 429));
     permits.store(2, Ordering::Relaxed);
@@ -424,7 +531,7 @@ async fn the_rate_of_a_key_may_change_at_any_time() {
 }
 
 /// In shadow none waits.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_limit_in_shadow_does_not_make_requests_wait_longer() {
     let client =
         Client::builder().clock(Clock::runtime()).in_process(&InProcessStore::new()).unwrap();
@@ -477,6 +584,80 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(refused(vec![twice().deadline(Duration::ZERO)]).contains("deadline"));
     let options = LimiterOptions::new().denial_memory(Duration::ZERO);
     assert!(!refused(vec![twice().options(options)]).is_empty());
+    // Under one hash tag the hash of `a:value` would be the value of `a`.
+    for name in ["a:value", "a:permits", "a:value:b", "a:permits:b"] {
+        assert!(refused(vec![Limit::new(name, Key::global(), rate)]).contains("same names"));
+    }
+    for key in [
+        Key::header("x-key").hashed(),
+        Key::header("x-key").hashed_with([7; 16]).or(Key::peer()),
+        Key::all([Key::path(), Key::peer().or(Key::method().hashed())]),
+    ] {
+        let limit = Limit::new("a", key.clone(), rate).rate_by_key(|_| None);
+        assert!(refused(vec![limit]).contains("no key would match its hash"));
+        assert!(Limits::new(&client, [Limit::new("a", key, rate)]).is_ok());
+    }
+    let guessable = Key::peer().hashed_with("12345");
+    let error = refused(vec![Limit::new("a", guessable, rate)]);
+    assert!(error.contains("16 or more") && !error.contains("12345"), "{error}");
+    let without = Limit::new("a", Key::global(), None).roll_out_from([rate]);
+    assert!(refused(vec![without]).contains("has no rate"));
+    // Less than a permit of each: with the policy of the limit, and with that of the client.
+    let tenth = OnOutage::Local(crate::Fraction::one_of(10));
+    let local = |permits, mode| {
+        let rate = Rate::per_second(permits).with_mode(mode);
+        Limit::new("a", Key::global(), rate).options(LimiterOptions::new().on_outage(tenth))
+    };
+    let error = refused(vec![local(9, Mode::Overall)]);
+    assert!(error.contains("9/s") && error.contains("1/10"), "{error}");
+    assert!(Limits::new(&client, [local(10, Mode::Overall)]).is_ok());
+    // Each client has its own budget, and all of it.
+    assert!(Limits::new(&client, [local(9, Mode::PerClient)]).is_ok());
+    let of_all = Client::builder().on_outage(tenth).connect_lazy("redis://127.0.0.1:1").unwrap();
+    assert!(Limits::new(&of_all, [Limit::new("a", Key::global(), Rate::per_second(9))]).is_err());
+}
+
+#[tokio::test]
+async fn an_empty_key_is_none() {
+    let (client, _) = client();
+    let by_header = per_user(Rate::per_minute(1));
+    let by_function = Limit::new(
+        "function",
+        Key::from_fn(|request| request.header("x-key").map(str::to_owned)),
+        Rate::per_minute(1),
+    );
+    let site = Site::new(&client, [by_header, by_function]);
+    for _ in 0..3 {
+        assert_eq!(site.status(get("")).await, 200);
+    }
+    let alternative = Key::header("x-key").or(Key::from_fn(|_| Some("address".into())));
+    let site = Site::new(&client, [Limit::new("or", alternative.hashed(), Rate::per_minute(1))]);
+    assert_eq!((site.status(get("")).await, site.status(get("")).await), (200, 429));
+    assert_eq!(site.status(Request::new(String::new())).await, 429, "as without the header");
+}
+
+#[tokio::test]
+async fn a_hash_with_a_secret_cannot_be_found_by_trying() {
+    let (client, _) = client();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let site = |name: &str, key: Key| {
+        let reports = seen.clone();
+        let limits = Limits::new(&client, [Limit::new(name, key, Rate::per_minute(9))]).unwrap();
+        Site::of(limits.on_decision(move |r| reports.lock().unwrap().push(r.key.to_owned())))
+    };
+    let phone = || Key::header("x-key");
+    for (name, key) in [
+        ("plain", phone().hashed()),
+        ("one", phone().hashed_with("secret of sixteen")),
+        ("two", phone().hashed_with("another one of it")),
+    ] {
+        assert!(!format!("{key:?}").contains("secret of sixteen"));
+        site(name, key).send(get("+49 30 1234567")).await;
+    }
+    let seen = seen.lock().unwrap();
+    let of = |at: usize| seen[at].rsplit('-').next().unwrap();
+    assert!(seen[1].starts_with("%hmac-") && seen[2].starts_with("%hmac-"), "{seen:?}");
+    assert!(of(0) != of(1) && of(1) != of(2), "{seen:?}");
 }
 
 /// The label that a limit gives its limiters by itself contradicts none that somebody chooses, in any order.
@@ -491,8 +672,8 @@ async fn a_chosen_metrics_label_is_accepted_after_a_limit_has_given_its_name() {
     }
     assert!(client.limiter_with("user:ann", options).is_ok());
     let other = crate::LimiterOptions::new().metrics_label("other");
-    // Two that were chosen do contradict each other, with the feature.
-    assert_eq!(client.limiter_with("user:ann", other).is_ok(), !cfg!(feature = "metrics"));
+    // Two that were chosen do contradict each other.
+    assert!(client.limiter_with("user:ann", other).is_err());
 }
 
 /// The feature `axum` changes nobody's count: it may have been turned on by another part of the program.
@@ -509,4 +690,104 @@ async fn an_address_in_an_extension_comes_before_what_axum_knows() {
     assert_eq!(site.send(request).await.status(), http::StatusCode::OK);
     let limiter = client.limiter("address:203.0.113.7").unwrap();
     assert_eq!(limiter.available_permits().await.unwrap(), 9);
+}
+
+#[cfg(feature = "tracing")]
+mod logged {
+    use super::*;
+    use crate::observe::captured::capture;
+
+    /// The lines at WARN, and how many have followed at DEBUG with the same text.
+    fn warnings(lines: &[String]) -> Vec<&String> {
+        lines.iter().filter(|line| line.starts_with("WARN")).collect()
+    }
+
+    #[tokio::test]
+    async fn each_mistake_in_the_set_up_once() {
+        let (log, _guard) = capture();
+        let (client, _) = client();
+        let broken = Limit::new("nobody-set-it", Key::global(), None);
+        let site = Site::new(&client, [broken]);
+        assert_eq!((site.status(get("a")).await, site.status(get("b")).await), (500, 500));
+        let costly = Site::new(&client, [per_user(Rate::per_minute(5)).cost(6)]);
+        assert_eq!((costly.status(get("a")).await, costly.status(get("b")).await), (429, 429));
+        let no_key = Site::new(&client, [Limit::new("peer", Key::peer(), Rate::per_minute(5))]);
+        assert_eq!((no_key.status(get("a")).await, no_key.status(get("b")).await), (500, 500));
+        let away = Client::builder().connect_lazy("redis://127.0.0.1:1").unwrap();
+        let away = Site::new(&away, [Limit::new("away", Key::global(), Rate::per_minute(5))]);
+        assert_eq!((away.status(get("a")).await, away.status(get("b")).await), (503, 503));
+        let lines = log.lines();
+        for (part, remedy) in [
+            ("nobody-set-it", "with_rate"),
+            ("6 permits requested at once", "raise the rate"),
+            ("limit=\"peer\"", "peer_from"),
+            ("limit=\"away\"", "127.0.0.1:1"),
+        ] {
+            let warned: Vec<_> =
+                warnings(&lines).into_iter().filter(|line| line.contains(part)).collect();
+            assert!(warned.len() == 1 && warned[0].contains(remedy), "{part}: {lines:#?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rate_that_is_kept_and_one_that_is_rolled_out() {
+        let (log, _guard) = capture();
+        let (client, _) = client();
+        for key in ["a", "b"] {
+            let limiter = client.limiter(&format!("user:{key}")).unwrap();
+            limiter.try_set_rate(Rate::per_minute(3)).await.unwrap();
+        }
+        let limit = || per_user(Rate::per_minute(7)).max_handles(2);
+        let site = Site::new(&client, [limit()]);
+        for key in ["a", "b", "c", "d", "e", "a"] {
+            assert_eq!(site.status(get(key)).await, 200);
+        }
+        let lines = log.lines();
+        let warned = warnings(&lines);
+        assert_eq!(warned.len(), 1, "{lines:#?}");
+        for part in ["limit=\"user\"", "\"user:a\" has 3/m", "its limit 7/m", "roll_out_from"] {
+            assert!(warned[0].contains(part), "{part}: {warned:?}");
+        }
+        let site = Site::new(&client, [limit().roll_out_from([Rate::per_minute(3)])]);
+        for key in ["a", "b", "c", "d", "e", "a", "b"] {
+            site.send(get(key)).await;
+        }
+        let lines = log.lines();
+        let warned = &warnings(&lines)[1..];
+        assert_eq!(warned.len(), 2, "each limiter once: {lines:#?}");
+        let by = client.id();
+        for part in ["limiter=\"user:a\"", "from=3/m", "to=7/m", "ensure_rate", by] {
+            assert!(warned[0].contains(part), "{part}: {warned:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn proxies_that_are_not_trusted_and_those_that_say_nothing() {
+        let (log, _guard) = capture();
+        let (client, _) = client();
+        let proxies = TrustedProxies::x_forwarded_for(["10.0.0.0/8"]).unwrap();
+        let limit = Limit::new("c", Key::client(proxies), Rate::per_minute(9));
+        let site = Site::new(&client, [limit]);
+        let from = |peer: &str, forwarded: Option<&str>| {
+            let mut request = Request::new(String::new());
+            if let Some(forwarded) = forwarded {
+                request.headers_mut().insert("x-forwarded-for", forwarded.parse().unwrap());
+            }
+            request.extensions_mut().insert(peer.parse::<IpAddr>().unwrap());
+            request
+        };
+        for (peer, forwarded) in [("10.0.0.1", Some("192.0.2.1")), ("192.0.2.7", None)] {
+            site.send(from(peer, forwarded)).await;
+        }
+        assert!(warnings(&log.lines()).is_empty(), "{:#?}", log.lines());
+        for _ in 0..2 {
+            site.send(from("172.16.0.1", Some("192.0.2.1"))).await;
+            site.send(from("10.0.0.1", None)).await;
+        }
+        let lines = log.lines();
+        let warned = warnings(&lines);
+        assert_eq!(warned.len(), 2, "{lines:#?}");
+        assert!(warned[0].contains("172.16.0.1") && warned[0].contains("add its network"));
+        assert!(warned[1].contains("10.0.0.1") && warned[1].contains("x-forwarded-for"));
+    }
 }

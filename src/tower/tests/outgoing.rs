@@ -90,6 +90,26 @@ async fn a_retry_after_holds_back_all_that_follows() {
     assert_eq!(asked.load(Ordering::Relaxed), 5);
 }
 
+/// Once for each pause, however many requests were under way.
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_is_logged() {
+    let (log, _guard) = crate::observe::captured::capture();
+    let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));
+    let (_, service) = them(layer.wait_up_to(Duration::from_secs(30)));
+    let ask_once = || service.clone().oneshot(ask("503 20"));
+    let (one, other) = futures::future::join(ask_once(), ask_once()).await;
+    assert!(one.is_ok() && other.is_ok());
+    service.clone().oneshot(ask("")).await.unwrap();
+    service.clone().oneshot(ask("429 1")).await.unwrap();
+    let lines = log.lines();
+    let warned: Vec<_> = lines.iter().filter(|line| line.starts_with("WARN")).collect();
+    assert_eq!(warned.len(), 2, "{lines:#?}");
+    for part in ["limiter=\"them\"", "status=503", "hold_ms=20000"] {
+        assert!(warned[0].contains(part), "{part}: {warned:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_bounded_and_the_latest_counts() {
     let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));

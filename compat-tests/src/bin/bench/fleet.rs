@@ -22,9 +22,6 @@ use crate::table::count;
 const PLENTY: i64 = 1_000_000_000;
 const LONG_MS: i64 = 3_600_000;
 
-/// The value that the crate's documentation recommends.
-const BUSY_POLL: Duration = Duration::from_micros(100);
-
 /// The most runs of one load with `--calm`.
 const RUNS: usize = 6;
 
@@ -36,7 +33,6 @@ const MAX_DELAY: Duration = Duration::from_secs(20);
 pub(crate) enum Contestant {
     Rust,
     /// Its client polls for answers.
-    BusyRust,
     /// Its runtime has this many worker threads, whatever the number of cores.
     OneWorker,
     TwoWorkers,
@@ -47,17 +43,16 @@ pub(crate) enum Contestant {
 }
 
 use Contestant::{
-    Bucket4j, BusyRust, Empty as EmptyScript, FourWorkers, OneWorker, Redisson, Rust, TwoWorkers,
+    Bucket4j, Empty as EmptyScript, FourWorkers, OneWorker, Redisson, Rust, TwoWorkers,
 };
 
 impl Contestant {
-    pub(crate) const ALL: [Contestant; 8] =
-        [Rust, BusyRust, OneWorker, TwoWorkers, FourWorkers, Redisson, Bucket4j, EmptyScript];
+    pub(crate) const ALL: [Contestant; 7] =
+        [Rust, OneWorker, TwoWorkers, FourWorkers, Redisson, Bucket4j, EmptyScript];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Rust => "rust",
-            BusyRust => "busy-rust",
             OneWorker => "1-worker",
             TwoWorkers => "2-workers",
             FourWorkers => "4-workers",
@@ -74,14 +69,13 @@ impl Contestant {
     /// The peer that runs it, if it needs one.
     fn peer(self, url: &str) -> Option<PeerOptions> {
         let kind = match self {
-            Rust | BusyRust | OneWorker | TwoWorkers | FourWorkers => Kind::Rust,
+            Rust | OneWorker | TwoWorkers | FourWorkers => Kind::Rust,
             Redisson => Kind::Java,
             Bucket4j => Kind::Bucket4j,
             EmptyScript => return None,
         };
         let options = PeerOptions::new(kind, url);
         Some(match self {
-            BusyRust => options.busy_poll(BUSY_POLL),
             OneWorker => options.tokio_threads(1),
             TwoWorkers => options.tokio_threads(2),
             FourWorkers => options.tokio_threads(4),

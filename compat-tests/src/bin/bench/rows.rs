@@ -66,7 +66,6 @@ impl Row {
     pub(crate) fn needs(self, contestant: Contestant) -> bool {
         match contestant {
             Contestant::Rust => self != Row::Workers,
-            Contestant::BusyRust => matches!(self, Row::OneLimiter | Row::OneTask),
             Contestant::OneWorker | Contestant::TwoWorkers | Contestant::FourWorkers => {
                 self == Row::Workers
             }

@@ -170,11 +170,18 @@ impl Inner {
             "sizeInMemory" => Ok(json!(limiter.size_in_memory().await?)),
             "load" => load::now(&self.client, &line).await,
             "waitLoad" => load::waiting(limiter, &line).await,
+            "arrivalLoad" => load::arrivals(limiter, &line).await,
             other => Err(Failure::invalid(format!("unknown op {other:?}"))),
         }
     }
 
     async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
+        if line.has("headroom") {
+            return Err(Failure {
+                kind: "Other",
+                message: "headroom: not in this release".to_owned(),
+            });
+        }
         let permits = line.whole("permits")?;
         let decision = if line.has("timeoutMs") {
             limiter.try_acquire(permits, line.millis("timeoutMs")?).await?

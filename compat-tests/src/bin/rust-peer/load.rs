@@ -1,5 +1,5 @@
-//! Closed loops of calls: `load` and `waitLoad`; and `governorLoad`, which is the same loop around
-//! the `governor` crate's `check`, for the benchmarks.
+//! Closed loops of calls, `load` and `waitLoad`; callers that arrive at random, `arrivalLoad`; and
+//! `governorLoad`, which is the same loop around the `governor` crate's `check`, for the benchmarks.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
 use governor::{DefaultDirectRateLimiter, Quota};
 use hdrhistogram::Histogram;
 use quanta::Instant;
 use redisson_rate_limiter::{Client, Error, LimiterOptions, RateLimiter};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::protocol::{Failure, Line};
 
@@ -62,6 +62,51 @@ fn options(line: &Line) -> Result<LimiterOptions, Failure> {
 /// `waitLoad`: calls that wait, each with the remaining time as its timeout.
 pub(crate) async fn waiting(limiter: RateLimiter, line: &Line) -> Result<Value, Failure> {
     Load::new(line)?.run(&[Waiting(limiter)]).await
+}
+
+/// `arrivalLoad`: callers that arrive at random, whether or not earlier ones are still waiting. The times between
+/// two arrivals are distributed exponentially.
+pub(crate) async fn arrivals(limiter: RateLimiter, line: &Line) -> Result<Value, Failure> {
+    let (permits, timeout) = (line.whole("permits")?, line.millis("timeoutMs")?);
+    let (per_second, time) = (line.number("perSecond")?, line.millis("ms")?);
+    if !(per_second > 0.0 && per_second <= 1e6) {
+        return Err(Failure::invalid(format!(
+            "perSecond is {per_second}; it must be above 0, and at most 1000000"
+        )));
+    }
+    let tally = Arc::new(Tally::new());
+    let begun = Instant::now();
+    let mut calls = JoinSet::new();
+    let mut after = Duration::ZERO;
+    loop {
+        // From 0 to 1, and never 0.
+        let random = 1.0 - rand::random::<f64>();
+        after += Duration::from_secs_f64(-random.ln() / per_second);
+        if after >= time {
+            break;
+        }
+        tokio::time::sleep(after.saturating_sub(begun.elapsed())).await;
+        while calls.try_join_next().is_some() {}
+        let (limiter, tally) = (limiter.clone(), tally.clone());
+        calls.spawn(async move {
+            let from = Instant::now();
+            let answer = limiter.try_acquire(permits, timeout).await;
+            tally.record(from.elapsed(), 1);
+            let count = match answer {
+                Ok(decision) if decision.is_granted() => &tally.granted,
+                Ok(_) => &tally.denied,
+                Err(error) => {
+                    if tally.errors.load(Ordering::Relaxed) == 0 {
+                        eprintln!("rust-peer: arrivalLoad: {error}");
+                    }
+                    &tally.errors
+                }
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    calls.join_all().await;
+    Ok(tally.report(begun.elapsed()))
 }
 
 /// `governorLoad`: checks of single permits, with more permits than can be taken.
@@ -134,7 +179,6 @@ struct Load {
     tally: Arc<Tally>,
 }
 
-#[derive(Default)]
 struct Tally {
     granted: AtomicU64,
     denied: AtomicU64,
@@ -149,16 +193,11 @@ struct Shard(Mutex<Histogram<u64>>);
 
 impl Load {
     fn new(line: &Line) -> Result<Self, Failure> {
-        let shards = std::thread::available_parallelism().map_or(2, usize::from) + 1;
-        let latencies = (0..shards).map(|_| {
-            let latencies = Histogram::new_with_max(3_600_000_000, 3);
-            Shard(Mutex::new(latencies.expect("the bounds are valid")))
-        });
         Ok(Load {
             permits: line.whole("permits")?,
             tasks: line.whole("tasks")? as usize,
             time: line.millis("ms")?,
-            tally: Arc::new(Tally { latencies: latencies.collect(), ..Tally::default() }),
+            tally: Arc::new(Tally::new()),
         })
     }
 
@@ -166,10 +205,12 @@ impl Load {
         let begun = Instant::now();
         let end = begun + self.time;
         let permits = self.permits;
-        let tasks = (0..self.tasks).map(|task| {
+        // Ends the loops if the call is cancelled.
+        let mut loops = JoinSet::new();
+        for task in 0..self.tasks {
             let tally = self.tally.clone();
             let caller = callers[task % callers.len()].clone();
-            tokio::spawn(async move {
+            loops.spawn(async move {
                 let (mut granted, mut denied, mut errors) = (0, 0, 0);
                 let mut stretch = 1;
                 let mut from = Instant::now();
@@ -199,14 +240,24 @@ impl Load {
                 tally.granted.fetch_add(granted, Ordering::Relaxed);
                 tally.denied.fetch_add(denied, Ordering::Relaxed);
                 tally.errors.fetch_add(errors, Ordering::Relaxed);
-            })
-        });
-        join_all(tasks.collect::<Vec<_>>()).await;
+            });
+        }
+        loops.join_all().await;
         Ok(self.tally.report(begun.elapsed()))
     }
 }
 
 impl Tally {
+    fn new() -> Self {
+        let shards = std::thread::available_parallelism().map_or(2, usize::from) + 1;
+        let latencies = (0..shards).map(|_| {
+            let latencies = Histogram::new_with_max(3_600_000_000, 3);
+            Shard(Mutex::new(latencies.expect("the bounds are valid")))
+        });
+        let [granted, denied, errors] = Default::default();
+        Tally { granted, denied, errors, latencies: latencies.collect() }
+    }
+
     /// Records a number of consecutive calls that took this long together. Any of them may have
     /// been slow, so one is recorded with the whole time and the others with their share: the
     /// slowest call is never recorded as faster than it was.

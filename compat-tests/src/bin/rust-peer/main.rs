@@ -9,12 +9,11 @@ mod protocol;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::Duration;
 
 use calls::Peer;
-use compat_tests::peer::{BUSY_POLL, KEPT_GRANTS, SERVER_CLOCK};
+use compat_tests::peer::{KEPT_GRANTS, SERVER_CLOCK};
 use protocol::{Failure, Line};
-use redisson_rate_limiter::{Client, Clock, ManualClock};
+use redisson_rate_limiter::{Client, Clock, ManualClock, Tls};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout};
 use tokio::runtime::{Builder, Runtime};
@@ -24,6 +23,10 @@ struct Options {
     redis: String,
     client_id: Option<String>,
     key_prefix: String,
+    /// Files in PEM format, for `rediss://` addresses.
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
     /// The worker threads of the runtime.
     tokio_threads: Option<NonZeroUsize>,
 }
@@ -69,8 +72,8 @@ async fn serve(client: Client, clock: ManualClock, kept_grants: usize) {
         json!({"ready": true, "clientId": client.id(), "version": env!("CARGO_PKG_VERSION")});
     let _ = replies.send(ready);
     let peer = Peer::new(client.clone(), clock, replies.clone(), kept_grants);
-    let mut lines = BufReader::new(stdin()).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+    let mut lines = BufReader::new(stdin()).split(b'\n');
+    while let Ok(Some(line)) = lines.next_segment().await {
         match Line::parse(&line) {
             Ok(line) => peer.run(line),
             Err((id, failure)) => {
@@ -108,6 +111,9 @@ fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
         redis: String::new(),
         client_id: None,
         key_prefix: String::new(),
+        ca: None,
+        cert: None,
+        key: None,
         tokio_threads: None,
     };
     let mut args = args;
@@ -117,6 +123,9 @@ fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--redis" => options.redis = value,
             "--client-id" => options.client_id = Some(value),
             "--key-prefix" => options.key_prefix = value,
+            "--ca" => options.ca = Some(value),
+            "--cert" => options.cert = Some(value),
+            "--key" => options.key = Some(value),
             "--tokio-threads" => {
                 let threads = value.parse();
                 options.tokio_threads = Some(
@@ -125,8 +134,8 @@ fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
             }
             _ => {
                 return Err(format!(
-                    "unknown option {flag}; there are --redis, --client-id, --key-prefix, \
-                     --tokio-threads"
+                    "unknown option {flag}; there are --redis, --client-id, --key-prefix, --ca, --cert, \
+                     --key, --tokio-threads"
                 ));
             }
         }
@@ -146,8 +155,18 @@ fn client(options: Options, clock: Clock) -> Result<Client, String> {
     if let Some(id) = options.client_id {
         builder = builder.id(id);
     }
-    if let Some(micros) = number(BUSY_POLL)? {
-        builder = builder.busy_poll(Duration::from_micros(micros));
+    let read = |file: &String| std::fs::read(file).map_err(|error| format!("{file}: {error}"));
+    let mut tls = Tls::new();
+    if let Some(ca) = &options.ca {
+        tls = tls.ca_pem(read(ca)?);
+    }
+    match (&options.cert, &options.key) {
+        (Some(cert), Some(key)) => tls = tls.identity_pem(read(cert)?, read(key)?),
+        (None, None) => {}
+        _ => return Err("--cert and --key belong together: one of them is missing".to_owned()),
+    }
+    if options.ca.is_some() || options.cert.is_some() {
+        builder = builder.tls(tls);
     }
     builder.connect_lazy(&options.redis).map_err(|error| error.to_string())
 }

@@ -20,13 +20,16 @@ pub(crate) struct Failure {
 }
 
 impl Line {
-    pub(crate) fn parse(line: &str) -> Result<Line, (Value, Failure)> {
-        let value: Value = serde_json::from_str(line)
+    pub(crate) fn parse(line: &[u8]) -> Result<Line, (Value, Failure)> {
+        let value: Value = serde_json::from_slice(line)
             .map_err(|error| (Value::Null, Failure::invalid(format!("not JSON: {error}"))))?;
         let Value::Object(mut args) = value else {
             return Err((Value::Null, Failure::invalid("not a JSON object")));
         };
         let id = args.remove("id").unwrap_or_default();
+        if !id.is_i64() {
+            return Err((id, Failure::invalid("id is missing or not a whole number")));
+        }
         match args.remove("op") {
             Some(Value::String(op)) => Ok(Line { id, op, args }),
             _ => Err((id, Failure::invalid("op is missing or not a string"))),
@@ -52,6 +55,11 @@ impl Line {
     pub(crate) fn signed(&self, name: &str) -> Result<i64, Failure> {
         let found = self.args.get(name);
         found.and_then(Value::as_i64).ok_or_else(|| unusable(name, "a whole number", found))
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<f64, Failure> {
+        let found = self.args.get(name);
+        found.and_then(Value::as_f64).ok_or_else(|| unusable(name, "a number", found))
     }
 
     pub(crate) fn millis(&self, name: &str) -> Result<Duration, Failure> {

@@ -149,13 +149,43 @@ fn what_the_builder_has_is_kept() {
 }
 
 #[test]
+fn a_mapper_that_does_more_than_add_a_prefix_is_refused() {
+    let server = "singleServerConfig: {address: 'redis://db'}\n";
+    for (mapper, why) in [
+        ("!<com.example.Mapper> {prefix: 'shop:', suffix: ':v1'}", "a setting \"suffix\" besides"),
+        ("!<com.example.Mapper> {suffix: ':v1'}", "a setting \"suffix\" besides"),
+        ("!<com.example.Mapper> {}", "it has no `prefix`"),
+        ("shop", "must name a class"),
+    ] {
+        let text = format!("{server}nameMapper: {mapper}\n");
+        assert!(refused(&text).contains(why), "{}", refused(&text));
+        let file = read_by(Client::builder().key_prefix("own:"), &text).unwrap();
+        assert_eq!(file.builder.key_prefix, "own:");
+    }
+    let text =
+        format!("{server}nameMapper: !<com.example.Mapper> {{prefix: 'shop:', suffix: null}}\n");
+    assert_eq!(read(&text).builder.key_prefix, "shop:");
+}
+
+#[test]
+fn what_answers_credentials_is_not_replaced_by_none() {
+    let resolver = "singleServerConfig: {address: 'redis://db'}\n\
+                    credentialsResolver: !<com.example.Vault> {}\n";
+    assert!(refused(resolver).contains("credentialsResolver: what it answers cannot be known"));
+    let file = read_by(Client::builder().password("own"), resolver).unwrap();
+    assert_eq!(ignored(&file), ["singleServerConfig.credentialsResolver"]);
+}
+
+#[test]
 fn variables_come_from_the_environment() {
     // Cargo sets it for every test.
     let file = read("singleServerConfig:\n  address: redis://${CARGO_PKG_NAME}:${NOT_SET:-7}\n");
     assert!(format!("{file:?}").contains("redisson-rate-limiter:7"), "{file:?}");
     let text =
         "# ${NOT_SET}\nsingleServerConfig: {address: 'redis://db', password: '${NOT_SET}'}\n";
-    assert!(refused(text).contains("password: a variable in it is not set"));
+    let why =
+        "password: the environment variable NOT_SET is not set, and ${NOT_SET} has no default";
+    assert!(refused(text).contains(why), "{}", refused(text));
 }
 
 #[test]
@@ -176,6 +206,10 @@ fn what_must_not_be_ignored_is_refused() {
             "timeout: must be a number",
         ),
         ("singleServerConfig: [\n", ".yaml: "),
+        (
+            "replicatedServersConfig: {nodeAddresses: ['rediss://a', 'redis://b']}\n",
+            "over TLS, or none",
+        ),
     ] {
         assert!(refused(text).contains(why), "{text}: {}", refused(text));
     }
@@ -190,15 +224,37 @@ fn stores_are_read_if_they_are_in_pem_format() {
     let store = File::new("\u{1}not text of that format");
     let text = format!(
         "singleServerConfig: {{address: 'rediss://db', sslVerificationMode: NONE}}\n\
-         sslTruststore: file:{}\nsslKeystore: file://{}\nsslTruststorePassword: s3cret\n",
+         sslTruststore: file:{}\nsslTruststorePassword: s3cret\n",
         pem.0.display(),
-        store.0.display()
     );
     let file = read(&text);
     assert!(file.builder.access.tls.is_some());
-    let expected = ["singleServerConfig.sslVerificationMode", "singleServerConfig.sslKeystore"];
-    assert_eq!(ignored(&file), [&expected[..], &["sslTruststorePassword"]].concat());
+    let expected = ["singleServerConfig.sslVerificationMode", "sslTruststorePassword"];
+    assert_eq!(ignored(&file), expected);
     assert!(!format!("{file:?}").contains("s3cret"));
+    // Without one of them a client would trust the platform's authorities, or have no certificate.
+    for name in ["sslTruststore", "sslKeystore"] {
+        for (url, why) in [
+            (format!("file:{}", store.0.display()), "it is not in PEM format"),
+            (format!("file:{}.gone", store.0.display()), "No such file"),
+            ("classpath:store.jks".to_owned(), "only file: URLs"),
+        ] {
+            let text = format!("singleServerConfig: {{address: 'rediss://db', {name}: '{url}'}}\n");
+            let said = refused(&text);
+            assert!(said.contains(&format!("{name}: {url}: {why}")), "{said}");
+            assert!(said.contains("`tls`"), "{said}");
+            let own = Client::builder().tls(Tls::new());
+            assert!(read_by(own, &text).is_ok(), "the builder's own settings are used");
+        }
+    }
+    let no_key = format!(
+        "singleServerConfig: {{address: 'rediss://db', sslKeystore: 'file:{}'}}\n",
+        pem.0.display()
+    );
+    assert!(refused(&no_key).contains("no private key"));
+    let manager = "singleServerConfig: {address: 'rediss://db'}\n\
+                   sslTrustManagerFactory: !<com.example.Trust> {}\n";
+    assert!(refused(manager).contains("whom it trusts cannot be known"));
     // Without TLS they are not read at all.
     let file = read(&text.replace("rediss://", "redis://"));
     assert!(file.builder.access.tls.is_none());

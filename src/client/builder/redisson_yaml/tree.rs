@@ -112,9 +112,9 @@ fn variable(text: &str) -> Option<&str> {
     (is_closed && !name.is_empty() && name.bytes().all(is_of_name)).then_some(inside)
 }
 
-/// Whether a variable in the text has not been replaced.
-pub(super) fn has_variable(text: &str) -> bool {
-    text.match_indices("${").any(|(at, _)| variable(&text[at..]).is_some())
+/// The name of a variable in the text that has not been replaced.
+pub(super) fn first_variable(text: &str) -> Option<&str> {
+    text.match_indices("${").find_map(|(at, _)| variable(&text[at..]))
 }
 
 /// Replaces `${name}` and `${name:-default}` by the variables that `value_of` knows, or by the

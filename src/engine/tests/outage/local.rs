@@ -1,6 +1,7 @@
 //! What a client decides by itself while its server is away, and how that is written afterwards.
 
 use super::*;
+use crate::engine::outage::MOST_STAND_INS;
 
 #[tokio::test(start_paused = true)]
 async fn a_part_of_the_rate_is_granted_here_less_what_is_in_use_already() {
@@ -226,9 +227,68 @@ async fn a_clients_own_budget_is_all_its_own() {
 #[tokio::test(start_paused = true)]
 async fn a_part_of_less_than_a_permit_is_nothing() {
     let world = World::new();
-    let limiter = world.away(OnOutage::Local(Fraction::one_of(101)), 0).await;
+    let none = OnOutage::Local(Fraction::one_of(101));
+    // The rate is the server's, and comes to be known when it has gone.
+    let limiter = world.away(none, 1).await;
     assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Outage);
     assert_eq!(limiter.acquire(1).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    // Both are known, and the server is there.
+    world.set_away(false);
+    sleep(LOOK).await;
+    let attempts = world.attempts();
+    for (permits, is_refused) in [(100, true), (101, false)] {
+        for limiter in [limiter.clone(), world.limiter(LimiterOptions::new().on_outage(none)).await]
+        {
+            let answer = limiter.with_rate(rate(permits)).try_acquire_now(1).await;
+            assert_eq!(answer.is_err(), is_refused, "{permits}: {answer:?}");
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                assert!(error.to_string().contains("Local(1/101) of a rate of 100/s"), "{error}");
+                assert_eq!(world.attempts(), attempts, "nothing is sent");
+            }
+        }
+    }
+    // In this mode all of the rate is the client's.
+    let own = limiter.with_rate(Rate::per_client(1, ms(1000)).unwrap());
+    assert!(own.try_acquire_now(1).await.is_ok());
+}
+
+/// A limiter for each key, of which anybody can make up as many as he likes.
+#[tokio::test(start_paused = true)]
+async fn no_more_limiters_than_so_many_are_decided_here() {
+    let (world, clock) = stopped();
+    world.set_away(true);
+    let client = world.client_by(Client::builder().on_outage(OnOutage::Local(Fraction::ALL)));
+    let ask = async |name: String| {
+        let limiter = client.limiter(&name).unwrap().with_rate(rate(1));
+        limiter.try_acquire_now(1).await.unwrap()
+    };
+    for nth in 0..MOST_STAND_INS {
+        assert!(ask(format!("user:{nth}")).await.is_granted(), "{nth}");
+        clock.advance((nth == MOST_STAND_INS / 2).into());
+    }
+    for nth in 0..3 * MOST_STAND_INS {
+        let Decision::Denied(denial) = ask(format!("attacker:{nth}")).await else {
+            panic!("{nth}")
+        };
+        assert_eq!(denial.decided_by(), DecidedBy::Outage);
+        assert!(denial.is_at_least() && denial.retry_after() <= LOOK, "{denial}");
+    }
+    let core = &client.limiters().core;
+    assert_eq!(core.outages.stand_ins(), MOST_STAND_INS);
+    assert!(client.limiters().len() <= 2 * MOST_STAND_INS + 1, "{}", client.limiters().len());
+    // Those that have a place keep it, and their count.
+    assert!(!ask("user:7".to_owned()).await.is_granted());
+    // Once what they have granted counts no longer, others have room, while the server is still away.
+    clock.advance(999);
+    sleep(LOOK).await;
+    assert!(ask("later".to_owned()).await.is_granted());
+    assert!(!ask("later".to_owned()).await.is_granted());
+    world.set_away(false);
+    clock.advance(1);
+    sleep(LOOK * 2).await;
+    assert_eq!(core.outages.stand_ins(), 0);
+    assert_eq!(ask("user:7".to_owned()).await.granted().unwrap().decided_by(), DecidedBy::Server);
 }
 
 #[tokio::test(start_paused = true)]

@@ -130,3 +130,41 @@ async fn a_waiting_call_goes_back_to_the_server_if_it_alone_has_failed() {
     assert!(waiting.is_finished(), "it waits for permits of the stand-in");
     assert_eq!(waiting.await.unwrap().unwrap().decided_by(), DecidedBy::Server);
 }
+
+/// Callers for whom the queue has no room are answered by the policy too, whether the server refuses them
+/// or is silent; from a server that answers they get the error, and at once if nothing is in flight.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_hides_no_policy() {
+    for policy in [OnOutage::Allow, OnOutage::Deny, HALF] {
+        for is_silent in [false, true] {
+            let (world, _clock) = stopped();
+            let options = LimiterOptions::new().on_outage(policy).max_waiters(4);
+            let limiter = world.limiter(options).await;
+            grant(&limiter, 100).await.refund_all().await.unwrap();
+            let ask = || {
+                let calls = (0..50).map(|_| {
+                    let limiter = limiter.clone();
+                    tokio::spawn(async move { limiter.try_acquire_now(1).await })
+                });
+                join_all(calls.collect::<Vec<_>>())
+            };
+            let is_full = |error: crate::Error| matches!(error.kind(), ErrorKind::QueueFull { .. });
+            world.store.ledger().silent_for.store(3, Ordering::SeqCst);
+            let full = ask().await.into_iter().filter_map(|answer| answer.unwrap().err());
+            assert!(full.map(is_full).filter(|is_full| *is_full).count() > 0, "{policy:?}");
+            match is_silent {
+                true => world.store.ledger().unanswered.store(1, Ordering::SeqCst),
+                false => world.set_away(true),
+            }
+            for answer in ask().await {
+                let answer =
+                    answer.unwrap().unwrap_or_else(|e| panic!("{policy:?}, {is_silent}: {e}"));
+                let by = match answer {
+                    Decision::Granted(grant) => grant.decided_by(),
+                    Decision::Denied(denial) => denial.decided_by(),
+                };
+                assert_eq!(by, DecidedBy::Outage, "{policy:?}");
+            }
+        }
+    }
+}

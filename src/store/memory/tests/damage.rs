@@ -1,6 +1,7 @@
 //! Limiters that lost something, or hold what they should not: healing.
 
 use super::*;
+use crate::store::inspect::RepairCall;
 
 #[test]
 fn divergence_1_an_empty_log_and_a_low_value_are_back_in_one_interval() {
@@ -125,11 +126,54 @@ fn divergence_5_the_use_does_not_grow() {
 fn a_client_that_looks_for_the_first_time_finds_an_excess() {
     let mut c = limiter(10);
     c.grant(8);
+    // As after a Java release of four.
     c.set_value("6");
     c.seen = None;
-    assert_eq!(c.available(), 2);
+    assert_eq!(c.available(), 6);
     c.grant(2);
-    assert_eq!((c.value(), c.sum()), (Some(0), 10));
+    assert_eq!((c.value(), c.sum()), (Some(4), 6));
+    // More than the rate is no release's.
+    c.set_value("11");
+    c.seen = None;
+    assert_eq!(c.available(), 4);
+}
+
+/// As Redisson 4.8.0 has it: a permit is taken and given back in turns, ten times in an interval.
+#[test]
+fn divergence_5_what_java_gave_back_is_not_taken_away() {
+    for is_first_call in [false, true] {
+        let mut c = limiter(10);
+        for n in 0..10 {
+            c.log_entry(n * 100, 1);
+        }
+        c.set_value("10");
+        c.clock.advance(I);
+        if is_first_call {
+            c.seen = None;
+        }
+        assert_eq!(c.available(), 10);
+        c.grant(1);
+        // What is no longer in use has left the log: it comes back only once.
+        assert_eq!((c.value(), c.log()), (Some(9), vec![(I, 1)]));
+        c.clock.advance(I - 1);
+        c.grant(9);
+        c.clock.advance(1);
+        c.grant(1);
+        assert!(matches!(c.take(1), Outcome::Refused(_)));
+    }
+}
+
+/// What expires is credited only as far as it was not given back before.
+#[test]
+fn divergence_5_what_java_gave_back_is_not_credited_again() {
+    let mut c = limiter(10);
+    c.log_entry(0, 4);
+    c.log_entry(500, 6);
+    // Seven of the ten.
+    c.set_value("7");
+    c.clock.advance(I);
+    c.grant(7);
+    assert_eq!((c.value(), c.log()), (Some(0), vec![(500, 3), (I, 7)]));
 }
 
 #[test]
@@ -153,7 +197,7 @@ fn a_drop_that_gives_too_much_counts_again() {
     c.set_value("8");
     c.clock.advance(500);
     c.grant(1);
-    assert_eq!((c.value(), c.sum()), (Some(5), 5));
+    assert_eq!((c.value(), c.sum()), (Some(7), 3));
     // Also where that is the number that stood there: a plain SET, as after every drop.
     let mut c = limiter(10);
     c.grant(4);
@@ -227,7 +271,9 @@ fn a_mode_that_was_another_one_meanwhile_leaves_a_value_that_is_not_believed() {
 #[test]
 fn a_client_that_knows_nothing_believes_no_value_however_long_the_log() {
     for (used, lowered) in [(100, 100), (600, 500)] {
-        let mut c = limiter(1000);
+        let mut c = client();
+        let rate = Rate::from_wire(Mode::PerClient, 1000, I as u64, 0);
+        now(c.store.try_set_rate(&c.keys, rate)).unwrap();
         for _ in 0..used {
             c.grant(1);
         }
@@ -236,7 +282,8 @@ fn a_client_that_knows_nothing_believes_no_value_however_long_the_log() {
         c.seen = None;
         assert_eq!(c.available(), 0);
         assert!(matches!(c.take(1), Outcome::Refused(_)));
-        assert_eq!(c.value(), Some(lowered - used));
+        let value = c.store.raw_get(&c.keys.client_value).unwrap();
+        assert_eq!(value, (lowered - used).to_string());
     }
     // What is missing comes back when the debt expires that the first call writes.
     let mut c = limiter(1000);
@@ -359,4 +406,51 @@ fn nothing_is_removed_that_a_limiter_with_other_braces_has_too() {
         c.clock.advance(6);
         assert_eq!(remove(name), 1, "{name}");
     }
+}
+
+#[test]
+fn an_entry_dated_before_1970_has_expired() {
+    let mut c = limiter(10);
+    c.log_entry(-T0 - 5, 4);
+    c.set_value("6");
+    // Ten are free: nobody waits for it, or asks again every millisecond.
+    assert_eq!(c.available(), 10);
+    c.grant(10);
+    assert_eq!((c.value(), c.log()), (Some(0), vec![(0, 10)]));
+    assert_eq!(c.wait(1), 1000);
+}
+
+#[test]
+fn a_repair_dates_what_is_too_far_ahead() {
+    const DAY: i64 = 86_400_000;
+    let mut c = limiter(10);
+    // A lease of a day, by a clock that is a minute ahead; and a mistake.
+    c.log_entry(DAY + 60_000, 3);
+    c.log_entry(365 * DAY, 7);
+    c.set_value("0");
+    let repair = |c: &mut Client, only_look| {
+        let call = RepairCall { now: Now::At(c.clock.now()), id: c.fresh_id(), only_look };
+        now(c.store.repair(&c.keys, call)).unwrap()
+    };
+    let before = c.store.snapshot();
+    assert_eq!(repair(&mut c, true).ahead, 1);
+    assert_eq!(c.store.snapshot(), before);
+    assert_eq!(repair(&mut c, false).ahead, 1);
+    assert_eq!((c.value(), c.log()), (Some(0), vec![(0, 7), (DAY + 60_000, 3)]));
+    assert_eq!(repair(&mut c, true).ahead, 0);
+    c.clock.advance(I);
+    c.grant(7);
+    assert!(matches!(c.take(1), Outcome::Refused(_)));
+}
+
+#[test]
+fn a_repair_takes_an_excess_out_of_the_log() {
+    let mut c = limiter(10);
+    c.grant(8);
+    // As after a Java release of four.
+    c.set_value("6");
+    let call = RepairCall { now: Now::At(T0), id: c.fresh_id(), only_look: false };
+    let reply = now(c.store.repair(&c.keys, call)).unwrap();
+    assert_eq!((reply.before, reply.after, reply.excess), (Some(6), 6, 4));
+    assert_eq!((c.value(), c.sum()), (Some(6), 4));
 }

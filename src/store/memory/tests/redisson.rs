@@ -1,5 +1,6 @@
 //! A small Redisson 4.7.0, by what it does to the keys: for tests where it shares a limiter with
-//! this crate. Its faults are kept; those that make permits out of nothing say how many.
+//! this crate. Its faults are kept; those that make permits out of nothing say how many. It can also be
+//! a 4.8.0, by what that release is said to change: its recount leaves what a release gave back.
 
 use super::*;
 
@@ -9,6 +10,7 @@ pub(super) struct Redisson {
     keys: Keys,
     /// Each grant has an id of its own.
     ids: u32,
+    pub(super) is_4_8: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub(super) enum Answer {
 
 impl Redisson {
     pub(super) fn new(store: &MemoryStore, keys: Keys) -> Self {
-        Redisson { store: store.clone(), keys, ids: 0 }
+        Redisson { store: store.clone(), keys, ids: 0, is_4_8: false }
     }
 
     fn field(&self, name: &str) -> i64 {
@@ -90,7 +92,11 @@ impl Redisson {
                     .sum();
                 if expired > 0 {
                     self.drop_to(0, edge);
-                    let v = if v + expired <= rate { v + expired } else { rate - self.left() };
+                    let keeps = self.is_4_8 && v + self.left() > rate;
+                    let v = match v + expired <= rate || keeps {
+                        true => v + expired,
+                        false => rate - self.left(),
+                    };
                     self.store.raw_set(value_key, &v.to_string());
                     v
                 } else {
@@ -166,6 +172,18 @@ fn the_model_has_redissons_faults() {
     // 5: back twice
     assert_eq!(java.release(3), 3);
     assert_eq!((c.value(), c.sum(), java.available(T0 + I)), (Some(7), 3, 10));
+    // and its recount takes away what was given back, until 4.8.0
+    for (is_4_8, left) in [(false, 1), (true, 10)] {
+        let c = limiter(10);
+        let mut java = Redisson::new(&c.store, c.keys.clone());
+        java.is_4_8 = is_4_8;
+        for n in 0..10 {
+            assert_eq!(java.acquire(T0 + n * 100, 1, false), Answer::Granted);
+            java.release(1);
+        }
+        assert_eq!(java.acquire(T0 + I, 1, false), Answer::Granted);
+        assert_eq!(c.value(), Some(left - i64::from(!is_4_8)), "{is_4_8}");
+    }
     // 6: clamped
     let c = limiter(10);
     let mut java = Redisson::new(&c.store, c.keys.clone());

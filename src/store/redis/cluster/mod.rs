@@ -14,11 +14,12 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe;
-use crate::rt::RuntimeId;
+use crate::observe::Event;
+use crate::rt::{self, RuntimeId};
 use crate::store::redis::access::Credentials;
 use crate::store::redis::connection::{Connection, Connections};
 use crate::store::redis::endpoint::Address;
+use crate::store::redis::reply;
 use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::Connector;
 use crate::wire::keys::Keys;
@@ -119,8 +120,9 @@ impl Nodes {
                     return self.send_in_open_slot(&call, &target, value).await;
                 }
                 Some(Redirect::Down) => {
-                    self.suspect(&target);
-                    return Ok(value);
+                    // With the node's name, which callers above do not know.
+                    let down = reply::accepted(value).map_err(|error| self.failed(&target, error));
+                    return Err(down.err().unwrap_or_else(|| unavailable("the cluster is down")));
                 }
             }
         }
@@ -177,7 +179,8 @@ impl Nodes {
     /// Notes that a node has named another owner of the slot, and answers the owner's address.
     fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
         let owner = self.settings.reachable(owner);
-        observe::slot_moved(by, &owner);
+        let (node, owned_by) = (format_args!("{by}"), format_args!("{owner}"));
+        self.credentials.observers().event(&Event::SlotMoved { node, owner: owned_by });
         let mut state = self.state();
         if let Some(slot) = call.slot {
             state.map.moved(slot, Arc::new(owner.clone()));
@@ -233,8 +236,8 @@ impl Nodes {
             state.map.owners().map(|owner| (**owner).clone()).chain(seeds).collect();
         let (mut last, mut first): (Vec<_>, Vec<_>) =
             known.into_iter().partition(|node| state.suspects.contains(node));
-        first.shuffle(&mut rand::rng());
-        last.shuffle(&mut rand::rng());
+        first.shuffle(&mut rt::rng());
+        last.shuffle(&mut rt::rng());
         first.append(&mut last);
         first
     }

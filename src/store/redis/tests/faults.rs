@@ -126,6 +126,42 @@ async fn a_connection_that_ends_within_a_reply_is_an_outage() {
     }
 }
 
+/// The first trip of a call that named the keys of another mode has written nothing.
+#[tokio::test]
+async fn the_second_trip_of_a_call_has_the_date_of_the_first() {
+    const DATE: i64 = 1_700_000_000_123;
+    let Some(real) = Server::start(&[]) else { return };
+    let address = real.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let mut upstream = TcpStream::connect(&address).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 4096];
+        let mut trips = Vec::new();
+        loop {
+            let read = stream.read(&mut bytes).unwrap();
+            let sent = &bytes[..read];
+            if sent.windows(7).any(|it| it == b"EVALSHA") {
+                trips.push(String::from_utf8_lossy(sent).contains(&DATE.to_string()));
+                if trips.len() == 2 {
+                    stream.write_all(b":9\r\n").unwrap();
+                    return trips;
+                }
+                stream.write_all(format!("*2\r\n:-7\r\n:{DATE}\r\n").as_bytes()).unwrap();
+                continue;
+            }
+            upstream.write_all(sent).unwrap();
+            let read = upstream.read(&mut bytes).unwrap();
+            stream.write_all(&bytes[..read]).unwrap();
+        }
+    });
+    let store = super::store(&url, LONG).unwrap();
+    let reply = store.acquire(&keys(), AcquireCall { now: Now::Server, ..call() }).await.unwrap();
+    assert_eq!((reply.now, reply.entry_date, reply.left), (DATE, DATE, 9));
+    assert_eq!(server.join().unwrap(), [false, true]);
+}
+
 #[tokio::test]
 async fn a_call_that_has_no_time_left_is_not_sent() {
     let Some(server) = Server::start(&[]) else { return };

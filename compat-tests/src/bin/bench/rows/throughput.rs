@@ -1,9 +1,7 @@
 //! Closed loops of calls that do not wait: how many are decided per second, and what each costs.
 
 use super::Rounds;
-use crate::fleet::Contestant::{
-    Bucket4j, BusyRust, FourWorkers, OneWorker, Redisson, Rust, TwoWorkers,
-};
+use crate::fleet::Contestant::{Bucket4j, FourWorkers, OneWorker, Redisson, Rust, TwoWorkers};
 use crate::fleet::{Fleet, Sample, Work};
 use crate::options::Options;
 use crate::table::{Goal, Line, Unit, count, ratios};
@@ -12,15 +10,13 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let mut lines = Vec::new();
     for tasks in options.tasks(&[1000, 4096, 256, 64, 8]) {
         let contestants: &[_] = match tasks {
-            256 => &[Rust, BusyRust, Redisson, Bucket4j],
-            4096 => &[Rust, Redisson, Bucket4j],
-            ..256 => &[Rust, BusyRust, Redisson],
+            256 | 4096 => &[Rust, Redisson, Bucket4j],
             _ => &[Rust, Redisson],
         };
         let work = Work { tasks, limiters: 1, exhausted: false };
         let rounds = Rounds::run(fleet, options, contestants, work).await;
-        let [ours, busy, redisson, bucket4j] = [Rust, BusyRust, Redisson, Bucket4j]
-            .map(|contestant| rounds.of(contestant, Sample::per_second));
+        let [ours, redisson, bucket4j] =
+            [Rust, Redisson, Bucket4j].map(|contestant| rounds.of(contestant, Sample::per_second));
         let line = |work: String, ours: &[f64]| {
             Line::new(work)
                 .ours(ours, Unit::PerSecond)
@@ -42,10 +38,6 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
             line(work, ours).goal(&text, &ratios(ours, &redisson), Goal::AtLeast(times))
         };
         lines.push(compared(work.clone(), &ours));
-        if !busy.is_empty() {
-            let work = format!("one limiter, {crowd}, busy polling, permits per second");
-            lines.push(compared(work, &busy));
-        }
         if !bucket4j.is_empty() {
             let (text, times) = match tasks {
                 ..=256 => ("at least bucket4j", 1.0),

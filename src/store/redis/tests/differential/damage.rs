@@ -16,8 +16,10 @@ pub(super) enum Damage {
     Value(bool, String),
     Field(&'static str, String),
     NoField(&'static str),
-    /// Members with scores relative to now.
+    /// Members with their scores: see [`score`].
     Log(bool, Vec<(i64, Vec<u8>)>),
+    /// An entry with this many permits under the id of the client's last acquire.
+    SameId(bool, i64, u32),
     /// `count` entries of `permits` each, the first `ago` ms old, then one every `step` ms.
     Fill {
         own: bool,
@@ -48,6 +50,46 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Scores that a server holds and no limiter writes; the in-process store has the nearest number.
+const STRANGE_SCORES: [(i64, &str); 5] = [
+    (i64::MAX, "+inf"),
+    (i64::MAX - 1, "1e300"),
+    (9_000_000_000_000_000_000, "9e18"),
+    (-9_000_000_000_000_000_000, "-9e18"),
+    (i64::MIN, "-inf"),
+];
+
+/// A score relative to now, or a strange one.
+pub(super) fn score() -> impl Strategy<Value = i64> {
+    let strange = prop::sample::select(STRANGE_SCORES.to_vec()).prop_map(|(score, _)| score);
+    const YEAR: i64 = 365 * 86_400_000;
+    prop_oneof![
+        8 => -3000i64..100,
+        2 => 0i64..3000,
+        2 => Just(-1000),
+        1 => Just(-T0 - 5),
+        1 => Just(YEAR),
+        1 => strange,
+    ]
+}
+
+/// The score as either store takes it.
+fn at(now: i64, score: i64) -> (i64, String) {
+    match STRANGE_SCORES.iter().find(|(strange, _)| *strange == score) {
+        Some((score, text)) => (*score, (*text).to_owned()),
+        None => (now + score, (now + score).to_string()),
+    }
+}
+
+/// The score that a server shows, as the in-process store has it.
+pub(super) fn read_score(text: &str) -> i64 {
+    let score: f64 = text.parse().unwrap();
+    match score as i64 {
+        i64::MAX if score.is_finite() => i64::MAX - 1,
+        score => score,
+    }
+}
+
 pub(super) fn damage() -> impl Strategy<Value = Damage> {
     let value = prop_oneof![
         4 => (-20i64..40).prop_map(|n| n.to_string()),
@@ -72,8 +114,6 @@ pub(super) fn damage() -> impl Strategy<Value = Damage> {
         "5.0",
         "300000",
     ]);
-    let score =
-        prop_oneof![4 => -3000i64..100, 1 => 0i64..3000, 1 => Just(-1000), 1 => Just(-T0 - 5)];
     prop_oneof![
         3 => (0usize..5).prop_map(Damage::Del),
         4 => (any::<bool>(), value).prop_map(|(own, text)| Damage::Value(own, text)),
@@ -84,11 +124,13 @@ pub(super) fn damage() -> impl Strategy<Value = Damage> {
             })
             .prop_map(|(field, text)| Damage::Field(field, text.to_owned())),
         1 => field.prop_map(Damage::NoField),
-        4 => (any::<bool>(), prop::collection::vec((score, member()), 1..6))
+        4 => (any::<bool>(), prop::collection::vec((score(), member()), 1..6))
             .prop_map(|(own, entries)| Damage::Log(own, entries)),
         4 => (any::<bool>(), prop_oneof![3 => 1u32..150, 1 => 400u32..700, 1 => 1990u32..2600],
             0u32..4, 0i64..4000, 0i64..20)
             .prop_map(|(own, count, permits, ago, step)| Damage::Fill { own, count, permits, ago, step }),
+        4 => (any::<bool>(), score(), 1u32..8)
+            .prop_map(|(own, score, permits)| Damage::SameId(own, score, permits)),
         2 => (any::<bool>(), any::<usize>()).prop_map(|(own, at)| Damage::NoEntry(own, at)),
         2 => (0usize..5, prop::option::of(prop_oneof![Just(100_000i64), Just(1_000_000)]))
             .prop_map(|(key, ttl)| Damage::Ttl(key, ttl)),
@@ -109,6 +151,7 @@ impl World<'_> {
         let (value, log) =
             (|own: bool| all[1 + 2 * usize::from(own)], |own: bool| all[2 + 2 * usize::from(own)]);
         let is_log = |own: bool| is(log(own), |content| matches!(content, Content::Log(_)));
+        let last_id = self.last_id(who);
         let raw = &mut *self.raw;
         let send = |raw: &mut redis::Connection, cmd: &mut redis::Cmd| {
             cmd.query::<Value>(raw).unwrap();
@@ -131,10 +174,17 @@ impl World<'_> {
                 send(raw, redis::cmd("HDEL").arg(all[0]).arg(*field));
             }
             Damage::Log(own, entries) if is_log(*own) => {
-                for (ago, member) in entries {
-                    self.memory.raw_zadd(log(*own), self.now + ago, member);
-                    send(raw, redis::cmd("ZADD").arg(log(*own)).arg(self.now + ago).arg(member));
+                for (score, member) in entries {
+                    let (score, text) = at(self.now, *score);
+                    self.memory.raw_zadd(log(*own), score, member);
+                    send(raw, redis::cmd("ZADD").arg(log(*own)).arg(text).arg(member));
                 }
+            }
+            Damage::SameId(own, score, permits) if is_log(*own) => {
+                let Some(id) = last_id else { return };
+                let ((score, text), member) = (at(self.now, *score), pack(id, *permits));
+                self.memory.raw_zadd(log(*own), score, &member);
+                send(raw, redis::cmd("ZADD").arg(log(*own)).arg(text).arg(member));
             }
             Damage::Fill { own, count, permits, ago, step } if is_log(*own) => {
                 let mut cmd = redis::cmd("ZADD");

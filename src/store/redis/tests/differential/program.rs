@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::damage::{Damage, damage};
+use super::damage::{Damage, damage, score};
 use crate::rate::{Mode, Rate};
 use crate::store::{ExpireCondition, Lifetime, RequestGroup, SeenRate, ShareTerms, StateRule};
 
@@ -21,6 +21,8 @@ pub(super) enum Op {
         tag: Option<(u8, u8)>,
         share: Option<ShareTerms>,
         reserve: bool,
+        /// The log has an entry of its id already, with this score and these permits.
+        same_id: Option<(i64, u32)>,
     },
     /// Another attempt of this client's last acquire, whose answer was lost.
     Retry {
@@ -184,6 +186,10 @@ fn share() -> impl Strategy<Value = Option<ShareTerms>> {
     )
 }
 
+fn same_id() -> impl Strategy<Value = Option<(i64, u32)>> {
+    prop::option::weighted(0.1, (score(), 1u32..8))
+}
+
 fn audit_limit() -> impl Strategy<Value = u64> {
     prop_oneof![18 => Just(0u64), 1 => 1u64..200, 1 => Just(u64::MAX)]
 }
@@ -210,15 +216,27 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         hold.clone(),
         tag(),
         share(),
-        prop::bool::weighted(0.3),
+        (prop::bool::weighted(0.3), same_id()),
     )
-        .prop_map(|(who, groups, seen, audit_limit, create, hold, tag, share, reserve)| {
-            Op::Acquire { who, groups, seen, audit_limit, create, hold, tag, share, reserve }
+        .prop_map(|(who, groups, seen, audit_limit, create, hold, tag, share, last)| {
+            let (reserve, same_id) = last;
+            Op::Acquire {
+                who,
+                groups,
+                seen,
+                audit_limit,
+                create,
+                hold,
+                tag,
+                share,
+                reserve,
+                same_id,
+            }
         });
     // Calls that the fast path of the script decides.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
-    let simple =
-        (who(), few, hold, tag()).prop_map(|(who, (permits, count), hold, tag)| Op::Acquire {
+    let simple = (who(), few, hold, tag(), same_id()).prop_map(
+        |(who, (permits, count), hold, tag, same_id)| Op::Acquire {
             who,
             groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
             seen: Seen::Known,
@@ -228,7 +246,9 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             tag,
             share: None,
             reserve: false,
-        });
+            same_id,
+        },
+    );
     // What is reserved, and granted or reserved again when the call is repeated.
     let large = (who(), 2u64..20, 1u64..3000, tag(), share()).prop_map(
         |(who, permits, max_wait_ms, tag, share)| Op::Acquire {
@@ -241,6 +261,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             tag,
             share,
             reserve: true,
+            same_id: None,
         },
     );
     let lifetime = prop_oneof![

@@ -84,6 +84,13 @@ record Call(long id, String op, JsonObject args) {
         return value;
     }
 
+    double decimal(String key) {
+        if (args.get(key) instanceof JsonPrimitive value && value.isNumber()) {
+            return value.getAsDouble();
+        }
+        throw new IllegalArgumentException(key + ": not a number");
+    }
+
     boolean flag(String key, boolean absent) {
         if (!has(key)) {
             return absent;

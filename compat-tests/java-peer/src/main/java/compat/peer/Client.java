@@ -31,6 +31,14 @@ final class Client {
         if (!options.keyPrefix().isEmpty()) {
             set(config, server, "setNameMapper", prefixMapper(options.keyPrefix()));
         }
+        if (options.ca() != null) {
+            set(config, server, "setSslTruststore", Certificates.truststore(options.ca()));
+            set(config, server, "setSslTruststorePassword", Certificates.PASSWORD);
+        }
+        if (options.cert() != null) {
+            set(config, server, "setSslKeystore", Certificates.keystore(options.cert(), options.key()));
+            set(config, server, "setSslKeystorePassword", Certificates.PASSWORD);
+        }
         return Redisson.create(config);
     }
 

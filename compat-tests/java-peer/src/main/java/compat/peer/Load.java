@@ -4,11 +4,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.LongAdder;
 
 import com.google.gson.JsonObject;
-import org.HdrHistogram.ConcurrentHistogram;
-import org.HdrHistogram.Histogram;
 import org.redisson.api.RRateLimiter;
 import org.redisson.api.RedissonClient;
 
@@ -20,14 +17,9 @@ final class Load extends CompletableFuture<JsonObject> {
     private static final long MAX_TASKS = 1_000_000;
 
     private final Attempt attempt;
-    private final long start = System.nanoTime();
+    private final Tally tally = new Tally();
     private final long end;
     private final AtomicInteger open;
-    private final LongAdder granted = new LongAdder();
-    private final LongAdder denied = new LongAdder();
-    private final LongAdder errors = new LongAdder();
-    /** Nanoseconds, up to an hour, to three digits. */
-    private final Histogram latencies = new ConcurrentHistogram(3_600_000_000_000L, 3);
 
     /** One call of a loop, or null if its time is over. */
     private interface Attempt {
@@ -58,7 +50,7 @@ final class Load extends CompletableFuture<JsonObject> {
         int tasks = (int) call.number("tasks", -1, 1, MAX_TASKS);
         long ms = call.number("ms", -1, 1, Integer.MAX_VALUE);
         this.attempt = attempt;
-        this.end = start + ms * 1_000_000;
+        this.end = tally.start() + ms * 1_000_000;
         this.open = new AtomicInteger(tasks);
 
         RRateLimiter[] each = new RRateLimiter[limiters];
@@ -103,28 +95,15 @@ final class Load extends CompletableFuture<JsonObject> {
                 return;
             }
             stage.whenComplete((answer, error) -> {
-                latencies.recordValue(Math.min(System.nanoTime() - from, latencies.getHighestTrackableValue()));
-                (error != null ? errors : answer ? granted : denied).increment();
+                tally.count(from, answer, error);
                 proceed();
             });
         }
 
         private void close() {
             if (open.decrementAndGet() == 0) {
-                complete(report());
+                complete(tally.report());
             }
         }
-    }
-
-    private JsonObject report() {
-        JsonObject report = new JsonObject();
-        report.addProperty("granted", granted.sum());
-        report.addProperty("denied", denied.sum());
-        report.addProperty("errors", errors.sum());
-        report.addProperty("elapsedMs", (System.nanoTime() - start) / 1_000_000);
-        report.addProperty("p50Us", latencies.getValueAtPercentile(50) / 1000);
-        report.addProperty("p99Us", latencies.getValueAtPercentile(99) / 1000);
-        report.addProperty("maxUs", latencies.getMaxValue() / 1000);
-        return report;
     }
 }

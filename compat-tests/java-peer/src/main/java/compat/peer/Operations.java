@@ -60,6 +60,8 @@ final class Operations {
                 return Started.of(Load.ofTrying(client, call));
             case "waitLoad":
                 return Started.of(Load.ofWaiting(client, call));
+            case "arrivalLoad":
+                return Started.of(new Arrivals(client, call));
             default:
                 Operation operation = byName.get(call.op());
                 if (operation == null) {
@@ -70,6 +72,9 @@ final class Operations {
     }
 
     private static RFuture<?> tryAcquire(RRateLimiter limiter, Call call) {
+        if (call.has("headroom")) {
+            throw new UnsupportedOperationException("headroom: not in this peer");
+        }
         long permits = call.number("permits");
         if (call.has("timeoutMs")) {
             return limiter.tryAcquireAsync(permits, call.number("timeoutMs"), TimeUnit.MILLISECONDS);

@@ -1,19 +1,30 @@
 package compat.peer;
 
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** The command line: the servers, and the prefix of every name. */
-record Options(Servers redis, String keyPrefix) {
+/**
+ * The command line: the servers, the prefix of every name, and files in PEM format for {@code rediss://}.
+ *
+ * @param ca null if the platform's authorities are trusted
+ * @param cert null if there is no certificate of this client
+ * @param key null if there is none
+ */
+record Options(Servers redis, String keyPrefix, Path ca, Path cert, Path key) {
     static final String USAGE = "usage: java-peer --redis redis://[[user]:password@]host:port[/db] "
         + "| redis+cluster://[[user]:password@]host:port[,host:port…] "
-        + "| redis+sentinel://host:port[,host:port…]/master [--key-prefix PREFIX]";
+        + "| redis+sentinel://host:port[,host:port…]/master [--key-prefix PREFIX] "
+        + "[--ca FILE] [--cert FILE --key FILE], with rediss for TLS";
 
     static Options parse(String[] args) {
         Servers redis = null;
         String keyPrefix = "";
+        Path ca = null;
+        Path cert = null;
+        Path key = null;
         for (int i = 0; i < args.length; i += 2) {
             if (i + 1 == args.length) {
                 throw new IllegalArgumentException(args[i] + ": no value");
@@ -21,13 +32,22 @@ record Options(Servers redis, String keyPrefix) {
             switch (args[i]) {
                 case "--redis" -> redis = Servers.parse(args[i + 1]);
                 case "--key-prefix" -> keyPrefix = args[i + 1];
+                case "--ca" -> ca = Path.of(args[i + 1]);
+                case "--cert" -> cert = Path.of(args[i + 1]);
+                case "--key" -> key = Path.of(args[i + 1]);
                 default -> throw new IllegalArgumentException(args[i] + ": not an option of this peer");
             }
         }
         if (redis == null) {
             throw new IllegalArgumentException("--redis is missing");
         }
-        return new Options(redis, keyPrefix);
+        if ((cert == null) != (key == null)) {
+            throw new IllegalArgumentException("--cert and --key belong together: one of them is missing");
+        }
+        if ((ca != null || cert != null) && !redis.scheme().equals("rediss")) {
+            throw new IllegalArgumentException("--ca, --cert and --key need a rediss:// address");
+        }
+        return new Options(redis, keyPrefix, ca, cert, key);
     }
 
     /**

@@ -1,23 +1,26 @@
-//! The attempts of one call, until one is answered or nobody wants the answer.
+//! One call: what it asks for, its attempts until one is answered or nobody wants the answer, and its end
+//! ([`super::settle`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::RngExt;
+
 use super::callers::Callers;
-use super::lane::Lane;
+use super::knowledge::{Knowledge, Remembered};
+use super::lane::{Lane, LaneState};
+use super::opt_ins::lease::{LeaseRequest, add_lease_requests};
 use super::opt_ins::pool::Nanos;
-use super::plan::{Answered, Plan};
 use super::reservation::Reservation;
-use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer};
-use super::tasks::{TaskGuard, Tasks};
-use super::{Engine, closed, micros};
+use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
+use super::{Engine, answer, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::observe::CallObserver;
-use crate::queue::Time;
+use crate::observe::{CallSize, ObservedCall, Span};
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, total_permits};
 use crate::wire::entry::EntryId;
 
 /// The longest back-off that a call goes on with: a server that comes back is to be found before
@@ -29,14 +32,27 @@ const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// what its first attempt was granted, and be granted it twice.
 const CLOCK_MAY_GO_BACK: i64 = 60_000;
 
-/// A call in flight.
+/// A call that has left the queue. Dropped before its end, with its runtime, it is abandoned: its
+/// callers begin anew.
 pub(super) struct Flight {
     pub(super) callers: Callers,
-    pub(super) plan: Plan,
+    /// What it asks for: the callers' requests, and behind them those of a lease.
+    pub(super) call: Call,
+    pub(super) lease: Option<LeaseRequest>,
+    /// Its only request has this reservation.
+    pub(super) reservation: Option<Reservation>,
+    /// What this client knew of the limiter when the call left the queue.
+    known: Remembered,
+    /// See [`Knowledge`].
+    pub(super) generation: u64,
+    pub(super) lease_epoch: u64,
+    /// The pause after the first attempt: if earlier calls have failed, this one goes on with their
+    /// back-off. Otherwise each caller would bring attempts of its own upon a server that is away.
+    first_pause: Duration,
     pub(super) id: EntryId,
     /// The dates under which earlier attempts may have been granted something.
     unconfirmed: Vec<i64>,
-    /// The same of the attempt under way.
+    /// The same for the attempt under way.
     under_way: Option<i64>,
     /// With the server's clock: the time seen before the first attempt that may have been granted
     /// something.
@@ -46,42 +62,115 @@ pub(super) struct Flight {
     was_left_unanswered: bool,
     /// When the last attempt began.
     pub(super) attempt_began: Time,
-    pub(super) observer: CallObserver,
-    _busy: TaskGuard,
+    pub(super) observer: ObservedCall,
+    /// The span that the call is part of.
+    span: Option<Span>,
+    has_ended: bool,
+}
+
+/// A reply, and what its caller knows of it.
+pub(super) struct Answered {
+    pub(super) reply: AcquireReply,
+    /// When the millisecond of the answer's date began.
+    pub(super) dated: Time,
+    /// The end of a lease's hold.
+    pub(super) hold_end: Nanos,
+    pub(super) audited: bool,
 }
 
 impl Flight {
-    pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, plan: Plan, timer: Timer) -> Self {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        lane: &Arc<Lane>,
+        state: &mut LaneState,
+        knowledge: &Knowledge,
+        mut call: Call,
+        lease: Option<LeaseRequest>,
+    ) -> Self {
+        if let Some(lease) = &lease {
+            add_lease_requests(&mut call.groups, lease.permits);
+        }
+        if engine.opt_ins.is_greedy() {
+            call.share = None;
+        }
+        let reservation = state.reservation.take_if(|_| call.reserve);
         Flight {
-            id: plan.reservation.as_ref().map_or_else(
+            id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
                 |reservation| reservation.entry.id,
             ),
+            callers: Callers::new(engine.clone(), lane.clone(), call.due),
+            call,
+            lease,
+            reservation,
+            known: knowledge.limiter,
+            generation: knowledge.generation,
+            lease_epoch: knowledge.lease_epoch,
+            first_pause: state.first_pause.max(FIRST_PAUSE),
             unconfirmed: Vec::new(),
             under_way: None,
             unconfirmed_since: None,
             was_left_unanswered: false,
             attempt_began: 0,
-            observer: engine.observer.acquire_call(&engine.name, || plan.size()),
-            _busy: Tasks::begin(&engine.core),
-            callers: Callers::new(engine, lane, plan.due, timer),
-            plan,
+            observer: ObservedCall::none(),
+            span: state.queue.only_caller().map(|caller| caller.span.clone()),
+            has_ended: false,
         }
     }
 
-    /// It has failed for good: gives back what attempts may have been granted, as callers that timed
-    /// out, or have gone away, hold no grant.
-    pub(super) fn give_up(&mut self) {
-        if !self.was_left_unanswered {
-            self.give_back_unconfirmed();
-        }
+    /// Carries the call out, and tells its callers. Returns how many were told, and the timer for the
+    /// next call.
+    pub(super) async fn fly(mut self, timer: Timer) -> (usize, Timer) {
+        self.callers.timer = timer;
+        // Not before: the lane is locked then, and a subscriber may call the client.
+        let engine = &self.callers.engine;
+        let (size, span) = (self.size(), self.span.take());
+        self.observer = engine.observer.acquire_call(size, span);
+        let answer = retry(&mut self).await;
+        self.has_ended = true;
+        let told = match answer {
+            Ok(answered) => self.decided(answered),
+            Err(error) => {
+                if !self.was_left_unanswered {
+                    // Callers that timed out, or have gone away, hold no grant.
+                    self.give_back_unconfirmed();
+                }
+                self.failed(error)
+            }
+        };
+        let count = told.len();
+        answer::tell(told);
+        (count, std::mem::take(&mut self.callers.timer))
     }
 
-    pub(super) fn give_back_unconfirmed(&mut self) {
+    /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
+    /// each of them time to ask again.
+    fn attempt_limit(&self) -> Duration {
+        Duration::from_micros(self.call.shortest_deadline / ATTEMPTS_PER_DEADLINE)
+    }
+
+    /// How far ahead the call's grants are dated, in ms.
+    fn hold_ms(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| lease.hold_ms)
+    }
+
+    /// What its callers ask for.
+    fn size(&self) -> CallSize {
+        let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
+        let requests: u64 = self.call.groups.iter().map(|group| group.count).sum();
+        CallSize { requests: requests - leased, permits: self.permits() - leased }
+    }
+
+    /// All permits that it asks for.
+    pub(super) fn permits(&self) -> u64 {
+        total_permits(&self.call.groups)
+    }
+
+    fn give_back_unconfirmed(&mut self) {
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
-        dates.extend(self.plan.reservation.as_ref().map(|reservation| reservation.entry.date));
-        self.callers.engine.give_back_unconfirmed(self.id, &dates, self.plan.permits());
+        dates.extend(self.reservation.as_ref().map(|reservation| reservation.entry.date));
+        self.callers.engine.give_back_unconfirmed(self.id, &dates, self.permits());
     }
 
     fn is_first_attempt(&self) -> bool {
@@ -98,7 +187,7 @@ impl Flight {
         // No permits have been requested yet.
         let execution = Execution::NotExecuted;
         let keys = &self.callers.engine.keys;
-        let time = core.store_for(self.plan.attempt).server_time_of(keys);
+        let time = core.store_for(self.attempt_limit()).server_time_of(keys);
         let time = self.callers.in_time(time, execution).await;
         let time = time.map_err(|error| error.with_execution(execution))? / 1000;
         self.callers.engine.saw_server_time(time);
@@ -110,7 +199,7 @@ impl Attempts for Flight {
     type Output = Answered;
 
     fn first_pause(&self) -> Duration {
-        self.plan.first_pause
+        self.first_pause
     }
 
     async fn attempt(&mut self) -> Result<Answered, Error> {
@@ -159,7 +248,7 @@ impl Flight {
         let engine = self.callers.engine.clone();
         let core = &engine.core;
         self.attempt_began = core.now();
-        let hold_ms = i64::try_from(self.plan.hold_ms()).unwrap_or(i64::MAX);
+        let hold_ms = i64::try_from(self.hold_ms()).unwrap_or(i64::MAX);
         // Before the clock is read: the hold must not end after the date that is sent.
         let begun = core.nanos();
         let reading = core.clock.read();
@@ -167,7 +256,7 @@ impl Flight {
             Now::At(at) => {
                 let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
                 // Otherwise a grant of this attempt could not be told from the reservation.
-                let reserved = self.plan.reservation.as_ref().map(|it| it.entry.date);
+                let reserved = self.reservation.as_ref().map(|it| it.entry.date);
                 let at = if reserved == Some(at) { at + 1 } else { at };
                 let earlier = match self.unconfirmed.as_slice() {
                     [] => Earlier::None,
@@ -185,32 +274,36 @@ impl Flight {
                 (Now::Server, earlier)
             }
         };
-        let audit_limit = self.plan.audit_limit(now, engine.server_time.load(Ordering::Relaxed));
+        let date = match now {
+            Now::At(at) => at,
+            Now::Server => engine.server_time.load(Ordering::Relaxed),
+        };
+        let audit_limit = self.known.audit_limit(date, || 1.0 - rt::rng().random::<f64>());
         let sent = core.now();
         let call = AcquireCall {
             now,
             id: self.id,
             // What an attempt with an unknown outcome has seen and applied is not known either.
-            seen: self.plan.known.seen.filter(|_| self.is_first_attempt()),
-            expects_expired: self.plan.known.expects_expired,
+            seen: self.known.seen.filter(|_| self.is_first_attempt()),
+            expects_expired: self.known.expects_expired,
             audit_limit,
-            create: self.plan.create,
-            hold_ms: self.plan.hold_ms(),
+            create: self.call.create,
+            hold_ms: self.hold_ms(),
             earlier: self.reserved(earlier.clone()),
-            share: self.plan.share,
-            reserve: self.plan.reserve,
-            groups: self.plan.groups.clone(),
+            share: self.call.share,
+            reserve: self.call.reserve,
+            groups: self.call.groups.clone(),
         };
         if let Now::At(at) = now {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
-        let answer = core.store_for(self.plan.attempt).acquire(&engine.keys, call);
+        let answer = core.store_for(self.attempt_limit()).acquire(&engine.keys, call);
         let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let under_way = self.under_way.take();
         let error = match answer {
             Ok(reply) => {
-                let asked: u64 = self.plan.groups.iter().map(|group| group.count).sum();
+                let asked: u64 = self.call.groups.iter().map(|group| group.count).sum();
                 if reply.outcomes.iter().map(|group| group.count).sum::<u64>() != asked {
                     let detail = "a reply that does not answer every request";
                     return Err(
@@ -233,7 +326,7 @@ impl Flight {
                     return Ok(None);
                 }
                 let into_ms = Nanos::from(reading.into_ms) * 1000;
-                let hold = self.plan.hold_ms().saturating_mul(1_000_000);
+                let hold = self.hold_ms().saturating_mul(1_000_000);
                 let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
                 return Ok(Some(Answered { reply, dated, hold_end, audited: audit_limit > 0 }));
             }
@@ -253,11 +346,11 @@ impl Flight {
 
     /// Where the entry may be if it is a reservation: the date of one is not known before the answer.
     fn reserved(&self, earlier: Earlier) -> Earlier {
-        if let Some(Reservation { entry, since }) = &self.plan.reservation {
+        if let Some(Reservation { entry, since }) = &self.reservation {
             return Earlier::Reserved { since: *since, date: entry.date };
         }
         match earlier {
-            Earlier::Dated(dates) if self.plan.reserve => Earlier::Since(dates[0] - 1),
+            Earlier::Dated(dates) if self.call.reserve => Earlier::Since(dates[0] - 1),
             earlier => earlier,
         }
     }
@@ -273,4 +366,15 @@ impl Flight {
 
 fn grants(reply: &AcquireReply) -> bool {
     reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted)
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.observer.abandoned();
+            self.give_back_unconfirmed();
+            // Dropped unanswered, they begin anew.
+            drop(self.abandoned());
+        }
+    }
 }

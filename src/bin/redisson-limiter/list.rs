@@ -1,0 +1,81 @@
+//! `list`: the limiters of the servers, with their rates.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use redisson_rate_limiter::{Client, Rate};
+use serde_json::{Value, json};
+
+use crate::args::List;
+use crate::exit::{Exit, Failure};
+use crate::found::{look_at, walk, with_each};
+use crate::json::{self, SCHEMA};
+use crate::out::{Out, Tone};
+use crate::text::{count, quoted};
+
+struct Row {
+    name: String,
+    /// Or why it cannot be read; `None` if the limiter is gone and has left a value or a log behind.
+    rate: Result<Option<Rate>, String>,
+    /// How many clients have a budget of their own.
+    clients: usize,
+}
+
+pub async fn run(client: &Client, args: &List, out: &mut Out) -> Result<Exit, Failure> {
+    let found = walk(client, None, &args.scan, out).await?.limiters.into_iter().collect();
+    let rows = with_each(found, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
+        row_of(client, name, clients.len()).await
+    });
+    let mut rows: Vec<Row> = rows.await?.into_iter().flatten().collect();
+    // A walk says `api` for `{api}`.
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let text = match args.json {
+        true => json::text(&as_json(&rows)),
+        false => shown(&rows, out),
+    };
+    out.print(&text)?;
+    Ok(Exit::Done)
+}
+
+async fn row_of(client: &Client, name: String, clients: usize) -> Result<Option<Row>, Failure> {
+    let limiter = match client.limiter(&name) {
+        Ok(limiter) => limiter,
+        // On a cluster: doctor tells of it.
+        Err(error) => return Ok(Some(Row { name, rate: Err(error.to_string()), clients })),
+    };
+    let view = look_at(client, limiter, &BTreeSet::new(), 0).await?;
+    Ok(view.map(|view| Row { name: view.name().to_owned(), rate: view.rate(), clients }))
+}
+
+fn shown(rows: &[Row], out: &Out) -> String {
+    let mut text = String::new();
+    let names = rows.iter().map(|row| quoted(&row.name).chars().count());
+    let width = names.max().unwrap_or(0).clamp(7, 60);
+    if !rows.is_empty() {
+        let _ =
+            writeln!(text, "{}", out.paint(Tone::Quiet, format!("{:<width$}  rate", "limiter")));
+    }
+    for row in rows {
+        let rate = match &row.rate {
+            Ok(Some(rate)) => rate.to_string(),
+            Ok(None) => out.paint(Tone::Doubtful, "no limiter any more: see doctor"),
+            Err(_) => out.paint(Tone::Bad, "cannot be read: see doctor"),
+        };
+        let _ = writeln!(text, "{:<width$}  {rate}", quoted(&row.name));
+    }
+    let _ = writeln!(text, "{} with a value or a log", count(rows.len() as u64, "limiter"));
+    text
+}
+
+fn as_json(rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        json!({
+            "limiter": row.name,
+            "rate": row.rate.as_ref().ok().copied().flatten().map(json::rate),
+            "problem": row.rate.as_ref().err(),
+            "clients": row.clients,
+        })
+    };
+    let limiters: Vec<Value> = rows.iter().map(row).collect();
+    json!({ "schema": SCHEMA, "found": rows.len(), "limiters": limiters })
+}

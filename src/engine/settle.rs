@@ -1,0 +1,110 @@
+//! The end of a call: what its answer changes, and what each caller is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, Caller, Decided, Granted, NoAnswer, Told};
+use super::flight::{Answered, Flight};
+use super::refund::Entry;
+use super::reservation::Reservation;
+use crate::error::{Error, ErrorKind, Execution};
+use crate::observe::Event;
+use crate::store::Outcome;
+
+impl Flight {
+    /// A store has decided: returns the callers to tell, once no lock is held.
+    pub(super) fn decided(&self, mut answered: Answered) -> Told {
+        let engine = &self.callers.engine;
+        let now = engine.core.now();
+        let mut give_back = Vec::new();
+        let mut state = self.callers.lane.lock();
+        state.first_pause = Duration::ZERO;
+        let mut knowledge = engine.knowledge();
+        let is_other_rate =
+            knowledge.limiter.learn(&self.call.groups, &answered.reply, answered.audited);
+        let extra = engine.on_reply(&mut knowledge, self, &mut answered, now, is_other_rate);
+        engine.server_answered(&answered.reply);
+        let reply = answered.reply;
+        let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
+        give_back.extend(self.unwanted_reservation(&reply));
+        let reservation = Reservation::of(self.id, &reply, self.permits());
+        let [interval, keep_alive] =
+            [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
+        let queue_rate = (rate.permits(), interval, keep_alive);
+        let settled = state.queue.replied(
+            now,
+            answered.dated,
+            queue_rate,
+            reply.outcomes,
+            left,
+            reply.holders,
+        );
+        state.reservation = reservation;
+        let unwanted = state.take_unwanted_reservation();
+        give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
+        let entry = Entry::new(self.id, reply.entry_date, settled.granted + extra.leased);
+        if settled.unwanted > 0 {
+            give_back.push((entry.clone(), settled.unwanted));
+        }
+        state.observe(engine);
+        drop(state);
+        let is_leased = engine.take_in_lease(
+            &mut knowledge,
+            extra,
+            entry.clone(),
+            self,
+            answered.hold_end,
+            &mut give_back,
+        );
+        drop(knowledge);
+        if is_leased {
+            engine.start_lease_expiry();
+        }
+        engine.give_back_all(give_back);
+        self.observer.granted(settled.granted);
+        if reply.repaired != 0 {
+            engine.observer.event(&Event::Repaired { deficit: reply.repaired });
+        }
+        engine.watch_skew(now);
+        let decided = Arc::new(Decided { engine: engine.clone(), entry, rate, left });
+        let answer = |permits, outcome| match outcome {
+            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), permits)),
+            Outcome::Refused(wait) | Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
+                Answer::Denied { wait, decided: decided.clone() }
+            }
+            Outcome::ExceedsRate | Outcome::Undecided => Answer::ExceedsRate(rate),
+        };
+        let callers = settled.decided.into_iter();
+        callers.map(|(caller, permits, outcome)| (caller, Ok(answer(permits, outcome)))).collect()
+    }
+
+    /// It has failed for good: returns the callers to tell, once no lock is held.
+    pub(super) fn failed(&self, error: Error) -> Told {
+        let engine = &self.callers.engine;
+        self.observer.failed(&error);
+        engine.server_failed(self.attempt_began, &error);
+        if error.execution() == Execution::Unknown {
+            engine.knowledge().limiter.seen = None;
+        }
+        let callers = {
+            let mut state = self.callers.lane.lock();
+            let callers = match error.kind() {
+                ErrorKind::NotInitialized => state.queue.uninitialized(),
+                _ => state.queue.failed(),
+            };
+            state.observe(engine);
+            callers
+        };
+        let failed = |caller| (caller, Err(NoAnswer::Failed(error.clone())));
+        callers.into_iter().map(failed).collect()
+    }
+
+    /// Its runtime is ending: returns the callers, to be dropped once no lock is held.
+    pub(super) fn abandoned(&self) -> Vec<Caller> {
+        self.callers.engine.knowledge().limiter.seen = None;
+        let mut state = self.callers.lane.lock();
+        let callers = state.queue.failed();
+        state.observe(&self.callers.engine);
+        callers
+    }
+}

@@ -1,0 +1,170 @@
+//! What is observed of one limiter.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use super::{AcquireObserver, CallSize, Count, Event, ObservedCall, Observers, Span};
+use crate::error::Operation;
+
+/// A limiter of one client, to an [`Observer`](super::Observer).
+pub struct ObservedLimiter {
+    name: Arc<str>,
+    label: Option<Arc<str>>,
+    pub(super) observers: Observers,
+    #[cfg(feature = "metrics")]
+    pub(super) meters: Option<Arc<super::meters::Handles>>,
+}
+
+impl ObservedLimiter {
+    fn new(name: Arc<str>, label: Option<Arc<str>>, observers: Observers) -> Arc<Self> {
+        Arc::new(ObservedLimiter {
+            #[cfg(feature = "metrics")]
+            meters: observers.meters.as_ref().map(|meters| meters.handles(label.as_ref())),
+            name,
+            label,
+            observers,
+        })
+    }
+
+    /// Its name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The label that its numbers are counted under, if it has one: see
+    /// [`LimiterOptions::metrics_label`](crate::LimiterOptions::metrics_label). Numbers of limiters without a label are
+    /// added up.
+    pub fn label(&self) -> Option<&str> {
+        self.label.as_deref()
+    }
+
+    fn counted(&self, count: Count, change: i64) {
+        self.observers.tell(|observer| observer.counted(Some(self), count, change));
+    }
+}
+
+impl fmt::Debug for ObservedLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ObservedLimiter");
+        debug.field("name", &self.name).field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// What tells the observers about one limiter of one client.
+pub(crate) struct LimiterObserver {
+    without_label: Arc<ObservedLimiter>,
+    /// It has a label that somebody has chosen.
+    chosen: OnceLock<(&'static str, Arc<ObservedLimiter>)>,
+    /// It has the label of its limit, unless somebody chooses one.
+    by_default: OnceLock<Arc<ObservedLimiter>>,
+}
+
+impl LimiterObserver {
+    pub(crate) fn new(name: &Arc<str>, observers: &Observers) -> Self {
+        LimiterObserver {
+            without_label: ObservedLimiter::new(name.clone(), None, observers.clone()),
+            chosen: OnceLock::new(),
+            by_default: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    fn limiter(&self) -> &Arc<ObservedLimiter> {
+        let chosen = self.chosen.get().map(|(_, limiter)| limiter);
+        chosen.or_else(|| self.by_default.get()).unwrap_or(&self.without_label)
+    }
+
+    fn labelled(&self, label: Arc<str>) -> Arc<ObservedLimiter> {
+        let ObservedLimiter { name, observers, .. } = &*self.without_label;
+        ObservedLimiter::new(name.clone(), Some(label), observers.clone())
+    }
+
+    /// The label that somebody has chosen.
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        self.chosen.get().map(|(label, _)| *label)
+    }
+
+    /// Chooses a label, unless it has one.
+    pub(crate) fn set_label(&self, label: &'static str) {
+        self.chosen.get_or_init(|| (label, self.labelled(label.into())));
+    }
+
+    /// Sets the label that it has for as long as nobody chooses one.
+    #[cfg(feature = "_web")]
+    pub(crate) fn set_default_label(&self, label: &Arc<str>) {
+        self.by_default.get_or_init(|| self.labelled(label.clone()));
+    }
+
+    /// An acquire of so many permits begins.
+    #[inline]
+    pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
+        AcquireObserver::new(self.limiter(), permits)
+    }
+
+    /// A call to the store begins.
+    pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
+        let limiter = self.limiter();
+        ObservedCall::begin(
+            &limiter.observers,
+            Some(limiter),
+            operation,
+            CallSize::default(),
+            Span::none(),
+        )
+    }
+
+    /// A call with the requests of acquires begins; `span` is that of its only caller.
+    pub(crate) fn acquire_call(&self, size: CallSize, span: Option<Span>) -> ObservedCall {
+        let (limiter, span) = (self.limiter(), span.unwrap_or_else(Span::none));
+        ObservedCall::begin(&limiter.observers, Some(limiter), Operation::Acquire, size, span)
+    }
+
+    /// Something has happened to it.
+    pub(crate) fn event(&self, event: &Event<'_>) {
+        let limiter = self.limiter();
+        limiter.observers.tell(|observer| observer.event(Some(limiter), event));
+    }
+
+    /// A number of it has changed.
+    pub(crate) fn counted(&self, count: Count, change: u64) {
+        if change > 0 {
+            self.limiter().counted(count, i64::try_from(change).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// What one of several adds to a count. It takes that away when it ends.
+#[derive(Default)]
+pub(crate) struct CountPart {
+    /// The label may change meanwhile.
+    of: Option<(Arc<ObservedLimiter>, Count)>,
+    part: i64,
+}
+
+impl CountPart {
+    pub(crate) fn set(
+        &mut self,
+        limiter: &LimiterObserver,
+        count: Count,
+        part: impl FnOnce() -> u64,
+    ) {
+        if limiter.limiter().observers.is_empty() {
+            return;
+        }
+        let part = i64::try_from(part()).unwrap_or(i64::MAX);
+        if part != self.part {
+            let (limiter, count) =
+                self.of.get_or_insert_with(|| (limiter.limiter().clone(), count));
+            limiter.counted(*count, part - self.part);
+            self.part = part;
+        }
+    }
+}
+
+impl Drop for CountPart {
+    fn drop(&mut self) {
+        if let Some((limiter, count)) = self.of.take().filter(|_| self.part != 0) {
+            limiter.counted(count, -self.part);
+        }
+    }
+}
