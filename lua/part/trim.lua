@@ -18,17 +18,20 @@ local function trim(wanted)
     if not looked_at(p) then
       return nil
     end
-    if p > wanted then
-      lowered = p - wanted
+    local rest = p - wanted
+    -- An entry with the same id and as many permits as would be left must not be moved: its permits would
+    -- be gone. So the whole entry is taken out then.
+    if rest > 0 and not call('ZSCORE', log_key, with_permits(members[trimmed + 1], rest)) then
+      lowered = rest
       permits[trimmed + 1] = lowered
-      taken, wanted = taken + wanted, 0
     else
+      rest = 0
       trimmed = trimmed + 1
-      taken, wanted = taken + p, wanted - p
     end
-  end
-  if log_total then
-    log_total = log_total - taken
+    if log_total then
+      log_total = log_total - (p - rest)
+    end
+    taken, wanted = taken + math.min(p, wanted), wanted - p
   end
   return taken
 end

@@ -124,11 +124,12 @@ impl Log {
         let left = self::permits(member).unwrap_or(0) - permits;
         self.remove(member);
         if left > 0 {
-            let mut lowered = Bytes::from(member);
-            let at = lowered.len() - 4;
-            lowered[at..].copy_from_slice(&(left as u32).to_le_bytes());
-            self.add(score, lowered);
+            self.add(score, with_permits(member, left));
         }
+    }
+
+    pub(super) fn contains(&self, member: &[u8]) -> bool {
+        self.by_member.contains_key(member)
     }
 
     fn forget(&mut self, member: &[u8]) {
@@ -145,6 +146,14 @@ pub(super) struct Part {
     pub(super) score: i64,
     pub(super) member: Bytes,
     pub(super) permits: i64,
+}
+
+/// The same member with other permits.
+pub(super) fn with_permits(member: &[u8], permits: i64) -> Bytes {
+    let mut member = Bytes::from(member);
+    let at = member.len() - 4;
+    member[at..].copy_from_slice(&(permits as u32).to_le_bytes());
+    member
 }
 
 /// The permits of an entry; `None` for a foreign one.

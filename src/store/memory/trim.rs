@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::store::memory::live_log::permits_of;
-use crate::store::memory::log::Log;
+use crate::store::memory::log::{Log, with_permits};
 
 /// Takes up to `permits` out of the log, oldest entry first; returns how many there were.
 pub(super) fn trim(log: &mut Log, cutoff: i64, permits: i64) -> Result<i64, Error> {
@@ -14,9 +14,12 @@ pub(super) fn trim(log: &mut Log, cutoff: i64, permits: i64) -> Result<i64, Erro
         if left <= 0 {
             break;
         }
-        let part = permits_of(score, member, cutoff)?.min(left);
-        left -= part;
-        lowered.push((score, Box::<[u8]>::from(member), part));
+        let permits = permits_of(score, member, cutoff)?;
+        // An entry with the same id and as many permits as would be left must not be moved: its permits
+        // would be gone. So the whole entry is taken out then.
+        let is_whole = permits <= left || log.contains(&with_permits(member, permits - left));
+        lowered.push((score, Box::<[u8]>::from(member), if is_whole { permits } else { left }));
+        left -= permits.min(left);
     }
     for (score, member, part) in lowered {
         log.lower(score, &member, part);

@@ -7,12 +7,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::Server;
+use crate::rate::{Mode, Rate};
+use crate::store::RequestGroup;
 
 mod damage;
 mod program;
 mod world;
 
-use program::{Op, Who, op, rate};
+use program::{Op, Seen, Who, op, rate};
 use world::World;
 
 const T0: i64 = 1_700_000_000_000;
@@ -54,4 +56,38 @@ fn both_stores_agree() {
     if let Err(error) = result {
         panic!("{error}");
     }
+}
+
+/// Two entries of one id, as no client writes them: the older one has a permit too many, and without it as
+/// many as the other one, which must not be moved.
+#[test]
+fn an_entry_is_not_lowered_into_another_one() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = super::store(&server.url(), Duration::from_secs(20)).unwrap();
+    let mut raw = server.raw();
+    let mut world = World::new(&runtime, &store, &mut raw);
+    let who = Who(0, 0);
+    let acquire = |permits, same_id| Op::Acquire {
+        who,
+        groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
+        seen: Seen::Known,
+        audit_limit: 0,
+        create: None,
+        hold: 0,
+        tag: None,
+        share: None,
+        reserve: false,
+        same_id,
+    };
+    let rate = Rate::from_wire(Mode::Overall, 7, 60_000, 0);
+    for op in
+        [Op::TrySetRate { who, rate }, acquire(3, Some((-1000, 4))), acquire(4, Some((-500, 1)))]
+    {
+        world.step(&op).and_then(|()| world.compare()).unwrap();
+    }
+    let own = world.keys(who);
+    let left: Vec<i64> =
+        world.memory.raw_log(own.all()[2]).iter().map(|(score, _)| score - T0).collect();
+    assert_eq!(left, [-500, 0], "the younger entries stay where they were");
 }
