@@ -21,10 +21,12 @@ local short = count - dropped <= SHORT_LOG
 if short and not sum_log() then
   return foreign
 end
-local taken = trim(tonumber(ARGV[2]))
+local wanted = tonumber(ARGV[2])
+local taken = trim(wanted)
 if not taken then
   return foreign
 end
+taken = math.min(taken, wanted)
 -- What was too much before, after a release by Java, is not made more.
 local raised = math.min(value + taken, short and rate - log_total or rate)
 local rise = math.max(value, raised) - value

@@ -37,7 +37,7 @@ for _, key in ipairs({KEYS[1], value_key, log_key}) do
   end
 end
 
-local reply = {per_client, debt, rate, interval, keep_alive, before and 1 or 0, before or 0,
+local reply = {per_client, deficit > 0 and debt or 0, rate, interval, keep_alive, before and 1 or 0, before or 0,
   value or rate, credit, endless, math.max(0, -deficit), ahead}
 if ARGV[3] == '1' then
   return reply

@@ -19,7 +19,7 @@ fn callers() -> u64 {
 
 /// The memory of a caller that waits in a debug build: its task, its place in the queue, and the channel by
 /// which it learns its outcome.
-const MOST_PER_CALLER: u64 = 2_300;
+const MOST_PER_CALLER: u64 = 2_000;
 
 const INTERVAL: Duration = Duration::from_secs(600);
 

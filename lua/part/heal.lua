@@ -20,10 +20,11 @@ local function find_deficit(is_summed, refuses, audit_limit)
 end
 
 -- A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
--- the log, and out of the value if the log does not hold that much.
+-- the log, and out of the value if the log does not hold that much; what was taken too much is a debt.
 local function heal(deficit)
-  debt = math.max(0, math.min(deficit, MAX_DEBT_PARTS * MAX_ENTRY_PERMITS))
   if deficit < 0 then
-    value = value - (-deficit - trim(-deficit))
+    deficit = deficit + trim(-deficit)
+    value = value + math.min(0, deficit)
   end
+  debt = math.max(0, math.min(deficit, MAX_DEBT_PARTS * MAX_ENTRY_PERMITS))
 end

@@ -5,11 +5,19 @@
 local trimmed = 0 -- the entries that are taken out whole
 local lowered -- the permits left in the one after them, nil if it is as it was
 
--- Takes up to `wanted` permits out of what is kept in `members` and `permits`, and returns how
--- many there were; nil if a foreign entry is live.
+-- Whether the log has this entry, with these permits instead of its own, once more and no earlier. Then it
+-- must not be lowered to them: the other entry would be moved, and its permits be gone.
+local function is_taken(member, p)
+  local other = call('ZSCORE', log_key, with_permits(member, p))
+  return other and tonumber(other) >= tonumber(call('ZSCORE', log_key, member))
+end
+
+-- Takes up to `wanted` permits out of what is kept in `members` and `permits`, and returns how many there
+-- were: more than that if an entry cannot be lowered, which is taken out whole; nil if a foreign entry is
+-- live.
 local function trim(wanted)
   local taken = 0
-  while wanted > 0 do
+  while taken < wanted do
     read_entries(trimmed + 1)
     local p = permits[trimmed + 1]
     if not p then
@@ -18,20 +26,18 @@ local function trim(wanted)
     if not looked_at(p) then
       return nil
     end
-    local rest = p - wanted
-    -- An entry with the same id and as many permits as would be left must not be moved: its permits would
-    -- be gone. So the whole entry is taken out then.
-    if rest > 0 and not call('ZSCORE', log_key, with_permits(members[trimmed + 1], rest)) then
+    local rest = taken + p - wanted
+    if rest > 0 and not is_taken(members[trimmed + 1], rest) then
       lowered = rest
-      permits[trimmed + 1] = lowered
+      permits[trimmed + 1] = rest
+      taken = wanted
     else
-      rest = 0
       trimmed = trimmed + 1
+      taken = taken + p
     end
-    if log_total then
-      log_total = log_total - (p - rest)
-    end
-    taken, wanted = taken + math.min(p, wanted), wanted - p
+  end
+  if log_total then
+    log_total = log_total - taken
   end
   return taken
 end

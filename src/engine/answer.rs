@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::Engine;
 use super::refund::Entry;
 use crate::error::Error;
-use crate::observe::Span;
+use crate::observe::{Span, current_span};
 use crate::rate::Rate;
 use crate::store::Wait;
 
@@ -17,13 +17,13 @@ use crate::store::Wait;
 pub(super) struct Caller {
     verdict: oneshot::Sender<Verdict>,
     /// What its calls are part of if it makes them alone.
-    pub(super) span: Span,
+    pub(super) span: Option<Box<Span>>,
 }
 
 impl Caller {
     pub(super) fn new() -> (Self, oneshot::Receiver<Verdict>) {
         let (verdict, outcome) = oneshot::channel();
-        (Caller { verdict, span: Span::current() }, outcome)
+        (Caller { verdict, span: current_span() }, outcome)
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Flight {
     pub(super) attempt_began: Time,
     pub(super) observer: ObservedCall,
     /// The span that the call is part of.
-    span: Option<Span>,
+    span: Option<Box<Span>>,
     has_ended: bool,
 }
 
@@ -113,7 +113,7 @@ impl Flight {
             was_left_unanswered: false,
             attempt_began: 0,
             observer: ObservedCall::none(),
-            span: state.queue.only_caller().map(|caller| caller.span.clone()),
+            span: state.queue.only_caller().and_then(|caller| caller.span.clone()),
             has_ended: false,
         }
     }

@@ -20,10 +20,14 @@ impl Span {
     pub(crate) fn none() -> Self {
         Span
     }
+}
 
-    pub(crate) fn current() -> Self {
-        Span
-    }
+/// The span that the caller is in, if it is in one. On the heap, as every waiting caller keeps it.
+pub(crate) fn current_span() -> Option<Box<Span>> {
+    #[cfg(feature = "tracing")]
+    return Some(Span::current()).filter(|span| !span.is_none()).map(Box::new);
+    #[cfg(not(feature = "tracing"))]
+    None
 }
 
 /// What the acquires in a call ask for.

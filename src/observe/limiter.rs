@@ -114,8 +114,8 @@ impl LimiterObserver {
     }
 
     /// A call with the requests of acquires begins; `span` is that of its only caller.
-    pub(crate) fn acquire_call(&self, size: CallSize, span: Option<Span>) -> ObservedCall {
-        let (limiter, span) = (self.limiter(), span.unwrap_or_else(Span::none));
+    pub(crate) fn acquire_call(&self, size: CallSize, span: Option<Box<Span>>) -> ObservedCall {
+        let (limiter, span) = (self.limiter(), span.map_or_else(Span::none, |span| *span));
         ObservedCall::begin(&limiter.observers, Some(limiter), Operation::Acquire, size, span)
     }
 

@@ -36,21 +36,21 @@ pub(super) fn find_deficit(
 }
 
 /// A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
-/// the log, and out of the value if the log does not hold that much.
+/// the log, and out of the value if the log does not hold that much; what was taken too much is a debt.
 pub(super) fn heal(
     log: &mut Log,
     value: &mut Value,
-    deficit: i64,
+    mut deficit: i64,
     (t, cutoff): (i64, i64),
     id: EntryId,
 ) -> Result<(), Error> {
+    if deficit < 0 {
+        deficit += trim(log, cutoff, -deficit)?;
+        value.v += deficit.min(0);
+        value.set |= deficit < 0;
+    }
     for (number, part) in parts(deficit).take(MAX_DEBT_PARTS.into()).enumerate() {
         log.add(t, pack(id.debt(number as u16), part));
-    }
-    if deficit < 0 {
-        let over = -deficit - trim(log, cutoff, -deficit)?;
-        value.v -= over;
-        value.set |= over > 0;
     }
     Ok(())
 }

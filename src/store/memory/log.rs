@@ -128,8 +128,8 @@ impl Log {
         }
     }
 
-    pub(super) fn contains(&self, member: &[u8]) -> bool {
-        self.by_member.contains_key(member)
+    pub(super) fn score_of(&self, member: &[u8]) -> Option<i64> {
+        self.by_member.get(member).copied()
     }
 
     fn forget(&mut self, member: &[u8]) {

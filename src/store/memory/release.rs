@@ -31,7 +31,7 @@ pub(super) fn release(
         if short {
             LiveLog::of(log, cutoff).sum_log()?;
         }
-        let taken = trim(log, cutoff, permits)?;
+        let taken = trim(log, cutoff, permits)?.min(permits);
         // What was too much before, after a release by Java, is not made more.
         let most = if short { config.rate - log.sum() } else { config.rate };
         Ok((Value { v: new.v.max(most.min(new.v + taken)), ..new }, taken))

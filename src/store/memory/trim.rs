@@ -6,23 +6,30 @@ use crate::error::Error;
 use crate::store::memory::live_log::permits_of;
 use crate::store::memory::log::{Log, with_permits};
 
-/// Takes up to `permits` out of the log, oldest entry first; returns how many there were.
-pub(super) fn trim(log: &mut Log, cutoff: i64, permits: i64) -> Result<i64, Error> {
-    let mut left = permits;
+/// Takes up to `wanted` permits out of the log, oldest entry first; returns how many there were: more than
+/// that if an entry cannot be lowered, which is taken out whole.
+pub(super) fn trim(log: &mut Log, cutoff: i64, wanted: i64) -> Result<i64, Error> {
+    let mut taken = 0;
     let mut lowered = Vec::new();
     for (score, member) in log.iter() {
-        if left <= 0 {
+        if taken >= wanted {
             break;
         }
         let permits = permits_of(score, member, cutoff)?;
-        // An entry with the same id and as many permits as would be left must not be moved: its permits
-        // would be gone. So the whole entry is taken out then.
-        let is_whole = permits <= left || log.contains(&with_permits(member, permits - left));
-        lowered.push((score, Box::<[u8]>::from(member), if is_whole { permits } else { left }));
-        left -= permits.min(left);
+        let rest = taken + permits - wanted;
+        let part =
+            if rest > 0 && !is_taken(log, score, member, rest) { permits - rest } else { permits };
+        taken += part;
+        lowered.push((score, Box::<[u8]>::from(member), part));
     }
     for (score, member, part) in lowered {
         log.lower(score, &member, part);
     }
-    Ok(permits.max(0) - left.max(0))
+    Ok(taken)
+}
+
+/// Whether the log has this entry, with these permits instead of its own, once more and no earlier. Then it
+/// must not be lowered to them: the other entry would be moved, and its permits be gone.
+fn is_taken(log: &Log, score: i64, member: &[u8], permits: i64) -> bool {
+    log.score_of(&with_permits(member, permits)).is_some_and(|other| other >= score)
 }

@@ -89,5 +89,5 @@ fn an_entry_is_not_lowered_into_another_one() {
     let own = world.keys(who);
     let left: Vec<i64> =
         world.memory.raw_log(own.all()[2]).iter().map(|(score, _)| score - T0).collect();
-    assert_eq!(left, [-500, 0], "the younger entries stay where they were");
+    assert_eq!(left, [-500, 0, 0], "the younger ones stay, and what was taken too much is a debt");
 }
