@@ -94,20 +94,14 @@ impl fmt::Debug for Decided {
     }
 }
 
-/// Callers, and what each is to be told.
-pub(super) type Told = Vec<(Caller, Verdict)>;
-
-/// Tells callers their outcomes. Without a lock: each is woken, which may run code that calls the client.
-pub(super) fn tell(told: Told) {
-    for (caller, verdict) in told {
-        // What nobody receives is dropped here.
-        let _ = caller.verdict.send(verdict);
-    }
+/// Tells callers their outcomes, and returns how many there were. Without a lock: each is woken, which may run
+/// code that calls the client.
+pub(super) fn tell(told: impl Iterator<Item = (Caller, Verdict)>) -> usize {
+    // What nobody receives is dropped here.
+    told.map(|(caller, verdict)| drop(caller.verdict.send(verdict))).count()
 }
 
 /// Tells all of them the same failure.
-pub(super) fn tell_failed(callers: Vec<Caller>, error: &Error) {
-    tell(
-        callers.into_iter().map(|caller| (caller, Err(NoAnswer::Failed(error.clone())))).collect(),
-    );
+pub(super) fn tell_failed(callers: Vec<Caller>, error: &Error) -> usize {
+    tell(callers.into_iter().map(|caller| (caller, Err(NoAnswer::Failed(error.clone())))))
 }

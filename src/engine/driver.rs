@@ -127,7 +127,7 @@ impl Driver {
         };
         engine.give_back_reservation(unwanted);
         let refused = refused.into_iter();
-        tell(refused.map(|(caller, wait)| (caller, Err(NoAnswer::Refused(wait)))).collect());
+        tell(refused.map(|(caller, wait)| (caller, Err(NoAnswer::Refused(wait)))));
         next
     }
 

@@ -13,7 +13,7 @@ use super::opt_ins::lease::{LeaseRequest, add_lease_requests};
 use super::opt_ins::pool::Nanos;
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
-use super::{Engine, answer, closed, micros};
+use super::{Engine, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallSize, ObservedCall, Span};
@@ -135,12 +135,10 @@ impl Flight {
                     // Callers that timed out, or have gone away, hold no grant.
                     self.give_back_unconfirmed();
                 }
-                self.failed(error)
+                self.failed(&error)
             }
         };
-        let count = told.len();
-        answer::tell(told);
-        (count, std::mem::take(&mut self.callers.timer))
+        (told, std::mem::take(&mut self.callers.timer))
     }
 
     /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves

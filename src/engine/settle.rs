@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, Caller, Decided, Granted, NoAnswer, Told};
+use super::answer::{Answer, Caller, Decided, Granted, tell, tell_failed};
 use super::flight::{Answered, Flight};
 use super::refund::Entry;
 use super::reservation::Reservation;
@@ -12,8 +12,8 @@ use crate::observe::Event;
 use crate::store::Outcome;
 
 impl Flight {
-    /// A store has decided: returns the callers to tell, once no lock is held.
-    pub(super) fn decided(&self, mut answered: Answered) -> Told {
+    /// A store has decided: tells the callers, and returns how many there were.
+    pub(super) fn decided(&self, mut answered: Answered) -> usize {
         let engine = &self.callers.engine;
         let now = engine.core.now();
         let mut give_back = Vec::new();
@@ -75,14 +75,14 @@ impl Flight {
             Outcome::ExceedsRate | Outcome::Undecided => Answer::ExceedsRate(rate),
         };
         let callers = settled.decided.into_iter();
-        callers.map(|(caller, permits, outcome)| (caller, Ok(answer(permits, outcome)))).collect()
+        tell(callers.map(|(caller, permits, outcome)| (caller, Ok(answer(permits, outcome)))))
     }
 
-    /// It has failed for good: returns the callers to tell, once no lock is held.
-    pub(super) fn failed(&self, error: Error) -> Told {
+    /// It has failed for good: tells the callers, and returns how many there were.
+    pub(super) fn failed(&self, error: &Error) -> usize {
         let engine = &self.callers.engine;
-        self.observer.failed(&error);
-        engine.server_failed(self.attempt_began, &error);
+        self.observer.failed(error);
+        engine.server_failed(self.attempt_began, error);
         if error.execution() == Execution::Unknown {
             engine.knowledge().limiter.seen = None;
         }
@@ -95,8 +95,7 @@ impl Flight {
             state.observe(engine);
             callers
         };
-        let failed = |caller| (caller, Err(NoAnswer::Failed(error.clone())));
-        callers.into_iter().map(failed).collect()
+        tell_failed(callers, error)
     }
 
     /// Its runtime is ending: returns the callers, to be dropped once no lock is held.
