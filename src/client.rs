@@ -1,7 +1,6 @@
 //! One client: one id, one clock, many limiters.
 
 pub(crate) mod builder;
-pub(crate) mod scan;
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ use crate::rate::Rate;
 /// wait. Timers run on the paused time of the runtime that makes the call; do not share such a
 /// client with other runtimes.
 #[derive(Clone)]
-pub struct Client(Arc<Limiters>);
+pub struct Client(pub(crate) Arc<Limiters>);
 
 impl Client {
     pub(crate) fn of(limiters: Arc<Limiters>) -> Self {

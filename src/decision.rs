@@ -31,7 +31,7 @@ impl Decision {
     }
 
     /// The grant, or `None` if it is a denial.
-    pub fn granted(self) -> Option<Grant> {
+    pub fn into_grant(self) -> Option<Grant> {
         match self {
             Decision::Granted(grant) => Some(grant),
             Decision::Denied(_) => None,
@@ -39,7 +39,7 @@ impl Decision {
     }
 
     /// The denial, or `None` if it is a grant.
-    pub fn denied(self) -> Option<Denial> {
+    pub fn into_denial(self) -> Option<Denial> {
         match self {
             Decision::Granted(_) => None,
             Decision::Denied(denial) => Some(denial),
@@ -97,7 +97,7 @@ impl Peek {
     }
 
     /// Whether the wait may be longer than [`wait`](Peek::wait) says.
-    pub fn is_at_least(&self) -> bool {
+    pub fn is_lower_bound(&self) -> bool {
         self.wait.at_least
     }
 }

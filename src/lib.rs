@@ -63,21 +63,22 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
-//! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`tower`,
+//! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`layer`,
 //!   `web`).
-//! - `axum`: `tower`, and a server for axum that shuts down in an orderly way (`axum`).
-//! - `actix-web`: a middleware (`actix_web`, `web`).
+//! - `axum`: `tower`, and a server for axum that shuts down in an orderly way (`serve`).
+//! - `actix-web`: a middleware (`actix`, `web`).
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
 //!   events. `docs/observability.md` lists them.
+//! - `admin`: inspecting, repairing, finding and removing limiters, for tools (`admin`).
 //! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); nothing of it is in the library.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "actix-web")]
-pub mod actix_web;
-#[cfg(feature = "axum")]
-pub mod axum;
+pub mod actix;
+#[cfg(feature = "admin")]
+pub mod admin;
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
 pub mod bench;
@@ -92,7 +93,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod in_process;
-mod inspection;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod limiter;
 mod limiters;
 pub mod observe;
@@ -100,40 +102,42 @@ mod options;
 mod queue;
 mod rate;
 mod rt;
+#[cfg(feature = "axum")]
+pub mod serve;
 #[cfg(all(test, not(shuttle)))]
 mod sim;
+#[cfg_attr(
+    not(feature = "admin"),
+    allow(dead_code, unused_imports, reason = "the operations of `admin`")
+)]
 mod store;
-mod stream;
-#[cfg(feature = "tower")]
-pub mod tower;
+pub mod stream;
 #[cfg(any(feature = "tower", feature = "actix-web"))]
 pub mod web;
 mod wire;
+
+/// Where the servers are, if a URL of one does not say it.
+pub mod topology {
+    pub use crate::store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
+}
 
 pub use client::Client;
 pub use client::builder::ClientBuilder;
 #[cfg(feature = "redisson-yaml")]
 pub use client::builder::redisson_yaml::{IgnoredSetting, RedissonYaml};
-pub use client::scan::{FoundKey, LimiterScan};
 pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;
-pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
 pub use limiter::RateLimiter;
-pub use limiter::inspect::{ClientBudget, Repair};
 pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
-#[cfg(feature = "metrics")]
-pub use observe::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use rate::{Mode, Rate};
 pub use store::ExpireCondition;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
-pub use store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
-pub use stream::{RateLimited, Rejected, StreamRateLimitExt};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]

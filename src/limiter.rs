@@ -1,13 +1,11 @@
 //! The public face of one limiter: a handle, and what all its operations share.
 
 mod acquire;
-pub(crate) mod inspect;
 pub(crate) mod keys;
 mod outage;
 mod permits;
 pub(crate) mod rates;
 mod run;
-mod tool;
 
 use std::fmt;
 use std::sync::Arc;
@@ -145,7 +143,7 @@ impl RateLimiter {
 
     /// Calls the store until it answers or the deadline passes. A call that may have been carried
     /// out is attempted again only if carrying it out twice is as good as once.
-    async fn call<T: Send + 'static>(
+    pub(crate) async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
         call: impl Fn(&dyn Store, &Keys) -> Reply<T> + Send + 'static,
@@ -157,7 +155,7 @@ impl RateLimiter {
         })
     }
 
-    fn error(&self, operation: Operation, failure: Error) -> Error {
+    pub(crate) fn error(&self, operation: Operation, failure: Error) -> Error {
         failure
             .of(operation, Some(self.engine().name.clone()))
             .with_server(self.engine().core.store.address())

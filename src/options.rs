@@ -28,9 +28,9 @@ const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 /// limiter.try_set_rate(Rate::overall(1, Duration::from_secs(60))?).await?;
 ///
 /// assert!(limiter.try_acquire_now(1).await?.is_granted());
-/// let first = limiter.try_acquire_now(1).await?.denied().expect("the permit is taken");
-/// assert_eq!(first.decided_by(), DecidedBy::Server);
-/// let next = limiter.try_acquire_now(1).await?.denied().expect("it still is");
+/// let first = limiter.try_acquire_now(1).await?.into_denial().expect("the permit is taken");
+/// assert_eq!(first.decided_by(), DecidedBy::Store);
+/// let next = limiter.try_acquire_now(1).await?.into_denial().expect("it still is");
 /// assert_eq!(next.decided_by(), DecidedBy::Memory);
 /// # Ok(())
 /// # }

@@ -25,7 +25,8 @@ pub trait StreamRateLimitExt: Stream {
     ///
     /// ```
     /// use futures::{StreamExt, stream};
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate, StreamRateLimitExt};
+    /// use redisson_rate_limiter::stream::StreamRateLimitExt;
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
@@ -95,7 +96,8 @@ impl<S: Stream, C> RateLimited<S, C> {
     ///
     /// ```
     /// use futures::{StreamExt, stream};
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate, StreamRateLimitExt};
+    /// use redisson_rate_limiter::stream::StreamRateLimitExt;
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
@@ -133,7 +135,7 @@ impl<S: Stream, C> RateLimited<S, C> {
         let (limiter, timeout) = (self.limiter.clone(), self.timeout);
         Box::pin(async move {
             match timeout {
-                Some(timeout) => Ok(limiter.try_acquire(permits, timeout).await?.denied()),
+                Some(timeout) => Ok(limiter.try_acquire(permits, timeout).await?.into_denial()),
                 None => limiter.acquire(permits).await.map(|_| None),
             }
         })

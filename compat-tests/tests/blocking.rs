@@ -58,7 +58,7 @@ fn every_call_can_be_made_on_a_plain_thread(store: &Store) {
     let limiter = client.limiter("api").unwrap();
     client.ping().unwrap();
     assert!(limiter.try_set_rate(fixed(10)).unwrap());
-    let mut grant = limiter.try_acquire_now(3).unwrap().granted().unwrap();
+    let mut grant = limiter.try_acquire_now(3).unwrap().into_grant().unwrap();
     assert_eq!(grant.blocking_refund(2).unwrap(), 2);
     assert_eq!(grant.permits(), 1);
     assert_eq!(grant.blocking_refund(2).unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -94,7 +94,7 @@ fn calls_wait_and_time_out(store: &Store) {
     assert_eq!(limiter.acquire(2).unwrap().permits(), 2);
     for round in 0..3 {
         let refused = quickly("a refusal", || limiter.try_acquire(2, ms(50))).unwrap();
-        assert!(refused.denied().expect("a denial").retry_after() <= interval);
+        assert!(refused.into_denial().expect("a denial").retry_after() <= interval);
         let begun = Stopwatch::start();
         match round {
             0 => drop(limiter.acquire(2).unwrap()),

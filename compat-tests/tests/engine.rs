@@ -63,7 +63,7 @@ async fn budget(server: &Server, name: &str) -> (Option<i64>, u64) {
 }
 
 async fn granted(limiter: &RateLimiter, permits: u64) -> Grant {
-    limiter.try_acquire_now(permits).await.unwrap().granted().expect("permits are left")
+    limiter.try_acquire_now(permits).await.unwrap().into_grant().expect("permits are left")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -326,7 +326,7 @@ async fn soak(client: ClientBuilder) {
                     }
                 };
                 let Ok(answer) = tokio::time::timeout(max_wait, call).await else { continue };
-                if let Some(mut grant) = answer.unwrap().granted() {
+                if let Some(mut grant) = answer.unwrap().into_grant() {
                     let back = random.random_range(0..=permits);
                     let credited = grant.refund(back).await.unwrap();
                     assert_eq!(credited, back, "the grant is live: all of it comes back");

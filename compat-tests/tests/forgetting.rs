@@ -105,14 +105,14 @@ fn options_of_a_name_end_with_its_last_handle(store: &Store) {
         let limiter = client.limiter_with("api", memory(SECOND * 60)).unwrap();
         limiter.set_rate(rate(1)).await.unwrap();
         assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
-        let decided_by = async || take(&client, 1).await.denied().expect("a denial").decided_by();
-        assert_eq!(decided_by().await, DecidedBy::Server);
+        let decided_by = async || take(&client, 1).await.into_denial().expect("a denial").decided_by();
+        assert_eq!(decided_by().await, DecidedBy::Store);
         assert_eq!(decided_by().await, DecidedBy::Memory, "a handle exists");
         let error = client.limiter_with("api", memory(SECOND)).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         drop(limiter);
         for _ in 0..3 {
-            assert_eq!(decided_by().await, DecidedBy::Server, "no handle exists");
+            assert_eq!(decided_by().await, DecidedBy::Store, "no handle exists");
         }
         assert!(client.limiter_with("api", memory(SECOND)).is_ok());
     });
@@ -123,7 +123,7 @@ fn a_grant_of_a_forgotten_limiter_can_be_given_back(store: &Store) {
     current_thread().block_on(async {
         let (client, _) = client(store);
         client.limiter("api").unwrap().set_rate(rate(10)).await.unwrap();
-        let mut grant = take(&client, 4).await.granted().expect("a grant");
+        let mut grant = take(&client, 4).await.into_grant().expect("a grant");
         forget(&client, 0);
         assert_eq!(grant.refund(3).await.unwrap(), 3);
         assert_eq!(client.limiter("api").unwrap().available_permits().await.unwrap(), 9);

@@ -44,7 +44,7 @@ async fn leased(client: &Client) -> RateLimiter {
 /// Takes single permits until one is granted from a lease.
 async fn use_lease(limiter: &RateLimiter) {
     for _ in 0..3 {
-        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
+        let grant = limiter.try_acquire_now(1).await.unwrap().into_grant().expect("a grant");
         if grant.decided_by() == DecidedBy::Lease {
             return;
         }
@@ -63,8 +63,8 @@ async fn denied(client: &Client) -> RateLimiter {
     let limiter = client.limiter_with("api", memory()).unwrap();
     limiter.set_rate(rate(10)).await.unwrap();
     assert!(limiter.try_acquire_now(10).await.unwrap().is_granted());
-    for decided_by in [DecidedBy::Server, DecidedBy::Memory] {
-        let denial = limiter.try_acquire_now(1).await.unwrap().denied().expect("a denial");
+    for decided_by in [DecidedBy::Store, DecidedBy::Memory] {
+        let denial = limiter.try_acquire_now(1).await.unwrap().into_denial().expect("a denial");
         assert_eq!(denial.decided_by(), decided_by);
     }
     limiter
@@ -105,7 +105,8 @@ where
         let limiter = limiter.clone();
         async move {
             for _ in 0..30 {
-                let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
+                let grant =
+                    limiter.try_acquire_now(1).await.unwrap().into_grant().expect("a grant");
                 assert_eq!(grant.decided_by(), DecidedBy::Lease);
             }
         }
@@ -259,7 +260,7 @@ async fn load_scripts(client: &Client) {
     let limiter = client.limiter("warm").unwrap();
     limiter.set_rate(rate(10)).await.unwrap();
     limiter.update_rate(rate(10), Usage::Keep).await.unwrap();
-    let mut grant = limiter.try_acquire_now(2).await.unwrap().granted().unwrap();
+    let mut grant = limiter.try_acquire_now(2).await.unwrap().into_grant().unwrap();
     grant.refund(1).await.unwrap();
     limiter.release(1).await.unwrap();
     limiter.rename("colder").await.unwrap();
@@ -326,7 +327,7 @@ fn a_remembered_denial_ends_with_a_change_that_was_dropped() {
 
         let limiter = client.limiter_with("api", memory()).unwrap();
         limiter.set_rate(rate(10)).await.unwrap();
-        let mut grant = limiter.try_acquire_now(10).await.unwrap().granted().unwrap();
+        let mut grant = limiter.try_acquire_now(10).await.unwrap().into_grant().unwrap();
         assert!(!limiter.try_acquire_now(1).await.unwrap().is_granted());
         dropped(proxy, grant.refund(3)).await;
         assert_eq!(take_all(&limiter).await, 3, "after refund");

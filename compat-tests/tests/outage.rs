@@ -68,7 +68,7 @@ async fn goes_away_and_comes_back(
     let client = builder.connect_lazy(case.server.url()).unwrap();
     let rate = Rate::per_hour(1_000_000);
     let limiter = client.limiter("api").unwrap().with_rate(rate);
-    assert_eq!(ask(&limiter).await.0, DecidedBy::Server);
+    assert_eq!(ask(&limiter).await.0, DecidedBy::Store);
 
     begin(&mut case).await;
     let mut longest = (Duration::ZERO, Duration::ZERO);
@@ -90,7 +90,7 @@ async fn goes_away_and_comes_back(
 
     end(&mut case).await;
     let ended = Stopwatch::start();
-    while ask(&limiter).await.0 != DecidedBy::Server {
+    while ask(&limiter).await.0 != DecidedBy::Store {
         assert!(ended.given() < BACK, "{name}: the client does not come back");
         sleep(ms(5)).await;
     }
@@ -106,7 +106,7 @@ async fn goes_away_and_comes_back(
 
 async fn ask(limiter: &RateLimiter) -> (DecidedBy, Duration) {
     let began = Stopwatch::start();
-    let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a grant");
+    let grant = limiter.try_acquire_now(1).await.unwrap().into_grant().expect("a grant");
     (grant.decided_by(), began.given())
 }
 
@@ -186,7 +186,7 @@ async fn a_missing_right_is_no_outage() {
         let error: Error = other.try_acquire_now(1).await.map(drop).unwrap_err();
         assert_eq!(error.kind(), redisson_rate_limiter::ErrorKind::Auth, "{error}");
         let api = client.limiter("api").unwrap().with_rate(rate);
-        assert_eq!(ask(&api).await.0, DecidedBy::Server);
+        assert_eq!(ask(&api).await.0, DecidedBy::Store);
     }
     assert_eq!(client.outages(), Default::default());
 }
@@ -249,14 +249,14 @@ async fn fleet(name: &str, begin: impl AsyncFnOnce(&Server), end: impl AsyncFnOn
     let is_over = ended + (BACK + since.took().withheld()).as_millis() as i64;
 
     let grants = std::mem::take(&mut *grants.lock().unwrap());
-    let back = grants.iter().filter(|(by, _)| *by == DecidedBy::Server);
+    let back = grants.iter().filter(|(by, _)| *by == DecidedBy::Store);
     let back = back.map(|(_, grant)| grant.earliest_ms).find(|at| *at > ended).expect("it is back");
     let ledger = |rate: u64, is_within: &dyn Fn(i64) -> bool| {
         let within = grants.iter().filter(|(_, grant)| is_within(grant.earliest_ms));
         Ledger::new(rate, INTERVAL).tolerate(100.0).record(within.map(|(_, grant)| grant.clone()))
     };
     let all = ledger(RATE, &|_| true);
-    let of_server = grants.iter().filter(|(by, _)| *by == DecidedBy::Server);
+    let of_server = grants.iter().filter(|(by, _)| *by == DecidedBy::Store);
     let of_server = Ledger::new(RATE, INTERVAL)
         .tolerate(100.0)
         .record(of_server.map(|(_, grant)| grant.clone()));
@@ -317,8 +317,8 @@ async fn a_lone_client_never_exceeds_the_rate() {
     join_all(callers).await;
     let grants = std::mem::take(&mut *grants.lock().unwrap());
     let of = |wanted| grants.iter().filter(|(by, _)| *by == wanted).count();
-    println!("{} by the server, {} here", of(DecidedBy::Server), of(DecidedBy::Outage));
-    assert!(of(DecidedBy::Server) > 0 && of(DecidedBy::Outage) > 0);
+    println!("{} by the server, {} here", of(DecidedBy::Store), of(DecidedBy::Outage));
+    assert!(of(DecidedBy::Store) > 0 && of(DecidedBy::Outage) > 0);
     let ledger = Ledger::new(RATE, INTERVAL).tolerate(100.0);
     let ledger = ledger.record(grants.iter().map(|(_, grant)| grant.clone()));
     println!("{ledger}");
@@ -333,12 +333,12 @@ async fn what_was_granted_here_is_in_the_log_afterwards() {
     let builder = Client::builder().deadline(DEADLINE).on_outage(OnOutage::Local(Fraction::ALL));
     let client = builder.connect_lazy(server.url()).unwrap();
     let limiter = client.limiter("api").unwrap().with_rate(Rate::per_hour(10));
-    assert_eq!(ask(&limiter).await.0, DecidedBy::Server);
+    assert_eq!(ask(&limiter).await.0, DecidedBy::Store);
     server.pause();
     for _ in 0..9 {
         assert_eq!(ask(&limiter).await.0, DecidedBy::Outage);
     }
-    let denied = limiter.try_acquire_now(1).await.unwrap().denied().expect("a denial");
+    let denied = limiter.try_acquire_now(1).await.unwrap().into_denial().expect("a denial");
     assert_eq!(denied.decided_by(), DecidedBy::Outage);
     server.resume();
     let began = Stopwatch::start();
@@ -356,6 +356,6 @@ async fn what_was_granted_here_is_in_the_log_afterwards() {
     // back in the background.
     assert!((10..=11).contains(&permits), "{permits}");
     assert_eq!(value + permits, 10);
-    let denied = limiter.try_acquire_now(1).await.unwrap().denied().expect("a denial");
-    assert_eq!(denied.decided_by(), DecidedBy::Server);
+    let denied = limiter.try_acquire_now(1).await.unwrap().into_denial().expect("a denial");
+    assert_eq!(denied.decided_by(), DecidedBy::Store);
 }

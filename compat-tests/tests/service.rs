@@ -10,7 +10,7 @@ use axum::Router;
 use axum::routing::get;
 use compat_tests::peer::{self, Kind, Peer};
 use compat_tests::server::Server;
-use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, serve};
+use redisson_rate_limiter::serve::{Key, Limit, Limits, RateLimitLayer, serve};
 use redisson_rate_limiter::{CircuitState, Client, Fraction, OnOutage, Rate, Usage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -84,7 +84,7 @@ fn many_waits_that_are_too_short_are_denied_at_once(store: &Store) {
     let timeouts = (0..MANY).map(|nth| SECOND * 5 + ms(nth));
     for wait in wait(&runtime, &limiter, timeouts) {
         let (answer, took) = runtime.block_on(wait).unwrap();
-        let denial = answer.unwrap().denied().expect("a denial");
+        let denial = answer.unwrap().into_denial().expect("a denial");
         assert!(denial.retry_after() > SECOND * 500, "{denial:?}");
         assert!(took.given < SOON, "denied after {took:?}");
     }
@@ -133,7 +133,7 @@ fn more_than_the_rate_is_an_error_behind_a_waiter(store: &Store) {
             let error = answer.map(drop).expect_err("more than the rate");
             assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 11, rate: 10 });
         }
-        let denial = soon("a call", limiter.try_acquire_now(10)).await.unwrap().denied().unwrap();
+        let denial = soon("a call", limiter.try_acquire_now(10)).await.unwrap().into_denial().unwrap();
         assert_eq!(denial.decided_by(), DecidedBy::Queue);
     });
 }

@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
-use redisson_rate_limiter::tower::RateLimitLayer;
+use redisson_rate_limiter::layer::RateLimitLayer;
 use redisson_rate_limiter::web::{Key, Limit, Limits, RateHeaders};
 use redisson_rate_limiter::{Client, InProcessStore, LimiterOptions, Rate};
 use tokio::runtime::{Builder, Runtime};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix_web::web::{ReqData, get};
 use actix_web::{App, HttpServer};
-use redisson_rate_limiter::actix_web::RateLimit;
+use redisson_rate_limiter::actix::RateLimit;
 use redisson_rate_limiter::web::{Admission, Key, Limit, Limits, TrustedProxies};
 use redisson_rate_limiter::{Client, Error, InProcessStore, Rate};
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use axum::extract::ConnectInfo;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use redisson_rate_limiter::tower::RateLimitLayer;
+use redisson_rate_limiter::layer::RateLimitLayer;
 use redisson_rate_limiter::web::{Admission, Key, Limit, Limits};
 use redisson_rate_limiter::{Client, Error, InProcessStore, LimiterOptions, OnOutage, Rate};
 

@@ -102,7 +102,7 @@ async fn numbers_and_spans_are_exported() {
         "{exported}"
     );
     assert_eq!(
-        lines_with(&[acquires, "result=denied", "decided_by=server", "} 2"]),
+        lines_with(&[acquires, "result=denied", "decided_by=store", "} 2"]),
         1,
         "{exported}"
     );

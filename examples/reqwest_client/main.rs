@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_rate_limiter::tower::{OutgoingError, OutgoingLayer};
+use redisson_rate_limiter::layer::{OutgoingError, OutgoingLayer};
 use redisson_rate_limiter::{Client, InProcessStore, Rate, RateLimiter};
 use reqwest::{Request, Response};
 use tower::{Layer, Service, ServiceExt};

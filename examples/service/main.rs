@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use axum::{Router, extract::State, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, TrustedProxies, serve_at};
-use redisson_rate_limiter::{Client, Fraction, HISTOGRAM_BUCKETS, METRICS_PREFIX, OnOutage, Rate};
+use redisson_rate_limiter::observe::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
+use redisson_rate_limiter::serve::{Key, Limit, Limits, RateLimitLayer, TrustedProxies, serve_at};
+use redisson_rate_limiter::{Client, Fraction, OnOutage, Rate};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use redisson_rate_limiter::tower::RateLimitLayer;
+use redisson_rate_limiter::layer::RateLimitLayer;
 use redisson_rate_limiter::web::{Key, Limit, Limits};
 use redisson_rate_limiter::{Client, Error, InProcessStore, Rate};
 use tonic::transport::Server;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::block_on;
+#[cfg(feature = "admin")]
+use crate::admin::{Inspection, Repair};
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
-use crate::inspection::Inspection;
-use crate::limiter::inspect::Repair;
 use crate::limiter::keys::RemainingTime;
 use crate::limiter::rates::{Ensured, Usage};
 use crate::queue::MaxWait;
@@ -186,6 +186,10 @@ calls! {
     delete() -> bool, "Removes the limiter";
     touch() -> bool, "Marks all keys as used now";
     size_in_memory() -> u64, "The memory that all keys take on the server, in bytes";
+}
+
+#[cfg(feature = "admin")]
+calls! {
     inspect(most_entries: u64) -> Inspection, "Reads what is stored of the limiter";
     repair() -> Repair, "Fits the value and the log to the rate";
     preview_repair() -> Repair, "What `repair` would do now";
@@ -193,7 +197,7 @@ calls! {
 }
 
 fn unless_denied<T>(decision: Decision, work: impl FnOnce() -> T) -> Result<T, Denial> {
-    match decision.denied() {
+    match decision.into_denial() {
         None => Ok(work()),
         Some(denial) => Err(denial),
     }

@@ -203,7 +203,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to a server by its URL (see [`Endpoint`](crate::Endpoint)), or to another
+    /// Connects to a server by its URL (see [`Endpoint`](crate::topology::Endpoint)), or to another
     /// [`Topology`]. One attempt is made, which may take the whole deadline.
     ///
     /// The connection belongs to the runtime that calls this; other runtimes connect at their first
@@ -309,7 +309,7 @@ fn connect_error(failure: Error) -> Error {
     failure.of(Operation::Connect, None)
 }
 
-pub(super) fn is_uuid(id: &str) -> bool {
+pub(crate) fn is_uuid(id: &str) -> bool {
     id.len() == 36
         && id.bytes().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => byte == b'-',

@@ -11,7 +11,7 @@ use crate::store::Wait;
 #[non_exhaustive]
 pub enum DecidedBy {
     /// The store: the server, or the in-process store in its place.
-    Server,
+    Store,
     /// This client's own queue: a waiting request that does not fit is ahead of this one.
     Queue,
     /// A denial that this client remembers: see
@@ -38,7 +38,7 @@ impl Denial {
     }
 
     /// How long after the denial the same call can succeed, if no other caller takes permits until
-    /// then, in whole milliseconds. It is exact unless [`is_at_least`](Denial::is_at_least); the call
+    /// then, in whole milliseconds. It is exact unless [`is_lower_bound`](Denial::is_lower_bound); the call
     /// can succeed sooner only if permits are given back or the rate is raised.
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
@@ -52,7 +52,7 @@ impl Denial {
 
     /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the
     /// queue is long or many small grants have to expire for this request.
-    pub fn is_at_least(&self) -> bool {
+    pub fn is_lower_bound(&self) -> bool {
         self.wait.at_least
     }
 
@@ -70,7 +70,7 @@ impl Denial {
 impl fmt::Display for Denial {
     /// `denied: retry after 250ms`, or `retry after at least 250ms`; and the rate, if it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at_least = if self.is_at_least() { "at least " } else { "" };
+        let at_least = if self.is_lower_bound() { "at least " } else { "" };
         write!(f, "denied: retry after {at_least}{:?}", self.retry_after())?;
         match self.rate {
             Some(rate) => write!(f, " (the rate is {rate})"),

@@ -142,7 +142,7 @@ impl Core {
             latency: Latency::default(),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
-            decided_by: DecidedBy::Server,
+            decided_by: DecidedBy::Store,
             outages: Outages::default(),
             tasks: Tasks::default(),
             observers: Observers::default(),

@@ -56,9 +56,8 @@ pub enum Operation {
     Repair,
     /// `remove_unused`.
     RemoveUnused,
-    /// A step of [`LimiterScan`](crate::LimiterScan).
+    /// A step of `admin::LimiterScan`.
     Scan,
-    // New ones come last: the numbers of the others are part of the API.
     /// Setting up the limits of a web service.
     Limits,
 }

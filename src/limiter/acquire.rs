@@ -260,7 +260,7 @@ impl RateLimiter {
                 Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
             }
             Ok(Answer::Denied { wait, decided }) => {
-                Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Server)))
+                Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Store)))
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();

@@ -104,7 +104,7 @@ impl RateLimiter {
 }
 
 async fn unless_denied<F: Future>(decision: Decision, work: F) -> Result<F::Output, Denial> {
-    match decision.denied() {
+    match decision.into_denial() {
         None => Ok(work.await),
         Some(denial) => Err(denial),
     }

@@ -67,9 +67,9 @@ impl Registrar {
 /// How many there are of [`DecidedBy`].
 const DECIDERS: usize = 5;
 
-const GRANTS: [DecidedBy; 3] = [DecidedBy::Server, DecidedBy::Lease, DecidedBy::Outage];
+const GRANTS: [DecidedBy; 3] = [DecidedBy::Store, DecidedBy::Lease, DecidedBy::Outage];
 const DENIES: [DecidedBy; 4] =
-    [DecidedBy::Server, DecidedBy::Queue, DecidedBy::Memory, DecidedBy::Outage];
+    [DecidedBy::Store, DecidedBy::Queue, DecidedBy::Memory, DecidedBy::Outage];
 
 /// How a call ends.
 const OUTCOMES: [&str; 3] = ["answered", "failed", "abandoned"];

@@ -24,7 +24,7 @@ pub enum OnOutage {
     /// written to the server afterwards.
     Allow,
     /// Calls are denied at once, with the time until the server is looked for again
-    /// ([`Denial::is_at_least`](crate::Denial::is_at_least)).
+    /// ([`Denial::is_lower_bound`](crate::Denial::is_lower_bound)).
     /// [`acquire`](crate::RateLimiter::acquire), which is never denied, fails.
     Deny,
     /// This client decides by itself, by the same rules, with this fraction of the rate: calls are

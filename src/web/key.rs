@@ -98,7 +98,7 @@ impl Key {
     /// front, use [`client`](Self::client).
     ///
     /// A request whose address is not known is answered with 500, as a limit by address would be none
-    /// otherwise. With axum, serve by `redisson_rate_limiter::axum::serve`; with others of tower, say where it is:
+    /// otherwise. With axum, serve by `redisson_rate_limiter::serve::serve`; with others of tower, say where it is:
     /// `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
         Key(Kind::Peer { ipv6_prefix: 64 })
@@ -285,7 +285,7 @@ fn part(text: &[u8]) -> Option<String> {
 }
 
 const NO_ADDRESS: &str = "the address of the connection is not known: with axum, serve by \
-    `redisson_rate_limiter::axum::serve` (feature `axum`); with others of tower, see `RateLimitLayer::peer_from`";
+    `redisson_rate_limiter::serve::serve` (feature `axum`); with others of tower, see `RateLimitLayer::peer_from`";
 
 fn find_all(keys: &[Key], request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
     let mut parts = Vec::with_capacity(keys.len());

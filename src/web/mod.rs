@@ -2,8 +2,8 @@
 //!
 //! [`Limits`] are a list of [`Limit`]s; each has a [`Key`], which tells its callers apart, a rate,
 //! and what a request costs. A layer asks them before each request:
-//! [`tower::RateLimitLayer`](crate::tower::RateLimitLayer) or
-//! [`actix_web::RateLimit`](crate::actix_web::RateLimit).
+//! [`tower::RateLimitLayer`](crate::layer::RateLimitLayer) or
+//! [`actix_web::RateLimit`](crate::actix::RateLimit).
 //!
 //! # What is answered
 //!

@@ -63,6 +63,7 @@ impl Keys {
 }
 
 /// What the name of a value or a log says.
+#[cfg(feature = "admin")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyParts<'a> {
     /// The limiter's full name. Of `{api}` and `api`, whose values and logs have the same names, the
@@ -73,6 +74,7 @@ pub(crate) struct KeyParts<'a> {
     pub(crate) client_id: Option<&'a str>,
 }
 
+#[cfg(feature = "admin")]
 impl<'a> KeyParts<'a> {
     /// Reads the name of a key; `None` if it is not one of a value or a log.
     pub(crate) fn of(key: &'a str) -> Option<Self> {

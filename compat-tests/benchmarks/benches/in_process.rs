@@ -59,7 +59,7 @@ fn alone(c: &mut Criterion) {
         b.iter_batched(
             || {
                 let decision = runtime.block_on(refunding.try_acquire_now(1));
-                decision.expect("a decision").granted().expect("granted")
+                decision.expect("a decision").into_grant().expect("granted")
             },
             |mut grant| runtime.block_on(grant.refund_all()).expect("a refund"),
             BatchSize::PerIteration,

@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
+use redisson_rate_limiter::topology::Topology;
 use redisson_rate_limiter::{
     Client, Clock, Decision, Error, ExpireCondition, InProcessStore, ManualClock, RateLimiter,
-    RemainingTime, Topology, Usage,
+    RemainingTime, Usage,
 };
 
 use super::database::Database;

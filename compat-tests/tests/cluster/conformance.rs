@@ -11,8 +11,8 @@ fn operations_do_what_they_do_on_one_server() {
     on_cluster(async |cluster| {
         let limiter = limiter(cluster, 10).await;
         assert!(!limiter.try_set_rate(rate(3)).await.unwrap());
-        let mut grant = limiter.try_acquire_now(4).await.unwrap().granted().unwrap();
-        let denial = limiter.try_acquire_now(7).await.unwrap().denied().unwrap();
+        let mut grant = limiter.try_acquire_now(4).await.unwrap().into_grant().unwrap();
+        let denial = limiter.try_acquire_now(7).await.unwrap().into_denial().unwrap();
         assert!(denial.retry_after() > SECOND * 500);
         assert_eq!(grant.refund(1).await.unwrap(), 1);
         assert_eq!(limiter.available_permits().await.unwrap(), 7);

@@ -78,7 +78,7 @@ fn keys_that_have_not_moved_yet_are_used_where_they_are() {
 fn keys_that_have_all_moved_are_used_there() {
     on_cluster(async |cluster| {
         let limiter = limiter(cluster, 10).await;
-        let mut grant = limiter.try_acquire_now(4).await.unwrap().granted().unwrap();
+        let mut grant = limiter.try_acquire_now(4).await.unwrap().into_grant().unwrap();
         let moving = Moving::begin(cluster, limiter).await;
         moving.move_rest().await;
         moving.granted(2).await;

@@ -103,7 +103,8 @@ async fn take(limiter: &RateLimiter, stop: &AtomicBool) -> Taken {
     let mut taken = Taken::default();
     while !stop.load(Ordering::Relaxed) {
         let begun = Stopwatch::start();
-        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("there are enough");
+        let grant =
+            limiter.try_acquire_now(1).await.unwrap().into_grant().expect("there are enough");
         taken.longest = taken.longest.max(begun.given());
         match grant.decided_by() {
             DecidedBy::Outage => taken.here += 1,

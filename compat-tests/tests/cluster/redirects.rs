@@ -3,7 +3,8 @@
 use compat_tests::cluster::{Cluster as Nodes, slot};
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::server::Server;
-use redisson_rate_limiter::{Client, Cluster, ErrorKind, Execution};
+use redisson_rate_limiter::topology::Cluster;
+use redisson_rate_limiter::{Client, ErrorKind, Execution};
 
 use super::{SECOND, limiter, on_cluster, rate, slot_of};
 
@@ -153,7 +154,7 @@ fn a_node_that_changes_its_address_is_followed() {
         assert_eq!(limiter.acquire(1).await.unwrap().left(), 99);
         announce(proxies[1].port()).await;
         proxies[0].refuse().await;
-        assert_eq!(limiter.try_acquire_now(1).await.unwrap().granted().unwrap().left(), 98);
+        assert_eq!(limiter.try_acquire_now(1).await.unwrap().into_grant().unwrap().left(), 98);
         announce(0).await;
         proxies[1].refuse().await;
         assert_eq!(limiter.acquire(1).await.unwrap().left(), 97);

@@ -30,10 +30,10 @@ async fn the_longest_times_and_the_largest_numbers_are_accepted(world: World) {
     let limiter = limiter.with_deadline(Duration::MAX).unwrap();
     assert_eq!(limiter.ensure_rate(rate(10)).await.unwrap(), Ensured::Created);
     let decision = limiter.try_acquire(10, Duration::MAX).await.unwrap();
-    let mut grant = decision.granted().unwrap();
+    let mut grant = decision.into_grant().unwrap();
     let waiting = limiter.clone();
     let waiter = tokio::spawn(async move { waiting.try_acquire(4, Duration::MAX).await });
-    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+    while limiter.try_acquire_now(1).await.unwrap().into_denial().unwrap().decided_by()
         != DecidedBy::Queue
     {
         tokio::task::yield_now().await;

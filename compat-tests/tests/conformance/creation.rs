@@ -70,7 +70,7 @@ async fn only_handles_that_carry_a_rate_create_limiters_each_with_its_own(world:
         assert!(matches!(&early, Err(error) if error.kind() == ErrorKind::NotInitialized), "{early:?}");
     }
     for later in [second, third, last] {
-        assert_eq!(later.unwrap().granted().unwrap().rate(), rate(3));
+        assert_eq!(later.unwrap().into_grant().unwrap().rate(), rate(3));
     }
 }
 
@@ -80,7 +80,7 @@ async fn a_limiter_yet_to_be_created_has_all_its_permits(world: World) {
     assert_eq!(left(&carrying).await, 10);
     let peek = carrying.peek(10).await.unwrap();
     assert_eq!((peek.available(), peek.wait(), peek.rate()), (10, Duration::ZERO, rate(10)));
-    assert!(!peek.is_at_least());
+    assert!(!peek.is_lower_bound());
     for permits in [11, u64::MAX] {
         let error = carrying.peek(permits).await.unwrap_err();
         let exceeds = ErrorKind::ExceedsRate { requested: permits, rate: 10 };

@@ -128,12 +128,12 @@ fn assert_wait(wait: Duration, exact: Duration) {
 
 async fn granted(limiter: &RateLimiter, permits: u64) -> Grant {
     let decision = limiter.try_acquire_now(permits).await.unwrap();
-    decision.granted().unwrap_or_else(|| panic!("{permits} were denied"))
+    decision.into_grant().unwrap_or_else(|| panic!("{permits} were denied"))
 }
 
 async fn denied(limiter: &RateLimiter, permits: u64) -> Denial {
     let decision = limiter.try_acquire_now(permits).await.unwrap();
-    decision.denied().unwrap_or_else(|| panic!("{permits} were granted"))
+    decision.into_denial().unwrap_or_else(|| panic!("{permits} were granted"))
 }
 
 async fn left(limiter: &RateLimiter) -> u64 {

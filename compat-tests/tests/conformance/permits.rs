@@ -12,8 +12,8 @@ async fn permits_come_back_an_interval_after_they_were_taken(world: World) {
     world.pass(100);
     let denial = denied(&limiter, 4).await;
     assert_wait(denial.retry_after(), ms(900));
-    assert!(!denial.is_at_least());
-    assert_eq!(denial.decided_by(), DecidedBy::Server);
+    assert!(!denial.is_lower_bound());
+    assert_eq!(denial.decided_by(), DecidedBy::Store);
     let wait = denied(&limiter, 3).await.retry_after();
     assert_wait(wait, ms(800));
     world.pass(wait.as_millis() as i64 - 1);
@@ -58,7 +58,7 @@ async fn permits_beyond_32_bits_are_counted(world: World) {
     assert!(grants.iter().all(|grant| grant.as_ref().is_ok_and(Decision::is_granted)));
     assert_eq!(left(&limiter).await, (1 << 40) - 5 * most);
     for grant in grants {
-        assert_eq!(grant.unwrap().granted().unwrap().refund_all().await.unwrap(), most);
+        assert_eq!(grant.unwrap().into_grant().unwrap().refund_all().await.unwrap(), most);
     }
     assert_eq!(left(&limiter).await, 1 << 40);
     world.pass(1000 + LATE);
@@ -86,7 +86,7 @@ async fn merged_grants_are_refunded_separately(world: World) {
     let limiter = world.limiter().await;
     let answers = join_all((0..10).map(|_| limiter.try_acquire_now(1))).await;
     let mut grants: Vec<Grant> =
-        answers.into_iter().map(|answer| answer.unwrap().granted().unwrap()).collect();
+        answers.into_iter().map(|answer| answer.unwrap().into_grant().unwrap()).collect();
     for (given_back, grant) in grants.iter_mut().take(7).enumerate() {
         assert_eq!(left(&limiter).await, given_back as u64);
         assert_eq!(grant.refund_all().await.unwrap(), 1);

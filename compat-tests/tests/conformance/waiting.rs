@@ -38,7 +38,7 @@ async fn a_waiting_call_is_served_when_its_permits_are_back(world: World) {
     let client = limiter.clone();
     let _spent = granted(&limiter, 10).await;
     let waiter = tokio::spawn(async move { client.acquire(4).await });
-    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+    while limiter.try_acquire_now(1).await.unwrap().into_denial().unwrap().decided_by()
         != DecidedBy::Queue
     {
         tokio::task::yield_now().await;
@@ -60,7 +60,7 @@ async fn a_request_for_the_whole_rate_is_served_beside_a_stream_of_single_ones(w
         assert!(begun.given() < ms(8000), "it starves beside {singles} single requests");
         tokio::time::sleep(ms(50)).await;
         world.pass(50);
-        singles += u64::from(stream.try_acquire_now(1).await.unwrap().granted().is_some());
+        singles += u64::from(stream.try_acquire_now(1).await.unwrap().into_grant().is_some());
     }
     assert_eq!(waiter.await.unwrap().unwrap().permits(), 10);
     assert!(singles >= 5, "{singles}: the stream was there before it");
@@ -81,11 +81,11 @@ async fn a_large_request_that_is_dropped_gives_back_what_was_set_aside(world: Wo
         assert!(!waiter.is_finished());
         tokio::time::sleep(ms(50)).await;
         world.pass(50);
-        let is_granted = stream.try_acquire_now(1).await.unwrap().granted().is_some();
+        let is_granted = stream.try_acquire_now(1).await.unwrap().into_grant().is_some();
         refused = if is_granted { 0 } else { refused + 1 };
     }
     waiter.abort();
-    while stream.try_acquire_now(1).await.unwrap().granted().is_none() {
+    while stream.try_acquire_now(1).await.unwrap().into_grant().is_none() {
         assert!(begun.given() < ms(9000), "it was not given back");
         tokio::time::sleep(ms(10)).await;
     }
@@ -95,7 +95,7 @@ async fn a_wait_that_cannot_succeed_is_answered_at_once(world: World) {
     let limiter = world.limiter().await;
     let _spent = granted(&limiter, 10).await;
     let begun = Stopwatch::start();
-    let denial = limiter.try_acquire(1, ms(999)).await.unwrap().denied().unwrap();
+    let denial = limiter.try_acquire(1, ms(999)).await.unwrap().into_denial().unwrap();
     assert_wait(denial.retry_after(), SECOND);
     assert!(begun.given() < ms(900), "{begun:?}");
 }
@@ -114,7 +114,7 @@ async fn refunded_permits_are_given_to_waiters_at_once(world: World) {
     let mut spent = granted(&limiter, 10).await;
     let waiting = limiter.clone();
     let waiter = tokio::spawn(async move { waiting.acquire(4).await });
-    while limiter.try_acquire_now(1).await.unwrap().denied().unwrap().decided_by()
+    while limiter.try_acquire_now(1).await.unwrap().into_denial().unwrap().decided_by()
         != DecidedBy::Queue
     {
         tokio::task::yield_now().await;

@@ -17,7 +17,8 @@ use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::scenario::{fresh_name, kinds, now_ms, run, run_alone, until};
 use compat_tests::server::{self, Server};
 use futures::future::join_all;
-use redisson_rate_limiter::{Client, Clock, Decision, RateLimiter, Replicated};
+use redisson_rate_limiter::topology::Replicated;
+use redisson_rate_limiter::{Client, Clock, Decision, RateLimiter};
 
 /// A peer on a machine of its own.
 struct Member {

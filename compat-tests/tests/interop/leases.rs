@@ -38,8 +38,8 @@ impl Pair {
     /// the second.
     async fn lease(&self) -> Vec<Grant> {
         let mut grants = Vec::new();
-        for decided_by in [DecidedBy::Server, DecidedBy::Server, DecidedBy::Lease] {
-            let grant = self.ours.try_acquire_now(1).await.unwrap().granted().expect("a grant");
+        for decided_by in [DecidedBy::Store, DecidedBy::Store, DecidedBy::Lease] {
+            let grant = self.ours.try_acquire_now(1).await.unwrap().into_grant().expect("a grant");
             assert_eq!(grant.decided_by(), decided_by);
             grants.push(grant);
         }

@@ -23,8 +23,8 @@ fn redisson_counts_what_was_granted_while_a_client_was_cut_off() {
         let client = Client::builder().on_outage(policy).connect_lazy(proxy.url()).unwrap();
         let ours = client.limiter(theirs.name()).unwrap();
         let taken =
-            |decision: redisson_rate_limiter::Decision| decision.granted().expect("a grant");
-        assert_eq!(taken(ours.try_acquire_now(2).await.unwrap()).decided_by(), DecidedBy::Server);
+            |decision: redisson_rate_limiter::Decision| decision.into_grant().expect("a grant");
+        assert_eq!(taken(ours.try_acquire_now(2).await.unwrap()).decided_by(), DecidedBy::Store);
 
         proxy.refuse().await;
         let began = Instant::now();

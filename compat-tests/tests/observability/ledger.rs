@@ -34,7 +34,7 @@ impl Ledger {
 
 fn name(by: DecidedBy) -> &'static str {
     match by {
-        DecidedBy::Server => "server",
+        DecidedBy::Store => "store",
         DecidedBy::Queue => "queue",
         DecidedBy::Memory => "memory",
         DecidedBy::Lease => "lease",

@@ -24,8 +24,8 @@ const KINDS: [(&str, &[(&str, &str)]); 4] = [
     (
         "plain",
         &[
-            ("granted", "server"),
-            ("denied", "server"),
+            ("granted", "store"),
+            ("denied", "store"),
             ("denied", "queue"),
             ("failed", "none"),
             ("timed_out", "none"),
@@ -33,8 +33,8 @@ const KINDS: [(&str, &[(&str, &str)]); 4] = [
         ],
     ),
     ("leased", &[("granted", "lease"), ("denied", "memory"), ("granted", "outage")]),
-    ("local", &[("granted", "server"), ("granted", "outage"), ("denied", "outage")]),
-    ("refused", &[("granted", "server"), ("denied", "outage"), ("failed", "none")]),
+    ("local", &[("granted", "store"), ("granted", "outage"), ("denied", "outage")]),
+    ("refused", &[("granted", "store"), ("denied", "outage"), ("failed", "none")]),
 ];
 
 /// The same of events that are no answers: each of these counters must have counted.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use redisson_rate_limiter::HISTOGRAM_BUCKETS;
+use redisson_rate_limiter::observe::HISTOGRAM_BUCKETS;
 
 /// The exporter, installed for the whole process: tests tell their limiters apart by labels.
 pub fn install() -> &'static PrometheusHandle {

@@ -43,7 +43,7 @@ fn a_wait_dropped_as_its_runtime_ends_does_not_hang_others(store: &Store) {
         let what = format!("the call of round {round}");
         let call = soon(&what, limiter.try_acquire_now(1));
         assert!(!next.block_on(call).unwrap().is_granted());
-        if let Some(grant) = next.block_on(limiter.try_acquire(1, ms(1))).unwrap().granted() {
+        if let Some(grant) = next.block_on(limiter.try_acquire(1, ms(1))).unwrap().into_grant() {
             panic!("{grant:?} of a limiter that is used up");
         }
     }

@@ -18,7 +18,7 @@ fn every_call_can_be_made_outside_of_any_runtime(store: &Store) {
     let limiter = client.limiter("api").unwrap();
     block_on(async {
         assert!(limiter.try_set_rate(fixed(10)).await.unwrap());
-        let mut grant = limiter.try_acquire_now(3).await.unwrap().granted().unwrap();
+        let mut grant = limiter.try_acquire_now(3).await.unwrap().into_grant().unwrap();
         assert_eq!(grant.refund(2).await.unwrap(), 2);
         assert_eq!(limiter.available_permits().await.unwrap(), 9);
         assert_eq!(limiter.peek(9).await.unwrap().available(), 9);
@@ -182,7 +182,7 @@ fn waits_end_in_virtual_time_if_time_is_paused() {
                 let late = passed.saturating_sub(minute * minutes);
                 assert!(passed >= minute * minutes && late < SECOND * 2, "{passed:?}");
             }
-            let denial = limiter.try_acquire(1, SECOND * 59).await.unwrap().denied().unwrap();
+            let denial = limiter.try_acquire(1, SECOND * 59).await.unwrap().into_denial().unwrap();
             assert!(denial.retry_after() > SECOND * 58, "{denial:?}");
             assert!(limiter.try_acquire(1, SECOND * 61).await.unwrap().is_granted());
             client.close().await;

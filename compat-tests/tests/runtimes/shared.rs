@@ -59,7 +59,8 @@ async fn a_test(limiter: &RateLimiter) {
         let limiter = limiter.clone();
         tokio::spawn(async move {
             let wait = ms(nth * 100);
-            let mut grant = limiter.try_acquire(1, wait).await?.granted().expect("there is plenty");
+            let mut grant =
+                limiter.try_acquire(1, wait).await?.into_grant().expect("there is plenty");
             grant.refund_all().await
         })
     });

@@ -4,7 +4,8 @@ use compat_tests::acl::{COMMANDS, FURTHER, PASSWORD, USER, unescaped};
 use compat_tests::cluster::Cluster;
 use compat_tests::sentinels::{MASTER, Passwords, Sentinels};
 use compat_tests::server::Server;
-use redisson_rate_limiter::{Client, Clock, Error, ErrorKind, Execution, Rate, Replicated};
+use redisson_rate_limiter::topology::Replicated;
+use redisson_rate_limiter::{Client, Clock, Error, ErrorKind, Execution, Rate};
 
 use crate::calls;
 
@@ -49,7 +50,7 @@ async fn a_master_that_is_found() {
     }
     let urls = deployment.urls();
     let urls = urls.iter().map(String::as_str);
-    let sentinels = redisson_rate_limiter::Sentinels::new(MASTER, urls).unwrap();
+    let sentinels = redisson_rate_limiter::topology::Sentinels::new(MASTER, urls).unwrap();
     let sentinels = sentinels.user(USER).password(PASSWORD);
     let servers = deployment.servers.each_ref().map(|server| server.port());
     let servers = servers.map(|port| format!("redis://127.0.0.1:{port}"));

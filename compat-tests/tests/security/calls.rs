@@ -16,7 +16,7 @@ pub(crate) async fn all(client: &Client, name: &str, renamed: &str) -> Result<()
         limiter.update_rate(rate, Usage::Keep).await?;
         limiter.set_rate_with(rate, Usage::Reset).await?;
         limiter.ensure_rate(rate).await?;
-        if let Some(mut grant) = limiter.try_acquire_now(3).await?.granted() {
+        if let Some(mut grant) = limiter.try_acquire_now(3).await?.into_grant() {
             grant.refund(1).await?;
         }
         let _ = limiter.try_acquire_now(7).await?;

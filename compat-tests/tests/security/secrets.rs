@@ -5,10 +5,8 @@ use std::error::Error as _;
 use std::fmt::Debug;
 
 use compat_tests::server::{Options, Server};
-use redisson_rate_limiter::{
-    Client, ClientBuilder, Cluster, Endpoint, Error, ErrorKind, Rate, Replicated, Sentinels, Tls,
-    Topology,
-};
+use redisson_rate_limiter::topology::{Cluster, Endpoint, Replicated, Sentinels, Topology};
+use redisson_rate_limiter::{Client, ClientBuilder, Error, ErrorKind, Rate, Tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -9,9 +9,8 @@ use compat_tests::machine;
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::sentinels::MASTER;
 use compat_tests::server::Server;
-use redisson_rate_limiter::{
-    Client, Endpoint, ErrorKind, Execution, Rate, RateLimiter, Replicated, Sentinels, Topology,
-};
+use redisson_rate_limiter::topology::{Endpoint, Replicated, Sentinels, Topology};
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, RateLimiter};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::sentinel::puppet;

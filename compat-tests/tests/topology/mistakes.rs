@@ -4,9 +4,8 @@
 use compat_tests::cluster::Cluster;
 use compat_tests::sentinels::WatchedServer;
 use compat_tests::server::{Options, Server};
-use redisson_rate_limiter::{
-    Client, DecidedBy, ErrorKind, Fraction, OnOutage, Rate, Replicated, Topology,
-};
+use redisson_rate_limiter::topology::{Replicated, Topology};
+use redisson_rate_limiter::{Client, DecidedBy, ErrorKind, Fraction, OnOutage, Rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -107,7 +106,7 @@ async fn while_a_web_server_has_the_port_the_policy_decides() {
     let limiter = builder.connect_lazy(url).unwrap().limiter("api").unwrap();
     let limiter = limiter.with_rate(Rate::per_hour(2));
     for _ in 0..2 {
-        let grant = limiter.try_acquire_now(1).await.unwrap().granted().expect("a permit");
+        let grant = limiter.try_acquire_now(1).await.unwrap().into_grant().expect("a permit");
         assert_eq!(grant.decided_by(), DecidedBy::Outage);
     }
     assert!(!limiter.try_acquire_now(1).await.unwrap().is_granted());

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use compat_tests::machine::{self, Stopwatch};
 use compat_tests::server::Server;
-use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, RateLimiter, Replicated};
+use redisson_rate_limiter::topology::Replicated;
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, RateLimiter};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A master and its replica.

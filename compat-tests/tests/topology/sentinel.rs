@@ -8,7 +8,8 @@ use compat_tests::machine::{self, Stopwatch};
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::sentinels::{MASTER, Passwords, Sentinels as Deployment};
 use compat_tests::server::Server;
-use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate, Sentinels};
+use redisson_rate_limiter::topology::Sentinels;
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

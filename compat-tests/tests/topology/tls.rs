@@ -10,7 +10,8 @@ use compat_tests::scenario::kinds;
 use compat_tests::sentinels::{MASTER, Passwords, Sentinel};
 use compat_tests::server::{Options, Server};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use redisson_rate_limiter::{Client, Error, ErrorKind, Execution, Rate, Sentinels, Tls};
+use redisson_rate_limiter::topology::Sentinels;
+use redisson_rate_limiter::{Client, Error, ErrorKind, Execution, Rate, Tls};
 use tokio::io::AsyncWriteExt;
 
 use super::certificates::{Authority, Certificate};

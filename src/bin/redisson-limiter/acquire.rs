@@ -25,7 +25,7 @@ pub async fn run(
     let (exit, said) = match decision {
         Decision::Granted(_) => (Exit::Done, out.paint(Tone::Good, decision.to_string())),
         Decision::Denied(denial) => {
-            let least = if denial.is_at_least() { "at least " } else { "" };
+            let least = if denial.is_lower_bound() { "at least " } else { "" };
             let text =
                 format!("denied: possible in {least}{}", duration_rounded_up(denial.retry_after()));
             (Exit::No, out.paint(Tone::Bad, text))

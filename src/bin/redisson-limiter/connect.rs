@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use redisson_rate_limiter::{Client, ClientBuilder, Clock, Replicated, Tls, Topology};
+use redisson_rate_limiter::topology::{Replicated, Topology};
+use redisson_rate_limiter::{Client, ClientBuilder, Clock, Tls};
 
 use crate::args::{Common, Dated};
 use crate::exit::Failure;

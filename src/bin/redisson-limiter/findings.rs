@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use redisson_rate_limiter::{
-    Budget, Error, ErrorKind, LogEntry, Mode, Rate, Repair, StoredKey, Writer,
-};
+use redisson_rate_limiter::admin::{Budget, LogEntry, Repair, StoredKey, Writer};
+use redisson_rate_limiter::{Error, ErrorKind, Mode, Rate};
 
 use crate::exit::Failure;
 use crate::found::{BudgetView, View, expires_in, has_keys};

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt;
-use redisson_rate_limiter::{
-    Budget, Client, ErrorKind, Inspection, Mode, Rate, RateLimiter, StoredKey,
-};
+use redisson_rate_limiter::admin::{Budget, Inspection, StoredKey};
+use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter};
 
 use crate::args::Scan;
 use crate::exit::Failure;
@@ -200,7 +199,7 @@ impl View {
         })
     }
 
-    pub fn hash(&self) -> &StoredKey<redisson_rate_limiter::StoredRate> {
+    pub fn hash(&self) -> &StoredKey<redisson_rate_limiter::admin::StoredRate> {
         &self.first().hash
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::{Client, LogEntry, Rate, StoredKey, Writer};
+use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
+use redisson_rate_limiter::{Client, Rate};
 
 use crate::args::{Common, Inspect};
 use crate::exit::{Exit, Failure};

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use redisson_rate_limiter::{LogEntry, Rate, StoredKey, Writer};
+use redisson_rate_limiter::Rate;
+use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
 use serde_json::{Value, json};
 
 use crate::found::{BudgetView, View};
@@ -31,7 +32,7 @@ pub fn text(document: &Value) -> String {
 pub fn limiter(view: &View, note: Option<&str>, memory: Option<u64>) -> Value {
     let inspection = view.inspection();
     let hash = view.hash();
-    let field = |read: fn(&redisson_rate_limiter::StoredRate) -> &Option<String>| {
+    let field = |read: fn(&redisson_rate_limiter::admin::StoredRate) -> &Option<String>| {
         hash.content().and_then(|content| read(content).clone())
     };
     json!({

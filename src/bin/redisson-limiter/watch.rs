@@ -8,7 +8,8 @@ use std::time::Duration;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use redisson_rate_limiter::{Client, Inspection, Mode, Rate, RateLimiter};
+use redisson_rate_limiter::admin::Inspection;
+use redisson_rate_limiter::{Client, Mode, Rate, RateLimiter};
 
 use crate::args::{Common, Watch};
 use crate::exit::{Exit, Failure};

@@ -42,7 +42,7 @@ type Kept = (u64, u64);
 
 async fn run_caller(limiter: RateLimiter, habit: Habit) -> Kept {
     let mut kept = (0, 0);
-    let mut keep = |answer: Result<Decision, Error>| match answer.unwrap().granted() {
+    let mut keep = |answer: Result<Decision, Error>| match answer.unwrap().into_grant() {
         Some(grant) if grant.decided_by() == DecidedBy::Outage => kept.1 += grant.permits(),
         Some(grant) => kept.0 += grant.permits(),
         None => {}

@@ -46,7 +46,7 @@ async fn a_client_that_uses_little_leases_nothing() {
     let world = World::new();
     let limiter = adaptive(&world, 100).await;
     for _ in 0..20 {
-        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
         sleep(ms(101)).await;
     }
     assert_eq!(world.store.outstanding(), 20);

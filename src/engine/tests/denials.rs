@@ -18,24 +18,24 @@ async fn a_denial_is_cached_until_its_wait_ends() {
     let (limiter, _all) = exhausted(&world, 60_000).await;
     sleep(ms(100)).await;
     let first = denial(&limiter, 3).await;
-    assert_eq!((first.decided_by(), first.retry_after()), (DecidedBy::Server, ms(900)));
+    assert_eq!((first.decided_by(), first.retry_after()), (DecidedBy::Store, ms(900)));
 
     let calls = world.store.calls();
     sleep(ms(300)).await;
     let same = denial(&limiter, 3).await;
     assert_eq!((same.decided_by(), same.retry_after()), (DecidedBy::Memory, ms(600)));
-    assert_eq!((same.is_at_least(), same.rate()), (false, Some(rate(100))));
+    assert_eq!((same.is_lower_bound(), same.rate()), (false, Some(rate(100))));
     let more = denial(&limiter, 4).await;
-    assert_eq!((more.decided_by(), more.is_at_least()), (DecidedBy::Memory, true));
+    assert_eq!((more.decided_by(), more.is_lower_bound()), (DecidedBy::Memory, true));
     assert_eq!(world.store.calls(), calls);
-    assert_eq!(denial(&limiter, 2).await.decided_by(), DecidedBy::Server, "fewer may fit");
+    assert_eq!(denial(&limiter, 2).await.decided_by(), DecidedBy::Store, "fewer may fit");
     assert!(matches!(
         limiter.try_acquire_now(101).await.unwrap_err().kind(),
         ErrorKind::ExceedsRate { .. }
     ));
 
     sleep(ms(600)).await;
-    assert_eq!(grant(&limiter, 3).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&limiter, 3).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +99,7 @@ async fn a_denial_behind_a_waiting_call_is_not_remembered() {
         let (waiting, behind) = (limiter.acquire(20), limiter.try_acquire_now(5));
         futures::pin_mut!(waiting, behind);
         match futures::future::select(waiting, behind).await {
-            futures::future::Either::Right((behind, _)) => behind.unwrap().denied().unwrap(),
+            futures::future::Either::Right((behind, _)) => behind.unwrap().into_denial().unwrap(),
             futures::future::Either::Left(_) => panic!("only ten permits are left"),
         }
         // The waiting call gives up here.

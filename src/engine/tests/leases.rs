@@ -11,7 +11,7 @@ async fn leased(world: &World) -> (RateLimiter, Grant) {
     let limiter = world.limiter(lease(20, 200)).await;
     // The first call learns the rate, the second one leases.
     for _ in 0..2 {
-        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
     }
     let first = grant(&limiter, 1).await;
     assert_eq!((first.decided_by(), first.left(), first.rate()), (DecidedBy::Lease, 19, rate(100)));
@@ -57,7 +57,7 @@ async fn nothing_is_granted_after_the_hold_and_unused_permits_go_back() {
     settle().await;
     assert_eq!(world.store.outstanding(), 2 + 5, "the permits used");
     let next = grant(&limiter, 1).await;
-    assert_eq!(next.decided_by(), DecidedBy::Server);
+    assert_eq!(next.decided_by(), DecidedBy::Store);
     // The entry was dated with the end of the hold.
     let other = world.client().limiter("api").unwrap();
     client_of(&limiter).close().await;
@@ -146,7 +146,7 @@ async fn a_request_dropped_while_a_lease_goes_back_loses_nothing() {
         sleep(ms(dropped_after)).await;
         task.abort();
         let spent = match task.await {
-            Ok(decision) => decision.unwrap().granted().map_or(0, |grant| grant.permits()),
+            Ok(decision) => decision.unwrap().into_grant().map_or(0, |grant| grant.permits()),
             Err(_) => 0,
         };
         assert_eq!(spent, if dropped_after > 10 { 90 } else { 0 }, "{dropped_after} ms");
@@ -192,7 +192,7 @@ async fn a_rate_set_by_this_client_ends_the_lease() {
     settle().await;
     assert_eq!(world.store.outstanding(), 3);
     let _ = grant(&limiter, 2).await;
-    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,7 +205,7 @@ async fn a_rate_set_by_another_client_ends_the_lease_once_seen() {
     let _ = denial(&limiter, 21).await;
     settle().await;
     assert_eq!(world.store.outstanding(), 4);
-    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ async fn nothing_is_leased_with_a_short_keep_alive() {
     let limiter = world.client().limiter_with("api", lease(20, 200)).unwrap();
     limiter.set_rate(rate(100).with_keep_alive(ms(1199)).unwrap()).await.unwrap();
     for _ in 0..3 {
-        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+        assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
     }
     limiter.set_rate(rate(100).with_keep_alive(ms(1200)).unwrap()).await.unwrap();
     let _ = grant(&limiter, 1).await;
@@ -242,7 +242,7 @@ async fn a_clock_set_forward_ends_the_hold() {
         assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Lease);
         sleep(ms(50)).await;
     }
-    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,7 +296,7 @@ async fn options_end_with_the_last_handle_and_leases_with_them() {
     let outstanding = world.store.outstanding();
     drop((clone, again));
     let again = client.limiter("api").unwrap();
-    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&again, 1).await.decided_by(), DecidedBy::Store);
     settle().await;
     assert!(world.store.outstanding() < outstanding, "unused permits have gone back");
     assert_eq!(world.store.calls(), calls + 1);

@@ -76,11 +76,11 @@ fn client_of(limiter: &RateLimiter) -> Client {
 }
 
 async fn grant(limiter: &RateLimiter, permits: u64) -> Grant {
-    limiter.try_acquire_now(permits).await.unwrap().granted().expect("a grant")
+    limiter.try_acquire_now(permits).await.unwrap().into_grant().expect("a grant")
 }
 
 async fn denial(limiter: &RateLimiter, permits: u64) -> Denial {
-    limiter.try_acquire_now(permits).await.unwrap().denied().expect("a denial")
+    limiter.try_acquire_now(permits).await.unwrap().into_denial().expect("a denial")
 }
 
 /// Lets background tasks end.

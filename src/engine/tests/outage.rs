@@ -104,7 +104,7 @@ async fn every_call_is_allowed() {
     assert_eq!((report.granted, report.denied, report.circuit), (1_003_500, 0, CircuitState::Open));
     world.set_away(false);
     sleep(LOOK).await;
-    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
     assert_eq!(limiter.outages().written, 0, "nothing of it is written");
     assert_eq!(client_of(&limiter).outages(), limiter.outages());
 }
@@ -124,7 +124,7 @@ async fn every_call_is_denied() {
     let world = World::new();
     let limiter = world.away(OnOutage::Deny, 10).await;
     let denied = denial(&limiter, 1).await;
-    assert_eq!((denied.decided_by(), denied.is_at_least()), (DecidedBy::Outage, true));
+    assert_eq!((denied.decided_by(), denied.is_lower_bound()), (DecidedBy::Outage, true));
     assert!((ms(1)..=ms(200)).contains(&denied.retry_after()), "{denied}");
     let began = Instant::now();
     let waiting = limiter.try_acquire(1, ms(60_000)).await.unwrap();
@@ -136,7 +136,7 @@ async fn every_call_is_denied() {
     assert_eq!(limiter.outages().denied, 2);
     world.set_away(false);
     sleep(LOOK).await;
-    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn what_is_not_a_fault_begins_no_outage() {
     let world = World::new();
     let limiter = world.limiter(LimiterOptions::new().on_outage(OnOutage::Allow)).await;
     grant(&limiter, 100).await;
-    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(denial(&limiter, 1).await.decided_by(), DecidedBy::Store);
     assert!(matches!(
         limiter.try_acquire_now(101).await.unwrap_err().kind(),
         ErrorKind::ExceedsRate { .. }
@@ -184,7 +184,7 @@ async fn what_is_not_a_fault_begins_no_outage() {
     // One lost answer is none either.
     world.store.ledger().lose.store(1, Ordering::SeqCst);
     sleep(ms(1000)).await;
-    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Server);
+    assert_eq!(grant(&limiter, 1).await.decided_by(), DecidedBy::Store);
     assert_eq!(client_of(&limiter).outages(), Default::default());
 }
 
@@ -279,13 +279,13 @@ fn callers_outside_of_any_runtime_are_answered_too() {
     let world = World::with_clock(Clock::system());
     let limiter = block_on(world.away(OnOutage::Local(Fraction::ALL), 40));
     assert_eq!(block_on(grant(&limiter, 50)).decided_by(), DecidedBy::Outage);
-    let waiting = block_on(limiter.try_acquire(50, ms(5000))).unwrap().granted();
+    let waiting = block_on(limiter.try_acquire(50, ms(5000))).unwrap().into_grant();
     assert_eq!(waiting.expect("it waits").decided_by(), DecidedBy::Outage);
     world.set_away(false);
     let began = std::time::Instant::now();
     while block_on(limiter.try_acquire_now(1))
         .unwrap()
-        .granted()
+        .into_grant()
         .is_none_or(|grant| grant.decided_by() == DecidedBy::Outage)
     {
         assert!(began.elapsed() < ms(60_000), "nobody looks for the server");

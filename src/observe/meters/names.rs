@@ -94,7 +94,7 @@ pub(super) fn describe() {
 
 pub(super) fn of(by: DecidedBy) -> &'static str {
     match by {
-        DecidedBy::Server => "server",
+        DecidedBy::Store => "store",
         DecidedBy::Queue => "queue",
         DecidedBy::Memory => "memory",
         DecidedBy::Lease => "lease",

@@ -23,7 +23,8 @@ use crate::store::redis::role;
 /// become one.
 ///
 /// ```
-/// use redisson_rate_limiter::{Client, Replicated};
+/// use redisson_rate_limiter::topology::Replicated;
+/// use redisson_rate_limiter::Client;
 ///
 /// let servers = Replicated::new(["redis://redis-0.example", "redis://redis-1.example"])?;
 /// let client = Client::builder().password("pa55/word").connect_lazy(servers)?;

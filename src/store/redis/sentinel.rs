@@ -29,7 +29,8 @@ const AGREEMENT: Duration = Duration::from_millis(500);
 /// replica.
 ///
 /// ```
-/// use redisson_rate_limiter::{Client, Sentinels};
+/// use redisson_rate_limiter::topology::Sentinels;
+/// use redisson_rate_limiter::Client;
 ///
 /// let sentinels = Sentinels::new("mymaster", ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"])?
 ///     .password("that of the sentinels");

@@ -19,7 +19,7 @@ async fn a_part_of_the_rate_is_granted_here_less_what_is_in_use_already() {
     assert_eq!(denied.rate(), Some(rate(50)));
     // More than this client's part, but not than the rate: the server could grant it.
     let denied = denial(&limiter, 51).await;
-    assert!(denied.is_at_least() && denied.retry_after() <= ms(200), "{denied}");
+    assert!(denied.is_lower_bound() && denied.retry_after() <= ms(200), "{denied}");
     assert_eq!(limiter.acquire(51).await.unwrap_err().kind(), ErrorKind::Unavailable);
     clock.advance(1000);
     grant(&limiter, 50).await;
@@ -50,7 +50,7 @@ async fn what_was_granted_here_is_written_once_before_the_server_grants_again() 
     );
     assert_eq!(world.available().await, 35);
     let denied = denial(&limiter, 36).await;
-    assert_eq!((denied.decided_by(), denied.retry_after()), (DecidedBy::Server, ms(200)));
+    assert_eq!((denied.decided_by(), denied.retry_after()), (DecidedBy::Store, ms(200)));
     // They count until an interval after they were granted.
     clock.advance(699);
     assert_eq!(world.available().await, 45);
@@ -89,7 +89,7 @@ async fn a_handle_for_each_call_is_granted_no_more_than_one_for_all() {
         world.set_away(false);
         // The server is back before the prober has noticed.
         limiter().engine().close_circuit();
-        assert_eq!(denial(&limiter(), 1).await.decided_by(), DecidedBy::Server);
+        assert_eq!(denial(&limiter(), 1).await.decided_by(), DecidedBy::Store);
         assert_eq!((client.outages().written, world.available().await), (100, 0));
     }
 }
@@ -123,7 +123,7 @@ async fn a_waiting_call_moves_to_the_part_of_this_client_and_back() {
     assert!(waiting.as_mut().now_or_never().is_none());
     world.set_away(true);
     let began = Instant::now();
-    let granted = waiting.await.unwrap().granted().expect("a grant");
+    let granted = waiting.await.unwrap().into_grant().expect("a grant");
     assert_eq!(granted.decided_by(), DecidedBy::Outage);
     assert!(began.elapsed() <= ms(1100), "{:?}", began.elapsed());
     // And back: it waits for what it will not get here before the server is back.
@@ -131,8 +131,8 @@ async fn a_waiting_call_moves_to_the_part_of_this_client_and_back() {
     futures::pin_mut!(waiting);
     assert!(waiting.as_mut().now_or_never().is_none());
     world.set_away(false);
-    let granted = waiting.await.unwrap().granted().expect("a grant");
-    assert!(matches!(granted.decided_by(), DecidedBy::Server | DecidedBy::Outage));
+    let granted = waiting.await.unwrap().into_grant().expect("a grant");
+    assert!(matches!(granted.decided_by(), DecidedBy::Store | DecidedBy::Outage));
     assert!(began.elapsed() <= ms(4000), "{:?}", began.elapsed());
 }
 
@@ -181,7 +181,7 @@ async fn the_limiter_may_have_changed_meanwhile() {
 
     other.delete().await.unwrap();
     other.set_rate(rate(100)).await.unwrap();
-    assert!(grant(&limiter, 1).await.decided_by() == DecidedBy::Server);
+    assert!(grant(&limiter, 1).await.decided_by() == DecidedBy::Store);
     world.set_away(true);
     grant(&limiter, 30).await;
     world.set_away(false);
@@ -272,7 +272,7 @@ async fn no_more_limiters_than_so_many_are_decided_here() {
             panic!("{nth}")
         };
         assert_eq!(denial.decided_by(), DecidedBy::Outage);
-        assert!(denial.is_at_least() && denial.retry_after() <= LOOK, "{denial}");
+        assert!(denial.is_lower_bound() && denial.retry_after() <= LOOK, "{denial}");
     }
     let core = &client.limiters().core;
     assert_eq!(core.outages.stand_ins(), MOST_STAND_INS);
@@ -288,7 +288,7 @@ async fn no_more_limiters_than_so_many_are_decided_here() {
     clock.advance(1);
     sleep(LOOK * 2).await;
     assert_eq!(core.outages.stand_ins(), 0);
-    assert_eq!(ask("user:7".to_owned()).await.granted().unwrap().decided_by(), DecidedBy::Server);
+    assert_eq!(ask("user:7".to_owned()).await.into_grant().unwrap().decided_by(), DecidedBy::Store);
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ async fn what_the_server_has_granted_counts_with_a_handle_for_each_call_too() {
     for own_policy in [false, true] {
         let (world, _clock) = stopped();
         let (_client, limiter) = world.handles(OnOutage::Local(Fraction::ALL), own_policy);
-        assert_eq!(grant(&limiter(), 100).await.decided_by(), DecidedBy::Server);
+        assert_eq!(grant(&limiter(), 100).await.decided_by(), DecidedBy::Store);
         world.set_away(true);
         let decision = limiter().try_acquire_now(100).await.unwrap();
         assert!(
@@ -55,7 +55,10 @@ async fn calls_do_not_wait_beyond_their_deadline_for_what_is_written() {
     let answer = limiter.try_acquire_now(1).await;
     let took = began.elapsed();
     assert!(took <= ms(110), "an attempt at most: {took:?}");
-    assert_eq!(answer.unwrap().granted().map(|grant| grant.decided_by()), Some(DecidedBy::Outage));
+    assert_eq!(
+        answer.unwrap().into_grant().map(|grant| grant.decided_by()),
+        Some(DecidedBy::Outage)
+    );
     sleep(ms(2000)).await;
     let report = client_of(&limiter).outages();
     assert_eq!((report.written, report.not_written), (report.granted, 0), "{report:?}");
@@ -79,7 +82,7 @@ async fn what_is_granted_for_a_single_call_that_is_not_answered_is_written() {
     });
     let decision = decision.unwrap();
     world.store.ledger().unanswered.store(0, Ordering::SeqCst);
-    assert_eq!(decision.granted().map(|grant| grant.decided_by()), Some(DecidedBy::Outage));
+    assert_eq!(decision.into_grant().map(|grant| grant.decided_by()), Some(DecidedBy::Outage));
     sleep(ms(100)).await;
     let report = client.outages();
     let other = world.client().limiter("slow").unwrap();
@@ -128,7 +131,7 @@ async fn a_waiting_call_goes_back_to_the_server_if_it_alone_has_failed() {
         let _ = busy.try_acquire_now(1).await.unwrap();
     }
     assert!(waiting.is_finished(), "it waits for permits of the stand-in");
-    assert_eq!(waiting.await.unwrap().unwrap().decided_by(), DecidedBy::Server);
+    assert_eq!(waiting.await.unwrap().unwrap().decided_by(), DecidedBy::Store);
 }
 
 /// Callers for whom the queue has no room are answered by the policy too, whether the server refuses them

@@ -13,7 +13,8 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 /// `redis+cluster://[[user]:password@]host[:port],host[:port]…`, or with TLS `rediss+cluster://…`.
 ///
 /// ```
-/// use redisson_rate_limiter::{Client, Cluster};
+/// use redisson_rate_limiter::topology::Cluster;
+/// use redisson_rate_limiter::Client;
 ///
 /// let cluster = Cluster::new(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?
 ///     .address_map([("172.17.0.2:6379", "10.0.0.1:6379"), ("172.17.0.3:6379", "10.0.0.2:6379")])?;

@@ -1,7 +1,7 @@
-//! What only the program `redisson-limiter` needs: no part of the API.
+//! Usage that is to be forgotten, and limiters that share it.
 
-use super::RateLimiter;
 use crate::error::{Error, Operation};
+use crate::limiter::RateLimiter;
 use crate::rate::{Mode, Rate};
 use crate::store::Store;
 use crate::wire::keys::Keys;
@@ -9,7 +9,6 @@ use crate::wire::keys::Keys;
 impl RateLimiter {
     /// The other limiter that has the same values and logs, if it exists, by its full name, the prefix
     /// included. That of `api` is `{api}`.
-    #[doc(hidden)]
     pub async fn sibling(&self) -> Result<Option<String>, Error> {
         let sibling = self.engine().keys.sibling();
         let Some(sibling) = sibling.filter(|keys| self.engine().core.store.check(keys).is_ok())
@@ -23,7 +22,6 @@ impl RateLimiter {
 
     /// Forgets the usage if the limiter is of this mode, and leaves its rate as it is. Returns the rate in
     /// force; `None` if there is no limiter.
-    #[doc(hidden)]
     pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
         let reset = self.engine().begin_reset();
         let call = move |store: &dyn Store, keys: &Keys| store.drop_usage(keys, mode);

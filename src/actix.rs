@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use actix_web::{App, HttpServer, web::get};
-//! use redisson_rate_limiter::actix_web::RateLimit;
+//! use redisson_rate_limiter::actix::RateLimit;
 //! use redisson_rate_limiter::web::{Key, Limit, Limits};
 //! use redisson_rate_limiter::{Client, InProcessStore, Rate};
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
-//! use redisson_rate_limiter::axum::{Key, Limit, Limits, RateLimitLayer, serve_at};
+//! use redisson_rate_limiter::serve::{Key, Limit, Limits, RateLimitLayer, serve_at};
 //! use redisson_rate_limiter::{Client, Rate};
 //!
 //! #[tokio::main(flavor = "current_thread")]
@@ -48,8 +48,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::client::Client;
+pub use crate::layer::RateLimitLayer;
 use crate::observe::Event;
-pub use crate::tower::RateLimitLayer;
 pub use crate::web::{Key, Limit, Limits, TrustedProxies};
 use signals::Signals;
 

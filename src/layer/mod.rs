@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
-//! use redisson_rate_limiter::tower::RateLimitLayer;
+//! use redisson_rate_limiter::layer::RateLimitLayer;
 //! use redisson_rate_limiter::web::{Key, Limit, Limits};
 //! use redisson_rate_limiter::{Client, InProcessStore, Rate};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -72,7 +72,7 @@ use crate::web::{Limits, RequestHead};
 /// Asks [`Limits`] before each request: a layer for axum, tonic, hyper, and whatever else serves
 /// `http::Request`.
 ///
-/// [`tower`](crate::tower) has a complete program. To stack layers is possible: what an inner one
+/// [`layer`](crate::layer) has a complete program. To stack layers is possible: what an inner one
 /// refuses, the outer ones give back.
 ///
 /// The body of requests is passed on untouched, and that of responses in a [`ResponseBody`]. Upgrades
@@ -94,7 +94,7 @@ impl RateLimitLayer {
     /// Says where the address of a connection is: in which extension of a request. By default it is a
     /// [`SocketAddr`] or an [`IpAddr`] there, and with the feature `axum` also axum's `ConnectInfo<SocketAddr>`.
     ///
-    /// With axum that extension is there if the router is served by `redisson_rate_limiter::axum::serve`, or by
+    /// With axum that extension is there if the router is served by `redisson_rate_limiter::serve::serve`, or by
     /// `into_make_service_with_connect_info::<SocketAddr>()`; without the feature `axum` also
     /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic:
     /// `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.

@@ -10,7 +10,7 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Site, client, get, header, per_user, wait_for_permits};
 use crate::Rate;
-use crate::tower::RateLimitLayer;
+use crate::layer::RateLimitLayer;
 use crate::web::{Key, Limit, Limits};
 
 /// Panics if it is called without having been ready, as a service with a limit of its own does.

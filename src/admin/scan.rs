@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Client;
-use super::builder::is_uuid;
+use crate::client::Client;
+use crate::client::builder::is_uuid;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
 use crate::store::inspect::ScanCall;

@@ -30,7 +30,7 @@ use crate::rt::{Mutex, lock};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
-/// use redisson_rate_limiter::tower::OutgoingLayer;
+/// use redisson_rate_limiter::layer::OutgoingLayer;
 /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
 /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 ///

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::tower::{OutgoingError, OutgoingLayer};
+use crate::layer::{OutgoingError, OutgoingLayer};
 use crate::{Client, Clock, InProcessStore, Rate, RateLimiter};
 
 fn limiter(rate: Rate) -> RateLimiter {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::RateLimiter;
+use super::Inspection;
 use crate::clock::{Clock, ClockSkew, Now};
 use crate::error::{Error, Operation};
-use crate::inspection::Inspection;
+use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 use crate::store::inspect::{RepairCall, RepairReply};
 use crate::wire::entry::{ClientTag, EntryId};

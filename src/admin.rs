@@ -1,0 +1,13 @@
+//! For operators and their tools: looking at what is stored, putting it right, finding and removing limiters.
+//!
+//! The program `redisson-limiter` is built on this module and the rest of the public API alone. No service
+//! needs it on its request path.
+
+mod inspection;
+mod repair;
+mod scan;
+mod usage;
+
+pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
+pub use repair::{ClientBudget, Repair};
+pub use scan::{FoundKey, LimiterScan};
