@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::clock::ClockSkew;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::store::inspect::{InspectReply, Stored, StoredBudget};
 use crate::store::memory::config::{self, Fields};
+use crate::store::{InspectReply, Stored, StoredBudget};
 use crate::wire::entry::{Holder, Member, holder, unpack};
 
 /// A limiter as it is stored at one moment, decoded.

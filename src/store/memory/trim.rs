@@ -7,7 +7,7 @@ use crate::store::memory::live_log::permits_of;
 use crate::store::memory::log::Log;
 
 /// Takes up to `permits` out of the log, oldest entry first; returns how many there were.
-pub(super) fn trim(log: &mut Log, cutoff: i64, permits: i64) -> Result<i64, Error> {
+pub(crate) fn trim(log: &mut Log, cutoff: i64, permits: i64) -> Result<i64, Error> {
     let mut left = permits;
     let mut lowered = Vec::new();
     for (score, member) in log.iter() {

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use crate::error::Error;
 use crate::rt::RuntimeId;
 use crate::store::redis::access::Access;
 use crate::store::redis::cluster::Nodes;
-use crate::store::redis::cluster::slot::{check_one_slot, check_same_slot};
+use crate::store::redis::command::ServerCommand;
 use crate::store::redis::connection::Connections;
-use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::{Connector, Topology};
 use crate::wire::keys::Keys;
 
@@ -38,23 +37,19 @@ impl Servers {
         })
     }
 
-    /// Sends a call and awaits its reply until the deadline; if it is one of a script that the
-    /// server does not know, the script in full after it.
+    /// Sends a command and awaits its reply until the deadline; if it calls a script that the server does
+    /// not know, the script in full after it.
     pub(super) async fn call(
         &self,
-        script: Option<&'static Script>,
-        cmd: &Cmd,
-        deadline: Duration,
+        command: &ServerCommand,
+        limit: Duration,
     ) -> Result<Value, Error> {
-        match (self, script) {
-            (Servers::One(connections), Some(script)) => {
-                connections.of_current_runtime().call(script, cmd, deadline).await
-            }
-            (Servers::One(connections), None) => {
-                connections.of_current_runtime().send(cmd, deadline).await
+        match self {
+            Servers::One(connections) => {
+                connections.of_current_runtime().call(command, limit).await
             }
             // Boxed, as the future of every call to one server would be as large otherwise.
-            (Servers::Cluster(nodes), _) => Box::pin(nodes.send(script, cmd, deadline)).await,
+            Servers::Cluster(nodes) => Box::pin(nodes.send(command, limit)).await,
         }
     }
 
@@ -70,29 +65,17 @@ impl Servers {
     pub(super) async fn call_part(
         &self,
         part: &str,
-        cmd: &Cmd,
-        deadline: Duration,
+        command: &ServerCommand,
+        limit: Duration,
     ) -> Result<Value, Error> {
         match self {
-            Servers::One(_) => self.call(None, cmd, deadline).await,
-            Servers::Cluster(nodes) => nodes.send_to_master(part, cmd, deadline).await,
+            Servers::One(_) => self.call(command, limit).await,
+            Servers::Cluster(nodes) => nodes.send_to_master(part, command, limit).await,
         }
     }
 
-    /// An error if the servers cannot hold a limiter with these keys.
-    pub(super) fn check(&self, keys: &Keys) -> Result<(), Error> {
-        match self {
-            Servers::One(_) => Ok(()),
-            Servers::Cluster(_) => check_one_slot(keys),
-        }
-    }
-
-    /// An error if the keys of one limiter cannot become those of the other.
-    pub(super) fn check_rename(&self, from: &Keys, to: &Keys) -> Result<(), Error> {
-        match self {
-            Servers::One(_) => Ok(()),
-            Servers::Cluster(_) => check_same_slot(from, to),
-        }
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self, Servers::Cluster(_))
     }
 
     /// A number for the server that has these keys now.
