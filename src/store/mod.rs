@@ -23,7 +23,7 @@ mod refusal;
 
 pub use calls::ExpireCondition;
 pub(crate) use calls::*;
-pub(crate) use refusal::wrong_type;
+pub(crate) use memory::config::integer;
 
 use memory::MemoryStore;
 use redis::RedisStore;

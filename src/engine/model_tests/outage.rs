@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 

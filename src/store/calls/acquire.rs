@@ -14,7 +14,7 @@ use crate::wire::keys::Keys;
 
 mod wire;
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 pub(crate) use wire::pack_groups;
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",

@@ -4,10 +4,11 @@
 
 use super::StoreCall;
 use crate::error::Error;
-use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{INTERVAL, KEEP_ALIVE, RATE, TYPE};
+use crate::rate::{MAX_EXACT, Rate};
+use crate::store::memory::config::{FIELDS, config_of};
 use crate::store::memory::keyspace::{Data, Keyspace};
 use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::store::refusal::wrong_type;
 use crate::wire::keys::Keys;
 
 script!(INSPECT, AtReceiver: "inspect");
@@ -56,15 +57,30 @@ pub(crate) struct StoredEntries {
     pub(crate) members: Vec<(i64, Vec<u8>)>,
 }
 
+impl InspectReply {
+    /// The rate that the hash means, as a [`ConfigCall`](super::ConfigCall) answers.
+    pub(crate) fn rate(&self) -> Result<Option<Rate>, Error> {
+        let content = match &self.hash {
+            Stored::Missing => return Ok(None),
+            Stored::WrongType => return Err(wrong_type()),
+            Stored::Present { content, .. } => content,
+        };
+        let named = FIELDS.into_iter().zip(content);
+        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+        let fields =
+            named.filter_map(|(name, field)| Some((name.to_owned(), text(field.as_ref()?))));
+        config_of(&fields.collect())
+    }
+}
+
 impl StoreCall for InspectCall {
     type Reply = InspectReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<InspectReply, Error> {
         let hash = look(space, &keys.hash, |data| match data {
-            Data::Hash(fields) => Some(
-                [RATE, INTERVAL, TYPE, KEEP_ALIVE]
-                    .map(|name| fields.get(name).map(|text| text.clone().into_bytes())),
-            ),
+            Data::Hash(fields) => {
+                Some(FIELDS.map(|name| fields.get(name).map(|text| text.clone().into_bytes())))
+            }
             _ => None,
         });
         let budget = |value, log| StoredBudget {
@@ -166,7 +182,7 @@ fn entries(key: ServerAnswer<'_>) -> Option<StoredEntries> {
     Some(StoredEntries { len: key.unsigned(1)?, members })
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 mod tests {
     use redis::Value;
 

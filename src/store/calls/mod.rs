@@ -29,7 +29,7 @@ mod share;
 mod try_set_rate;
 mod whole_limiter;
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 pub(crate) use acquire::pack_groups;
 pub(crate) use acquire::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, decided,

@@ -16,6 +16,7 @@ pub(crate) const RATE: &str = "rate";
 pub(crate) const INTERVAL: &str = "interval";
 pub(crate) const TYPE: &str = "type";
 pub(crate) const KEEP_ALIVE: &str = "keepAliveTime";
+pub(crate) const FIELDS: [&str; 4] = [RATE, INTERVAL, TYPE, KEEP_ALIVE];
 
 /// The rate as the hash has it: positive, and exact as a Lua number.
 #[derive(Clone, Copy, Debug)]

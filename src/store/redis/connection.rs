@@ -29,7 +29,7 @@ use crate::store::redis::topology::Connector;
 const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The connections to the server that takes calls, by runtime.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     connector: Arc<Connector>,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use redis::Value;
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -30,7 +31,6 @@ mod replicated;
 mod reply;
 mod role;
 mod sentinel;
-mod servers;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
@@ -50,16 +50,32 @@ pub(crate) use cluster::slot::{check_one_slot, check_same_slot};
 pub(crate) use command::{OpenSlot, Script, ServerCommand, mode_text, script};
 pub(crate) use reply::ServerAnswer;
 
-use servers::Servers;
+use cluster::Nodes;
+use connection::Connections;
+use topology::Connector;
 
-/// The servers of a topology. Clones share the connections.
+/// The connections to the servers of a topology. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct RedisStore(Arc<Servers>);
+pub(crate) enum RedisStore {
+    /// One server takes all calls, though it may be another one tomorrow.
+    One(Arc<Connections>),
+    /// The keys of a call decide.
+    Cluster(Arc<Nodes>),
+}
 
 impl RedisStore {
-    /// These servers, connected to by the first call.
+    /// Nothing is sent yet.
     pub(crate) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
-        Ok(RedisStore(Arc::new(Servers::new(topology, access)?)))
+        let credentials = access.check(topology.uses_tls())?;
+        Ok(match topology {
+            Topology::Cluster(cluster) => {
+                RedisStore::Cluster(Arc::new(Nodes::new(cluster, credentials)))
+            }
+            topology => {
+                let connector = Connector::new(topology, Arc::new(credentials));
+                RedisStore::One(Arc::new(Connections::new(connector)))
+            }
+        })
     }
 
     pub(crate) fn run<C: StoreCall>(
@@ -68,20 +84,20 @@ impl RedisStore {
         mut call: C,
         limit: Duration,
     ) -> Reply<C::Reply> {
-        let (servers, keys) = (self.0.clone(), keys.clone());
+        let (store, keys) = (self.clone(), keys.clone());
         async move {
-            let in_cluster = servers.is_cluster();
+            let in_cluster = store.is_cluster();
             if in_cluster {
                 call.check_in_cluster(&keys)?;
             }
             let end = Instant::now() + limit;
             let mut command = call.command(&keys, in_cluster);
-            let mut value = servers.call(&command, limit).await?;
+            let mut value = store.send(&command, limit).await?;
             if !in_cluster && let Some(again) = call.with_all_keys(ServerAnswer::of(&value)) {
                 call = again;
                 command = call.command(&keys, true);
                 let left = end.saturating_duration_since(Instant::now());
-                value = servers.call(&command, left).await?;
+                value = store.send(&command, left).await?;
             }
             let value = reply::accepted(value)?;
             let answer = ServerAnswer::of(&value);
@@ -94,17 +110,23 @@ impl RedisStore {
     }
 
     pub(crate) fn ping(&self, limit: Duration) -> Reply<()> {
-        let servers = self.0.clone();
+        let store = self.clone();
         async move {
-            let value = servers.call(&ServerCommand::plain("PING", &[]), limit).await?;
+            let value = store.send(&ServerCommand::plain("PING", &[]), limit).await?;
             reply::authenticated(value)
         }
         .boxed()
     }
 
     pub(crate) fn scan_parts(&self, limit: Duration) -> Reply<Vec<Arc<str>>> {
-        let servers = self.0.clone();
-        async move { servers.parts(limit).await }.boxed()
+        let store = self.clone();
+        async move {
+            match store {
+                RedisStore::One(connections) => Ok(vec![connections.address()]),
+                RedisStore::Cluster(nodes) => nodes.masters(limit).await,
+            }
+        }
+        .boxed()
     }
 
     pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
@@ -114,10 +136,15 @@ impl RedisStore {
             .arg(call.cursor)
             .arg(&["MATCH", PATTERN, "COUNT"])
             .arg(call.count.max(1));
-        let servers = self.0.clone();
+        let store = self.clone();
         async move {
-            let value = servers.call_part(&call.part, &command, limit).await?;
-            let value = reply::accepted(value)?;
+            let value = match &store {
+                RedisStore::One(_) => store.send(&command, limit).await,
+                RedisStore::Cluster(nodes) => {
+                    nodes.send_to_master(&call.part, &command, limit).await
+                }
+            };
+            let value = reply::accepted(value?)?;
             let answer = ServerAnswer::of(&value);
             read_scan(answer).ok_or_else(|| answer.unexpected())
         }
@@ -131,20 +158,44 @@ impl RedisStore {
         }
     }
 
+    /// Where calls go, without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
-        self.0.address()
+        match self {
+            RedisStore::One(connections) => connections.address(),
+            RedisStore::Cluster(nodes) => nodes.address(),
+        }
     }
 
+    /// A number for the server that has these keys now.
     pub(crate) fn part_of(&self, keys: &Keys) -> u64 {
-        self.0.part_of(keys)
+        match self {
+            RedisStore::One(_) => 0,
+            RedisStore::Cluster(nodes) => nodes.part_of(keys),
+        }
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        self.0.is_cluster()
+        matches!(self, RedisStore::Cluster(_))
     }
 
+    /// Forgets the connections of a runtime that has ended.
     pub(crate) fn runtime_ended(&self, runtime: RuntimeId) {
-        self.0.runtime_ended(runtime);
+        match self {
+            RedisStore::One(connections) => connections.runtime_ended(runtime),
+            RedisStore::Cluster(nodes) => nodes.runtime_ended(runtime),
+        }
+    }
+
+    /// Sends a command and awaits its reply for this long; if it calls a script that the server does not
+    /// know, the script in full after it.
+    async fn send(&self, command: &ServerCommand, limit: Duration) -> Result<Value, Error> {
+        match self {
+            RedisStore::One(connections) => {
+                connections.of_current_runtime().call(command, limit).await
+            }
+            // Boxed, as the future of every call to one server would be as large otherwise.
+            RedisStore::Cluster(nodes) => Box::pin(nodes.send(command, limit)).await,
+        }
     }
 }
 

@@ -44,7 +44,7 @@ use slot::slot_of;
 const REDIRECTS: usize = 5;
 
 /// The connections to the nodes of a cluster.
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     settings: Cluster,
     credentials: Arc<Credentials>,
     state: Mutex<KnownNodes>,
