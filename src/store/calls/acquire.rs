@@ -61,7 +61,7 @@ impl StoreCall for AcquireCall {
     ///
     /// In a cluster with all: while a slot is being moved its owner carries out a call whose keys are all
     /// there, and may refuse a write in the middle of it. Of all five one is nearly always missing, and
-    /// the call goes the way of redis/cluster/open_slot.rs.
+    /// the call goes the way of redis/nodes/open_slot.rs.
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
         match self.seen.filter(|_| !in_cluster) {
             Some(seen) => wire::command(&ACQUIRE, &keys.of_mode(seen.rate().mode()), self),

@@ -1,11 +1,11 @@
 //! The in-process store: the rules as plain Rust, the executable model.
 //!
-//! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and
-//! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
-//! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
-//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`] who
-//! holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, [`grant`] takes permits out of them,
-//! and [`acquire`] puts it all together.
+//! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and decides as the
+//! scripts do. Each call has its rule beside it, in [`calls`](crate::store::calls). What rules share is here
+//! and in `lua/part`, in files and functions of the same names: [`live_log`] is the log after the drop,
+//! [`settle`] and [`heal`] are the two phases, [`trim`] takes permits out of the log, [`wait`] says when they
+//! come back, [`share`] who holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's
+//! own entries, and [`grant`] takes permits out of them. [`acquire`] puts it all together.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

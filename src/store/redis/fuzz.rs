@@ -1,6 +1,6 @@
 //! What reads the answers of servers, sentinels and nodes of a cluster, for fuzzing.
 
-use super::cluster::{self, slot::slot_of};
+use super::nodes::{self, slot::slot_of};
 use super::sentinel::Sentinels;
 use super::{ServerAnswer, read_scan, reply};
 use crate::clock::Now;
@@ -22,7 +22,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     reply::is_of_replica(&value);
     said(reply::authenticated(value.clone()));
     said(reply::accepted(value.clone()));
-    cluster::fuzz::read(&value, number as u16);
+    nodes::fuzz::read(&value, number as u16);
     if let Ok(sentinels) = Sentinels::new("m", ["redis://10.0.0.1"]) {
         sentinels.address_in(&value);
     }
@@ -70,9 +70,9 @@ pub(crate) fn read(answer: &[u8], number: u64) {
 /// The slot of a key is one of the cluster's; the keys of a name without a brace are all in one.
 pub(crate) fn keys(keys: &Keys) {
     let slot = slot_of(keys.hash.as_bytes());
-    assert!(slot < cluster::slot::SLOTS);
+    assert!(slot < nodes::slot::SLOTS);
     let is_plain = !keys.hash.contains(['{', '}']);
-    assert!(cluster::slot::check_one_slot(keys).is_ok() || !is_plain, "{keys:?}");
+    assert!(nodes::slot::check_one_slot(keys).is_ok() || !is_plain, "{keys:?}");
 }
 
 fn said<T>(read: Result<T, Error>) {

@@ -26,6 +26,7 @@ mod dial;
 mod endpoint;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(crate) mod fuzz;
+mod nodes;
 mod open;
 mod replicated;
 mod reply;
@@ -46,12 +47,12 @@ pub use sentinel::Sentinels;
 pub use tls::Tls;
 pub use topology::Topology;
 
-pub(crate) use cluster::slot::{check_one_slot, check_same_slot};
 pub(crate) use command::{OpenSlot, Script, ServerCommand, mode_text, script};
+pub(crate) use nodes::slot::{check_one_slot, check_same_slot};
 pub(crate) use reply::ServerAnswer;
 
-use cluster::Nodes;
 use connection::Connections;
+use nodes::Nodes;
 use topology::Connector;
 
 /// The connections to the servers of a topology. Clones share them.

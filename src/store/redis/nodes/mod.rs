@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
 use crate::rt::{self, RuntimeId};
 use crate::store::redis::access::Credentials;
+use crate::store::redis::cluster::Cluster;
 use crate::store::redis::command::ServerCommand;
 use crate::store::redis::connection::{Connection, Connections};
 use crate::store::redis::endpoint::Address;
@@ -30,13 +31,11 @@ mod map;
 mod open_slot;
 mod redirect;
 mod refresh;
-mod settings;
 pub(super) mod slot;
 
 use map::SlotMap;
 use redirect::Redirect;
 use refresh::Refreshes;
-pub use settings::Cluster;
 use slot::slot_of;
 
 /// How often a call follows redirections. More than two in a row mean that the nodes disagree, and
