@@ -15,6 +15,7 @@ use crate::observe::Observers;
 use crate::options::LimiterOptions;
 #[cfg(feature = "_web")]
 use crate::rate::Rate;
+use crate::store::Store;
 
 /// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
 ///
@@ -146,7 +147,7 @@ impl Client {
     /// [`ErrorKind::Server`]: crate::ErrorKind::Server
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn ping(&self) -> Result<(), Error> {
-        self.0.call(Operation::Ping, |store| store.ping()).await
+        self.0.call(Operation::Ping, Store::ping).await
     }
 
     /// How far this client's [`Clock`](crate::Clock) was from the server's when it was last measured,

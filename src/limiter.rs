@@ -17,7 +17,7 @@ use crate::limiters::{LimiterHandle, Limiters};
 use crate::observe::Event;
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
-use crate::store::{Reply, Store};
+use crate::store::StoreCall;
 use crate::wire::keys::Keys;
 
 /// A handle of one rate limiter, which all clients that use its name share, in Rust and in Java:
@@ -143,12 +143,18 @@ impl RateLimiter {
 
     /// Calls the store until it answers or the deadline passes. A call that may have been carried
     /// out is attempted again only if carrying it out twice is as good as once.
-    pub(crate) async fn call<T: Send + 'static>(
+    pub(crate) async fn call<C: StoreCall>(&self, operation: Operation, call: C) -> Result<C::Reply, Error> {
+        self.call_on(self.engine().keys.clone(), operation, call).await
+    }
+
+    /// Like [`call`](Self::call), with other keys than those of this client.
+    pub(crate) async fn call_on<C: StoreCall>(
         &self,
+        keys: Keys,
         operation: Operation,
-        call: impl Fn(&dyn Store, &Keys) -> Reply<T> + Send + 'static,
-    ) -> Result<T, Error> {
-        let answer = self.engine().call(operation, self.deadline, call).await;
+        call: C,
+    ) -> Result<C::Reply, Error> {
+        let answer = self.engine().call(operation, self.deadline, keys, call).await;
         answer.map_err(|error| {
             self.engine().observer.event(&Event::Failed { operation, error: &error });
             self.error(operation, error)

@@ -115,7 +115,7 @@ impl Limiters {
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
-        call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
+        call: impl Fn(&Store, Duration) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
         self.check_open(operation)?;
         let observer = self.core.observers.call(operation);

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::clock::ClockSkew;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::store::inspect::{InspectReply, Stored, StoredBudget};
-use crate::store::memory::config::{self, Fields};
+use crate::store::{InspectReply, Stored, StoredBudget, integer};
 use crate::wire::entry::{Holder, Member, holder, unpack};
 
 /// A limiter as it is stored at one moment, decoded.
@@ -121,6 +120,7 @@ pub enum Writer {
 
 impl Inspection {
     pub(crate) fn of(reply: InspectReply, now_ms: i64, clock_skew: Option<ClockSkew>) -> Self {
+        let rate = reply.rate();
         let [overall, per_client] = reply.budgets.map(Budget::of);
         let text = |bytes: &Option<Vec<u8>>| {
             bytes.as_deref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
@@ -131,11 +131,6 @@ impl Inspection {
             mode: text(&mode),
             keep_alive: text(&keep_alive),
         });
-        let rate = match &hash {
-            StoredKey::Missing => Ok(None),
-            StoredKey::WrongType => Err(crate::store::wrong_type()),
-            StoredKey::Present { content, .. } => config::config_of(&content.fields()),
-        };
         Inspection { now_ms, clock_skew, hash, rate, overall, per_client }
     }
 
@@ -235,15 +230,6 @@ impl<T> StoredKey<T> {
     }
 }
 
-impl StoredRate {
-    fn fields(&self) -> Fields {
-        let texts = [&self.rate, &self.interval, &self.mode, &self.keep_alive];
-        let names = [config::RATE, config::INTERVAL, config::TYPE, config::KEEP_ALIVE];
-        let fields = names.into_iter().zip(texts);
-        fields.filter_map(|(name, text)| Some((name.to_owned(), text.clone()?))).collect()
-    }
-}
-
 impl Budget {
     fn of(budget: StoredBudget) -> Self {
         Budget {
@@ -257,7 +243,7 @@ impl Budget {
 
     /// The value; `None` if there is none, or if it is not an integer within ±2^53.
     pub fn number(&self) -> Option<i64> {
-        config::integer(self.value.content()?)
+        integer(self.value.content()?)
     }
 
     /// The entries of the log that were read; none if there is no log.

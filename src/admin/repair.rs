@@ -7,7 +7,7 @@ use crate::clock::{Clock, ClockSkew, Now};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
-use crate::store::inspect::{RepairCall, RepairReply};
+use crate::store::{InspectCall, RemoveUnusedCall, RepairCall, RepairReply};
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
@@ -41,7 +41,7 @@ impl RateLimiter {
     /// Those [of the server](RateLimiter#errors-of-the-server). A limiter that is damaged, or not there, is
     /// an answer: see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
-        self.inspect_keys(None, most_entries).await
+        self.inspect_keys(self.own_keys(), most_entries).await
     }
 
     /// Fits the value and the log to the rate, by the rules of an audit, in one step, and grants nothing: a
@@ -64,7 +64,7 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn repair(&self) -> Result<Repair, Error> {
-        self.repair_keys(None, false).await
+        self.repair_keys(self.own_keys(), false).await
     }
 
     /// What [`repair`](Self::repair) would do now. Changes nothing.
@@ -73,7 +73,7 @@ impl RateLimiter {
     ///
     /// As [`repair`](Self::repair).
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
-        self.repair_keys(None, true).await
+        self.repair_keys(self.own_keys(), true).await
     }
 
     /// Removes the value and the log of the mode in force if all permits are available, so that whoever uses
@@ -98,7 +98,7 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
-        self.remove_unused_keys(None, age).await
+        self.remove_unused_keys(self.own_keys(), age).await
     }
 
     /// The budget that another client has in the mode [`Mode::PerClient`](crate::Mode::PerClient), for
@@ -108,18 +108,18 @@ impl RateLimiter {
         ClientBudget { limiter: self.clone(), keys: Keys::new(full_name, client_id) }
     }
 
-    async fn inspect_keys(&self, of: Option<Keys>, most_entries: u64) -> Result<Inspection, Error> {
+    fn own_keys(&self) -> Keys {
+        self.engine().keys.clone()
+    }
+
+    async fn inspect_keys(&self, keys: Keys, most_entries: u64) -> Result<Inspection, Error> {
         let begun = Instant::now();
-        let reply = self
-            .call(Operation::Inspect, move |store, own| {
-                store.inspect(of.as_ref().unwrap_or(own), most_entries)
-            })
-            .await?;
+        let reply = self.call_on(keys, Operation::Inspect, InspectCall { most_entries }).await?;
         let at = Instant::now();
         let core = &self.engine().core;
         let skew = reply
             .store_us
-            .filter(|_| !core.is_in_process)
+            .filter(|_| !core.store.is_in_process())
             .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
         let now_ms = match core.clock.read().now {
             Now::At(now) => now,
@@ -133,7 +133,7 @@ impl RateLimiter {
         Ok(inspection)
     }
 
-    async fn repair_keys(&self, of: Option<Keys>, only_look: bool) -> Result<Repair, Error> {
+    async fn repair_keys(&self, keys: Keys, only_look: bool) -> Result<Repair, Error> {
         let now = self.engine().core.clock.read().now;
         // Nobody holds a debt, so that the client in its id does not matter.
         let id = EntryId::random(ClientTag([0; 4]), 1);
@@ -141,19 +141,13 @@ impl RateLimiter {
         // Even if this future is dropped, the call may be carried out: waiting calls check again
         // in either case.
         let _may_come_back = (!only_look).then(|| self.engine().permits_may_come_back());
-        let reply = self.call(Operation::Repair, move |store, own| {
-            store.repair(of.as_ref().unwrap_or(own), call)
-        });
-        Ok(Repair(reply.await?))
+        Ok(Repair(self.call_on(keys, Operation::Repair, call).await?))
     }
 
-    async fn remove_unused_keys(&self, of: Option<Keys>, age: Duration) -> Result<u64, Error> {
+    async fn remove_unused_keys(&self, keys: Keys, age: Duration) -> Result<u64, Error> {
         let now = self.engine().core.clock.read().now;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        self.call(Operation::RemoveUnused, move |store, own| {
-            store.remove_unused(of.as_ref().unwrap_or(own), now, age_ms)
-        })
-        .await
+        self.call_on(keys, Operation::RemoveUnused, RemoveUnusedCall { now, age_ms }).await
     }
 }
 
@@ -171,7 +165,7 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::inspect`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
-        self.limiter.inspect_keys(Some(self.keys.clone()), most_entries).await
+        self.limiter.inspect_keys(self.keys.clone(), most_entries).await
     }
 
     /// As [`RateLimiter::repair`].
@@ -180,7 +174,7 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::repair`].
     pub async fn repair(&self) -> Result<Repair, Error> {
-        self.limiter.repair_keys(Some(self.keys.clone()), false).await
+        self.limiter.repair_keys(self.keys.clone(), false).await
     }
 
     /// As [`RateLimiter::preview_repair`].
@@ -189,7 +183,7 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::repair`].
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
-        self.limiter.repair_keys(Some(self.keys.clone()), true).await
+        self.limiter.repair_keys(self.keys.clone(), true).await
     }
 
     /// As [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
@@ -199,7 +193,7 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::remove_unused`].
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
-        self.limiter.remove_unused_keys(Some(self.keys.clone()), age).await
+        self.limiter.remove_unused_keys(self.keys.clone(), age).await
     }
 }
 

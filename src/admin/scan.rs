@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::client::builder::is_uuid;
 use crate::error::{Error, Operation};
 use crate::limiters::Limiters;
-use crate::store::inspect::ScanCall;
+use crate::store::{ScanCall, Store};
 use crate::wire::keys::KeyParts;
 
 impl Client {
@@ -91,15 +91,15 @@ impl LimiterScan {
     pub async fn next(&mut self) -> Result<Option<Vec<FoundKey>>, Error> {
         self.limiters.check_open(Operation::Scan)?;
         if self.parts.is_none() {
-            let parts = self.limiters.call(Operation::Scan, |store| store.scan_parts()).await?;
+            let parts = self.limiters.call(Operation::Scan, Store::scan_parts).await?;
             self.servers = parts.len();
             self.parts = Some(parts.into());
         }
         let Some(parts) = &mut self.parts else { return Ok(None) };
         let Some(part) = parts.front().cloned() else { return Ok(None) };
         let call = ScanCall { part, cursor: self.cursor, count: self.count };
-        let step = self.limiters.call(Operation::Scan, move |store| store.scan(call.clone()));
-        let step = step.await?;
+        let step = move |store: &Store, limit| store.scan(call.clone(), limit);
+        let step = self.limiters.call(Operation::Scan, step).await?;
         self.cursor = step.cursor;
         self.steps += 1;
         if step.cursor == 0 {

@@ -3,8 +3,7 @@
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::rate::{Mode, Rate};
-use crate::store::Store;
-use crate::wire::keys::Keys;
+use crate::store::{DropUsageCall, ExistsCall};
 
 impl RateLimiter {
     /// The other limiter that has the same values and logs, if it exists, by its full name, the prefix
@@ -16,7 +15,7 @@ impl RateLimiter {
             return Ok(None);
         };
         let name = sibling.hash.to_string();
-        let exists = self.call(Operation::Exists, move |store, _| store.exists(&sibling)).await?;
+        let exists = self.call_on(sibling, Operation::Exists, ExistsCall).await?;
         Ok(exists.then_some(name))
     }
 
@@ -24,8 +23,7 @@ impl RateLimiter {
     /// force; `None` if there is no limiter.
     pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
         let reset = self.engine().begin_reset();
-        let call = move |store: &dyn Store, keys: &Keys| store.drop_usage(keys, mode);
-        let rate = self.call(Operation::SetRate, call).await?;
+        let rate = self.call(Operation::SetRate, DropUsageCall(mode)).await?;
         match rate.filter(|rate| rate.mode() == mode) {
             Some(rate) => reset.end_with_rate(rate),
             None => reset.end(false),

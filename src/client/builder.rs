@@ -250,15 +250,8 @@ impl ClientBuilder {
         let topology = servers.try_into().map_err(Into::into)?;
         let observers = self.observers.clone().with_features();
         let access = Access { observers: observers.clone(), ..self.access.clone() };
-        let store = RedisStore::new(topology, access, self.attempt());
-        let store = store.map_err(connect_error)?;
-        self.build_observed(Arc::new(store), observers)
-    }
-
-    /// How long one attempt may take: a part of the deadline, so that a lost answer leaves time to
-    /// ask again.
-    fn attempt(&self) -> Duration {
-        self.deadline.unwrap_or(DEADLINE) / (ATTEMPTS_PER_DEADLINE as u32)
+        let store = RedisStore::new(topology, access).map_err(connect_error)?;
+        self.build_observed(Store::Redis(store), observers)
     }
 
     /// A client of an in-process store, for which no server is needed.
@@ -268,18 +261,19 @@ impl ClientBuilder {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not a
     /// UUID, or a deadline of zero.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
-        self.build(Arc::new(store.0.clone()))
+        self.build(Store::InProcess(store.0.clone()))
     }
 
-    pub(crate) fn build(self, store: Arc<dyn Store>) -> Result<Client, Error> {
+    pub(crate) fn build(self, store: Store) -> Result<Client, Error> {
         let observers = self.observers.clone().with_features();
         self.build_observed(store, observers)
     }
 
-    fn build_observed(self, store: Arc<dyn Store>, observers: Observers) -> Result<Client, Error> {
+    fn build_observed(self, store: Store, observers: Observers) -> Result<Client, Error> {
         self.check()?;
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
+        // A part of the deadline, so that a lost answer leaves time to ask again.
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
         let mut core = Core::new(store, self.clock, attempt).on_outage(self.on_outage);
         core.skew = SkewWatch::new(self.skew_warning);

@@ -59,7 +59,7 @@ impl Place {
                 continue;
             }
             if let Some(full) = state.is_full(engine) {
-                if engine.core.is_in_process && state.queue.is_asking() {
+                if engine.core.store.is_in_process() && state.queue.is_asking() {
                     return Poll::Pending;
                 }
                 return Poll::Ready(Err(NoAnswer::Failed(full)));

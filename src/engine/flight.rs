@@ -20,7 +20,7 @@ use crate::observe::{CallSize, ObservedCall, Span};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, total_permits};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, ServerTimeCall, total_permits};
 use crate::wire::entry::EntryId;
 
 /// The longest back-off that a call goes on with: a server that comes back is to be found before
@@ -177,15 +177,13 @@ impl Flight {
 
     /// The last time seen of the server's clock; the server is asked if there is none.
     async fn server_time(&mut self) -> Result<i64, Error> {
-        let core = self.callers.engine.core.clone();
         let seen = self.callers.engine.server_time.load(Ordering::Relaxed);
         if seen > 0 {
             return Ok(seen);
         }
         // No permits have been requested yet.
         let execution = Execution::NotExecuted;
-        let keys = &self.callers.engine.keys;
-        let time = core.store_for(self.attempt_limit()).server_time_of(keys);
+        let time = self.callers.engine.attempt(ServerTimeCall, self.attempt_limit());
         let time = self.callers.in_time(time, execution).await;
         let time = time.map_err(|error| error.with_execution(execution))? / 1000;
         self.callers.engine.saw_server_time(time);
@@ -295,7 +293,7 @@ impl Flight {
         if let Now::At(at) = now {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
-        let answer = core.store_for(self.attempt_limit()).acquire(&engine.keys, call);
+        let answer = engine.attempt(call, self.attempt_limit());
         let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let under_way = self.under_way.take();

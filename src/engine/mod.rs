@@ -21,7 +21,7 @@ use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
 use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
-use crate::store::{Reply, SeenRate, Store};
+use crate::store::{Reply, SeenRate, Store, StoreCall};
 use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
@@ -68,7 +68,7 @@ pub(crate) mod opt_ins;
 pub(crate) mod outage;
 
 #[cfg(all(test, shuttle))]
-mod model_tests;
+pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
@@ -88,11 +88,9 @@ pub(crate) use tasks::Tasks;
 
 /// What all limiters of one client share.
 pub(crate) struct Core {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     /// How long one attempt of a call may take.
     pub(crate) attempt: Duration,
-    /// Calls do not wait for anything, so that they let no other task run.
-    pub(crate) is_in_process: bool,
     pub(crate) clock: Clock,
     /// This client in the log.
     client_tag: ClientTag,
@@ -130,9 +128,8 @@ pub(crate) struct Engine {
 }
 
 impl Core {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, attempt: Duration) -> Self {
+    pub(crate) fn new(store: Store, clock: Clock, attempt: Duration) -> Self {
         Core {
-            is_in_process: store.is_in_process(),
             store,
             attempt,
             clock,
@@ -186,7 +183,7 @@ impl Core {
 
     /// Finds out whether the store can be reached, with one attempt that may take this long.
     pub(crate) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
-        let answer = self.in_runtime(self.store.within(deadline).ping()).await;
+        let answer = self.in_runtime(self.store.ping(deadline)).await;
         answer.map_err(|error| error.with_server(self.store.address()))
     }
 
@@ -196,9 +193,9 @@ impl Core {
         operation: Operation,
         deadline: Duration,
         observer: ObservedCall,
-        call: impl Fn(&dyn Store) -> Reply<T> + Send + 'static,
+        call: impl Fn(&Store, Duration) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.is_in_process {
+        if self.store.is_in_process() {
             // No round trip slows the caller down: in a loop it would keep other tasks from running.
             tokio::task::consume_budget().await;
         }
@@ -218,7 +215,7 @@ impl Core {
                 is_unknown: false,
                 is_certain: false,
                 observer,
-                call: move |limit| call(&*store.within(limit)),
+                call: move |limit| call(&store, limit),
             };
             let answer = retry(&mut attempts).await;
             attempts.observer.ended(&answer);
@@ -250,12 +247,6 @@ impl Core {
         let _ = self.in_runtime(drained).await;
         self.outages.close();
         self.leave_runtimes();
-    }
-
-    /// The store, for one attempt that may take this long; no longer than the client's deadline
-    /// allows.
-    fn store_for(&self, attempt: Duration) -> Box<dyn Store> {
-        self.store.within(attempt.min(self.attempt))
     }
 }
 
@@ -310,19 +301,26 @@ impl Engine {
         }
     }
 
-    /// Attempts `call` until it is answered or the deadline passes.
-    pub(crate) async fn call<T: Send + 'static>(
+    /// Attempts `call` until it is answered or the deadline passes. The keys are those of this limiter, with
+    /// the budget of any client.
+    pub(crate) async fn call<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: Duration,
-        call: impl Fn(&dyn Store, &Keys) -> Reply<T> + Send + 'static,
-    ) -> Result<T, Error> {
+        keys: Keys,
+        call: C,
+    ) -> Result<C::Reply, Error> {
         if self.is_closed() {
             return Err(closed());
         }
         let observer = self.observer.call(operation);
-        let engine = self.clone();
-        self.core.call(operation, deadline, observer, move |store| call(store, &engine.keys)).await
+        let run = move |store: &Store, limit| store.run(&keys, call.clone(), limit);
+        self.core.call(operation, deadline, observer, run).await
+    }
+
+    /// Makes one attempt at `call`, which may take this long; no longer than the client's deadline allows.
+    fn attempt<C: StoreCall>(&self, call: C, limit: Duration) -> Reply<C::Reply> {
+        self.core.store.run(&self.keys, call, limit.min(self.core.attempt))
     }
 
     /// What the next engine of the limiter needs to know.

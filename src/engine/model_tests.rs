@@ -18,12 +18,14 @@ use crate::options::LimiterOptions;
 use crate::queue::{MaxWait, Request};
 use crate::rate::{Mode, Rate};
 use crate::rt;
+use crate::store::Store;
 use crate::wire::keys::Keys;
 
 mod outage;
 mod store;
 
-use store::{Answers, ModelStore};
+use store::Answers;
+pub(crate) use store::ModelStore;
 
 /// How many schedules each scheduler explores of a scenario, with each kind of store.
 const SCHEDULES: usize = 500;
@@ -174,7 +176,7 @@ fn check_store(
 fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Habit]) {
     let rate = store.ledger.lock().unwrap().rate;
     let clock = Clock::manual(0).0;
-    let core = Arc::new(Core::new(Arc::new(store.clone()), clock, SECOND));
+    let core = Arc::new(Core::new(Store::Model(store.clone()), clock, SECOND));
     let engine = Arc::new(Engine::new("m".into(), Keys::new("m", "c"), core.clone(), None));
     engine.set_options(&options).unwrap();
     engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));

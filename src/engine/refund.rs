@@ -204,7 +204,7 @@ impl Engine {
             is_unknown: unsure > 0,
             is_certain: false,
             observer: self.observer.call(Operation::Refund),
-            call: |limit| self.core.store.within(limit).refund(&self.keys, call),
+            call: |limit| self.core.store.run(&self.keys, call, limit),
         };
         let may_come_back = self.permits_may_come_back();
         let answer = retry(&mut attempts).await;

@@ -9,6 +9,7 @@ use crate::observe::Event;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{Mutex, lock};
+use crate::store::ServerTimeCall;
 
 /// How often a client that makes calls looks.
 const LOOK_EVERY: Time = 60_000_000;
@@ -59,15 +60,13 @@ impl Engine {
     /// Looks at the clock of the server that has this limiter, in the background, if it is time for
     /// it. A look that fails is not repeated until the next is due.
     pub(super) fn watch_skew(self: &Arc<Self>, now: Time) {
-        if self.core.is_in_process || !self.core.skew.begin(now) {
+        if self.core.store.is_in_process() || !self.core.skew.begin(now) {
             return;
         }
-        let (core, keys) = (self.core.clone(), self.keys.clone());
+        let engine = self.clone();
         self.core.spawn(async move {
-            let begun = Instant::now();
-            let Ok(server_us) = core.store_for(core.attempt).server_time_of(&keys).await else {
-                return;
-            };
+            let (core, begun) = (&engine.core, Instant::now());
+            let Ok(server_us) = engine.attempt(ServerTimeCall, core.attempt).await else { return };
             let (at, here) = (Instant::now(), core.clock.local_us());
             let skew = ClockSkew::measured(here, at - begun, server_us, at);
             let threshold = core.skew.warning.as_ref().map(|warning| warning.threshold);

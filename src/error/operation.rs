@@ -2,64 +2,82 @@
 
 use std::fmt;
 
-/// An operation of a limiter, as errors name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Operation {
+/// Each operation, and its name in errors and metrics.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident => $name:literal,)+) => {
+        /// An operation of a limiter, as errors name it. What an operation is as a number may change.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $($(#[$doc])* $operation,)+
+        }
+
+        impl Operation {
+            /// As errors and metrics name it.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Operation::$operation => $name,)+
+                }
+            }
+        }
+    };
+}
+
+operations! {
     /// Building a [`Rate`](crate::Rate).
-    BuildRate,
+    BuildRate => "rate",
     /// Building a [`Client`](crate::Client), connecting included.
-    Connect,
+    Connect => "connect",
     /// `ping`.
-    Ping,
+    Ping => "ping",
     /// Naming a limiter and its options.
-    Limiter,
-    /// `try_acquire`, `try_acquire_now` and `acquire`.
-    Acquire,
-    /// `refund`.
-    Refund,
-    /// `release`.
-    Release,
-    /// `available_permits`.
-    AvailablePermits,
-    /// `peek`.
-    Peek,
-    /// `config`.
-    Config,
-    /// `try_set_rate`.
-    TrySetRate,
-    /// `set_rate`.
-    SetRate,
-    /// `update_rate`.
-    UpdateRate,
-    /// `ensure_rate`.
-    EnsureRate,
-    /// `expire` and `expire_at`.
-    Expire,
-    /// `clear_expire`.
-    ClearExpire,
-    /// `remaining_time_to_live`.
-    RemainingTimeToLive,
-    /// `exists`.
-    Exists,
-    /// `delete`.
-    Delete,
-    /// `rename`.
-    Rename,
-    /// `touch`.
-    Touch,
-    /// `size_in_memory`.
-    SizeInMemory,
-    /// `inspect`.
-    Inspect,
-    /// `repair` and `preview_repair`.
-    Repair,
-    /// `remove_unused`.
-    RemoveUnused,
-    /// A step of `admin::LimiterScan`.
-    Scan,
+    Limiter => "limiter",
     /// Setting up the limits of a web service.
-    Limits,
+    Limits => "limits",
+    /// `try_acquire`, `try_acquire_now` and `acquire`.
+    Acquire => "acquire",
+    /// `refund`.
+    Refund => "refund",
+    /// `release`.
+    Release => "release",
+    /// `available_permits`.
+    AvailablePermits => "available_permits",
+    /// `peek`.
+    Peek => "peek",
+    /// `config`.
+    Config => "config",
+    /// `try_set_rate`.
+    TrySetRate => "try_set_rate",
+    /// `set_rate`.
+    SetRate => "set_rate",
+    /// `update_rate`.
+    UpdateRate => "update_rate",
+    /// `ensure_rate`.
+    EnsureRate => "ensure_rate",
+    /// `expire` and `expire_at`.
+    Expire => "expire",
+    /// `clear_expire`.
+    ClearExpire => "clear_expire",
+    /// `remaining_time_to_live`.
+    RemainingTimeToLive => "remaining_time_to_live",
+    /// `exists`.
+    Exists => "exists",
+    /// `delete`.
+    Delete => "delete",
+    /// `rename`.
+    Rename => "rename",
+    /// `touch`.
+    Touch => "touch",
+    /// `size_in_memory`.
+    SizeInMemory => "size_in_memory",
+    /// `inspect`.
+    Inspect => "inspect",
+    /// `repair` and `preview_repair`.
+    Repair => "repair",
+    /// `remove_unused`.
+    RemoveUnused => "remove_unused",
+    /// A step of `admin::LimiterScan`.
+    Scan => "scan",
 }
 
 impl Operation {
@@ -85,39 +103,6 @@ impl Operation {
                 | Operation::Inspect
                 | Operation::Scan
         )
-    }
-
-    /// As errors and metrics name it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Operation::BuildRate => "rate",
-            Operation::Connect => "connect",
-            Operation::Ping => "ping",
-            Operation::Limiter => "limiter",
-            Operation::Limits => "limits",
-            Operation::Acquire => "acquire",
-            Operation::Refund => "refund",
-            Operation::Release => "release",
-            Operation::AvailablePermits => "available_permits",
-            Operation::Peek => "peek",
-            Operation::Config => "config",
-            Operation::TrySetRate => "try_set_rate",
-            Operation::SetRate => "set_rate",
-            Operation::UpdateRate => "update_rate",
-            Operation::EnsureRate => "ensure_rate",
-            Operation::Expire => "expire",
-            Operation::ClearExpire => "clear_expire",
-            Operation::RemainingTimeToLive => "remaining_time_to_live",
-            Operation::Exists => "exists",
-            Operation::Delete => "delete",
-            Operation::Rename => "rename",
-            Operation::Touch => "touch",
-            Operation::SizeInMemory => "size_in_memory",
-            Operation::Inspect => "inspect",
-            Operation::Repair => "repair",
-            Operation::RemoveUnused => "remove_unused",
-            Operation::Scan => "scan",
-        }
     }
 }
 

@@ -5,8 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::RateLimiter;
 use crate::error::{Error, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{ExpireCondition, Lifetime, Store, TimeToLive};
-use crate::wire::keys::Keys;
+use crate::store::{
+    ClearExpireCall, DeleteCall, ExistsCall, ExpireCall, ExpireCondition, Lifetime, RenameCall,
+    SizeCall, TimeToLive, TimeToLiveCall, TouchCall,
+};
 
 impl RateLimiter {
     /// Makes the limiter, with all its keys, expire after `time_to_live`, in whole milliseconds;
@@ -80,9 +82,7 @@ impl RateLimiter {
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
         let reset = self.engine().begin_reset();
-        let expires = self
-            .call(Operation::Expire, move |store, keys| store.expire(keys, lifetime, condition))
-            .await?;
+        let expires = self.call(Operation::Expire, ExpireCall { lifetime, condition }).await?;
         reset.end(expires);
         Ok(expires)
     }
@@ -103,7 +103,7 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn clear_expire(&self) -> Result<bool, Error> {
-        self.call(Operation::ClearExpire, |store, keys| store.clear_expire(keys)).await
+        self.call(Operation::ClearExpire, ClearExpireCall).await
     }
 
     /// How long the limiter still exists if it is not used. Redisson's `remainTimeToLive`.
@@ -112,8 +112,7 @@ impl RateLimiter {
     ///
     /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
-        let call = |store: &dyn Store, keys: &Keys| store.time_to_live(keys);
-        Ok(match self.call(Operation::RemainingTimeToLive, call).await? {
+        Ok(match self.call(Operation::RemainingTimeToLive, TimeToLiveCall).await? {
             TimeToLive::NoLimiter => RemainingTime::NoLimiter,
             TimeToLive::Endless => RemainingTime::Endless,
             TimeToLive::Ms(ms) => RemainingTime::Ends(Duration::from_millis(ms)),
@@ -126,7 +125,7 @@ impl RateLimiter {
     ///
     /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn exists(&self) -> Result<bool, Error> {
-        self.call(Operation::Exists, |store, keys| store.exists(keys)).await
+        self.call(Operation::Exists, ExistsCall).await
     }
 
     /// Removes the limiter with all its keys, and returns whether any existed. Redisson's `delete`.
@@ -140,7 +139,7 @@ impl RateLimiter {
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn delete(&self) -> Result<bool, Error> {
         let reset = self.engine().begin_reset();
-        let deleted = self.call(Operation::Delete, |store, keys| store.delete(keys)).await?;
+        let deleted = self.call(Operation::Delete, DeleteCall).await?;
         reset.end(true);
         Ok(deleted)
     }
@@ -167,7 +166,7 @@ impl RateLimiter {
         let target = self.limiters().handle(name)?;
         // Afterwards another limiter, or none, has each of the two names.
         let resets = [self.engine().begin_reset(), target.engine.begin_reset()];
-        self.call(Operation::Rename, move |store, keys| store.rename(keys, &to)).await?;
+        self.call(Operation::Rename, RenameCall { to }).await?;
         resets.into_iter().for_each(|reset| reset.end(true));
         Ok(())
     }
@@ -179,7 +178,7 @@ impl RateLimiter {
     ///
     /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn touch(&self) -> Result<bool, Error> {
-        self.call(Operation::Touch, |store, keys| store.touch(keys)).await
+        self.call(Operation::Touch, TouchCall).await
     }
 
     /// The memory that all keys take on the server, in bytes, as the server estimates it.
@@ -189,7 +188,7 @@ impl RateLimiter {
     ///
     /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
-        self.call(Operation::SizeInMemory, |store, keys| store.size_in_memory(keys)).await
+        self.call(Operation::SizeInMemory, SizeCall).await
     }
 }
 

@@ -4,7 +4,7 @@ use super::RateLimiter;
 use crate::decision::Peek;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{PeekCall, PeekReply, ReleaseCall, Wait};
+use crate::store::{ExistsCall, PeekCall, PeekReply, ReleaseCall, Wait};
 
 impl RateLimiter {
     /// Gives back up to `permits` permits that were granted, to any client, less than an interval
@@ -45,8 +45,7 @@ impl RateLimiter {
         // Even if this future is dropped, the call may be carried out: waiting calls check again
         // in either case.
         let _may_come_back = self.engine().permits_may_come_back();
-        let answer =
-            self.call(Operation::Release, move |store, keys| store.release(keys, call)).await;
+        let answer = self.call(Operation::Release, call).await;
         let Some(reply) = self.unless_absent(Operation::Release, answer).await? else {
             return Ok(0);
         };
@@ -91,7 +90,7 @@ impl RateLimiter {
             permits: permits.min(MAX_EXACT + 1),
             seen: self.engine().seen(),
         };
-        let answer = self.call(operation, move |store, keys| store.peek(keys, call)).await;
+        let answer = self.call(operation, call).await;
         Ok(match (self.unless_absent(operation, answer).await?, self.rate) {
             (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
             (None, Some(rate)) => {
@@ -125,6 +124,6 @@ impl RateLimiter {
     }
 
     async fn hash_exists(&self, operation: Operation) -> Result<bool, Error> {
-        self.call(operation, |store, keys| store.exists(keys)).await
+        self.call(operation, ExistsCall).await
     }
 }

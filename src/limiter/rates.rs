@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::observe::Event;
 use crate::rate::Rate;
-use crate::store::{SetRate, StateRule};
+use crate::store::{ConfigCall, SetRateCall, StateRule, TrySetRateCall};
 
 impl RateLimiter {
     /// Sets the rate if the limiter has none, and returns whether it did. Redisson's
@@ -34,7 +34,7 @@ impl RateLimiter {
     async fn create_rate(&self, operation: Operation, rate: Rate) -> Result<bool, Error> {
         // Leases do not end before it is sent: it is called often, and seldom sets anything.
         let reset = ResetOnDrop(self.engine());
-        let set = self.call(operation, move |store, keys| store.try_set_rate(keys, rate)).await?;
+        let set = self.call(operation, TrySetRateCall(rate)).await?;
         std::mem::forget(reset);
         if set {
             // An old value and log may still exist: the next call adjusts them to the rate.
@@ -201,9 +201,9 @@ impl RateLimiter {
         state: StateRule,
     ) -> Result<bool, Error> {
         let now = self.engine().core.clock.read().now;
-        let call = SetRate { now, rate, only_existing, state };
+        let call = SetRateCall { now, rate, only_existing, state };
         let reset = self.engine().begin_reset();
-        let set = self.call(operation, move |store, keys| store.set_rate(keys, call)).await?;
+        let set = self.call(operation, call).await?;
         if set {
             reset.end_with_rate(rate);
             if from != Some(rate) {
@@ -232,7 +232,7 @@ impl RateLimiter {
     }
 
     async fn read_rate(&self, operation: Operation) -> Result<Option<Rate>, Error> {
-        self.call(operation, |store, keys| store.config(keys)).await
+        self.call(operation, ConfigCall).await
     }
 }
 

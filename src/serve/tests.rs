@@ -17,6 +17,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::clock::Clock;
 use crate::engine::tests::CountingStore;
+use crate::store::Store;
 use crate::{ErrorKind, InProcessStore, Rate};
 
 /// Much longer than a test.
@@ -170,7 +171,7 @@ async fn idle_connections_are_closed_at_once() {
 async fn permits_that_are_being_given_back_are_waited_for() {
     let clock = Clock::system();
     let store = CountingStore::new(clock.clone());
-    let client = Client::builder().clock(clock).build(Arc::new(store.clone())).unwrap();
+    let client = Client::builder().clock(clock).build(Store::Counting(store.clone())).unwrap();
     let limit = Limit::new("all", Key::global(), Rate::per_hour(10)).count_if(|_| false);
     let site = Site::new(client, [limit], LONG).await;
     store.slow_refunds(300);

@@ -32,6 +32,8 @@ mod server;
 mod store;
 mod world;
 
+pub(crate) use store::RemoteStore;
+
 use history::History;
 use scenario::SimScenario;
 use world::SimWorld;

@@ -1,6 +1,5 @@
 //! One client's way to the server: what becomes of each message is drawn when it is sent.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::history::History;
 use super::random::SeededRandom;
 use super::scenario::Weather;
-use super::server::{Away, Effect, SimServer};
+use super::server::{Away, Effect, SimServer, name_of};
 use crate::error::{Error, ErrorKind, Execution};
-use crate::store::Reply;
-use crate::store::memory::MemoryStore;
+use crate::store::StoreCall;
+use crate::wire::keys::Keys;
 
 pub(super) struct Link {
     client: usize,
@@ -86,18 +85,17 @@ impl Link {
 
     /// Sends a call, and awaits its answer for this long. What is on its way goes on if the future
     /// is dropped.
-    pub(super) async fn send<T: Debug + Send + 'static>(
+    pub(super) async fn send<C: StoreCall>(
         self: Arc<Self>,
-        what: &'static str,
-        effect: Effect,
+        keys: Keys,
+        call: C,
         limit: Duration,
-        call: impl Fn(&MemoryStore) -> Reply<T> + Send + Sync + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<C::Reply, Error> {
         if self.state().is_dead {
             return Err(unavailable(Execution::NotExecuted));
         }
         let (done, answer) = oneshot::channel();
-        tokio::spawn(self.carry(what, effect, call, done));
+        tokio::spawn(self.carry(keys, call, done));
         let answer = async {
             match answer.await {
                 Ok(answer) => answer,
@@ -111,13 +109,13 @@ impl Link {
     }
 
     /// Carries a call to the server, and its answer back. If either is lost, `done` is dropped.
-    async fn carry<T: Debug + Send + 'static>(
+    async fn carry<C: StoreCall>(
         self: Arc<Self>,
-        what: &'static str,
-        effect: Effect,
-        call: impl Fn(&MemoryStore) -> Reply<T> + Send + Sync + 'static,
-        done: oneshot::Sender<Result<T, Error>>,
+        keys: Keys,
+        call: C,
+        done: oneshot::Sender<Result<C::Reply, Error>>,
     ) {
+        let (what, effect) = (name_of::<C>(), Effect::of::<C>());
         let fate = self.draw(effect);
         self.history.event(self.client, what, "sent", &fate);
         if self.server.is_away() {
@@ -135,14 +133,14 @@ impl Link {
             }
         }
         let life = self.server.life();
-        let answer = self.server.execute(effect, &call).await;
+        let answer = self.server.execute(&keys, &call).await;
         self.history.event(self.client, what, "executed", &answer.is_ok());
         if let Some(later) = fate.again_after {
             let link = self.clone();
             tokio::spawn(async move {
                 pass(later).await;
                 link.history.event(link.client, what, "executed again", &());
-                let _ = link.server.execute(effect, &call).await;
+                let _ = link.server.execute(&keys, &call).await;
             });
         }
         pass(fate.back).await;

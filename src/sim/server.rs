@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::time::{Instant, sleep_until};
 
 use super::EPOCH_MS;
@@ -12,9 +11,9 @@ use super::history::History;
 use super::scenario::{Evicted, Lost, SimScenario};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::store::Reply;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
+use crate::store::{PeekCall, StoreCall};
 use crate::wire::entry::{Holder, Member, holder, unpack};
 use crate::wire::keys::Keys;
 
@@ -58,9 +57,20 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    fn resets(self) -> bool {
-        self == Effect::Resets
+    pub(super) fn of<C: StoreCall>() -> Self {
+        match name_of::<C>() {
+            "ReleaseCall" | "ExpireCall" | "ClearExpireCall" => Effect::Once,
+            "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "DeleteCall" | "RenameCall" => {
+                Effect::Resets
+            }
+            _ => Effect::Idempotent,
+        }
     }
+}
+
+/// The name of a call's type.
+pub(super) fn name_of<C: StoreCall>() -> &'static str {
+    std::any::type_name::<C>().rsplit("::").next().unwrap_or_default()
 }
 
 impl SimServer {
@@ -86,11 +96,11 @@ impl SimServer {
     }
 
     /// Carries a call out, once it can.
-    pub(super) async fn execute<T>(
+    pub(super) async fn execute<C: StoreCall>(
         &self,
-        effect: Effect,
-        call: &(impl Fn(&MemoryStore) -> Reply<T> + ?Sized),
-    ) -> Result<Result<T, Error>, Away> {
+        keys: &Keys,
+        call: &C,
+    ) -> Result<Result<C::Reply, Error>, Away> {
         loop {
             let frozen_until = self.state().frozen_until.filter(|until| *until > Instant::now());
             match frozen_until {
@@ -101,9 +111,8 @@ impl SimServer {
         if self.is_away() {
             return Err(Away);
         }
-        let before = effect.resets().then(|| self.live_permits());
-        let answer = call(&self.store).now_or_never();
-        let answer = answer.unwrap_or_else(|| unreachable!("the in-process store never waits"));
+        let before = (Effect::of::<C>() == Effect::Resets).then(|| self.live_permits());
+        let answer = self.store.run(keys, call);
         self.history.show(|| self.content());
         match before {
             Some(before) => self.note_reset(&before),
@@ -114,12 +123,8 @@ impl SimServer {
 
     /// The permits that can be taken now, by the server's own clock.
     pub(super) fn available(&self) -> u64 {
-        let call = crate::store::PeekCall { now: self.clock.read().now, permits: 0, seen: None };
-        let peek = crate::store::Store::peek(&self.store, &self.keys, call).now_or_never();
-        match peek {
-            Some(Ok(peek)) => peek.available,
-            _ => 0,
-        }
+        let call = PeekCall { now: self.clock.read().now, permits: 0, seen: None };
+        self.store.run(&self.keys, &call).map_or(0, |peek| peek.available)
     }
 
     pub(super) fn freeze(&self, ms: u64) {

@@ -22,6 +22,7 @@ use crate::engine::Core;
 use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
+use crate::store::Store;
 
 /// How long callers may take to end once everything is repaired. They queue for permits: at the
 /// lowest rate for minutes.
@@ -110,7 +111,7 @@ impl SimWorld {
         let id = uuid_like(self.ids);
         let builder = Client::builder().id(id).clock(clock);
         let builder = builder.deadline(Duration::from_millis(deadline_ms));
-        let client = builder.build(Arc::new(RemoteStore::new(link.clone()))).unwrap();
+        let client = builder.build(Store::Remote(RemoteStore(link.clone()))).unwrap();
         self.cores.push(Arc::downgrade(&client.limiter(NAME).unwrap().limiters().core));
         client
     }

@@ -90,32 +90,37 @@ mod tests {
     fn twins_name_each_other() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = |path: &str| fs::read_to_string(root.join(path)).expect(path);
-        let files = |folder: &str, suffix: &str| -> Vec<String> {
-            let entries = fs::read_dir(root.join(folder)).expect(folder);
-            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            names
-                .filter(|name| name.ends_with(suffix))
-                .map(|name| format!("{folder}/{name}"))
-                .collect()
+        let files = |folders: [&str; 2], suffix: &str| -> Vec<String> {
+            let entries = |folder: &str| {
+                let folder = format!("{folder}/");
+                let entries = fs::read_dir(root.join(&folder)).expect(&folder);
+                let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+                names.map(move |name| folder.clone() + &name).collect::<Vec<_>>()
+            };
+            let names = folders.into_iter().flat_map(entries);
+            names.filter(|name| name.ends_with(suffix)).collect()
         };
+        let in_store = |rust: &str| rust.rsplit('/').next().map(str::to_owned);
         let mut by_lua = BTreeSet::new();
-        for lua in files("lua", ".lua").into_iter().chain(files("lua/part", ".lua")) {
+        for lua in files(["lua", "lua/part"], ".lua") {
             let header = text(&lua).replace("\n-- ", " ");
             if let Some((_, twin)) = header.split_once("Twin: ") {
                 let end = twin.find(".rs").expect("a twin is a file of Rust") + 3;
-                by_lua.insert((twin[..end].to_owned(), lua));
+                let twin = &twin[..end];
+                if twin.starts_with("src/store/") {
+                    by_lua.insert((in_store(twin), lua));
+                }
             }
         }
         let mut by_rust = BTreeSet::new();
-        for rust in files("src/store/memory", ".rs") {
+        for rust in files(["src/store/memory", "src/store/calls"], ".rs") {
             let header: String =
                 text(&rust).lines().take_while(|line| line.starts_with("//!")).collect();
-            if header.contains("its twin") {
+            if header.contains("is its twin") || header.contains("are its twins") {
                 let quoted = header.split('`').filter(|quoted| quoted.ends_with(".lua"));
-                by_rust.extend(quoted.map(|lua| (rust.clone(), lua.to_owned())));
+                by_rust.extend(quoted.map(|lua| (in_store(&rust), lua.to_owned())));
             }
         }
-        by_lua.retain(|(rust, _)| rust.starts_with("src/store/memory/"));
         assert!(by_lua.len() > 15, "{by_lua:?}");
         assert_eq!(by_lua, by_rust);
     }

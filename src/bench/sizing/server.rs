@@ -3,13 +3,11 @@
 
 use std::collections::VecDeque;
 
-use futures::FutureExt;
-
 use crate::queue::Time;
 use crate::rate::Rate;
 use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::memory::MemoryStore;
-use crate::store::{AcquireCall, AcquireReply, Outcome, RefundCall, Store};
+use crate::store::{AcquireCall, AcquireReply, Outcome, RefundCall, TrySetRateCall};
 use crate::wire::keys::Keys;
 
 /// From a client to the server, in µs: half a round trip within a data centre.
@@ -96,8 +94,8 @@ impl Server {
         let store = MemoryStore::new();
         let limiters = (0..limiters).map(|number| {
             let keys = Keys::new(&format!("limiter:{number}"), "client");
-            let set = store.try_set_rate(&keys, rate).now_or_never();
-            assert!(matches!(set, Some(Ok(true))), "the in-process store answers at once");
+            let set = store.run(&keys, &TrySetRateCall(rate));
+            assert!(matches!(set, Ok(true)), "{set:?}");
             Limiter { keys, log: VecDeque::new() }
         });
         Server {
@@ -136,8 +134,8 @@ impl Server {
         let interval = self.rate.interval_ms() as i64;
         self.longest_hold = self.longest_hold.max(call.hold_ms as i64);
         let Limiter { keys, log } = &mut self.limiters[limiter];
-        let reply = self.store.acquire(keys, call).now_or_never();
-        let Some(Ok(reply)) = reply else { panic!("{reply:?}") };
+        let reply = self.store.run(keys, &call);
+        let Ok(reply) = reply else { panic!("{reply:?}") };
         let before = log.len();
         while log.front().is_some_and(|(_, expires)| *expires <= at) {
             log.pop_front();
@@ -182,8 +180,8 @@ impl Server {
     }
 
     pub(super) fn refund(&mut self, now: Time, limiter: usize, call: RefundCall) {
-        let reply = self.store.refund(&self.limiters[limiter].keys, call).now_or_never();
-        assert!(matches!(reply, Some(Ok(_))), "{reply:?}");
+        let reply = self.store.run(&self.limiters[limiter].keys, &call);
+        assert!(reply.is_ok(), "{reply:?}");
         self.serve(now, self.per_call + self.costs.granted);
     }
 

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::limiters::Limiters;
 use crate::options::{Fraction, LimiterOptions, OnOutage};
 use crate::rate::{Mode, Rate};
 use crate::rt;
+use crate::store::Store;
 use crate::{Error, RateLimiter};
 
 /// How many schedules each scheduler explores of a scenario, with each kind of store: fewer than
@@ -78,7 +78,7 @@ async fn run_caller(limiter: RateLimiter, habit: Habit) -> Kept {
 fn run(store: ModelStore, away: Range<usize>, habits: &'static [Habit]) {
     store.ledger.lock().unwrap().away = away;
     let rate = store.ledger.lock().unwrap().rate;
-    let core = Core::new(Arc::new(store.clone()), Clock::manual(0).0, SECOND);
+    let core = Core::new(Store::Model(store.clone()), Clock::manual(0).0, SECOND);
     let limiters = Limiters::new("c".into(), String::new(), SECOND * 3, core);
     let limiter = RateLimiter::new(limiters.handle("m").unwrap());
     let policy = OnOutage::Local(Fraction::ALL);

@@ -1,22 +1,19 @@
 //! The store of the model: it loses some answers, and keeps a ledger.
 
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
 use crate::rt::{self, Mutex};
-use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::*;
 use crate::wire::entry::EntryId;
-use crate::wire::keys::Keys;
 
 /// A store that loses some answers, and keeps a ledger.
 #[derive(Clone)]
-pub(super) struct ModelStore {
+pub(crate) struct ModelStore {
     pub(super) ledger: Arc<Mutex<ModelLedger>>,
     answers: Answers,
 }
@@ -184,12 +181,23 @@ impl ModelStore {
     }
 }
 
-fn not_called<T>() -> Reply<T> {
-    unreachable!("the engine does not call this")
-}
+impl ModelStore {
+    pub(crate) fn run<C: StoreCall>(&self, call: C) -> Reply<C::Reply> {
+        let call: &dyn Any = &call;
+        if let Some(call) = call.downcast_ref::<AcquireCall>() {
+            answer_to::<C, _>(self.acquire(call.clone()))
+        } else if let Some(call) = call.downcast_ref::<RefundCall>() {
+            answer_to::<C, _>(self.refund(*call))
+        } else if let Some(call) = call.downcast_ref::<ChargeCall>() {
+            answer_to::<C, _>(self.charge(*call))
+        } else if call.is::<ProbeCall>() {
+            answer_to::<C, _>(self.probe())
+        } else {
+            unreachable!("the engine does not make this call")
+        }
+    }
 
-impl Store for ModelStore {
-    fn acquire(&self, _: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
+    fn acquire(&self, call: AcquireCall) -> Reply<AcquireReply> {
         let ModelStore { ledger, answers } = self.clone();
         Box::pin(async move {
             {
@@ -217,7 +225,7 @@ impl Store for ModelStore {
         })
     }
 
-    fn refund(&self, _: &Keys, call: RefundCall) -> Reply<RefundReply> {
+    fn refund(&self, call: RefundCall) -> Reply<RefundReply> {
         let ModelStore { ledger, answers } = self.clone();
         Box::pin(async move {
             answers.pass().await;
@@ -230,10 +238,7 @@ impl Store for ModelStore {
         })
     }
 
-    fn release(&self, _: &Keys, _: ReleaseCall) -> Reply<ReleaseReply> {
-        not_called()
-    }
-    fn charge(&self, _: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
+    fn charge(&self, call: ChargeCall) -> Reply<ChargeReply> {
         let ModelStore { ledger, answers } = self.clone();
         Box::pin(async move {
             answers.pass().await;
@@ -254,7 +259,8 @@ impl Store for ModelStore {
             }
         })
     }
-    fn probe(&self, _: &Keys) -> Reply<()> {
+
+    fn probe(&self) -> Reply<()> {
         let ModelStore { ledger, answers } = self.clone();
         Box::pin(async move {
             {
@@ -267,65 +273,5 @@ impl Store for ModelStore {
             ledger.probes_under_way -= 1;
             ledger.step()
         })
-    }
-    fn peek(&self, _: &Keys, _: PeekCall) -> Reply<PeekReply> {
-        not_called()
-    }
-    fn try_set_rate(&self, _: &Keys, _: Rate) -> Reply<bool> {
-        not_called()
-    }
-    fn set_rate(&self, _: &Keys, _: SetRate) -> Reply<bool> {
-        not_called()
-    }
-    fn drop_usage(&self, _: &Keys, _: Mode) -> Reply<Option<Rate>> {
-        not_called()
-    }
-    fn config(&self, _: &Keys) -> Reply<Option<Rate>> {
-        not_called()
-    }
-    fn expire(&self, _: &Keys, _: Lifetime, _: Option<ExpireCondition>) -> Reply<bool> {
-        not_called()
-    }
-    fn clear_expire(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn time_to_live(&self, _: &Keys) -> Reply<TimeToLive> {
-        not_called()
-    }
-    fn exists(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn delete(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn rename(&self, _: &Keys, _: &Keys) -> Reply<()> {
-        not_called()
-    }
-    fn touch(&self, _: &Keys) -> Reply<bool> {
-        not_called()
-    }
-    fn inspect(&self, _: &Keys, _: u64) -> Reply<InspectReply> {
-        not_called()
-    }
-    fn repair(&self, _: &Keys, _: RepairCall) -> Reply<RepairReply> {
-        not_called()
-    }
-    fn remove_unused(&self, _: &Keys, _: Now, _: u64) -> Reply<u64> {
-        not_called()
-    }
-    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
-        not_called()
-    }
-    fn scan(&self, _: ScanCall) -> Reply<ScanReply> {
-        not_called()
-    }
-    fn size_in_memory(&self, _: &Keys) -> Reply<u64> {
-        not_called()
-    }
-    fn server_time(&self) -> Reply<i64> {
-        not_called()
-    }
-    fn within(&self, _: Duration) -> Box<dyn Store> {
-        Box::new(self.clone())
     }
 }

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
-use crate::store::{ChargeCall, ChargeReply};
+use crate::store::{ChargeCall, ChargeReply, ServerTimeCall, TrySetRateCall};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 /// The grants of this part of an interval share an entry, which has the date of the last: it counts
@@ -63,7 +63,7 @@ impl Engine {
         if !self.core.clock.is_servers() {
             return Ok(charge.granted_at);
         }
-        let time = self.core.store_for(self.core.attempt).server_time_of(&self.keys).await? / 1000;
+        let time = self.attempt(ServerTimeCall, self.core.attempt).await? / 1000;
         Ok(time - (local_now - charge.granted_at).max(0))
     }
 
@@ -78,11 +78,11 @@ impl Engine {
         let (id, permits) = (charge.id, charge.permits);
         let now = self.core.clock.read().now;
         let call = ChargeCall { now, id, date, permits, seen: self.seen() };
-        let store = self.core.store_for(self.core.attempt);
-        match (store.charge(&self.keys, call).await, create) {
+        let limit = self.core.attempt;
+        match (self.attempt(call, limit).await, create) {
             (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
-                store.try_set_rate(&self.keys, rate).await?;
-                store.charge(&self.keys, call).await
+                self.attempt(TrySetRateCall(rate), limit).await?;
+                self.attempt(call, limit).await
             }
             (answer, _) => answer,
         }

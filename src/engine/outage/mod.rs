@@ -25,8 +25,8 @@ use crate::options::OnOutage;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
-use crate::store::AcquireReply;
 use crate::store::memory::MemoryStore;
+use crate::store::{AcquireReply, Store};
 use crate::wire::entry::EntryId;
 
 mod charges;
@@ -139,7 +139,7 @@ impl Outages {
             // As the clock that dates entries, as far as it is in this process.
             let clock = if core.clock.is_servers() { Clock::runtime() } else { core.clock.clone() };
             let store = MemoryStore::with_clock(clock.clone());
-            let inner = Core::new(Arc::new(store.clone()), clock, core.attempt);
+            let inner = Core::new(Store::InProcess(store.clone()), clock, core.attempt);
             let inner = Core { origin: core.origin, decided_by: DecidedBy::Outage, ..inner };
             LocalStore { store, core: Arc::new(inner), limiters: AtomicU64::new(0) }
         })

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use super::circuit::{Circuit, ProberNumber};
 use crate::engine::{Core, Engine};
 use crate::rt;
+use crate::store::ProbeCall;
 
 struct Prober {
     /// Weak: a client that nobody holds any more is not kept for the sake of its server.
@@ -41,7 +42,7 @@ impl Prober {
             let Some(keys) = self.circuit.begin_probe(self.number, core.now(), limit) else {
                 continue;
             };
-            match core.store.within(limit).probe(&keys).await {
+            match core.store.run(&keys, ProbeCall, limit).await {
                 Err(error) if error.is_outage() => {
                     self.circuit.probe_failed(self.number, core.now(), error);
                     core.make_room_for_stand_ins();

@@ -1,18 +1,17 @@
 //! A store that counts the permits that it grants and takes back, and can lose its answers.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::ready;
 
-use crate::clock::{Clock, Now};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rate::{Mode, Rate};
-use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
 use crate::store::memory::MemoryStore;
 use crate::store::*;
 use crate::wire::entry::{Member, unpack};
@@ -145,7 +144,22 @@ fn granted(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> u64 {
     requests.filter(|_| is_granted(outcomes.next())).sum()
 }
 
-impl Store for CountingStore {
+impl CountingStore {
+    pub(crate) fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
+        let any: &dyn Any = &call;
+        if let Some(call) = any.downcast_ref::<AcquireCall>() {
+            answer_to::<C, _>(self.acquire(keys, call.clone()))
+        } else if let Some(call) = any.downcast_ref::<RefundCall>() {
+            answer_to::<C, _>(self.refund(keys, *call))
+        } else if let Some(call) = any.downcast_ref::<ChargeCall>() {
+            answer_to::<C, _>(self.charge(keys, *call))
+        } else if any.is::<ProbeCall>() {
+            answer_to::<C, _>(self.probe())
+        } else {
+            ready(self.store.run(keys, &call)).boxed()
+        }
+    }
+
     fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
         let (groups, id) = (call.groups.clone(), call.id.0);
         let was_reserved = matches!(call.earlier, Earlier::Reserved { .. });
@@ -154,7 +168,7 @@ impl Store for CountingStore {
             self.ledger.dates.fetch_max(dates.len(), Ordering::SeqCst);
         }
         if let Some(failure) = self.away() {
-            return async { Err(failure) }.boxed();
+            return ready(Err(failure)).boxed();
         }
         if call.expects_expired {
             self.ledger.expecting.fetch_add(1, Ordering::SeqCst);
@@ -164,12 +178,12 @@ impl Store for CountingStore {
         }
         let is_slow = attempt % 2 == 1 && self.ledger.second_takes.load(Ordering::SeqCst) > 0;
         let reply = match is_slow {
-            false => self.store.acquire(keys, call),
+            false => ready(self.store.run(keys, &call)).boxed(),
             true => {
                 let (this, keys) = (self.clone(), keys.clone());
                 async move {
                     takes(&this.ledger.second_takes).await;
-                    this.store.acquire(&keys, call).await
+                    this.store.run(&keys, &call)
                 }
                 .boxed()
             }
@@ -211,7 +225,7 @@ impl Store for CountingStore {
         async move {
             tokio::task::yield_now().await;
             takes(&ledger.refunds_take).await;
-            let reply = store.refund(&keys, call).await?;
+            let reply = store.run(&keys, &call)?;
             ledger.credited.fetch_add(reply.credited, Ordering::SeqCst);
             match loses_one(&ledger.lose_refunds) {
                 true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
@@ -221,89 +235,26 @@ impl Store for CountingStore {
         .boxed()
     }
 
-    fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
-        self.store.release(keys, call)
-    }
     fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
         self.ledger.charges.fetch_add(1, Ordering::SeqCst);
         if let Some(failure) = self.away() {
-            return async { Err(failure) }.boxed();
+            return ready(Err(failure)).boxed();
         }
-        let (reply, ledger) = (self.store.charge(keys, call), self.ledger.clone());
+        let (reply, ledger) = (self.store.run(keys, &call), self.ledger.clone());
         async move {
             tokio::task::yield_now().await;
             takes(&ledger.charges_take).await;
             match loses_one(&ledger.lose) {
                 true => Err(Error::new(ErrorKind::Unavailable, Execution::Unknown)),
-                false => reply.await,
+                false => reply,
             }
         }
         .boxed()
     }
-    fn probe(&self, _: &Keys) -> Reply<()> {
+
+    fn probe(&self) -> Reply<()> {
         self.ledger.probes.fetch_add(1, Ordering::SeqCst);
         let answer = self.away().map_or(Ok(()), Err);
-        async { answer }.boxed()
-    }
-    fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
-        self.store.peek(keys, call)
-    }
-    fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool> {
-        self.store.try_set_rate(keys, rate)
-    }
-    fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
-        self.store.set_rate(keys, call)
-    }
-    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>> {
-        self.store.drop_usage(keys, mode)
-    }
-    fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
-        self.store.config(keys)
-    }
-    fn expire(&self, keys: &Keys, to: Lifetime, when: Option<ExpireCondition>) -> Reply<bool> {
-        self.store.expire(keys, to, when)
-    }
-    fn clear_expire(&self, keys: &Keys) -> Reply<bool> {
-        self.store.clear_expire(keys)
-    }
-    fn time_to_live(&self, keys: &Keys) -> Reply<TimeToLive> {
-        self.store.time_to_live(keys)
-    }
-    fn exists(&self, keys: &Keys) -> Reply<bool> {
-        self.store.exists(keys)
-    }
-    fn delete(&self, keys: &Keys) -> Reply<bool> {
-        self.store.delete(keys)
-    }
-    fn rename(&self, from: &Keys, to: &Keys) -> Reply<()> {
-        self.store.rename(from, to)
-    }
-    fn touch(&self, keys: &Keys) -> Reply<bool> {
-        self.store.touch(keys)
-    }
-    fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
-        self.store.size_in_memory(keys)
-    }
-    fn inspect(&self, keys: &Keys, most: u64) -> Reply<InspectReply> {
-        self.store.inspect(keys, most)
-    }
-    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply> {
-        self.store.repair(keys, call)
-    }
-    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
-        self.store.remove_unused(keys, now, age_ms)
-    }
-    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
-        self.store.scan_parts()
-    }
-    fn scan(&self, call: ScanCall) -> Reply<ScanReply> {
-        self.store.scan(call)
-    }
-    fn server_time(&self) -> Reply<i64> {
-        self.store.server_time()
-    }
-
-    fn within(&self, _: Duration) -> Box<dyn Store> {
-        Box::new(self.clone())
+        ready(answer).boxed()
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
+use crate::store::Store;
 use crate::{
     Client, ClientBuilder, DecidedBy, Decision, Denial, ErrorKind, Execution, Grant,
     LimiterOptions, Rate, RateLimiter,
@@ -52,7 +53,7 @@ impl World {
 
     fn client_by(&self, builder: ClientBuilder) -> Client {
         let builder = builder.clock(self.clock.clone());
-        builder.build(Arc::new(self.store.clone())).unwrap()
+        builder.build(Store::Counting(self.store.clone())).unwrap()
     }
 
     /// A limiter of 100 permits a second, with options.

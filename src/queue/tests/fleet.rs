@@ -6,13 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use futures::FutureExt;
-
 use crate::clock::Now;
 use crate::queue::{MaxWait, Queue, Request, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::memory::MemoryStore;
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, ShareTerms, Store};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, ShareTerms, TrySetRateCall,
+};
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
@@ -119,7 +119,7 @@ struct Figures {
 impl Fleet {
     fn new(kinds: &[(Kind, bool)], rate: Rate, demand: Demand, seed: u64) -> Self {
         let (store, keys) = (MemoryStore::new(), Keys::new("api", "a"));
-        let set = store.try_set_rate(&keys, rate).now_or_never().unwrap();
+        let set = store.run(&keys, &TrySetRateCall(rate));
         assert!(set.unwrap());
         let mut fleet = Fleet {
             store,
@@ -290,7 +290,7 @@ impl Fleet {
 
     fn decide(&mut self, mut call: AcquireCall) -> AcquireReply {
         call.now = Now::At(T0 + (self.now / MS) as i64);
-        self.store.acquire(&self.keys, call).now_or_never().unwrap().unwrap()
+        self.store.run(&self.keys, &call).unwrap()
     }
 
     fn call(

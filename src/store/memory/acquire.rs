@@ -23,7 +23,7 @@ use crate::store::{
 use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
-pub(super) fn acquire(
+pub(crate) fn acquire(
     space: &mut Keyspace,
     keys: &Keys,
     call: &AcquireCall,

@@ -10,7 +10,7 @@ use crate::store::memory::settle::{Value, settle};
 
 /// Settles the value as for a client that has seen nothing; returns it, and what value and log together
 /// lack of the rate, negative for an excess.
-pub(super) fn audit(
+pub(crate) fn audit(
     config: &Config,
     value: Option<i64>,
     dropped: Dropped,

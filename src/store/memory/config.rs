@@ -1,7 +1,7 @@
 //! The limiter's hash: read and checked, or a clear error; and filled if there is none. And the
 //! keys that its mode uses.
 //!
-//! `lua/part/config.lua` and `lua/config.lua` are its twins.
+//! `lua/part/config.lua` is its twin.
 
 use std::sync::Arc;
 
@@ -16,21 +16,22 @@ pub(crate) const RATE: &str = "rate";
 pub(crate) const INTERVAL: &str = "interval";
 pub(crate) const TYPE: &str = "type";
 pub(crate) const KEEP_ALIVE: &str = "keepAliveTime";
+pub(crate) const FIELDS: [&str; 4] = [RATE, INTERVAL, TYPE, KEEP_ALIVE];
 
 /// The rate as the hash has it: positive, and exact as a Lua number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Config {
-    pub(super) mode: Mode,
-    pub(super) rate: i64,
+pub(crate) struct Config {
+    pub(crate) mode: Mode,
+    pub(crate) rate: i64,
     /// ms
-    pub(super) interval: i64,
+    pub(crate) interval: i64,
     /// ms; 0 for none.
-    pub(super) keep_alive: i64,
+    pub(crate) keep_alive: i64,
 }
 
 impl Config {
     /// The rate in force. `create` stands for what is missing if the type is.
-    pub(super) fn read(
+    pub(crate) fn read(
         space: &Keyspace,
         keys: &Keys,
         create: Option<&Rate>,
@@ -65,13 +66,13 @@ impl Config {
         })
     }
 
-    pub(super) fn to_rate(self) -> Rate {
+    pub(crate) fn to_rate(self) -> Rate {
         Rate::from_wire(self.mode, self.rate as u64, self.interval as u64, self.keep_alive as u64)
     }
 }
 
 /// The rate; `None` if there is no hash.
-pub(super) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
+pub(crate) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
     space.hash(&keys.hash)?.map_or(Ok(None), config_of)
 }
 
@@ -84,13 +85,13 @@ pub(crate) fn config_of(fields: &Fields) -> Result<Option<Rate>, Error> {
 }
 
 /// What the hash says; OVERALL if it does not say.
-pub(super) fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
+pub(crate) fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
     let kind = space.hash(&keys.hash)?.and_then(|fields| fields.get(TYPE));
     Ok(kind.is_some_and(|kind| kind == type_text(Mode::PerClient)))
 }
 
 /// Redisson's `trySetRate`, for a hash without a type. Whether it wrote.
-pub(super) fn create(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<bool, Error> {
+pub(crate) fn create(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<bool, Error> {
     if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(TYPE)) {
         return Ok(false);
     }
@@ -102,19 +103,19 @@ pub(super) fn create(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<b
 }
 
 /// Which of rate, interval and type the hash lacks.
-pub(super) fn missing(fields: &Fields) -> [bool; 3] {
+pub(crate) fn missing(fields: &Fields) -> [bool; 3] {
     [RATE, INTERVAL, TYPE].map(|name| !fields.contains_key(name))
 }
 
 /// Sets each field that is not there, as Redisson's `trySetRate` does.
-pub(super) fn fill(fields: &mut Fields, rate: &Rate) {
+pub(crate) fn fill(fields: &mut Fields, rate: &Rate) {
     for (name, text) in texts(rate) {
         fields.entry(name.into()).or_insert(text);
     }
 }
 
 /// The four fields of a rate.
-pub(super) fn texts(rate: &Rate) -> [(&'static str, String); 4] {
+pub(crate) fn texts(rate: &Rate) -> [(&'static str, String); 4] {
     [
         (RATE, rate.permits().to_string()),
         (INTERVAL, rate.interval_ms().to_string()),
@@ -123,7 +124,7 @@ pub(super) fn texts(rate: &Rate) -> [(&'static str, String); 4] {
     ]
 }
 
-pub(super) fn type_text(mode: Mode) -> &'static str {
+pub(crate) fn type_text(mode: Mode) -> &'static str {
     match mode {
         Mode::Overall => "0",
         Mode::PerClient => "1",
@@ -140,13 +141,13 @@ fn number(field: Field, text: &str, min: u64) -> Result<i64, Error> {
 }
 
 /// The value and the log that the mode in force uses.
-pub(super) struct Pair<'a> {
-    pub(super) value: &'a Arc<str>,
-    pub(super) log: &'a Arc<str>,
+pub(crate) struct Pair<'a> {
+    pub(crate) value: &'a Arc<str>,
+    pub(crate) log: &'a Arc<str>,
 }
 
 impl<'a> Pair<'a> {
-    pub(super) fn of(keys: &'a Keys, mode: Mode) -> Self {
+    pub(crate) fn of(keys: &'a Keys, mode: Mode) -> Self {
         match mode {
             Mode::Overall => Pair { value: &keys.value, log: &keys.permits },
             Mode::PerClient => Pair { value: &keys.client_value, log: &keys.client_permits },
@@ -156,7 +157,7 @@ impl<'a> Pair<'a> {
 
 /// The value; what is no integer counts as missing. Also checks that value and log have the
 /// types they should have, so that nothing is found out after the first write.
-pub(super) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
+pub(crate) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
     space.log(pair.log)?;
     Ok(space.text(pair.value)?.and_then(integer))
 }

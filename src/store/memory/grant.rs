@@ -7,7 +7,7 @@ use crate::store::memory::log::{Log, Part};
 use crate::wire::entry::{EntryId, ID_LEN, MAX_ENTRY_PERMITS};
 
 /// Splits permits into what one entry can hold each.
-pub(super) fn parts(permits: i64) -> impl Iterator<Item = u32> {
+pub(crate) fn parts(permits: i64) -> impl Iterator<Item = u32> {
     let mut left = permits.max(0);
     std::iter::from_fn(move || {
         let part = left.min(MAX_ENTRY_PERMITS as i64);
@@ -17,7 +17,7 @@ pub(super) fn parts(permits: i64) -> impl Iterator<Item = u32> {
 }
 
 /// Takes permits out of a grant's parts, the last part first.
-pub(super) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
+pub(crate) fn give_back(log: &mut Log, mut parts: Vec<Part>, permits: i64, id: EntryId) {
     parts.sort_by_key(|part| {
         std::cmp::Reverse((id.part_number(&part.member[1..=ID_LEN]), part.permits))
     });

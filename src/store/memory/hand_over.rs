@@ -11,7 +11,7 @@ impl MemoryStore {
     /// Puts a limiter here, with permits that are in use and that nobody here holds, each lot with
     /// its date.
     pub(crate) fn put(&self, keys: &Keys, rate: &Rate, id: EntryId, used: &[(i64, u64)]) {
-        let mut space = self.enter([keys]);
+        let mut space = self.enter(keys);
         let pair = Pair::of(keys, rate.mode());
         for key in keys.all() {
             space.remove(key);
@@ -31,7 +31,7 @@ impl MemoryStore {
 
     /// Whether permits of a limiter are in use at `now`, whoever holds them.
     pub(crate) fn is_in_use(&self, keys: &Keys, now: i64) -> bool {
-        let space = self.enter([keys]);
+        let space = self.enter(keys);
         match Config::read(&space, keys, None) {
             Ok(config) => match space.log(Pair::of(keys, config.mode).log) {
                 Ok(Some(log)) => {
@@ -46,7 +46,7 @@ impl MemoryStore {
     /// Takes a limiter away, and returns what it has granted that still counts at `now`: the dates
     /// and permits, oldest first. Calls find no limiter from then on.
     pub(crate) fn take(&self, keys: &Keys, now: i64) -> Vec<(i64, u64)> {
-        let mut space = self.enter([keys]);
+        let mut space = self.enter(keys);
         let mut granted = Vec::new();
         if let Ok(config) = Config::read(&space, keys, None)
             && let Ok(Some(log)) = space.log(Pair::of(keys, config.mode).log)

@@ -15,13 +15,13 @@ use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS, pack};
 
 /// The longest log that a call sums in any case, if it asks for this. A client's first call sums any: what
 /// it finds may have been left there under a rate that it has forgotten.
-pub(super) fn audit_limit(seen: Option<SeenRate>, limit: u64) -> u64 {
+pub(crate) fn audit_limit(seen: Option<SeenRate>, limit: u64) -> u64 {
     if seen.is_some() { limit } else { u64::MAX }
 }
 
 /// What value and log together lack of the rate: negative for an excess; 0 also if this call does
 /// not look, which it does on a log of up to `audit_limit` entries, and for a refusal on a short one.
-pub(super) fn find_deficit(
+pub(crate) fn find_deficit(
     config: &Config,
     value: &Value,
     live: &LiveLog<'_>,
@@ -37,7 +37,7 @@ pub(super) fn find_deficit(
 
 /// A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
 /// the log, and out of the value if the log does not hold that much; what was taken too much is a debt.
-pub(super) fn heal(
+pub(crate) fn heal(
     log: &mut Log,
     value: &mut Value,
     mut deficit: i64,
@@ -56,6 +56,6 @@ pub(super) fn heal(
 }
 
 /// The most permits of one debt.
-pub(super) fn most_debt() -> i64 {
+pub(crate) fn most_debt() -> i64 {
     i64::from(MAX_DEBT_PARTS) * MAX_ENTRY_PERMITS as i64
 }

@@ -42,7 +42,7 @@ const MIN_SWEEP: usize = 64;
 
 impl Keyspace {
     /// Moves to this moment and removes what has ended of these keys.
-    pub(super) fn enter<'a>(&mut self, now: i64, keys: impl IntoIterator<Item = &'a str>) {
+    pub(crate) fn enter<'a>(&mut self, now: i64, keys: impl IntoIterator<Item = &'a str>) {
         self.now = now;
         for key in keys {
             if self.slots.get(key).is_some_and(|slot| slot.has_ended(now)) {
@@ -56,12 +56,12 @@ impl Keyspace {
     }
 
     /// The store's time, at which the call runs.
-    pub(super) fn now(&self) -> i64 {
+    pub(crate) fn now(&self) -> i64 {
         self.now
     }
 
     /// A call's time: the client's, or the store's own.
-    pub(super) fn time(&self, now: Now) -> i64 {
+    pub(crate) fn time(&self, now: Now) -> i64 {
         match now {
             Now::At(t) => t,
             Now::Server => self.now,
@@ -72,12 +72,13 @@ impl Keyspace {
         self.slots.get(key)
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.slots.contains_key(key)
+    /// Whether there is such a key, also one that was not among those of the call.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|slot| !slot.has_ended(self.now))
     }
 
     /// The hash's fields; `None` if there is no such key.
-    pub(super) fn hash(&self, key: &str) -> Result<Option<&Fields>, Error> {
+    pub(crate) fn hash(&self, key: &str) -> Result<Option<&Fields>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Hash(fields)) => Ok(Some(fields)),
             Some(_) => Err(wrong_type()),
@@ -86,14 +87,14 @@ impl Keyspace {
     }
 
     /// The hash's fields, to be written.
-    pub(super) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Error> {
+    pub(crate) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Error> {
         match &mut self.slot(key, || Data::Hash(Fields::new())).data {
             Data::Hash(fields) => Ok(fields),
             _ => Err(wrong_type()),
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Error> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Text(text)) => Ok(Some(text)),
             Some(_) => Err(wrong_type()),
@@ -101,7 +102,7 @@ impl Keyspace {
         }
     }
 
-    pub(super) fn log(&self, key: &str) -> Result<Option<&Log>, Error> {
+    pub(crate) fn log(&self, key: &str) -> Result<Option<&Log>, Error> {
         match self.get(key).map(|slot| &slot.data) {
             Some(Data::Log(log)) => Ok(Some(log)),
             Some(_) => Err(wrong_type()),
@@ -110,7 +111,7 @@ impl Keyspace {
     }
 
     /// Writes to a log. What fails has written nothing.
-    pub(super) fn with_log<T>(
+    pub(crate) fn with_log<T>(
         &mut self,
         key: &Arc<str>,
         write: impl FnOnce(&mut Log) -> Result<T, Error>,
@@ -134,13 +135,13 @@ impl Keyspace {
     }
 
     /// `SET`: the time to live goes.
-    pub(super) fn set_number(&mut self, key: &Arc<str>, number: i64) {
+    pub(crate) fn set_number(&mut self, key: &Arc<str>, number: i64) {
         *self.slot(key, || Data::Text(String::new())) =
             Slot { data: Data::Text(number.to_string()), expires_at: None };
     }
 
     /// Writes what a call made of the value that it found.
-    pub(super) fn write_value(&mut self, key: &Arc<str>, before: Option<i64>, value: Value) {
+    pub(crate) fn write_value(&mut self, key: &Arc<str>, before: Option<i64>, value: Value) {
         if value.set {
             self.set_number(key, value.v);
         } else if before != Some(value.v) {
@@ -149,43 +150,43 @@ impl Keyspace {
     }
 
     /// What `INCRBY` leaves: the time to live stays.
-    pub(super) fn change_number(&mut self, key: &Arc<str>, number: i64) {
+    pub(crate) fn change_number(&mut self, key: &Arc<str>, number: i64) {
         self.slot(key, || Data::Text(String::new())).data = Data::Text(number.to_string());
     }
 
-    pub(super) fn remove(&mut self, key: &str) -> Option<Slot> {
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Slot> {
         self.slots.remove(key)
     }
 
-    pub(super) fn put(&mut self, key: &Arc<str>, slot: Slot) {
+    pub(crate) fn put(&mut self, key: &Arc<str>, slot: Slot) {
         self.slots.insert(key.clone(), slot);
     }
 
     /// When the key ends, epoch ms.
-    pub(super) fn expires_at(&self, key: &str) -> Option<i64> {
+    pub(crate) fn expires_at(&self, key: &str) -> Option<i64> {
         self.get(key).and_then(|slot| slot.expires_at)
     }
 
     /// Sets when the key ends; at once for a time that is not ahead. Whether there is such a key.
-    pub(super) fn expire_at(&mut self, key: &str, at: i64) -> bool {
+    pub(crate) fn expire_at(&mut self, key: &str, at: i64) -> bool {
         if at <= self.now {
             return self.remove(key).is_some();
         }
         self.slots.get_mut(key).map(|slot| slot.expires_at = Some(at)).is_some()
     }
 
-    pub(super) fn expire_in(&mut self, key: &str, ms: i64) -> bool {
+    pub(crate) fn expire_in(&mut self, key: &str, ms: i64) -> bool {
         self.expire_at(key, self.now.saturating_add(ms))
     }
 
     /// Takes the time to live away; whether there was one.
-    pub(super) fn persist(&mut self, key: &str) -> bool {
+    pub(crate) fn persist(&mut self, key: &str) -> bool {
         self.slots.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
     }
 
     /// How many keys it holds, ended ones included.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 

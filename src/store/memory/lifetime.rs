@@ -8,7 +8,7 @@ use crate::wire::keys::Keys;
 
 /// The lifetime step of a call: the keep-alive for all three keys, or else the hash's time to
 /// live for the other two.
-pub(super) fn refresh_lifetime(
+pub(crate) fn refresh_lifetime(
     space: &mut Keyspace,
     keys: &Keys,
     pair: &Pair<'_>,

@@ -20,7 +20,7 @@ pub(crate) struct Log {
     foreign: usize,
     /// Whether it has been empty since it was put into the keyspace: a server removes an empty
     /// set, and the time to live with it.
-    pub(super) was_empty: bool,
+    pub(crate) was_empty: bool,
 }
 
 impl Log {
@@ -33,11 +33,11 @@ impl Log {
     }
 
     /// All permits in it; foreign members count as none.
-    pub(super) fn sum(&self) -> i64 {
+    pub(crate) fn sum(&self) -> i64 {
         self.sum
     }
 
-    pub(super) fn has_foreign(&self) -> bool {
+    pub(crate) fn has_foreign(&self) -> bool {
         self.foreign > 0
     }
 
@@ -47,14 +47,14 @@ impl Log {
     }
 
     /// The members with a score above `score`, oldest first.
-    pub(super) fn later_than(&self, score: i64) -> impl Iterator<Item = (i64, &[u8])> {
+    pub(crate) fn later_than(&self, score: i64) -> impl Iterator<Item = (i64, &[u8])> {
         self.by_score
             .range((Bound::Included((score.saturating_add(1), Bytes::default())), Bound::Unbounded))
             .map(|(score, member)| (*score, &**member))
     }
 
     /// The expired members, oldest first: those with a score of at most `cutoff`.
-    pub(super) fn expired(&self, cutoff: i64) -> impl Iterator<Item = (i64, &[u8])> {
+    pub(crate) fn expired(&self, cutoff: i64) -> impl Iterator<Item = (i64, &[u8])> {
         self.iter().take_while(move |(score, _)| *score <= cutoff)
     }
 
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// Removes up to `limit` expired members, oldest first: how many, and the permits in them.
-    pub(super) fn drop_expired(&mut self, cutoff: i64, limit: usize) -> (usize, i64) {
+    pub(crate) fn drop_expired(&mut self, cutoff: i64, limit: usize) -> (usize, i64) {
         let (mut dropped, sum) = (0, self.sum);
         while dropped < limit {
             let Some((score, member)) = self.expired(cutoff).next() else { break };
@@ -103,7 +103,7 @@ impl Log {
     }
 
     /// The entries of this id, parts included and debts not: score, part number, permits.
-    pub(super) fn of_id(&self, id: EntryId) -> Vec<Part> {
+    pub(crate) fn of_id(&self, id: EntryId) -> Vec<Part> {
         // Ids of 16 bytes start with their length; parts differ in the last two bytes.
         let mut prefix = [ID_LEN as u8; ID_LEN - 1];
         prefix[1..].copy_from_slice(&id.0[..ID_LEN - 2]);
@@ -120,7 +120,7 @@ impl Log {
     }
 
     /// Takes `permits` out of an entry: rewritten with what is left, or removed.
-    pub(super) fn lower(&mut self, score: i64, member: &[u8], permits: i64) {
+    pub(crate) fn lower(&mut self, score: i64, member: &[u8], permits: i64) {
         let left = self::permits(member).unwrap_or(0) - permits;
         self.remove(member);
         if left > 0 {
@@ -142,10 +142,10 @@ impl Log {
 
 /// An entry of an id that was looked for.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) score: i64,
-    pub(super) member: Bytes,
-    pub(super) permits: i64,
+pub(crate) struct Part {
+    pub(crate) score: i64,
+    pub(crate) member: Bytes,
+    pub(crate) permits: i64,
 }
 
 /// The same member with other permits.
@@ -157,7 +157,7 @@ pub(super) fn with_permits(member: &[u8], permits: i64) -> Bytes {
 }
 
 /// The permits of an entry; `None` for a foreign one.
-pub(super) fn permits(member: &[u8]) -> Option<i64> {
+pub(crate) fn permits(member: &[u8]) -> Option<i64> {
     match unpack(member) {
         Member::Entry { permits, .. } => Some(permits as i64),
         _ => None,

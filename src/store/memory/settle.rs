@@ -10,21 +10,21 @@ use crate::store::memory::live_log::{Dropped, LiveLog};
 
 /// The value within a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value {
-    pub(super) v: i64,
+pub(crate) struct Value {
+    pub(crate) v: i64,
     /// It is to be written as a plain `SET`, even if it is the same.
-    pub(super) set: bool,
+    pub(crate) set: bool,
     /// Phase 1 has summed the log, or found it empty.
-    pub(super) is_summed: bool,
+    pub(crate) is_summed: bool,
 }
 
 /// Whether rate or mode in the hash are not those that the client last saw there.
-pub(super) fn is_another(seen: Option<SeenRate>, config: &Config) -> bool {
+pub(crate) fn is_another(seen: Option<SeenRate>, config: &Config) -> bool {
     seen.is_some_and(|seen| seen.is_another(config.to_rate()))
 }
 
 /// Phase 1: the value, by the first line that applies.
-pub(super) fn settle(
+pub(crate) fn settle(
     config: &Config,
     seen: Option<SeenRate>,
     value: Option<i64>,

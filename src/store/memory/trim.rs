@@ -8,7 +8,7 @@ use crate::store::memory::log::{Log, with_permits};
 
 /// Takes up to `wanted` permits out of the log, oldest entry first; returns how many there were: more than
 /// that if an entry cannot be lowered, which is taken out whole.
-pub(super) fn trim(log: &mut Log, cutoff: i64, wanted: i64) -> Result<i64, Error> {
+pub(crate) fn trim(log: &mut Log, cutoff: i64, wanted: i64) -> Result<i64, Error> {
     let mut taken = 0;
     let mut lowered = Vec::new();
     for (score, member) in log.iter() {

@@ -10,7 +10,7 @@ use crate::store::limits::SHORT_LOG;
 const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 
 /// Reads the log once, as far as the waits of one call need it.
-pub(super) struct WaitScan<I> {
+pub(crate) struct WaitScan<I> {
     entries: I,
     /// What was read: score and permits.
     read: Vec<(i64, i64)>,
@@ -24,12 +24,12 @@ pub(super) struct WaitScan<I> {
 
 impl<I: Iterator<Item = Result<(i64, i64), Error>>> WaitScan<I> {
     /// `entries` are the scores and permits in the log, oldest first, without this call's own.
-    pub(super) fn new(entries: I, t: i64, interval: i64, rate: i64) -> Self {
+    pub(crate) fn new(entries: I, t: i64, interval: i64, rate: i64) -> Self {
         WaitScan { entries, read: Vec::new(), ended: false, cut: false, t, interval, rate }
     }
 
     /// When `permits` more will have expired; `own` is what this call grants, with its date.
-    pub(super) fn wait_for(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Error> {
+    pub(crate) fn wait_for(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
             return Ok(Wait { ms: 1, at_least: false });
         }

@@ -38,10 +38,6 @@ impl AddressMap {
         };
         Address::Tcp { host: (**to).into(), port: to_port.unwrap_or(*port), tls: *tls }
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// A host, and its port if there is one. An IPv6 address with a port is in brackets.

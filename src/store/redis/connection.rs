@@ -19,9 +19,9 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ConnectionObserver;
 use crate::rt::{self, RuntimeId};
+use crate::store::redis::command::ServerCommand;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
-use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::Connector;
 
 /// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
@@ -29,7 +29,7 @@ use crate::store::redis::topology::Connector;
 const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The connections to the server that takes calls, by runtime.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     connector: Arc<Connector>,
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
@@ -131,20 +131,18 @@ impl Connection {
         self.exchange(request, reply::is_of_replica, deadline).await
     }
 
-    /// Calls a script, and sends it in full if the server does not know it.
+    /// Sends a command; if it calls a script that the server does not know, the script in full after it.
     pub(super) async fn call(
         self: &Arc<Self>,
-        script: &Script,
-        call: &Cmd,
+        command: &ServerCommand,
         deadline: Duration,
     ) -> Result<Value, Error> {
         let started = tokio::time::Instant::now();
-        let value = self.send(call, deadline).await?;
-        if !reply::is_no_script(&value) {
-            return Ok(value);
-        }
+        let value = self.send(&command.cmd, deadline).await?;
+        let script = command.script.filter(|_| reply::is_no_script(&value));
+        let Some(script) = script else { return Ok(value) };
         let left = deadline.saturating_sub(started.elapsed());
-        self.send(&script.call_in_full(call), left).await
+        self.send(&command.in_full(script), left).await
     }
 
     /// Sends commands, with nothing of other callers between them, and awaits their replies.

@@ -1,13 +1,18 @@
 //! What reads the answers of servers, sentinels and nodes of a cluster, for fuzzing.
 
-use super::cluster::{self, slot::slot_of};
-use super::inspect;
-use super::reply::{self, Numbers};
+use super::nodes::{self, slot::slot_of};
 use super::sentinel::Sentinels;
+use super::{ServerAnswer, read_scan, reply};
+use crate::clock::Now;
 use crate::error::Error;
 use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
-use crate::store::{AcquireReply, SeenRate};
+use crate::store::{
+    AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
+    InspectCall, PeekCall, RefundCall, ReleaseCall, RepairCall, RequestGroup, SeenRate,
+    ServerTimeCall, SizeCall, StoreCall, TimeToLiveCall,
+};
+use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
 /// Reads an answer as that of each call. It is read, or is an error whose text can be shown.
@@ -15,32 +20,49 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     let Ok(value) = redis::parse_redis_value(answer) else { return };
     reply::is_no_script(&value);
     reply::is_of_replica(&value);
-    said(reply::time(&value));
-    said(reply::integer(&value));
     said(reply::authenticated(value.clone()));
-    said(inspect::read(&value));
-    said(inspect::read_scan(&value));
     said(reply::accepted(value.clone()));
-    cluster::fuzz::read(&value, number as u16);
+    nodes::fuzz::read(&value, number as u16);
     if let Ok(sentinels) = Sentinels::new("m", ["redis://10.0.0.1"]) {
         sentinels.address_in(&value);
     }
-    let numbers = match Numbers::of(value) {
-        Ok(numbers) => numbers,
-        Err(error) => return said::<()>(Err(error)),
-    };
-    said(numbers.number());
-    said(numbers.flag());
-    said(numbers.rate().map(|rate| rate.to_string()));
-    said(numbers.refund());
-    said(numbers.release());
-    said(numbers.peek());
-    said(numbers.repair());
+    let answer = ServerAnswer::of(&value);
+    said::<()>(Err(answer.unexpected()));
+    said(answer.refused());
+    read_scan(answer);
+    TimeToLiveCall.read(answer);
+    ServerTimeCall.read(answer);
+    ExistsCall.read(answer);
+    SizeCall.read(answer);
+    ClearExpireCall.read(answer);
+    InspectCall { most_entries: 1 }.read(answer);
+    if let Some(Some(rate)) = ConfigCall.read(answer) {
+        assert!(!rate.to_string().is_empty());
+    }
+    let (now, id) = (Now::At(1_700_000_000_000), EntryId([0; 16]));
+    RefundCall { id, entry_date: 0, granted: 1, returned: 1 }.read(answer);
+    ReleaseCall { now, permits: 1, seen: None }.read(answer);
+    ChargeCall { now, id, date: 0, permits: 1, seen: None }.read(answer);
+    PeekCall { now, permits: 1, seen: None }.read(answer);
+    RepairCall { now, id, only_look: true }.read(answer);
     let requests = 1 + number % 4;
     for seen in [None, Some(SeenRate::from(Rate::from_wire(Mode::Overall, 10, 1000, 0)))] {
-        match numbers.acquire(requests, Some(1_700_000_000_000), 0, seen) {
-            Ok(reply) => settle(requests, reply),
-            Err(error) => said::<()>(Err(error)),
+        let call = AcquireCall {
+            now,
+            id,
+            seen,
+            expects_expired: false,
+            audit_limit: 0,
+            create: None,
+            hold_ms: 0,
+            earlier: Earlier::None,
+            share: None,
+            reserve: false,
+            groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }],
+        };
+        call.with_all_keys(answer);
+        if let Some(reply) = call.read(answer) {
+            settle(requests, reply);
         }
     }
 }
@@ -48,9 +70,9 @@ pub(crate) fn read(answer: &[u8], number: u64) {
 /// The slot of a key is one of the cluster's; the keys of a name without a brace are all in one.
 pub(crate) fn keys(keys: &Keys) {
     let slot = slot_of(keys.hash.as_bytes());
-    assert!(slot < cluster::slot::SLOTS);
+    assert!(slot < nodes::slot::SLOTS);
     let is_plain = !keys.hash.contains(['{', '}']);
-    assert!(cluster::slot::check_one_slot(keys).is_ok() || !is_plain, "{keys:?}");
+    assert!(nodes::slot::check_one_slot(keys).is_ok() || !is_plain, "{keys:?}");
 }
 
 fn said<T>(read: Result<T, Error>) {

@@ -9,41 +9,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::ready;
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::time::Instant;
 
-use crate::clock::Now;
 use crate::error::Error;
-use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::rt::RuntimeId;
-use crate::store::inspect::{InspectReply, RepairCall, RepairReply, ScanCall, ScanReply};
-use crate::store::limits::ENDLESS_TTL_MS;
-use crate::store::{
-    AcquireCall, AcquireReply, ChargeCall, ChargeReply, ExpireCondition, Lifetime, PeekCall,
-    PeekReply, RefundCall, RefundReply, ReleaseCall, ReleaseReply, Reply, SetRate, StateRule,
-    Store, TimeToLive,
-};
-use crate::wire::entry;
+use crate::store::{Reply, ScanCall, ScanReply, StoreCall};
 use crate::wire::keys::Keys;
 
 mod access;
 mod address_map;
-mod arguments;
 mod cluster;
+mod command;
 mod connection;
 mod dial;
 mod endpoint;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(crate) mod fuzz;
-mod inspect;
+mod nodes;
 mod open;
 mod replicated;
 mod reply;
 mod role;
-mod scripts;
 mod sentinel;
-mod servers;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
@@ -59,332 +47,162 @@ pub use sentinel::Sentinels;
 pub use tls::Tls;
 pub use topology::Topology;
 
-use arguments::{acquire_cmd, arg_rate, arg_seen, arg_time, call_of, mode_text};
-use reply::Numbers;
-use scripts::Script;
-use servers::Servers;
+pub(crate) use command::{OpenSlot, Script, ServerCommand, mode_text, script};
+pub(crate) use nodes::slot::{check_one_slot, check_same_slot};
+pub(crate) use reply::ServerAnswer;
 
-/// The servers of a topology, and how long a call may take. Clones share the connections.
+use connection::Connections;
+use nodes::Nodes;
+use topology::Connector;
+
+/// The connections to the servers of a topology. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct RedisStore {
-    servers: Arc<Servers>,
-    deadline: Duration,
+pub(crate) enum RedisStore {
+    /// One server takes all calls, though it may be another one tomorrow.
+    One(Arc<Connections>),
+    /// The keys of a call decide.
+    Cluster(Arc<Nodes>),
 }
 
 impl RedisStore {
-    /// These servers, connected to by the first call.
-    pub(crate) fn new(
-        topology: Topology,
-        access: Access,
-        deadline: Duration,
-    ) -> Result<Self, Error> {
-        Ok(RedisStore { servers: Arc::new(Servers::new(topology, access)?), deadline })
-    }
-
-    /// The same servers, over the same connections, with another deadline.
-    pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
-        RedisStore { servers: self.servers.clone(), deadline }
-    }
-
-    /// Calls a script and reads its reply.
-    fn run<T: 'static>(
-        &self,
-        script: &'static Script,
-        call: Cmd,
-        read: impl FnOnce(Numbers) -> Result<T, Error> + Send + 'static,
-    ) -> Reply<T> {
-        let RedisStore { servers, deadline } = self.clone();
-        async move {
-            let value = servers.call(Some(script), &call, deadline).await?;
-            read(Numbers::of(reply::accepted(value)?)?)
-        }
-        .boxed()
-    }
-
-    /// Sends a plain command and reads its reply.
-    fn ask<T: 'static>(
-        &self,
-        cmd: Cmd,
-        read: impl FnOnce(Value) -> Result<T, Error> + Send + 'static,
-    ) -> Reply<T> {
-        let RedisStore { servers, deadline } = self.clone();
-        async move { read(reply::accepted(servers.call(None, &cmd, deadline).await?)?) }.boxed()
-    }
-}
-
-impl Store for RedisStore {
-    fn acquire(&self, keys: &Keys, call: AcquireCall) -> Reply<AcquireReply> {
-        let requests = call.groups.iter().map(|group| group.count).sum();
-        let hold = i64::try_from(call.hold_ms).unwrap_or(i64::MAX);
-        let mut now = match call.now {
-            Now::At(now) => Some(now),
-            Now::Server => None,
-        };
-        let RedisStore { servers, deadline } = self.clone();
-        // Not in a cluster: while a slot is being moved its owner carries out a call whose keys are all
-        // there, and may refuse a write in the middle of it. Of all five one is nearly always missing, and
-        // the call goes the way of cluster/open_slot.rs.
-        let known_mode = match *servers {
-            Servers::One(_) => call.seen.map(|seen| seen.rate().mode()),
-            Servers::Cluster(_) => None,
-        };
-        let cmd = match known_mode {
-            Some(mode) => acquire_cmd(&keys.of_mode(mode), &call),
-            None => acquire_cmd(&keys.all(), &call),
-        };
-        let keys = keys.clone();
-        async move {
-            let started = Instant::now();
-            let mut value = servers.call(Some(&scripts::ACQUIRE), &cmd, deadline).await?;
-            if known_mode.is_some()
-                && let Some(date) = reply::date_in_another_mode(&value)
-            {
-                // Dated as if it had named the right keys at once.
-                now = Some(date);
-                let cmd = acquire_cmd(&keys.all(), &AcquireCall { now: Now::At(date), ..call });
-                let left = deadline.saturating_sub(started.elapsed());
-                value = servers.call(Some(&scripts::ACQUIRE), &cmd, left).await?;
+    /// Nothing is sent yet.
+    pub(crate) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
+        let credentials = access.check(topology.uses_tls())?;
+        Ok(match topology {
+            Topology::Cluster(cluster) => {
+                RedisStore::Cluster(Arc::new(Nodes::new(cluster, credentials)))
             }
-            Numbers::of(reply::accepted(value)?)?.acquire(requests, now, hold, call.seen)
-        }
-        .boxed()
-    }
-
-    fn refund(&self, keys: &Keys, call: RefundCall) -> Reply<RefundReply> {
-        let mut cmd = call_of(&scripts::REFUND, keys, 4);
-        cmd.arg(&entry::pack(call.id, 0)[..17])
-            .arg(call.entry_date)
-            .arg(call.granted)
-            .arg(call.returned);
-        self.run(&scripts::REFUND, cmd, |reply| reply.refund())
-    }
-
-    fn release(&self, keys: &Keys, call: ReleaseCall) -> Reply<ReleaseReply> {
-        let mut cmd = call_of(&scripts::RELEASE, keys, 3);
-        arg_time(&mut cmd, call.now);
-        cmd.arg(call.permits);
-        arg_seen(&mut cmd, call.seen);
-        self.run(&scripts::RELEASE, cmd, |reply| reply.release())
-    }
-
-    fn charge(&self, keys: &Keys, call: ChargeCall) -> Reply<ChargeReply> {
-        let mut cmd = call_of(&scripts::CHARGE, keys, 4);
-        arg_time(&mut cmd, call.now);
-        cmd.arg(entry::pack(call.id, call.permits as u32)).arg(call.date);
-        arg_seen(&mut cmd, call.seen);
-        self.run(&scripts::CHARGE, cmd, |reply| reply.charge())
-    }
-
-    fn peek(&self, keys: &Keys, call: PeekCall) -> Reply<PeekReply> {
-        let mut cmd = call_of(&scripts::PEEK, keys, 3);
-        arg_time(&mut cmd, call.now);
-        cmd.arg(call.permits.min(MAX_EXACT));
-        arg_seen(&mut cmd, call.seen);
-        self.run(&scripts::PEEK, cmd, |reply| reply.peek())
-    }
-
-    fn try_set_rate(&self, keys: &Keys, rate: Rate) -> Reply<bool> {
-        let mut cmd = call_of(&scripts::TRY_SET_RATE, keys, 4);
-        arg_rate(&mut cmd, &rate);
-        self.run(&scripts::TRY_SET_RATE, cmd, |reply| reply.flag())
-    }
-
-    fn set_rate(&self, keys: &Keys, call: SetRate) -> Reply<bool> {
-        let mut cmd = call_of(&scripts::SET_RATE, keys, 7);
-        arg_time(&mut cmd, call.now);
-        arg_rate(&mut cmd, &call.rate);
-        cmd.arg(u8::from(call.only_existing)).arg(match call.state {
-            StateRule::DropNewMode => 0,
-            StateRule::Drop => 1,
-            StateRule::Keep => 2,
-        });
-        self.run(&scripts::SET_RATE, cmd, |reply| reply.flag())
-    }
-
-    fn drop_usage(&self, keys: &Keys, mode: Mode) -> Reply<Option<Rate>> {
-        let mut cmd = call_of(&scripts::DROP_USAGE, keys, 1);
-        cmd.arg(mode_text(mode));
-        self.run(&scripts::DROP_USAGE, cmd, Numbers::config)
-    }
-
-    fn config(&self, keys: &Keys) -> Reply<Option<Rate>> {
-        let cmd = call_of(&scripts::CONFIG, keys, 0);
-        self.run(&scripts::CONFIG, cmd, Numbers::config)
-    }
-
-    fn expire(
-        &self,
-        keys: &Keys,
-        lifetime: Lifetime,
-        condition: Option<ExpireCondition>,
-    ) -> Reply<bool> {
-        const MOST: i64 = MAX_EXACT as i64;
-        let mut cmd = call_of(&scripts::EXPIRE, keys, 3);
-        match lifetime {
-            Lifetime::In(ms) => cmd.arg("in").arg(ms.min(MAX_EXACT)),
-            Lifetime::At(ms) => cmd.arg("at").arg(ms.clamp(-MOST, MOST)),
-        };
-        cmd.arg(match condition {
-            None => "",
-            Some(ExpireCondition::IfNotSet) => "nx",
-            Some(ExpireCondition::IfSet) => "xx",
-            Some(ExpireCondition::IfGreater) => "gt",
-            Some(ExpireCondition::IfLess) => "lt",
-        });
-        self.run(&scripts::EXPIRE, cmd, |reply| reply.flag())
-    }
-
-    fn clear_expire(&self, keys: &Keys) -> Reply<bool> {
-        let cmd = call_of(&scripts::CLEAR_EXPIRE, keys, 0);
-        self.run(&scripts::CLEAR_EXPIRE, cmd, |reply| reply.flag())
-    }
-
-    fn time_to_live(&self, keys: &Keys) -> Reply<TimeToLive> {
-        self.ask(plain("PTTL", &[&keys.hash]), |value| {
-            Ok(match reply::integer(&value)? {
-                -2 => TimeToLive::NoLimiter,
-                ms => match u64::try_from(ms) {
-                    Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => TimeToLive::Ms(ms),
-                    _ => TimeToLive::Endless,
-                },
-            })
+            topology => {
+                let connector = Connector::new(topology, Arc::new(credentials));
+                RedisStore::One(Arc::new(Connections::new(connector)))
+            }
         })
     }
 
-    fn exists(&self, keys: &Keys) -> Reply<bool> {
-        self.ask(plain("EXISTS", &[&keys.hash]), |value| Ok(reply::integer(&value)? > 0))
-    }
-
-    fn delete(&self, keys: &Keys) -> Reply<bool> {
-        self.ask(plain("DEL", &keys.all()), |value| Ok(reply::integer(&value)? > 0))
-    }
-
-    fn rename(&self, from: &Keys, to: &Keys) -> Reply<()> {
-        if let Err(error) = self.servers.check_rename(from, to) {
-            return Box::pin(ready(Err(error)));
-        }
-        let (from, to) = (from.all(), to.all());
-        let keys = [from, to];
-        let keys = keys.as_flattened().iter().copied();
-        let cmd = scripts::RENAME.call(keys, 0);
-        self.run(&scripts::RENAME, cmd, |_| Ok(()))
-    }
-
-    fn touch(&self, keys: &Keys) -> Reply<bool> {
-        self.ask(plain("TOUCH", &keys.all()), |value| Ok(reply::integer(&value)? > 0))
-    }
-
-    fn size_in_memory(&self, keys: &Keys) -> Reply<u64> {
-        let cmd = call_of(&scripts::SIZE_IN_MEMORY, keys, 0);
-        self.run(&scripts::SIZE_IN_MEMORY, cmd, |reply| reply.number())
-    }
-
-    fn inspect(&self, keys: &Keys, most_entries: u64) -> Reply<InspectReply> {
-        let mut cmd = call_of(&scripts::INSPECT, keys, 1);
-        cmd.arg(most_entries.min(MAX_EXACT));
-        let RedisStore { servers, deadline } = self.clone();
+    pub(crate) fn run<C: StoreCall>(
+        &self,
+        keys: &Keys,
+        mut call: C,
+        limit: Duration,
+    ) -> Reply<C::Reply> {
+        let (store, keys) = (self.clone(), keys.clone());
         async move {
-            let value = servers.call(Some(&scripts::INSPECT), &cmd, deadline).await?;
-            inspect::read(&reply::accepted(value)?)
+            let in_cluster = store.is_cluster();
+            if in_cluster {
+                call.check_in_cluster(&keys)?;
+            }
+            let end = Instant::now() + limit;
+            let mut command = call.command(&keys, in_cluster);
+            let mut value = store.send(&command, limit).await?;
+            if !in_cluster && let Some(again) = call.with_all_keys(ServerAnswer::of(&value)) {
+                call = again;
+                command = call.command(&keys, true);
+                let left = end.saturating_duration_since(Instant::now());
+                value = store.send(&command, left).await?;
+            }
+            let value = reply::accepted(value)?;
+            let answer = ServerAnswer::of(&value);
+            if command.is_script() {
+                answer.refused()?;
+            }
+            call.read(answer).ok_or_else(|| answer.unexpected())
         }
         .boxed()
     }
 
-    fn repair(&self, keys: &Keys, call: RepairCall) -> Reply<RepairReply> {
-        let mut cmd = call_of(&scripts::REPAIR, keys, 3);
-        arg_time(&mut cmd, call.now);
-        cmd.arg(&entry::pack(call.id, 0)[..17]).arg(u8::from(call.only_look));
-        self.run(&scripts::REPAIR, cmd, |reply| reply.repair())
+    pub(crate) fn ping(&self, limit: Duration) -> Reply<()> {
+        let store = self.clone();
+        async move {
+            let value = store.send(&ServerCommand::plain("PING", &[]), limit).await?;
+            reply::authenticated(value)
+        }
+        .boxed()
     }
 
-    fn remove_unused(&self, keys: &Keys, now: Now, age_ms: u64) -> Reply<u64> {
-        // In another slot of a cluster no limiter can use these keys.
-        let sibling = keys.sibling().filter(|sibling| self.check(sibling).is_ok());
-        let mut names = keys.all().to_vec();
-        names.extend(sibling.as_ref().map(|sibling| &*sibling.hash));
-        let mut cmd = scripts::REMOVE_UNUSED.call(names.iter().copied(), 2);
-        arg_time(&mut cmd, now);
-        cmd.arg(age_ms.min(MAX_EXACT));
-        self.run(&scripts::REMOVE_UNUSED, cmd, |reply| reply.number())
+    pub(crate) fn scan_parts(&self, limit: Duration) -> Reply<Vec<Arc<str>>> {
+        let store = self.clone();
+        async move {
+            match store {
+                RedisStore::One(connections) => Ok(vec![connections.address()]),
+                RedisStore::Cluster(nodes) => nodes.masters(limit).await,
+            }
+        }
+        .boxed()
     }
 
-    fn scan_parts(&self) -> Reply<Vec<Arc<str>>> {
-        let RedisStore { servers, deadline } = self.clone();
-        async move { servers.parts(deadline).await }.boxed()
-    }
-
-    fn scan(&self, call: ScanCall) -> Reply<ScanReply> {
+    pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
         // All values and logs, and little else: fewer keys have to be sent.
         const PATTERN: &str = "*:[vp][ae]*";
-        let mut cmd = redis::cmd("SCAN");
-        cmd.arg(call.cursor).arg("MATCH").arg(PATTERN).arg("COUNT").arg(call.count.max(1));
-        let RedisStore { servers, deadline } = self.clone();
+        let command = ServerCommand::plain("SCAN", &[])
+            .arg(call.cursor)
+            .arg(&["MATCH", PATTERN, "COUNT"])
+            .arg(call.count.max(1));
+        let store = self.clone();
         async move {
-            let value = servers.call_part(&call.part, &cmd, deadline).await?;
-            inspect::read_scan(&reply::accepted(value)?)
+            let value = match &store {
+                RedisStore::One(_) => store.send(&command, limit).await,
+                RedisStore::Cluster(nodes) => {
+                    nodes.send_to_master(&call.part, &command, limit).await
+                }
+            };
+            let value = reply::accepted(value?)?;
+            let answer = ServerAnswer::of(&value);
+            read_scan(answer).ok_or_else(|| answer.unexpected())
         }
         .boxed()
     }
 
-    fn ping(&self) -> Reply<()> {
-        let RedisStore { servers, deadline } = self.clone();
-        async move {
-            reply::authenticated(servers.call(None, &redis::cmd("PING"), deadline).await?)
+    pub(crate) fn check(&self, keys: &Keys) -> Result<(), Error> {
+        match self.is_cluster() {
+            true => check_one_slot(keys),
+            false => Ok(()),
         }
-        .boxed()
     }
 
-    fn check(&self, keys: &Keys) -> Result<(), Error> {
-        self.servers.check(keys)
-    }
-
-    fn address(&self) -> Option<Arc<str>> {
-        Some(self.servers.address())
-    }
-
-    fn probe(&self, keys: &Keys) -> Reply<()> {
-        // Of the log, which there need not be: a script, as an acquire is, with a write that memory
-        // is needed for.
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg("redis.call('ZADD', KEYS[1], 'XX', '0', '') return 0").arg(1).arg(&*keys.permits);
-        self.ask(cmd, |_| Ok(()))
-    }
-
-    fn part_of(&self, keys: &Keys) -> u64 {
-        self.servers.part_of(keys)
-    }
-
-    fn server_time(&self) -> Reply<i64> {
-        self.ask(plain("TIME", &[]), |value| reply::time(&value))
-    }
-
-    fn server_time_of(&self, keys: &Keys) -> Reply<i64> {
-        if self.has_one_clock() {
-            return self.server_time();
+    /// Where calls go, without credentials.
+    pub(crate) fn address(&self) -> Arc<str> {
+        match self {
+            RedisStore::One(connections) => connections.address(),
+            RedisStore::Cluster(nodes) => nodes.address(),
         }
-        // TIME has no key by which it could be routed.
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg("return redis.call('TIME')").arg(1).arg(&*keys.hash);
-        self.ask(cmd, |value| reply::time(&value))
     }
 
-    fn has_one_clock(&self) -> bool {
-        matches!(*self.servers, Servers::One(_))
+    /// A number for the server that has these keys now.
+    pub(crate) fn part_of(&self, keys: &Keys) -> u64 {
+        match self {
+            RedisStore::One(_) => 0,
+            RedisStore::Cluster(nodes) => nodes.part_of(keys),
+        }
     }
 
-    fn within(&self, limit: Duration) -> Box<dyn Store> {
-        Box::new(self.with_deadline(limit))
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, RedisStore::Cluster(_))
     }
 
-    fn runtime_ended(&self, runtime: RuntimeId) {
-        self.servers.runtime_ended(runtime);
+    /// Forgets the connections of a runtime that has ended.
+    pub(crate) fn runtime_ended(&self, runtime: RuntimeId) {
+        match self {
+            RedisStore::One(connections) => connections.runtime_ended(runtime),
+            RedisStore::Cluster(nodes) => nodes.runtime_ended(runtime),
+        }
+    }
+
+    /// Sends a command and awaits its reply for this long; if it calls a script that the server does not
+    /// know, the script in full after it.
+    async fn send(&self, command: &ServerCommand, limit: Duration) -> Result<Value, Error> {
+        match self {
+            RedisStore::One(connections) => {
+                connections.of_current_runtime().call(command, limit).await
+            }
+            // Boxed, as the future of every call to one server would be as large otherwise.
+            RedisStore::Cluster(nodes) => Box::pin(nodes.send(command, limit)).await,
+        }
     }
 }
 
-fn plain(name: &str, keys: &[&str]) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    for key in keys {
-        cmd.arg(*key);
-    }
-    cmd
+/// The answer of `SCAN`.
+fn read_scan(answer: ServerAnswer<'_>) -> Option<ScanReply> {
+    let keys = answer.list(1)?;
+    let keys = (0..keys.len()).map(|at| Some(keys.bytes(at)?.to_vec()));
+    Some(ScanReply { cursor: answer.parsed(0)?, keys: keys.collect::<Option<_>>()? })
 }

@@ -1,260 +1,108 @@
-//! What comes back: replies as the store's types, errors as [`Error`]s.
+//! What comes back: answers to read, and errors as [`Error`]s.
 
 use std::io;
 
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
-use crate::rate::{Mode, Rate, exact};
-use crate::store::inspect::RepairReply;
+use crate::rate::{Mode, Rate};
 use crate::store::refusal::{self, Field};
-use crate::store::{
-    AcquireReply, ChargeReply, Holders, Outcome, OutcomeGroup, PeekReply, RefundReply,
-    ReleaseReply, SeenRate, Wait,
-};
 
-/// The status that a script's reply begins with, below which it is a failure.
-const OK: i64 = 0;
+/// What a server answered: a list, or one value, which is read as a list of one. (A script answers a
+/// single integer as it is: a list costs the server more.)
+#[derive(Clone, Copy)]
+pub(crate) struct ServerAnswer<'a>(&'a [Value]);
 
-/// A script's reply, once it is known to be none of the failures: integers, at least one. A single
-/// integer is read as an array of one: an array costs the server more.
-pub(super) struct Numbers(Vec<Value>);
-
-impl Numbers {
-    pub(super) fn of(value: Value) -> Result<Self, Error> {
-        let values = match value {
-            Value::Array(values) => values,
-            Value::Int(_) => vec![value],
-            _ => return Err(unexpected(&value)),
-        };
-        match values.first() {
-            Some(Value::Int(status)) if *status >= OK => Ok(Numbers(values)),
-            Some(Value::Int(status)) => Err(refusal_of(*status, &values)),
-            _ => Err(unexpected(&Value::Array(values))),
+impl<'a> ServerAnswer<'a> {
+    pub(crate) fn of(value: &'a Value) -> Self {
+        match value {
+            Value::Array(values) => ServerAnswer(values),
+            value => ServerAnswer(std::slice::from_ref(value)),
         }
     }
 
-    fn get(&self, at: usize) -> Option<i64> {
+    pub(crate) fn len(self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn integer(self, at: usize) -> Option<i64> {
         match self.0.get(at) {
             Some(Value::Int(number)) => Some(*number),
             _ => None,
         }
     }
 
-    fn unsigned(&self, at: usize) -> Option<u64> {
-        u64::try_from(self.get(at)?).ok()
+    pub(crate) fn unsigned(self, at: usize) -> Option<u64> {
+        u64::try_from(self.integer(at)?).ok()
     }
 
-    fn unexpected(&self) -> Error {
-        unexpected(&Value::Array(self.0.clone()))
+    pub(crate) fn flag(self, at: usize) -> Option<bool> {
+        match self.integer(at)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
-    /// The number behind the status.
-    pub(super) fn number(&self) -> Result<u64, Error> {
-        self.unsigned(1).ok_or_else(|| self.unexpected())
+    pub(crate) fn bytes(self, at: usize) -> Option<&'a [u8]> {
+        match self.0.get(at) {
+            Some(Value::BulkString(bytes)) => Some(bytes),
+            _ => None,
+        }
     }
 
-    /// The answer to a question behind the status.
-    pub(super) fn flag(&self) -> Result<bool, Error> {
-        match self.get(1) {
-            Some(0) => Ok(false),
-            Some(1) => Ok(true),
-            _ => Err(self.unexpected()),
+    pub(crate) fn is_nil(self, at: usize) -> bool {
+        matches!(self.0.get(at), Some(Value::Nil))
+    }
+
+    /// A number as text.
+    pub(crate) fn parsed<T: std::str::FromStr>(self, at: usize) -> Option<T> {
+        std::str::from_utf8(self.bytes(at)?).ok()?.parse().ok()
+    }
+
+    pub(crate) fn list(self, at: usize) -> Option<ServerAnswer<'a>> {
+        match self.0.get(at) {
+            Some(Value::Array(values)) => Some(ServerAnswer(values)),
+            _ => None,
         }
     }
 
     /// The rate: the mode is the status, the others are from place 2 on.
-    fn find_rate(&self) -> Option<Rate> {
-        let mode = match self.get(0)? {
-            0 => Mode::Overall,
-            1 => Mode::PerClient,
-            _ => return None,
+    pub(crate) fn rate(self) -> Option<Rate> {
+        let mode = match self.flag(0)? {
+            false => Mode::Overall,
+            true => Mode::PerClient,
         };
         Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?))
     }
 
-    pub(super) fn rate(&self) -> Result<Rate, Error> {
-        self.find_rate().ok_or_else(|| self.unexpected())
-    }
-
     /// The rate of a limiter that there may be.
-    pub(super) fn config(self) -> Result<Option<Rate>, Error> {
-        self.flag()?.then(|| self.rate()).transpose()
-    }
-
-    /// The answer to an acquire with this number of requests; `now` is the time if the client gave it.
-    pub(super) fn acquire(
-        &self,
-        requests: u64,
-        now: Option<i64>,
-        hold: i64,
-        seen: Option<SeenRate>,
-    ) -> Result<AcquireReply, Error> {
-        let reply = if self.0.len() < 6 {
-            self.short_acquire(requests, now, hold, seen)
-        } else {
-            self.full_acquire(requests, hold)
-        };
-        reply.ok_or_else(|| self.unexpected())
-    }
-
-    /// An answer without the rate, which is the one that the client last saw.
-    fn short_acquire(
-        &self,
-        requests: u64,
-        now: Option<i64>,
-        hold: i64,
-        seen: Option<SeenRate>,
-    ) -> Option<AcquireReply> {
-        let now = if self.0.len() == 1 { now? } else { self.get(1)? };
-        let (granted, refused, ms) = match self.0.len() {
-            1 | 2 => (requests, 0, 0),
-            5 => (self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?),
-            _ => return None,
-        };
-        let mut outcomes = Vec::with_capacity(2);
-        if granted > 0 || refused == 0 {
-            outcomes.push(OutcomeGroup { count: granted, outcome: Outcome::Granted });
+    pub(crate) fn found_rate(self) -> Option<Option<Rate>> {
+        match self.flag(1)? {
+            true => self.rate().map(Some),
+            false => Some(None),
         }
-        if refused > 0 {
-            let wait = Wait { ms, at_least: false };
-            outcomes.push(OutcomeGroup { count: refused, outcome: Outcome::Refused(wait) });
+    }
+
+    /// An error, if a script has answered one of its failures: its status is below 0 then.
+    pub(super) fn refused(self) -> Result<(), Error> {
+        match self.integer(0) {
+            Some(0..) => Ok(()),
+            Some(status) => Err(refusal_of(status, self)),
+            None => Err(self.unexpected()),
         }
-        (granted.checked_add(refused)? == requests).then_some(AcquireReply {
-            now,
-            rate: seen?.rate(),
-            entry_date: now.checked_add(hold)?,
-            left: self.get(0)?,
-            outcomes,
-            holders: None,
-            repaired: 0,
-        })
     }
 
-    fn full_acquire(&self, requests: u64, hold: i64) -> Option<AcquireReply> {
-        let now = self.get(5)?;
-        let (len, holders) = match self.0.last() {
-            Some(Value::Array(holders)) => (self.0.len() - 1, Some(holders_of(holders)?)),
-            _ => (self.0.len(), None),
-        };
-        // Outcomes are three numbers each.
-        let (len, repaired) = match len % 3 {
-            1 => (len - 1, exact(self.get(len - 1)?)),
-            _ => (len, 0),
-        };
-        let mut outcomes = Vec::with_capacity(1.max(len.saturating_sub(6) / 3));
-        if len == 6 {
-            outcomes.push(OutcomeGroup { count: requests, outcome: Outcome::Granted });
+    /// The error of an answer that no script of this crate gives.
+    pub(super) fn unexpected(self) -> Error {
+        match self.0 {
+            [value] => unexpected(value),
+            values => unexpected(&Value::Array(values.to_vec())),
         }
-        for at in (6..len).step_by(3) {
-            let ms = self.unsigned(at + 2)?;
-            let outcome = match self.get(at + 1)? {
-                0 => Outcome::Granted,
-                1 => Outcome::Refused(Wait { ms, at_least: false }),
-                2 => Outcome::Refused(Wait { ms, at_least: true }),
-                3 => Outcome::Waiting(Wait { ms, at_least: false }),
-                4 => Outcome::Waiting(Wait { ms, at_least: true }),
-                5 => Outcome::ExceedsRate,
-                6 => Outcome::Undecided,
-                7 => Outcome::Reserved(Wait { ms, at_least: false }),
-                _ => return None,
-            };
-            outcomes.push(OutcomeGroup { count: self.unsigned(at)?, outcome });
-        }
-        let answered = outcomes.iter().try_fold(0u64, |sum, group| sum.checked_add(group.count))?;
-        (answered == requests).then_some(AcquireReply {
-            now,
-            rate: self.find_rate()?,
-            entry_date: now.checked_add(hold)?,
-            left: self.get(1)?,
-            outcomes,
-            holders,
-            repaired,
-        })
-    }
-
-    pub(super) fn refund(&self) -> Result<RefundReply, Error> {
-        let left = self.unsigned(2).ok_or_else(|| self.unexpected())?;
-        Ok(RefundReply { credited: self.number()?, left })
-    }
-
-    pub(super) fn release(&self) -> Result<ReleaseReply, Error> {
-        Ok(ReleaseReply { taken: self.number()?, rate: self.rate()? })
-    }
-
-    pub(super) fn charge(&self) -> Result<ChargeReply, Error> {
-        let counts = self.get(5).ok_or_else(|| self.unexpected())? == 1;
-        let left = self.get(1).ok_or_else(|| self.unexpected())?;
-        Ok(ChargeReply { counts, left, rate: self.rate()? })
-    }
-
-    pub(super) fn repair(&self) -> Result<RepairReply, Error> {
-        let repair = || {
-            Some(RepairReply {
-                rate: self.find_rate()?,
-                debt: self.unsigned(1)?,
-                before: (self.get(5)? == 1).then(|| self.get(6)).flatten(),
-                after: self.get(7)?,
-                expired: self.unsigned(8)?,
-                endless: self.unsigned(9)?,
-                excess: self.unsigned(10)?,
-                ahead: self.unsigned(11)?,
-            })
-        };
-        repair().ok_or_else(|| self.unexpected())
-    }
-
-    pub(super) fn peek(&self) -> Result<PeekReply, Error> {
-        let ms = self.unsigned(5).ok_or_else(|| self.unexpected())?;
-        let wait = Wait { ms, at_least: self.get(6) == Some(1) };
-        Ok(PeekReply { rate: self.rate()?, available: self.number()?, wait })
     }
 }
 
-/// Who holds permits, as a call says behind its outcomes.
-fn holders_of(values: &[Value]) -> Option<Holders> {
-    let number = |at: usize| match values.get(at) {
-        Some(Value::Int(number)) => u64::try_from(*number).ok(),
-        _ => None,
-    };
-    let (others, redisson) = (number(0)?, number(1)? == 1);
-    let shortfall = match values.get(4) {
-        Some(Value::Int(number)) => *number,
-        _ => return None,
-    };
-    let (share_left, entries, share) = (number(2)?, number(3)?, number(5)?);
-    Some(Holders { others, redisson, share_left, entries, shortfall, share })
-}
-
-/// The integer that a plain command answers.
-pub(super) fn integer(value: &Value) -> Result<i64, Error> {
-    match value {
-        Value::Int(number) => Ok(*number),
-        _ => Err(unexpected(value)),
-    }
-}
-
-/// The answer of `TIME`, in µs.
-pub(super) fn time(value: &Value) -> Result<i64, Error> {
-    let part = |value: &Value| match value {
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<i64>().ok(),
-        Value::Int(number) => Some(*number),
-        _ => None,
-    };
-    let parts = match value {
-        Value::Array(parts) => parts.as_slice(),
-        _ => &[],
-    };
-    let time = match parts {
-        [seconds, micros] => part(seconds)
-            .zip(part(micros))
-            .and_then(|(seconds, us)| seconds.checked_mul(1_000_000)?.checked_add(us)),
-        _ => None,
-    };
-    time.ok_or_else(|| unexpected(value))
-}
-
-pub(super) fn unexpected(value: &Value) -> Error {
+fn unexpected(value: &Value) -> Error {
     const SHOWN: usize = 200;
     let mut shown = format!("{value:?}");
     if let Some((end, _)) = shown.char_indices().nth(SHOWN) {
@@ -266,15 +114,9 @@ pub(super) fn unexpected(value: &Value) -> Error {
 }
 
 /// A script's own refusal: it has written nothing.
-fn refusal_of(status: i64, values: &[Value]) -> Error {
-    let number = match values.get(1) {
-        Some(Value::Int(number)) => *number,
-        _ => 0,
-    };
-    let text = match values.get(2) {
-        Some(Value::BulkString(text)) => String::from_utf8_lossy(text),
-        _ => "".into(),
-    };
+fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
+    let number = answer.integer(1).unwrap_or(0);
+    let text = String::from_utf8_lossy(answer.bytes(2).unwrap_or_default());
     let missing = [1, 2, 4].map(|bit| number & bit != 0);
     match (status, number) {
         (-1, 0..=7) => refusal::not_initialized(missing),
@@ -286,18 +128,7 @@ fn refusal_of(status: i64, values: &[Value]) -> Error {
         (-4, _) => refusal::incomplete(missing),
         (-5, _) => refusal::nothing_to_rename(),
         (-6, _) => refusal::per_client_rename(),
-        _ => unexpected(&Value::Array(values.to_vec())),
-    }
-}
-
-/// The date of an acquire that was given the keys of a mode that is not in force, and has done nothing.
-pub(super) fn date_in_another_mode(value: &Value) -> Option<i64> {
-    match value {
-        Value::Array(values) => match values[..] {
-            [Value::Int(-7), Value::Int(date)] => Some(date),
-            _ => None,
-        },
-        _ => None,
+        _ => answer.unexpected(),
     }
 }
 

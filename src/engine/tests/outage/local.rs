@@ -295,7 +295,8 @@ async fn no_more_limiters_than_so_many_are_decided_here() {
 async fn with_the_servers_clock_entries_are_as_old_as_their_permits() {
     let world = World::new();
     let builder = Client::builder().on_outage(OnOutage::Local(Fraction::ALL));
-    let client = builder.clock(Clock::server()).build(Arc::new(world.store.clone())).unwrap();
+    let client =
+        builder.clock(Clock::server()).build(Store::Counting(world.store.clone())).unwrap();
     let limiter = client.limiter("api").unwrap();
     limiter.set_rate(Rate::overall(100, ms(60_000)).unwrap()).await.unwrap();
     grant(&limiter, 10).await;

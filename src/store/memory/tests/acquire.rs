@@ -1,7 +1,6 @@
 //! Acquire on a sound limiter: what is granted, what is written, and the waits.
 
 use super::*;
-use crate::store::{OutcomeGroup, Wait};
 
 #[test]
 fn the_first_grant_writes_what_redisson_writes() {
@@ -33,7 +32,7 @@ fn the_edge_of_the_window_counts_as_expired() {
 fn each_mode_has_its_own_keys_and_each_client_in_per_client() {
     let mut a = client();
     let per_client = Rate::from_wire(Mode::PerClient, 5, I as u64, 0);
-    now(a.store.try_set_rate(&a.keys, per_client)).unwrap();
+    a.store.run(&a.keys, &TrySetRateCall(per_client)).unwrap();
     let mut b = a.other();
     a.grant(5);
     b.grant(5);

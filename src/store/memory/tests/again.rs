@@ -1,7 +1,6 @@
 //! Exactly once: divergence 4.
 
 use super::*;
-use crate::store::Wait;
 
 /// The call as it is made again at the clock's time.
 fn again(c: &Client, first: &AcquireCall, dates: &[i64]) -> AcquireCall {

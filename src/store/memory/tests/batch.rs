@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::Wait;
 
 #[derive(Clone, Debug)]
 struct Case {

@@ -1,7 +1,6 @@
 //! Limiters that lost something, or hold what they should not: healing.
 
 use super::*;
-use crate::store::inspect::RepairCall;
 
 #[test]
 fn divergence_1_an_empty_log_and_a_low_value_are_back_in_one_interval() {
@@ -273,7 +272,7 @@ fn a_client_that_knows_nothing_believes_no_value_however_long_the_log() {
     for (used, lowered) in [(100, 100), (600, 500)] {
         let mut c = client();
         let rate = Rate::from_wire(Mode::PerClient, 1000, I as u64, 0);
-        now(c.store.try_set_rate(&c.keys, rate)).unwrap();
+        c.store.run(&c.keys, &TrySetRateCall(rate)).unwrap();
         for _ in 0..used {
             c.grant(1);
         }
@@ -363,16 +362,16 @@ fn without_a_hash_only_what_a_limiter_writes_is_removed() {
         for member in members {
             c.store.raw_zadd(&c.keys.permits, now - age, member);
         }
-        let reply = c.store.remove_unused(&c.keys, Now::At(now), AGE);
-        assert_eq!(reply.now_or_never().unwrap().unwrap(), removed, "{value:?} {members:?} {age}");
+        let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Now::At(now), age_ms: AGE });
+        assert_eq!(reply.unwrap(), removed, "{value:?} {members:?} {age}");
     }
     // A key of another type, and nothing is removed.
     let c = limiter(10);
     c.store.raw_del(&c.keys.hash);
     c.store.raw_set(&c.keys.value, "7");
     c.store.raw_set(&c.keys.client_permits, "a text");
-    let reply = c.store.remove_unused(&c.keys, Now::At(0), AGE);
-    let error = reply.now_or_never().unwrap().unwrap_err();
+    let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Now::At(0), age_ms: AGE });
+    let error = reply.unwrap_err();
     assert_eq!(error.kind(), crate::error::ErrorKind::WrongType);
     assert_eq!(c.store.raw_get(&c.keys.value).as_deref(), Some("7"));
 }
@@ -381,8 +380,8 @@ fn without_a_hash_only_what_a_limiter_writes_is_removed() {
 fn a_value_that_is_no_integer_is_not_removed_either() {
     let c = limiter(10);
     c.store.raw_set(&c.keys.value, "a text");
-    let reply = c.store.remove_unused(&c.keys, Now::At(0), 0);
-    assert_eq!(reply.now_or_never().unwrap().unwrap(), 0);
+    let reply = c.store.run(&c.keys, &RemoveUnusedCall { now: Now::At(0), age_ms: 0 });
+    assert_eq!(reply.unwrap(), 0);
 }
 
 #[test]
@@ -392,8 +391,10 @@ fn nothing_is_removed_that_a_limiter_with_other_braces_has_too() {
         c.store.raw_del(&c.keys.hash);
         c.store.raw_set("{api}:value", "7");
         let remove = |name| {
-            let reply = c.store.remove_unused(&Keys::new(name, "a"), Now::At(0), 0);
-            reply.now_or_never().unwrap().unwrap()
+            let reply = c
+                .store
+                .run(&Keys::new(name, "a"), &RemoveUnusedCall { now: Now::At(0), age_ms: 0 });
+            reply.unwrap()
         };
         c.store.raw_hset(other, "rate", "10");
         assert_eq!(remove(name), 0, "{name}");
@@ -430,7 +431,7 @@ fn a_repair_dates_what_is_too_far_ahead() {
     c.set_value("0");
     let repair = |c: &mut Client, only_look| {
         let call = RepairCall { now: Now::At(c.clock.now()), id: c.fresh_id(), only_look };
-        now(c.store.repair(&c.keys, call)).unwrap()
+        c.store.run(&c.keys, &call).unwrap()
     };
     let before = c.store.snapshot();
     assert_eq!(repair(&mut c, true).ahead, 1);
@@ -450,7 +451,7 @@ fn a_repair_takes_an_excess_out_of_the_log() {
     // As after a Java release of four.
     c.set_value("6");
     let call = RepairCall { now: Now::At(T0), id: c.fresh_id(), only_look: false };
-    let reply = now(c.store.repair(&c.keys, call)).unwrap();
+    let reply = c.store.run(&c.keys, &call).unwrap();
     assert_eq!((reply.before, reply.after, reply.excess), (Some(6), 6, 4));
     assert_eq!((c.value(), c.sum()), (Some(6), 4));
 }

@@ -18,9 +18,9 @@ fn errors(c: &mut Client) -> Vec<(ErrorKind, String)> {
     let refund = RefundCall { id, entry_date: T0, granted: 1, returned: 1 };
     let release = ReleaseCall { now: at, permits: 1, seen: c.seen };
     vec![
-        error(c, |c| now(c.store.acquire(&c.keys, call)).err()),
-        error(c, |c| now(c.store.refund(&c.keys, refund)).err()),
-        error(c, |c| now(c.store.release(&c.keys, release)).err()),
+        error(c, |c| c.store.run(&c.keys, &call).err()),
+        error(c, |c| c.store.run(&c.keys, &refund).err()),
+        error(c, |c| c.store.run(&c.keys, &release).err()),
         error(c, |c| c.peek(1).err()),
     ]
 }
@@ -47,7 +47,7 @@ fn divergence_21_a_hash_that_cannot_be_read_is_a_clear_error() {
         for kind in errors(&mut c) {
             assert_eq!(kind, (ErrorKind::CorruptState, detail.clone()));
         }
-        let kind = error(&c, |c| now(c.store.config(&c.keys)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &ConfigCall).err());
         assert_eq!(kind, (ErrorKind::CorruptState, detail.clone()));
     }
     // No release before 3.38.0 writes a keep-alive.
@@ -74,7 +74,7 @@ fn a_limiter_without_its_fields_is_not_initialized() {
     // A call that carries its rate fills a hash without a type, and no other.
     c.store.raw_hset("api", "type", "0");
     let create = AcquireCall { create: Some(rate(5)), ..c.call(&[request(1, 0)]) };
-    let kind = error(&c, |c| now(c.store.acquire(&c.keys, create)).err());
+    let kind = error(&c, |c| c.store.run(&c.keys, &create).err());
     assert_eq!(kind, (ErrorKind::NotInitialized, "rate and interval are missing".to_owned()));
     c.store.flush();
     assert_eq!(c.refund(EntryId([1; 16]), T0, 1, 1), 0);
@@ -94,7 +94,7 @@ fn a_key_of_another_type_is_found_before_anything_is_written() {
             assert_eq!(kind.0, ErrorKind::WrongType, "{key}");
         }
         let create = AcquireCall { create: Some(rate(5)), ..c.call(&[request(1, 0)]) };
-        let kind = error(&c, |c| now(c.store.acquire(&c.keys, create)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &create).err());
         assert_eq!(kind.0, ErrorKind::WrongType, "{key}");
         // Those of the mode that is not in force do not matter.
         let mut c = limiter(10);
@@ -117,23 +117,23 @@ fn live_entries_of_older_releases_are_a_clear_error() {
         c.store.raw_zadd(&c.keys.permits, T0 - 100, &vec![8; len]);
         // Where the log is read: a refusal, a first look, a lost value, an audit, a release.
         let call = c.call(&[request(7, 0)]);
-        let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         let call = AcquireCall { audit_limit: u64::MAX, ..c.call(&[request(1, 0)]) };
-        let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         c.seen = None;
         let call = c.call(&[request(1, 0)]);
-        let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         assert_eq!(error(&c, |c| c.peek(1).err()), (ErrorKind::ForeignEntry, detail.clone()));
         let call = ReleaseCall { now: Now::At(T0), permits: 1, seen: Some(seen(10)) };
-        let kind = error(&c, |c| now(c.store.release(&c.keys, call)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         c.store.raw_del(&c.keys.value);
         c.seen = Some(seen(10));
         let call = c.call(&[request(1, 0)]);
-        let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
+        let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
         assert_eq!(kind, (ErrorKind::ForeignEntry, detail.clone()));
         c.set_value("6");
         // It ends by itself.
@@ -156,7 +156,7 @@ fn a_live_foreign_entry_is_found_by_every_call_as_the_oldest_else_by_the_next_au
     c.store.raw_zadd(&c.keys.permits, T0 + 11, &[0; 20]);
     c.grant(1);
     let audit = AcquireCall { audit_limit: u64::MAX, ..c.call(&[request(1, 0)]) };
-    let kind = error(&c, |c| now(c.store.acquire(&c.keys, audit)).err());
+    let kind = error(&c, |c| c.store.run(&c.keys, &audit).err());
     assert_eq!(kind.0, ErrorKind::ForeignEntry);
     c.seen = None;
     assert_eq!(c.failure(1).0, ErrorKind::ForeignEntry, "a first call is an audit");
@@ -206,6 +206,6 @@ fn a_failure_takes_back_what_was_done_to_the_log() {
         audit_limit: u64::MAX,
         ..first
     };
-    let kind = error(&c, |c| now(c.store.acquire(&c.keys, call)).err());
+    let kind = error(&c, |c| c.store.run(&c.keys, &call).err());
     assert_eq!(kind.0, ErrorKind::ForeignEntry);
 }

@@ -31,7 +31,7 @@ fn a_refund_of_what_is_gone_is_nothing() {
     c.grant(1);
     assert_eq!(c.refund(id, T0, 6, 6), 0);
     assert_eq!(c.value(), Some(9));
-    now(c.store.delete(&c.keys)).unwrap();
+    c.store.run(&c.keys, &DeleteCall).unwrap();
     assert_eq!(c.refund(id, T0, 6, 6), 0);
     assert!(c.store.key_names().is_empty());
 }
@@ -157,10 +157,10 @@ fn a_release_applies_a_rate_it_has_not_seen() {
     let mut c = limiter(10);
     c.grant(8);
     c.store.raw_hset("api", "rate", "4");
-    let reply = now(c
+    let reply = c
         .store
-        .release(&c.keys, ReleaseCall { now: Now::At(T0), permits: 1, seen: Some(seen(10)) }))
-    .unwrap();
+        .run(&c.keys, &ReleaseCall { now: Now::At(T0), permits: 1, seen: Some(seen(10)) })
+        .unwrap();
     assert_eq!((reply.taken, reply.rate.permits()), (1, 4));
     assert_eq!((c.value(), c.sum()), (Some(-3), 7));
 }

@@ -103,7 +103,7 @@ fn keys_that_nobody_asks_for_again_go_too() {
     for n in 0..10_000 {
         let keys = Keys::new(&format!("limiter{n}"), "a");
         let keep = Rate::from_wire(Mode::Overall, 1, 1, 10);
-        now(c.store.try_set_rate(&keys, keep)).unwrap();
+        c.store.run(&keys, &TrySetRateCall(keep)).unwrap();
         c.clock.advance(1);
     }
     assert!(c.store.0.space.lock().unwrap().len() < 300);

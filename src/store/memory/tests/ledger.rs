@@ -13,8 +13,6 @@ use proptest::prelude::*;
 use super::program::{CRATE, Step, rates, steps};
 use super::redisson::{Answer, Redisson};
 use super::*;
-use crate::store::inspect::RepairCall;
-use crate::store::{ShareTerms, decided};
 use crate::wire::entry::ClientTag;
 
 /// Permits in use, of one budget.
@@ -85,7 +83,7 @@ impl World {
             })
             .collect();
         let set = Rate::from_wire(mode, rate, I as u64, 0);
-        now(first.store.try_set_rate(&first.keys, set)).unwrap();
+        first.store.run(&first.keys, &TrySetRateCall(set)).unwrap();
         World {
             java: Redisson::new(&first.store, Keys::new("api", "java")),
             clock: first.clock.clone(),
@@ -285,7 +283,7 @@ impl World {
                     matches!(unpack(member), Member::Entry { id, .. } if call.id.owns(id))
                 });
                 let before = self.store().snapshot();
-                let reply = now(self.store().acquire(&self.clients[by].keys, call)).unwrap();
+                let reply = self.store().run(&self.clients[by].keys, &call).unwrap();
                 if let Outcome::Reserved(wait) = reply.outcomes[0].outcome {
                     self.reserved_until = self.reserved_until.max(reply.now + wait.ms as i64);
                 }
@@ -376,11 +374,13 @@ impl World {
             Step::Repair { by } => {
                 let id = self.clients[by].call(&[request(1, 0)]).id;
                 let call = RepairCall { now: Now::At(self.t()), id, only_look: false };
-                now(self.store().repair(&self.clients[by].keys, call)).unwrap();
+                self.store().run(&self.clients[by].keys, &call).unwrap();
             }
             Step::RemoveUnused { by } => {
                 let at = Now::At(self.t());
-                now(self.store().remove_unused(&self.clients[by].keys, at, 0)).unwrap();
+                self.store()
+                    .run(&self.clients[by].keys, &RemoveUnusedCall { now: at, age_ms: 0 })
+                    .unwrap();
             }
             Step::LoseValue { of } => {
                 if self.t() >= self.log_lost[self.budget(of)] + I {

@@ -1,23 +1,22 @@
 //! Times to live, and calls about all keys.
 
 use super::*;
-use crate::store::{ExpireCondition, Lifetime, TimeToLive};
 
 const FAR: i64 = 315_360_000_000;
 
 fn expire(c: &Client, lifetime: Lifetime, condition: Option<ExpireCondition>) -> bool {
-    now(c.store.expire(&c.keys, lifetime, condition)).unwrap()
+    c.store.run(&c.keys, &ExpireCall { lifetime, condition }).unwrap()
 }
 
 fn ttl(c: &Client) -> TimeToLive {
-    now(c.store.time_to_live(&c.keys)).unwrap()
+    c.store.run(&c.keys, &TimeToLiveCall).unwrap()
 }
 
 #[test]
 fn the_keep_alive_is_refreshed_by_refusals_too() {
     let mut c = client();
     let keep = Rate::from_wire(Mode::Overall, 10, I as u64, 5000);
-    now(c.store.try_set_rate(&c.keys, keep)).unwrap();
+    c.store.run(&c.keys, &TrySetRateCall(keep)).unwrap();
     c.grant(10);
     c.clock.advance(500);
     assert_eq!(c.wait(1), 500);
@@ -75,9 +74,9 @@ fn expire_acts_on_each_key_by_its_own_time_to_live() {
 fn clear_expire_of_an_overall_limiter_persists_all() {
     let mut c = limiter(10);
     c.grant(1);
-    assert!(!now(c.store.clear_expire(&c.keys)).unwrap());
+    assert!(!c.store.run(&c.keys, &ClearExpireCall).unwrap());
     expire(&c, Lifetime::In(5000), None);
-    assert!(now(c.store.clear_expire(&c.keys)).unwrap());
+    assert!(c.store.run(&c.keys, &ClearExpireCall).unwrap());
     assert!(c.store.snapshot().values().all(|key| key.ttl_ms.is_none()));
     assert_eq!(ttl(&c), TimeToLive::Endless);
 }
@@ -85,15 +84,15 @@ fn clear_expire_of_an_overall_limiter_persists_all() {
 #[test]
 fn divergence_17_clear_expire_in_per_client_is_a_far_time_to_live() {
     let mut a = client();
-    now(a.store.try_set_rate(&a.keys, Rate::from_wire(Mode::PerClient, 5, 1000, 0))).unwrap();
+    a.store.run(&a.keys, &TrySetRateCall(Rate::from_wire(Mode::PerClient, 5, 1000, 0))).unwrap();
     let mut b = a.other();
     a.grant(1);
-    assert!(!now(a.store.clear_expire(&a.keys)).unwrap());
+    assert!(!a.store.run(&a.keys, &ClearExpireCall).unwrap());
     a.store.raw_pexpire("api", 5000);
     a.grant(1);
     b.grant(1);
-    assert!(now(a.store.clear_expire(&a.keys)).unwrap());
-    assert!(!now(a.store.clear_expire(&a.keys)).unwrap());
+    assert!(a.store.run(&a.keys, &ClearExpireCall).unwrap());
+    assert!(!a.store.run(&a.keys, &ClearExpireCall).unwrap());
     let ttls = |key: &str| a.store.raw_pttl(key);
     assert_eq!(ttls("api"), Some(FAR));
     assert_eq!(ttls("{api}:permits:a"), Some(FAR));
@@ -110,46 +109,46 @@ fn clear_expire_in_per_client_persists_what_is_left_of_overall() {
     c.grant(1);
     c.store.raw_hset("api", "type", "1");
     c.store.raw_pexpire("{api}:permits", 5000);
-    assert!(now(c.store.clear_expire(&c.keys)).unwrap());
+    assert!(c.store.run(&c.keys, &ClearExpireCall).unwrap());
     assert_eq!(c.store.raw_pttl("{api}:permits"), None);
-    assert!(!now(c.store.clear_expire(&c.keys)).unwrap());
+    assert!(!c.store.run(&c.keys, &ClearExpireCall).unwrap());
 }
 
 #[test]
 fn divergence_10_calls_about_all_keys() {
     let mut c = limiter(10);
     c.grant(3);
-    assert!(now(c.store.touch(&c.keys)).unwrap());
-    let size = now(c.store.size_in_memory(&c.keys)).unwrap();
+    assert!(c.store.run(&c.keys, &TouchCall).unwrap());
+    let size = c.store.run(&c.keys, &SizeCall).unwrap();
     c.grant(1);
-    assert!(now(c.store.size_in_memory(&c.keys)).unwrap() > size);
+    assert!(c.store.run(&c.keys, &SizeCall).unwrap() > size);
 
     let to = Keys::new("web", "a");
     for key in to.all() {
         c.store.raw_set(key, "old");
     }
     c.store.raw_pexpire("{api}:value", 7000);
-    now(c.store.rename(&c.keys, &to)).unwrap();
+    c.store.run(&c.keys, &RenameCall { to: to.clone() }).unwrap();
     assert_eq!(c.store.key_names(), ["web", "{web}:permits", "{web}:value"]);
     assert_eq!(c.store.raw_pttl("{web}:value"), Some(7000));
-    assert!(!now(c.store.exists(&c.keys)).unwrap());
-    let error = now(c.store.rename(&c.keys, &to)).unwrap_err();
+    assert!(!c.store.run(&c.keys, &ExistsCall).unwrap());
+    let error = c.store.run(&c.keys, &RenameCall { to: to.clone() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotInitialized);
     c.keys = to;
     let before = c.store.snapshot();
-    now(c.store.rename(&c.keys, &c.keys)).unwrap();
+    c.store.run(&c.keys, &RenameCall { to: c.keys.clone() }).unwrap();
     assert_eq!(c.store.snapshot(), before);
     assert_eq!(c.available(), 6);
 
     c.set(Rate::from_wire(Mode::PerClient, 5, 1000, 0), StateRule::Drop);
-    let error = now(c.store.rename(&c.keys, &Keys::new("api", "a"))).unwrap_err();
+    let error = c.store.run(&c.keys, &RenameCall { to: Keys::new("api", "a") }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 
     c.grant(1);
-    assert!(now(c.store.delete(&c.keys)).unwrap());
-    assert!(!now(c.store.delete(&c.keys)).unwrap());
-    assert!(!now(c.store.touch(&c.keys)).unwrap());
-    assert_eq!(now(c.store.size_in_memory(&c.keys)).unwrap(), 0);
+    assert!(c.store.run(&c.keys, &DeleteCall).unwrap());
+    assert!(!c.store.run(&c.keys, &DeleteCall).unwrap());
+    assert!(!c.store.run(&c.keys, &TouchCall).unwrap());
+    assert_eq!(c.store.run(&c.keys, &SizeCall).unwrap(), 0);
     assert!(c.store.key_names().is_empty());
 }
 
@@ -157,10 +156,10 @@ fn divergence_10_calls_about_all_keys() {
 fn a_rename_by_braces_alone_keeps_the_usage() {
     for (from, to) in [("api", "{api}"), ("{api}", "api")] {
         let mut c = limiter(10);
-        now(c.store.rename(&c.keys, &Keys::new(from, "a"))).unwrap();
+        c.store.run(&c.keys, &RenameCall { to: Keys::new(from, "a") }).unwrap();
         c.keys = Keys::new(from, "a");
         c.grant(4);
-        now(c.store.rename(&c.keys, &Keys::new(to, "a"))).unwrap();
+        c.store.run(&c.keys, &RenameCall { to: Keys::new(to, "a") }).unwrap();
         c.keys = Keys::new(to, "a");
         assert_eq!(c.available(), 6, "{from}");
     }
@@ -170,9 +169,9 @@ fn a_rename_by_braces_alone_keeps_the_usage() {
 fn the_stores_own_clock_dates_what_asks_for_it() {
     let mut c = limiter(10);
     c.clock.advance(77);
-    assert_eq!(now(c.store.server_time()).unwrap(), (T0 + 77) * 1000);
+    assert_eq!(c.store.run(&c.keys, &ServerTimeCall).unwrap(), (T0 + 77) * 1000);
     let call = AcquireCall { now: Now::Server, ..c.call(&[request(1, 0)]) };
     assert_eq!(c.send(call).unwrap().entry_date, T0 + 77);
-    let servers = now(MemoryStore::new().server_time()).unwrap() / 1000;
+    let servers = MemoryStore::new().run(&c.keys, &ServerTimeCall).unwrap() / 1000;
     assert!((servers - crate::clock::system_ms()).abs() < 9);
 }

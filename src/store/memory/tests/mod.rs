@@ -1,16 +1,12 @@
 //! One limiter in a store whose clock the test sets, and calls with the least words.
 
-use futures::FutureExt;
 use proptest::test_runner::Config as ProptestConfig;
 
 use crate::clock::{Clock, ManualClock, Now};
 use crate::error::{Error, ErrorKind};
 use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
-use crate::store::{
-    AcquireCall, AcquireReply, Earlier, Outcome, PeekCall, PeekReply, RefundCall, ReleaseCall,
-    Reply, RequestGroup, SeenRate, SetRate, StateRule, Store,
-};
+use crate::store::*;
 use crate::wire::entry::{EntryId, Member, pack, unpack};
 use crate::wire::keys::Keys;
 
@@ -48,10 +44,6 @@ fn said(error: &Error) -> (ErrorKind, String) {
     (error.kind(), error.detail().unwrap_or_default().to_owned())
 }
 
-fn now<T>(reply: Reply<T>) -> Result<T, Error> {
-    reply.now_or_never().expect("the memory store answers at once")
-}
-
 fn seen(permits: u64) -> SeenRate {
     rate(permits).into()
 }
@@ -69,7 +61,7 @@ fn client() -> Client {
 /// A limiter of this rate, seen by its client, with nothing used.
 fn limiter(permits: u64) -> Client {
     let mut client = client();
-    assert!(now(client.store.try_set_rate(&client.keys, rate(permits))).unwrap());
+    assert!(client.store.run(&client.keys, &TrySetRateCall(rate(permits))).unwrap());
     client.seen = Some(seen(permits));
     client
 }
@@ -107,7 +99,7 @@ impl Client {
     }
 
     fn send(&mut self, call: AcquireCall) -> Result<AcquireReply, Error> {
-        let reply = now(self.store.acquire(&self.keys, call))?;
+        let reply = self.store.run(&self.keys, &call)?;
         self.seen = reply.seen().or(self.seen);
         Ok(reply)
     }
@@ -148,7 +140,7 @@ impl Client {
 
     fn peek(&self, permits: u64) -> Result<PeekReply, Error> {
         let now_at = Now::At(self.clock.now());
-        now(self.store.peek(&self.keys, PeekCall { now: now_at, permits, seen: self.seen }))
+        self.store.run(&self.keys, &PeekCall { now: now_at, permits, seen: self.seen })
     }
 
     fn available(&self) -> u64 {
@@ -157,18 +149,18 @@ impl Client {
 
     fn release(&self, permits: u64) -> u64 {
         let call = ReleaseCall { now: Now::At(self.clock.now()), permits, seen: self.seen };
-        now(self.store.release(&self.keys, call)).unwrap().taken
+        self.store.run(&self.keys, &call).unwrap().taken
     }
 
     fn refund(&self, id: EntryId, entry_date: i64, granted: u64, returned: u64) -> u64 {
         let call = RefundCall { id, entry_date, granted, returned };
-        now(self.store.refund(&self.keys, call)).unwrap().credited
+        self.store.run(&self.keys, &call).unwrap().credited
     }
 
     fn set(&mut self, rate: Rate, state: StateRule) {
         let now_at = Now::At(self.clock.now());
-        let call = SetRate { now: now_at, rate, only_existing: false, state };
-        assert!(now(self.store.set_rate(&self.keys, call)).unwrap());
+        let call = SetRateCall { now: now_at, rate, only_existing: false, state };
+        assert!(self.store.run(&self.keys, &call).unwrap());
         self.seen = Some(rate.into());
     }
 

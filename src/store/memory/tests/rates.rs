@@ -23,11 +23,11 @@ fn texts(all: [(&str, &str); 4]) -> BTreeMap<String, String> {
 }
 
 fn try_set(c: &Client, rate: Rate) -> Result<bool, Error> {
-    now(c.store.try_set_rate(&c.keys, rate))
+    c.store.run(&c.keys, &TrySetRateCall(rate))
 }
 
 fn config(c: &Client) -> Option<Rate> {
-    now(c.store.config(&c.keys)).unwrap()
+    c.store.run(&c.keys, &ConfigCall).unwrap()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn divergence_18_a_hash_that_lacks_its_rate_is_an_error() {
     let before = c.store.snapshot();
     let error = try_set(&c, rate(3)).unwrap_err();
     assert_eq!(said(&error), (ErrorKind::CorruptState, "rate is missing".to_owned()));
-    let error = now(c.store.config(&c.keys)).unwrap_err();
+    let error = c.store.run(&c.keys, &ConfigCall).unwrap_err();
     assert_eq!(said(&error), (ErrorKind::CorruptState, "rate is missing".to_owned()));
     assert_eq!(c.store.snapshot(), before);
     // Without a type there is no limiter: what is missing is filled.
@@ -98,7 +98,7 @@ fn a_call_that_cannot_be_served_creates_nothing() {
     assert!(c.store.key_names().is_empty());
     let call = AcquireCall { create, ..c.call(&[request(11, 0), request(10, 0)]) };
     assert_eq!(c.send(call).unwrap().outcomes[1].outcome, Outcome::Granted);
-    assert_eq!(now(c.store.config(&c.keys)).unwrap(), Some(rate(10)));
+    assert_eq!(c.store.run(&c.keys, &ConfigCall).unwrap(), Some(rate(10)));
 }
 
 #[test]
@@ -142,9 +142,13 @@ fn set_rate_with_arguments_deletes_all_where_the_mode_changes() {
 #[test]
 fn update_rate_of_nothing_is_false() {
     let c = client();
-    let call =
-        SetRate { now: Now::Server, rate: rate(3), only_existing: true, state: StateRule::Keep };
-    assert!(!now(c.store.set_rate(&c.keys, call)).unwrap());
+    let call = SetRateCall {
+        now: Now::Server,
+        rate: rate(3),
+        only_existing: true,
+        state: StateRule::Keep,
+    };
+    assert!(!c.store.run(&c.keys, &call).unwrap());
     assert!(c.store.key_names().is_empty());
 }
 
@@ -169,9 +173,13 @@ fn keeping_the_state_with_a_foreign_entry_is_an_error() {
     let c = limiter(10);
     c.store.raw_zadd(&c.keys.permits, T0, &[1; 20]);
     let before = c.store.snapshot();
-    let call =
-        SetRate { now: Now::At(T0), rate: rate(3), only_existing: false, state: StateRule::Keep };
-    let kind = now(c.store.set_rate(&c.keys, call)).unwrap_err();
+    let call = SetRateCall {
+        now: Now::At(T0),
+        rate: rate(3),
+        only_existing: false,
+        state: StateRule::Keep,
+    };
+    let kind = c.store.run(&c.keys, &call).unwrap_err();
     assert_eq!(kind.kind(), ErrorKind::ForeignEntry);
     assert_eq!(c.store.snapshot(), before);
 }
@@ -208,7 +216,7 @@ fn divergence_8_the_time_to_live_goes_with_the_keep_alive() {
 #[test]
 fn the_usage_is_dropped_and_the_hash_stays() {
     let mut c = limiter(10);
-    let drop_usage = |c: &Client, mode| now(c.store.drop_usage(&c.keys, mode)).unwrap();
+    let drop_usage = |c: &Client, mode| c.store.run(&c.keys, &DropUsageCall(mode)).unwrap();
     c.grant(3);
     c.store.raw_pexpire("api", 9000);
     let before = c.store.snapshot();
@@ -227,7 +235,7 @@ fn the_usage_is_dropped_and_the_hash_stays() {
     assert_eq!(drop_usage(&c, Mode::PerClient), Some(per_client(10, 0)));
     assert_eq!((c.available(), other.available()), (10, 7));
     // There is none.
-    now(c.store.delete(&c.keys)).unwrap();
+    c.store.run(&c.keys, &DeleteCall).unwrap();
     assert_eq!(drop_usage(&c, Mode::PerClient), None);
-    assert!(!now(c.store.exists(&c.keys)).unwrap());
+    assert!(!c.store.run(&c.keys, &ExistsCall).unwrap());
 }

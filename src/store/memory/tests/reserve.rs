@@ -1,7 +1,6 @@
 //! Permits are set aside for a large request.
 
 use super::*;
-use crate::store::{ShareTerms, Wait};
 use crate::wire::entry::ClientTag;
 
 const SHARED: ShareTerms = ShareTerms::BESIDE_REDISSON;
@@ -170,8 +169,8 @@ fn one_that_was_lost_or_has_expired_is_decided_anew() {
     let mut c = used_one_by_one();
     let call = large(&mut c, 1, 10);
     let reply = c.send(call.clone()).unwrap();
-    now(c.store.delete(&c.keys)).unwrap();
-    now(c.store.try_set_rate(&c.keys, rate(10))).unwrap();
+    c.store.run(&c.keys, &DeleteCall).unwrap();
+    c.store.run(&c.keys, &TrySetRateCall(rate(10))).unwrap();
     c.grant(1);
     let outcome = c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome;
     assert_eq!(outcome, Outcome::Waiting(Wait { ms: 1000, at_least: false }));
@@ -260,7 +259,7 @@ fn the_servers_clock_dates_reservations_as_well() {
 fn there_is_none_for_longer_than_a_minute() {
     let mut c = client();
     let slow = Rate::from_wire(Mode::Overall, 10, 100_000, 0);
-    now(c.store.try_set_rate(&c.keys, slow)).unwrap();
+    c.store.run(&c.keys, &TrySetRateCall(slow)).unwrap();
     c.grant(10);
     let call = AcquireCall { groups: vec![request(10, 200_000)], ..large(&mut c, 1, 10) };
     let outcome = c.send(call).unwrap().outcomes[0].outcome;
@@ -274,7 +273,7 @@ fn there_is_none_for_longer_than_a_minute() {
 fn a_clock_that_is_a_little_ahead_keeps_nobody_from_one() {
     let with_entry_ahead_by = |ms: i64| {
         let mut c = client();
-        now(c.store.try_set_rate(&c.keys, rate(10))).unwrap();
+        c.store.run(&c.keys, &TrySetRateCall(rate(10))).unwrap();
         let ahead = Now::At(c.clock.now() + ms);
         let call = AcquireCall { now: ahead, ..c.call(&[request(10, 0)]) };
         assert_eq!(c.send(call).unwrap().outcomes[0].outcome, Outcome::Granted);

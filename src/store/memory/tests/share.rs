@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::store::limits::LONGEST_SHARED_LOG;
-use crate::store::{Holders, OutcomeGroup, ShareTerms, Wait};
 use crate::wire::entry::ClientTag;
 
 const NOBODY_LEFT_ANY: ShareTerms = ShareTerms::KNOWS_NOBODY;

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::join_all;
 
-use super::{Server, free_port};
+use super::{Limited, Server, free_port};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
-use crate::store::redis::{RedisStore, reply};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, SeenRate, Store};
+use crate::store::redis::reply;
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, ExistsCall, Outcome, RequestGroup, SeenRate,
+    ServerTimeCall, SizeCall,
+};
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
@@ -42,20 +45,20 @@ fn call() -> AcquireCall {
     }
 }
 
-async fn connected(server: &Server) -> RedisStore {
+async fn connected(server: &Server) -> Limited {
     let store = super::store(&server.url(), LONG).unwrap();
-    store.server_time().await.unwrap();
+    store.run(&keys(), ServerTimeCall).await.unwrap();
     store.with_deadline(DEADLINE)
 }
 
-async fn acquire(store: &RedisStore) -> Result<AcquireReply, Error> {
+async fn acquire(store: &Limited) -> Result<AcquireReply, Error> {
     let started = Instant::now();
-    let reply = store.acquire(&keys(), call()).await;
+    let reply = store.run(&keys(), call()).await;
     assert!(started.elapsed() < DEADLINE + SLACK, "it took {:?}", started.elapsed());
     reply
 }
 
-async fn granted(store: &RedisStore) {
+async fn granted(store: &Limited) {
     assert_eq!(acquire(store).await.unwrap().outcomes[0].outcome, Outcome::Granted);
 }
 
@@ -157,7 +160,7 @@ async fn the_second_trip_of_a_call_has_the_date_of_the_first() {
         }
     });
     let store = super::store(&url, LONG).unwrap();
-    let reply = store.acquire(&keys(), AcquireCall { now: Now::Server, ..call() }).await.unwrap();
+    let reply = store.run(&keys(), AcquireCall { now: Now::Server, ..call() }).await.unwrap();
     assert_eq!((reply.now, reply.entry_date, reply.left), (DATE, DATE, 9));
     assert_eq!(server.join().unwrap(), [false, true]);
 }
@@ -172,9 +175,9 @@ async fn a_call_that_has_no_time_left_is_not_sent() {
     };
     let store = connected(&server).await;
     let before = connections();
-    let reply = store.with_deadline(Duration::ZERO).acquire(&keys(), call()).await;
+    let reply = store.with_deadline(Duration::ZERO).run(&keys(), call()).await;
     assert_failure(reply, ErrorKind::Timeout, Execution::NotExecuted);
-    assert!(!store.exists(&keys()).await.unwrap());
+    assert!(!store.run(&keys(), ExistsCall).await.unwrap());
     assert_eq!(connections(), before, "the connection is as good as it was");
 }
 
@@ -232,7 +235,7 @@ async fn a_slow_answer_does_not_cost_the_connection() {
             tokio::time::sleep(Duration::from_millis(300)).await;
             server.signal("-CONT");
         },
-        with_short_deadline.acquire(&keys(), call()),
+        with_short_deadline.run(&keys(), call()),
     );
     assert_failure(hasty, ErrorKind::Timeout, Execution::Unknown);
     granted(&store).await;
@@ -260,7 +263,7 @@ async fn a_server_that_dies_during_a_call_leaves_it_unknown() {
     let store = connected(&server).await.with_deadline(LONG);
     granted(&store).await;
     server.signal("-STOP");
-    let calls = join_all((0..20).map(|_| store.acquire(&keys(), call())));
+    let calls = join_all((0..20).map(|_| store.run(&keys(), call())));
     let killed = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         server.signal("-KILL");
@@ -278,9 +281,9 @@ async fn scripts_are_sent_again_if_the_server_has_forgotten_them() {
     granted(&store).await;
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.raw()).unwrap();
     granted(&store).await;
-    assert_eq!(store.peek(&keys(), peek()).await.unwrap().available, 998);
-    assert!(store.size_in_memory(&keys()).await.unwrap() > 0);
-    assert!(store.server_time().await.unwrap() > 1_700_000_000_000_000);
+    assert_eq!(store.run(&keys(), peek()).await.unwrap().available, 998);
+    assert!(store.run(&keys(), SizeCall).await.unwrap() > 0);
+    assert!(store.run(&keys(), ServerTimeCall).await.unwrap() > 1_700_000_000_000_000);
 }
 
 fn peek() -> crate::store::PeekCall {
@@ -296,8 +299,8 @@ async fn all_calls_share_one_connection() {
     let Some(server) = Server::start(&[]) else { return };
     let store = super::store(&server.url(), LONG).unwrap();
     // A caller that is dropped while the connection is opened does not end the attempt.
-    assert!(store.acquire(&keys(), call()).now_or_never().is_none());
-    for result in join_all((0..2000).map(|_| store.exists(&keys()))).await {
+    assert!(store.run(&keys(), call()).now_or_never().is_none());
+    for result in join_all((0..2000).map(|_| store.run(&keys(), ExistsCall))).await {
         result.unwrap();
     }
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.raw()).unwrap();
@@ -311,7 +314,8 @@ fn a_runtime_that_ends_takes_only_its_connection() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for _ in 0..3 {
         // One ends in the middle of connecting, the other with the connection in use.
-        runtime().block_on(async { assert!(store.exists(&keys()).now_or_never().is_none()) });
+        runtime()
+            .block_on(async { assert!(store.run(&keys(), ExistsCall).now_or_never().is_none()) });
         runtime().block_on(granted(&store));
     }
 }

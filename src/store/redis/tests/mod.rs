@@ -7,14 +7,33 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::store::redis::{Access, RedisStore};
+use crate::store::{Reply, StoreCall};
+use crate::wire::keys::Keys;
 
 mod differential;
 mod faults;
 mod once;
 
+/// A store, and how long a call of it may take.
+#[derive(Debug)]
+struct Limited {
+    store: RedisStore,
+    deadline: Duration,
+}
+
+impl Limited {
+    fn run<C: StoreCall>(&self, keys: &Keys, call: C) -> Reply<C::Reply> {
+        self.store.run(keys, call, self.deadline)
+    }
+
+    fn with_deadline(&self, deadline: Duration) -> Limited {
+        Limited { store: self.store.clone(), deadline }
+    }
+}
+
 /// A store of the server at this URL.
-fn store(url: &str, deadline: Duration) -> Result<RedisStore, Error> {
-    RedisStore::new(url.try_into()?, Access::default(), deadline)
+fn store(url: &str, deadline: Duration) -> Result<Limited, Error> {
+    Ok(Limited { store: RedisStore::new(url.try_into()?, Access::default())?, deadline })
 }
 
 /// The variable that names the binary to start; by default `redis-server` on the path.

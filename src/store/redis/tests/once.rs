@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use redis::Commands as _;
 
-use super::Server;
+use super::{Limited, Server};
 use crate::clock::Now;
 use crate::rate::{Mode, Rate};
 use crate::store::limits::LONGEST_SHARED_LOG;
-use crate::store::redis::RedisStore;
-use crate::store::redis::arguments::pack_groups;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RefundCall, RequestGroup,
-    SeenRate, SetRate, ShareTerms, StateRule, Store,
+    SeenRate, ServerTimeCall, SetRateCall, ShareTerms, StateRule, TrySetRateCall, pack_groups,
 };
 use crate::wire::entry::{ClientTag, EntryId, pack};
 use crate::wire::keys::Keys;
@@ -22,7 +20,7 @@ const T0: i64 = 1_700_000_000_000;
 
 struct Client {
     _server: Server,
-    store: RedisStore,
+    store: Limited,
     raw: redis::Connection,
     keys: Keys,
 }
@@ -34,7 +32,7 @@ async fn client() -> Option<Client> {
     let raw = server.raw();
     let keys = Keys::new("api", "a");
     let rate = Rate::from_wire(Mode::Overall, 100, 60_000, 0);
-    assert!(store.try_set_rate(&keys, rate).await.unwrap());
+    assert!(store.run(&keys, TrySetRateCall(rate)).await.unwrap());
     let mut client = Client { _server: server, store, raw, keys };
     client.acquire(call(T0, 0, 1)).await;
     Some(client)
@@ -58,7 +56,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
 
 impl Client {
     async fn acquire(&mut self, call: AcquireCall) -> AcquireReply {
-        self.store.acquire(&self.keys, call).await.unwrap()
+        self.store.run(&self.keys, call).await.unwrap()
     }
 
     async fn outcome(&mut self, call: AcquireCall) -> Outcome {
@@ -111,8 +109,8 @@ async fn a_call_in_another_mode_than_the_last_one_is_made_with_all_keys() {
         [Mode::Overall, Mode::PerClient].map(|mode| Rate::from_wire(mode, 100, 60_000, 0));
     for (seen, rate, id) in [(common, own, 1), (own, common, 2)] {
         let change =
-            SetRate { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };
-        assert!(client.store.set_rate(&client.keys, change).await.unwrap());
+            SetRateCall { now: Now::At(T0), rate, only_existing: false, state: StateRule::Drop };
+        assert!(client.store.run(&client.keys, change).await.unwrap());
         client.reset_commands();
         let call = AcquireCall { seen: Some(seen.into()), ..call(T0 + 1, id, 2) };
         let reply = client.acquire(call.clone()).await;
@@ -196,7 +194,7 @@ async fn an_attempt_that_is_overtaken_finds_its_grant_among_many_leases() {
         let entry_date = client.acquire(retry).await.entry_date;
         if returned > 0 {
             let refund = RefundCall { id: first.id, entry_date, granted: 3, returned };
-            assert_eq!(client.store.refund(&client.keys, refund).await.unwrap().credited, 1);
+            assert_eq!(client.store.run(&client.keys, refund).await.unwrap().credited, 1);
         }
         let before = (client.value(), client.log());
         client.acquire(first).await;
@@ -232,7 +230,7 @@ async fn a_batch_that_arrives_twice_finds_its_grant_after_a_refund() {
     let reply = client.acquire(batch(1, 3)).await;
     let refund =
         RefundCall { id: EntryId([1; 16]), entry_date: reply.entry_date, granted: 6, returned: 2 };
-    assert_eq!(client.store.refund(&client.keys, refund).await.unwrap().credited, 2);
+    assert_eq!(client.store.run(&client.keys, refund).await.unwrap().credited, 2);
     let before = (client.value(), client.log());
     let outcomes = client.acquire(batch(1, 3)).await.outcomes;
     assert_eq!((outcomes[0].count, outcomes[0].outcome), (2, Outcome::Granted));
@@ -242,7 +240,7 @@ async fn a_batch_that_arrives_twice_finds_its_grant_after_a_refund() {
     let reply = client.acquire(call(T0 + 10, 9, 4)).await;
     let refund =
         RefundCall { id: EntryId([9; 16]), entry_date: reply.entry_date, granted: 4, returned: 1 };
-    assert_eq!(client.store.refund(&client.keys, refund).await.unwrap().credited, 1);
+    assert_eq!(client.store.run(&client.keys, refund).await.unwrap().credited, 1);
     let before = (client.value(), client.log());
     client.acquire(call(T0 + 10, 9, 4)).await;
     assert_eq!((client.value(), client.log()), before);
@@ -263,7 +261,7 @@ async fn a_refund_that_is_repeated_is_idempotent() {
     let refund =
         RefundCall { id: EntryId([1; 16]), entry_date: reply.entry_date, granted: 9, returned: 2 };
     for credited in [2, 0] {
-        let reply = client.store.refund(&client.keys, refund).await.unwrap();
+        let reply = client.store.run(&client.keys, refund).await.unwrap();
         assert_eq!((reply.credited, reply.left), (credited, 7));
         assert_eq!(client.value(), 92);
         assert_eq!(client.log()[1], (pack(EntryId([1; 16]), 7), T0 + 10));
@@ -273,7 +271,7 @@ async fn a_refund_that_is_repeated_is_idempotent() {
 #[tokio::test]
 async fn the_servers_clock_dates_a_grant() {
     let Some(mut client) = client().await else { return };
-    let before = client.store.server_time().await.unwrap() / 1000;
+    let before = client.store.run(&client.keys, ServerTimeCall).await.unwrap() / 1000;
     // By the server's clock the first grant has expired, so the log is empty.
     let first =
         AcquireCall { now: Now::Server, earlier: Earlier::FirstSince(before), ..call(0, 1, 3) };
@@ -302,7 +300,7 @@ async fn a_grant_of_more_parts_than_lua_takes_arguments_is_found_again() {
     let Some(mut client) = client().await else { return };
     let keys = Keys::new("large", "a");
     let rate = Rate::from_wire(Mode::Overall, 1 << 53, 60_000, 0);
-    assert!(client.store.try_set_rate(&keys, rate).await.unwrap());
+    assert!(client.store.run(&keys, TrySetRateCall(rate)).await.unwrap());
     client.keys = keys;
     let count = 8_100;
     let groups = vec![RequestGroup { permits: u64::from(u32::MAX), max_wait_ms: 0, count }];
@@ -350,7 +348,7 @@ async fn a_log_that_is_too_long_has_no_shares() {
     let Some(mut client) = client().await else { return };
     let rate = Rate::from_wire(Mode::Overall, 20_200, 60_000, 0);
     client.keys = Keys::new("long", "a");
-    assert!(client.store.try_set_rate(&client.keys, rate).await.unwrap());
+    assert!(client.store.run(&client.keys, TrySetRateCall(rate)).await.unwrap());
     let own = |share, permits, count| AcquireCall {
         id: EntryId::random(ClientTag([1; 4]), 1),
         seen: Some(rate.into()),
@@ -371,10 +369,10 @@ async fn a_log_that_is_too_long_has_no_shares() {
     };
     add(1..LONGEST_SHARED_LOG);
     let terms = ShareTerms::KNOWS_NOBODY;
-    let reply = client.store.acquire(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
+    let reply = client.store.run(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
     assert!(matches!(reply.outcomes[0].outcome, Outcome::Waiting(_)), "{reply:?}");
     add(LONGEST_SHARED_LOG..LONGEST_SHARED_LOG + 1);
-    let reply = client.store.acquire(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
+    let reply = client.store.run(&client.keys, own(Some(terms), 1, 100)).await.unwrap();
     assert_eq!(reply.outcomes, [OutcomeGroup { count: 100, outcome: Outcome::Granted }]);
     let entries = LONGEST_SHARED_LOG as u64 + 1;
     assert_eq!(reply.holders, Some(Holders { entries, ..Holders::default() }));

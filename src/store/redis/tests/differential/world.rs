@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use futures::{FutureExt, TryFutureExt};
 use proptest::prelude::*;
 
+use super::super::Limited;
 use super::damage::{Damage, read_score};
 use super::program::{Op, Seen, Who};
 use super::{CLIENTS, LIMITERS, T0};
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::store::inspect::{InspectReply, RepairCall, Stored};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
-use crate::store::redis::RedisStore;
 use crate::store::{
-    AcquireCall, ChargeCall, Earlier, Outcome, PeekCall, RefundCall, ReleaseCall, Reply, SeenRate,
-    SetRate, Store, decided,
+    AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall, DropUsageCall, Earlier,
+    ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome, PeekCall, RefundCall, ReleaseCall,
+    RemoveUnusedCall, RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall, Stored,
+    TimeToLiveCall, TouchCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -40,7 +40,7 @@ struct Grant {
 
 pub(super) struct World<'a> {
     runtime: &'a tokio::runtime::Runtime,
-    server: &'a RedisStore,
+    server: &'a Limited,
     pub(super) raw: &'a mut redis::Connection,
     pub(super) memory: MemoryStore,
     pub(super) now: i64,
@@ -54,7 +54,7 @@ pub(super) struct World<'a> {
 impl<'a> World<'a> {
     pub(super) fn new(
         runtime: &'a tokio::runtime::Runtime,
-        server: &'a RedisStore,
+        server: &'a Limited,
         raw: &'a mut redis::Connection,
     ) -> Self {
         World {
@@ -98,13 +98,23 @@ impl<'a> World<'a> {
     }
 
     /// Both stores' answers, which must be equal.
-    fn both<T: std::fmt::Debug + PartialEq>(
+    fn both<C: StoreCall<Reply: PartialEq>>(
         &mut self,
-        call: impl Fn(&dyn Store) -> Reply<T>,
+        keys: &Keys,
+        call: C,
+    ) -> Result<Option<C::Reply>, TestCaseError> {
+        self.both_as(keys, call, |reply| reply)
+    }
+
+    /// Both stores' answers, which must be equal as this function shows them.
+    fn both_as<C: StoreCall, T: std::fmt::Debug + PartialEq>(
+        &mut self,
+        keys: &Keys,
+        call: C,
+        show: impl Fn(C::Reply) -> T,
     ) -> Result<Option<T>, TestCaseError> {
-        let server = self.runtime.block_on(call(self.server));
-        let memory =
-            call(&self.memory).now_or_never().expect("the in-process store answers at once");
+        let memory = self.memory.run(keys, &call).map(&show);
+        let server = self.runtime.block_on(self.server.run(keys, call)).map(show);
         let plain =
             |error: &Error| (error.kind(), error.detail().map(str::to_owned), error.execution());
         prop_assert_eq!(
@@ -118,7 +128,7 @@ impl<'a> World<'a> {
     fn acquire(&mut self, who: Who, mut made: Made) -> Result<(), TestCaseError> {
         let keys = self.keys(who);
         let call = made.call.clone();
-        let reply = self.both(|store| store.acquire(&keys, call.clone()))?;
+        let reply = self.both(&keys, call.clone())?;
         if let Some(reply) = reply {
             if let Some(seen) = reply.seen() {
                 self.seen.insert((who.0, who.1), seen);
@@ -234,13 +244,13 @@ impl<'a> World<'a> {
                     returned: (grant.permits.saturating_mul(share) / 100).max(1),
                 };
                 let keys = self.keys(Who(grant.limiter, who.1));
-                self.both(|store| store.refund(&keys, call))?;
+                self.both(&keys, call)?;
             }
             Op::Release { who, permits, seen } => {
                 let now = Now::At(self.now);
                 let call = ReleaseCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
-                self.both(|store| store.release(&keys, call))?;
+                self.both(&keys, call)?;
             }
             Op::Charge { who, permits, age, seen, again } => {
                 self.ids += u32::from(!again);
@@ -259,74 +269,69 @@ impl<'a> World<'a> {
                 };
                 self.charged = Some(call);
                 let keys = self.keys(who);
-                self.both(|store| store.charge(&keys, call))?;
+                self.both(&keys, call)?;
             }
             Op::Peek { who, permits, seen } => {
                 let now = Now::At(self.now);
                 let call = PeekCall { now, permits, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
-                self.both(|store| store.peek(&keys, call))?;
+                self.both(&keys, call)?;
             }
             Op::TrySetRate { who, rate } => {
                 let keys = self.keys(who);
-                self.both(|store| store.try_set_rate(&keys, rate))?;
+                self.both(&keys, TrySetRateCall(rate))?;
             }
             Op::SetRate { who, rate, only_existing, state } => {
-                let call = SetRate { now: Now::At(self.now), rate, only_existing, state };
+                let call = SetRateCall { now: Now::At(self.now), rate, only_existing, state };
                 let keys = self.keys(who);
-                self.both(|store| store.set_rate(&keys, call))?;
+                self.both(&keys, call)?;
             }
             Op::Config(who) => {
                 let keys = self.keys(who);
-                self.both(|store| store.config(&keys))?;
+                self.both(&keys, ConfigCall)?;
             }
             Op::DropUsage { who, mode } => {
                 let keys = self.keys(who);
-                self.both(|store| store.drop_usage(&keys, mode))?;
+                self.both(&keys, DropUsageCall(mode))?;
             }
             Op::Expire { who, lifetime, condition } => {
                 let keys = self.keys(who);
-                self.both(|store| store.expire(&keys, lifetime, condition))?;
+                self.both(&keys, ExpireCall { lifetime, condition })?;
             }
             Op::ClearExpire(who) => {
                 let keys = self.keys(who);
-                self.both(|store| store.clear_expire(&keys))?;
+                self.both(&keys, ClearExpireCall)?;
             }
             Op::TimeToLive(who) => {
                 let keys = self.keys(who);
-                self.both(|store| {
-                    let reply = store.time_to_live(&keys);
-                    // The stores are asked a moment apart: only the kind of answer is compared.
-                    async move { Ok(format!("{:?}", reply.await?).get(..2).map(str::to_owned)) }
-                        .boxed()
-                })?;
+                // The stores are asked a moment apart: only the kind of answer is compared.
+                let kind = |reply| format!("{reply:?}").get(..2).map(str::to_owned);
+                self.both_as(&keys, TimeToLiveCall, kind)?;
             }
             Op::Exists(who) => {
                 let keys = self.keys(who);
-                self.both(|store| store.exists(&keys))?;
+                self.both(&keys, ExistsCall)?;
             }
             Op::Delete(who) => {
                 let keys = self.keys(who);
-                self.both(|store| store.delete(&keys))?;
+                self.both(&keys, DeleteCall)?;
             }
             Op::Rename(who) => {
                 let (from, to) = (self.keys(who), self.keys(Who(1 - who.0, who.1)));
-                self.both(|store| store.rename(&from, &to))?;
+                self.both(&from, RenameCall { to: to.clone() })?;
             }
             Op::Touch(who) => {
                 let keys = self.keys(who);
-                self.both(|store| store.touch(&keys))?;
+                self.both(&keys, TouchCall)?;
             }
             Op::Inspect { who, most_entries } => {
                 let keys = self.keys(who);
-                self.both(|store| {
-                    store.inspect(&keys, most_entries).map_ok(without_times).boxed()
-                })?;
+                self.both_as(&keys, InspectCall { most_entries }, without_times)?;
             }
             Op::Repair { who, only_look } => self.repair(who, only_look)?,
             Op::RemoveUnused { who, age_ms } => {
                 let (keys, now) = (self.keys(who), Now::At(self.now));
-                self.both(|store| store.remove_unused(&keys, now, age_ms))?;
+                self.both(&keys, RemoveUnusedCall { now, age_ms })?;
             }
             Op::RemoveOrphaned { who, age_ms } => {
                 self.damage(who, &Damage::Del(0));
@@ -338,7 +343,7 @@ impl<'a> World<'a> {
                 self.memory.raw_hset(&other.hash, "rate", "1");
                 let mut set = redis::cmd("HSET");
                 set.arg(&*other.hash).arg("rate").arg(1).exec(self.raw).unwrap();
-                let removed = self.both(|store| store.remove_unused(&keys, now, age_ms))?;
+                let removed = self.both(&keys, RemoveUnusedCall { now, age_ms })?;
                 prop_assert_eq!(removed.unwrap_or(0), 0);
                 self.memory.raw_del(&other.hash);
                 redis::cmd("DEL").arg(&*other.hash).exec(self.raw).unwrap();
@@ -346,9 +351,9 @@ impl<'a> World<'a> {
             Op::RenameByBraces(who) => {
                 let keys = self.keys(who);
                 let Some(other) = keys.sibling() else { return Ok(()) };
-                self.both(|store| store.rename(&keys, &other))?;
+                self.both(&keys, RenameCall { to: other.clone() })?;
                 self.compare()?;
-                self.both(|store| store.rename(&other, &keys))?;
+                self.both(&other, RenameCall { to: keys.clone() })?;
             }
             Op::Damage { who, damage } => self.damage(who, &damage),
         }
@@ -362,10 +367,10 @@ impl<'a> World<'a> {
         id[8..12].copy_from_slice(&self.ids.to_be_bytes());
         let call = RepairCall { now: Now::At(self.now), id: EntryId(id), only_look };
         let keys = self.keys(who);
-        let done = self.both(|store| store.repair(&keys, call))?;
+        let done = self.both(&keys, call)?;
         if let Some(done) = done.filter(|done| !only_look && done.debt < 1 << 37) {
             let look = RepairCall { only_look: true, ..call };
-            let again = self.both(|store| store.repair(&keys, look))?.expect("it was just done");
+            let again = self.both(&keys, look)?.expect("it was just done");
             let left = [again.debt, again.endless, again.excess, again.ahead];
             prop_assert_eq!(left, [0; 4], "after {:?}", done);
             let expired = again.before.map(|before| before + again.expired as i64);

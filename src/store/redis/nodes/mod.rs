@@ -10,17 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
 use crate::rt::{self, RuntimeId};
 use crate::store::redis::access::Credentials;
+use crate::store::redis::cluster::Cluster;
+use crate::store::redis::command::ServerCommand;
 use crate::store::redis::connection::{Connection, Connections};
 use crate::store::redis::endpoint::Address;
 use crate::store::redis::reply;
-use crate::store::redis::scripts::Script;
 use crate::store::redis::topology::Connector;
 use crate::wire::keys::Keys;
 
@@ -30,13 +31,11 @@ mod map;
 mod open_slot;
 mod redirect;
 mod refresh;
-mod settings;
 pub(super) mod slot;
 
 use map::SlotMap;
 use redirect::Redirect;
 use refresh::Refreshes;
-pub use settings::Cluster;
 use slot::slot_of;
 
 /// How often a call follows redirections. More than two in a row mean that the nodes disagree, and
@@ -44,7 +43,7 @@ use slot::slot_of;
 const REDIRECTS: usize = 5;
 
 /// The connections to the nodes of a cluster.
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     settings: Cluster,
     credentials: Arc<Credentials>,
     state: Mutex<KnownNodes>,
@@ -64,8 +63,7 @@ struct KnownNodes {
 
 /// A call on its way.
 struct RoutedCall<'a> {
-    script: Option<&'static Script>,
-    cmd: &'a Cmd,
+    command: &'a ServerCommand,
     slot: Option<u16>,
     end: Instant,
 }
@@ -104,12 +102,11 @@ impl Nodes {
     /// Sends a command to the node that has its keys, and awaits its reply until the deadline.
     pub(super) async fn send(
         self: &Arc<Self>,
-        script: Option<&'static Script>,
-        cmd: &Cmd,
+        command: &ServerCommand,
         deadline: Duration,
     ) -> Result<Value, Error> {
-        let slot = keys_of(cmd).first().map(|key| slot_of(key));
-        let call = RoutedCall { script, cmd, slot, end: Instant::now() + deadline };
+        let slot = command.keys().first().map(|key| slot_of(key));
+        let call = RoutedCall { command, slot, end: Instant::now() + deadline };
         let mut target = self.target(&call).await?;
         for _ in 0..REDIRECTS {
             let value = self.send_to(&target, &call).await?;
@@ -142,21 +139,17 @@ impl Nodes {
     pub(super) async fn send_to_master(
         self: &Arc<Self>,
         address: &str,
-        cmd: &Cmd,
+        command: &ServerCommand,
         limit: Duration,
     ) -> Result<Value, Error> {
         let owner = self.state().map.owners().find(|owner| owner.to_string() == address).cloned();
         let owner = owner.ok_or_else(|| unavailable("the node owns no slots any more"))?;
-        let call = RoutedCall { script: None, cmd, slot: None, end: Instant::now() + limit };
+        let call = RoutedCall { command, slot: None, end: Instant::now() + limit };
         self.send_to(&owner, &call).await
     }
 
     async fn send_to(&self, target: &Address, call: &RoutedCall<'_>) -> Result<Value, Error> {
-        let connection = self.connection(target);
-        let sent = match call.script {
-            Some(script) => connection.call(script, call.cmd, call.left()).await,
-            None => connection.send(call.cmd, call.left()).await,
-        };
+        let sent = self.connection(target).call(call.command, call.left()).await;
         sent.map_err(|error| self.failed(target, error))
     }
 
@@ -284,20 +277,6 @@ impl KnownNodes {
     fn is_fresh(&self) -> bool {
         self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
     }
-}
-
-/// The keys of a command, as this crate sends them: those of a script, or all arguments.
-pub(super) fn keys_of(cmd: &Cmd) -> Vec<&[u8]> {
-    let mut words = cmd.args_iter().filter_map(|arg| match arg {
-        redis::Arg::Simple(word) => Some(word),
-        _ => None,
-    });
-    let is_script = matches!(words.next(), Some(b"EVALSHA" | b"EVAL"));
-    if !is_script {
-        return words.collect();
-    }
-    let count = words.nth(1).and_then(|count| str::from_utf8(count).ok()?.parse().ok());
-    words.take(count.unwrap_or(0)).collect()
 }
 
 /// The cluster cannot carry calls out at present.

@@ -104,7 +104,7 @@ impl Nodes {
         let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
         let map = SlotMap::read(&value, &node);
         let map = map.ok_or_else(|| unavailable("it has no slots"))?;
-        Ok(self.settings.reachable_map(map))
+        Ok(map.with_owners(|owner| self.settings.reachable(owner)))
     }
 }
 

@@ -15,10 +15,10 @@
 use redis::{Cmd, Value, cmd, pipe};
 
 use super::redirect::Redirect;
-use super::{Nodes, RoutedCall, keys_of, unavailable};
+use super::{Nodes, RoutedCall, unavailable};
 use crate::error::{Error, Execution};
+use crate::store::redis::command::OpenSlot;
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::scripts::OpenSlot;
 
 /// Where the keys of a call are.
 enum KeysPlace {
@@ -38,23 +38,23 @@ impl Nodes {
         answer: Value,
     ) -> Result<Value, Error> {
         let redirect = Redirect::read(&answer, owner);
-        let Some(script) = call.script else {
+        let Some(script) = call.command.script else {
             return match redirect {
-                Some(Redirect::Ask(node)) => self.send_asking(call, node, call.cmd).await,
+                Some(Redirect::Ask(node)) => self.send_asking(call, node, &call.command.cmd).await,
                 _ => Ok(answer),
             };
         };
-        if script.open_slot() == OpenSlot::Waits {
+        if script.open_slot == OpenSlot::Waits {
             return Err(on_their_way());
         }
         match self.find_keys(call, owner).await? {
             KeysPlace::There(node) => {
-                let cmd = script.call_in_open_slot(call.cmd, &[0]);
-                self.send_asking(call, node, &cmd).await
+                let command = call.command.in_open_slot(script, &[0]);
+                self.send_asking(call, node, &command.cmd).await
             }
-            KeysPlace::Here(declared) if script.open_slot() == OpenSlot::AtEither => {
-                let cmd = script.call_in_open_slot(call.cmd, &declared);
-                let here = RoutedCall { script: None, cmd: &cmd, ..*call };
+            KeysPlace::Here(declared) if script.open_slot == OpenSlot::AtEither => {
+                let command = call.command.in_open_slot(script, &declared);
+                let here = RoutedCall { command: &command, ..*call };
                 let value = self.send_to(owner, &here).await?;
                 // They may have left since they were looked for.
                 match Redirect::read(&value, owner) {
@@ -69,7 +69,7 @@ impl Nodes {
     /// Asks the owner of the slot for each key alone, which is never refused: a key that is missing
     /// is answered with the address of the receiving node.
     async fn find_keys(&self, call: &RoutedCall<'_>, owner: &Address) -> Result<KeysPlace, Error> {
-        let keys = keys_of(call.cmd);
+        let keys = call.command.keys();
         debug_assert!(keys.len() >= 5, "in a cluster a call declares the keys of both modes");
         let mut look = pipe();
         for key in &keys {

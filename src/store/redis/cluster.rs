@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::map::SlotMap;
 use crate::error::{Error, Operation};
 use crate::store::redis::address_map::AddressMap;
 use crate::store::redis::endpoint::{Address, Endpoint};
@@ -75,7 +74,7 @@ impl Cluster {
 
     /// `host:port,host:port`, with the credentials before the first host and anything behind the
     /// last one left where it is.
-    pub(in crate::store::redis) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
+    pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (format!("{login}@"), hosts),
             None => (String::new(), rest),
@@ -85,7 +84,7 @@ impl Cluster {
         Cluster::new(nodes.iter().map(String::as_str))
     }
 
-    pub(in crate::store::redis) fn seeds(&self) -> &[Endpoint] {
+    pub(super) fn seeds(&self) -> &[Endpoint] {
         &self.seeds
     }
 
@@ -102,14 +101,6 @@ impl Cluster {
     /// Where a node is that announces this address.
     pub(super) fn reachable(&self, announced: Address) -> Address {
         self.address_map.reachable(announced)
-    }
-
-    /// The same for all owners.
-    pub(super) fn reachable_map(&self, map: SlotMap) -> SlotMap {
-        match self.address_map.is_empty() {
-            true => map,
-            false => map.with_owners(|owner| self.reachable(owner)),
-        }
     }
 }
 

@@ -1,0 +1,80 @@
+//! Charge: permits that were granted without the store are written into its log.
+//!
+//! `lua/charge.lua` is its twin.
+
+use super::{SeenRate, StoreCall};
+use crate::clock::Now;
+use crate::error::Error;
+use crate::rate::Rate;
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::settle::{Value, settle};
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::entry::{EntryId, pack};
+use crate::wire::keys::Keys;
+
+script!(CHARGE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/grant", "charge");
+
+/// Permits that were granted without the store. Repeating a call changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChargeCall {
+    pub(crate) now: Now,
+    pub(crate) id: EntryId,
+    /// The date of the entry. One that has expired is not written.
+    pub(crate) date: i64,
+    /// 1..=2^32-1
+    pub(crate) permits: u64,
+    /// What this client last saw in this limiter's hash.
+    pub(crate) seen: Option<SeenRate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChargeReply {
+    /// Whether the entry is in the log now.
+    pub(crate) counts: bool,
+    /// What is left; negative if more is in use than the rate allows.
+    pub(crate) left: i64,
+    /// The rate in force.
+    pub(crate) rate: Rate,
+}
+
+impl StoreCall for ChargeCall {
+    type Reply = ChargeReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<ChargeReply, Error> {
+        let config = Config::read(space, keys, None)?;
+        let pair = Pair::of(keys, config.mode);
+        let value = read_value(space, &pair)?;
+        let cutoff = expiry_cutoff(space.time(self.now), &config);
+        let counts = self.date > cutoff;
+        let new = space.with_log(pair.log, |log| {
+            let dropped = drop_all_expired(log, cutoff);
+            let new = settle(&config, self.seen, value, dropped, &LiveLog::of(log, cutoff))?;
+            let is_there = log.of_id(self.id).iter().any(|part| part.score == self.date);
+            if !counts || is_there {
+                return Ok(new);
+            }
+            log.add(self.date, pack(self.id, self.permits as u32));
+            Ok(Value { v: new.v - self.permits as i64, ..new })
+        })?;
+        space.write_value(pair.value, value, new);
+        refresh_lifetime(space, keys, &pair, config.keep_alive);
+        Ok(ChargeReply { counts, left: new.v, rate: config.to_rate() })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&CHARGE, keys)
+            .time(self.now)
+            .arg(pack(self.id, self.permits as u32))
+            .arg(self.date)
+            .seen(self.seen)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<ChargeReply> {
+        let (counts, left) = (answer.integer(5)? == 1, answer.integer(1)?);
+        Some(ChargeReply { counts, left, rate: answer.rate()? })
+    }
+}

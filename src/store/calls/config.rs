@@ -1,0 +1,34 @@
+//! The rate in force.
+//!
+//! `lua/config.lua` is its twin.
+
+use super::StoreCall;
+use crate::error::Error;
+use crate::rate::Rate;
+use crate::store::memory::config::config;
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::keys::Keys;
+
+script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "part/stored_rate",
+    "config");
+
+/// The rate; `None` if there is no limiter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConfigCall;
+
+impl StoreCall for ConfigCall {
+    type Reply = Option<Rate>;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
+        config(space, keys)
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&CONFIG, keys)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Option<Rate>> {
+        answer.found_rate()
+    }
+}

@@ -1,0 +1,41 @@
+//! Forgetting the usage: the value and the log go, the hash stays.
+//!
+//! `lua/drop_usage.lua` is its twin.
+
+use super::StoreCall;
+use crate::error::Error;
+use crate::rate::{Mode, Rate};
+use crate::store::memory::config::{Pair, config};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::redis::{ServerAnswer, ServerCommand, mode_text, script};
+use crate::wire::keys::Keys;
+
+script!(DROP_USAGE, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config",
+    "part/stored_rate", "drop_usage");
+
+/// Removes the value and the log if the limiter is of this mode, and leaves the hash as it is; the reply is
+/// the rate in force, `None` if there is no limiter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DropUsageCall(pub(crate) Mode);
+
+impl StoreCall for DropUsageCall {
+    type Reply = Option<Rate>;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
+        let rate = config(space, keys)?;
+        if rate.is_some_and(|rate| rate.mode() == self.0) {
+            let pair = Pair::of(keys, self.0);
+            space.remove(pair.value);
+            space.remove(pair.log);
+        }
+        Ok(rate)
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&DROP_USAGE, keys).arg(mode_text(self.0))
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Option<Rate>> {
+        answer.found_rate()
+    }
+}

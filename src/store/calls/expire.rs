@@ -1,0 +1,165 @@
+//! Setting, reading and clearing the time to live of all keys.
+//!
+//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, but for reading.
+
+use std::sync::Arc;
+
+use super::StoreCall;
+use crate::error::Error;
+use crate::rate::MAX_EXACT;
+use crate::store::limits::{ENDLESS_TTL_MS, FAR_TTL_MS};
+use crate::store::memory::config::is_per_client;
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::keys::Keys;
+
+script!(EXPIRE, AtReceiver: "expire");
+script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/numbers", "clear_expire");
+
+/// Sets the time to live of all keys; the reply is whether any key's changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpireCall {
+    pub(crate) lifetime: Lifetime,
+    pub(crate) condition: Option<ExpireCondition>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// From now, in ms.
+    In(u64),
+    /// Until this time, epoch ms by the server's clock.
+    At(i64),
+}
+
+/// When `expire` is to have an effect; a key without time to live counts as endless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExpireCondition {
+    /// Only if there is no time to live yet (`NX`).
+    IfNotSet,
+    /// Only if there is one (`XX`).
+    IfSet,
+    /// Only if the new one is longer (`GT`).
+    IfGreater,
+    /// Only if the new one is shorter (`LT`).
+    IfLess,
+}
+
+impl StoreCall for ExpireCall {
+    type Reply = bool;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
+        let at = match self.lifetime {
+            Lifetime::In(ms) => space.now().saturating_add(i64::try_from(ms).unwrap_or(i64::MAX)),
+            Lifetime::At(at) => at,
+        };
+        let mut changed = false;
+        for key in keys.all() {
+            let old = space.expires_at(key);
+            let holds = match self.condition {
+                None => true,
+                Some(ExpireCondition::IfNotSet) => old.is_none(),
+                Some(ExpireCondition::IfSet) => old.is_some(),
+                Some(ExpireCondition::IfGreater) => old.is_some_and(|old| at > old),
+                Some(ExpireCondition::IfLess) => old.is_none_or(|old| at < old),
+            };
+            changed |= holds && space.expire_at(key, at);
+        }
+        Ok(changed)
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        const MOST: i64 = MAX_EXACT as i64;
+        let command = ServerCommand::of_limiter(&EXPIRE, keys);
+        let command = match self.lifetime {
+            Lifetime::In(ms) => command.arg("in").arg(ms.min(MAX_EXACT)),
+            Lifetime::At(ms) => command.arg("at").arg(ms.clamp(-MOST, MOST)),
+        };
+        command.arg(match self.condition {
+            None => "",
+            Some(ExpireCondition::IfNotSet) => "nx",
+            Some(ExpireCondition::IfSet) => "xx",
+            Some(ExpireCondition::IfGreater) => "gt",
+            Some(ExpireCondition::IfLess) => "lt",
+        })
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
+        answer.flag(1)
+    }
+}
+
+/// The remaining time to live of the hash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeToLiveCall;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeToLive {
+    NoLimiter,
+    /// None, or one of over five years.
+    Endless,
+    Ms(u64),
+}
+
+impl StoreCall for TimeToLiveCall {
+    type Reply = TimeToLive;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<TimeToLive, Error> {
+        if !space.has(&keys.hash) {
+            return Ok(TimeToLive::NoLimiter);
+        }
+        Ok(match space.expires_at(&keys.hash).map(|at| (at - space.now()).max(0)) {
+            Some(ms) if ms <= ENDLESS_TTL_MS => TimeToLive::Ms(ms as u64),
+            _ => TimeToLive::Endless,
+        })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::plain("PTTL", &[&keys.hash])
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<TimeToLive> {
+        Some(match answer.integer(0)? {
+            -2 => TimeToLive::NoLimiter,
+            ms => match u64::try_from(ms) {
+                Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => TimeToLive::Ms(ms),
+                _ => TimeToLive::Endless,
+            },
+        })
+    }
+}
+
+/// Takes the time to live away; the reply is whether any key had one. For a PER_CLIENT limiter a far time to
+/// live takes its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClearExpireCall;
+
+impl StoreCall for ClearExpireCall {
+    type Reply = bool;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
+        if !is_per_client(space, keys)? {
+            return Ok(keys.all().map(|key| space.persist(key)).contains(&true));
+        }
+        let own = [&keys.hash, &keys.client_value, &keys.client_permits];
+        let near = |key: &&Arc<str>| {
+            space.expires_at(key).is_some_and(|at| at - space.now() < ENDLESS_TTL_MS)
+        };
+        let changed = own.iter().any(near);
+        if changed {
+            for key in own {
+                space.expire_in(key, FAR_TTL_MS);
+            }
+        }
+        // Nobody draws from these: they are left of the other mode.
+        let left_over = [&keys.value, &keys.permits].map(|key| space.persist(key));
+        Ok(changed | left_over.contains(&true))
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&CLEAR_EXPIRE, keys)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
+        answer.flag(1)
+    }
+}

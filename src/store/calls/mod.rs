@@ -1,0 +1,106 @@
+//! What a store can be asked, a type for each: its fields are the arguments, and beside them are its
+//! reply, its rule in process, and the command and the answer of a server.
+//!
+//! A rule and its script in `lua/` are twins: they have the same names, decide alike, and leave the same
+//! state.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::rate::Rate;
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::redis::{ServerAnswer, ServerCommand};
+use crate::wire::keys::Keys;
+
+mod acquire;
+mod charge;
+mod config;
+mod drop_usage;
+mod expire;
+mod inspect;
+mod peek;
+mod refund;
+mod release;
+mod remove_unused;
+mod repair;
+mod server;
+mod set_rate;
+mod share;
+mod try_set_rate;
+mod whole_limiter;
+
+#[cfg(test)]
+pub(crate) use acquire::pack_groups;
+pub(crate) use acquire::{
+    AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, decided,
+    total_permits,
+};
+pub(crate) use charge::{ChargeCall, ChargeReply};
+pub(crate) use config::ConfigCall;
+pub(crate) use drop_usage::DropUsageCall;
+pub use expire::ExpireCondition;
+pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, TimeToLive, TimeToLiveCall};
+pub(crate) use inspect::{InspectCall, InspectReply, Stored, StoredBudget};
+pub(crate) use peek::{PeekCall, PeekReply};
+pub(crate) use refund::RefundCall;
+#[cfg(test)]
+pub(crate) use refund::RefundReply;
+pub(crate) use release::ReleaseCall;
+pub(crate) use remove_unused::RemoveUnusedCall;
+pub(crate) use repair::{RepairCall, RepairReply};
+pub(crate) use server::{ProbeCall, ServerTimeCall};
+pub(crate) use set_rate::{SetRateCall, StateRule};
+pub(crate) use share::{Holders, ShareTerms};
+pub(crate) use try_set_rate::TrySetRateCall;
+pub(crate) use whole_limiter::{DeleteCall, ExistsCall, RenameCall, SizeCall, TouchCall};
+
+/// Something that a store can be asked about one limiter.
+pub(crate) trait StoreCall: Clone + Send + Sync + 'static {
+    type Reply: fmt::Debug + Send + 'static;
+
+    /// The rule: carries it out in process, as one step.
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Self::Reply, Error>;
+
+    /// What a server is sent. In a cluster a command names a key, to be sent to its node, and a script
+    /// all keys of the limiter.
+    fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand;
+
+    /// Reads a server's answer; `None` if it is none of this call.
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Self::Reply>;
+
+    /// An error if the nodes of a cluster cannot carry it out.
+    fn check_in_cluster(&self, _keys: &Keys) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The call to make with all keys, if this answer says that the keys named were not the right ones.
+    fn with_all_keys(&self, _answer: ServerAnswer<'_>) -> Option<Self> {
+        None
+    }
+}
+
+/// The rate that a client last saw in a limiter's hash, and has applied to the value since.
+///
+/// It is another one if the permits or the mode are. The mode belongs to it: if OVERALL was in
+/// force for a while, the PER_CLIENT value that was left behind fits whatever the rate was before
+/// it, even if the number of permits is the same again. The interval and the keep-alive say nothing
+/// about the value; a store that finds all of it unchanged need not send it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeenRate(Rate);
+
+impl SeenRate {
+    pub(crate) fn rate(self) -> Rate {
+        self.0
+    }
+
+    /// Whether the value has to be computed anew under this rate.
+    pub(crate) fn is_another(self, rate: Rate) -> bool {
+        (self.0.mode(), self.0.permits()) != (rate.mode(), rate.permits())
+    }
+}
+
+impl From<Rate> for SeenRate {
+    fn from(rate: Rate) -> Self {
+        SeenRate(rate)
+    }
+}

@@ -1,0 +1,96 @@
+//! Peek: an acquire without its writes.
+//!
+//! `lua/peek.lua` is its twin.
+
+use super::{SeenRate, StoreCall, Wait};
+use crate::clock::Now;
+use crate::error::Error;
+use crate::rate::{MAX_EXACT, Rate};
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::heal::{audit_limit, find_deficit, most_debt};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
+use crate::store::memory::log::Log;
+use crate::store::memory::settle::settle;
+use crate::store::memory::wait::WaitScan;
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::keys::Keys;
+
+script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
+    "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeekCall {
+    pub(crate) now: Now,
+    /// The permits whose wait is asked for; 0 for none.
+    pub(crate) permits: u64,
+    /// What this client last saw in this limiter's hash.
+    pub(crate) seen: Option<SeenRate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeekReply {
+    pub(crate) rate: Rate,
+    /// Within 0..=rate.
+    pub(crate) available: u64,
+    /// After how long `PeekCall::permits` can be had; 0 ms if they can be had now.
+    pub(crate) wait: Wait,
+}
+
+impl StoreCall for PeekCall {
+    type Reply = PeekReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PeekReply, Error> {
+        let config = Config::read(space, keys, None)?;
+        let pair = Pair::of(keys, config.mode);
+        let value = read_value(space, &pair)?;
+        let t = space.time(self.now);
+        let cutoff = expiry_cutoff(t, &config);
+        let none = Log::default();
+        let log = space.log(pair.log)?.unwrap_or(&none);
+
+        let (live, dropped) = LiveLog::without_expired(log, cutoff);
+        live.look_at_oldest()?;
+        let value = settle(&config, self.seen, value, dropped, &live)?;
+        let permits = self.permits.min(MAX_EXACT) as i64;
+        let refuses = permits > value.v.max(0);
+        let deficit = find_deficit(&config, &value, &live, refuses, audit_limit(self.seen, 0))?;
+        // An excess that the log cannot give comes out of the value.
+        let v = if deficit < 0 { value.v.min(config.rate) } else { value.v };
+
+        let wait = if permits <= v.max(0) {
+            Wait { ms: 0, at_least: false }
+        } else {
+            // What an acquire that is refused would scan: the excess taken out, the debt at its end.
+            let mut excess = (-deficit).max(0);
+            let entries = log
+                .later_than(cutoff)
+                .map(|(score, member)| Ok((score, permits_of(score, member, cutoff)?)))
+                .filter_map(move |entry| match entry {
+                    Ok((score, permits)) => {
+                        let taken = permits.min(excess);
+                        excess -= taken;
+                        (permits > taken || taken == 0).then_some(Ok((score, permits - taken)))
+                    }
+                    Err(failure) => Some(Err(failure)),
+                });
+            let debt = deficit.clamp(0, most_debt());
+            WaitScan::new(entries, t, config.interval, config.rate)
+                .wait_for(permits - v, (t, debt))?
+        };
+        let available = v.clamp(0, config.rate) as u64;
+        Ok(PeekReply { rate: config.to_rate(), available, wait })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&PEEK, keys)
+            .time(self.now)
+            .arg(self.permits.min(MAX_EXACT))
+            .seen(self.seen)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<PeekReply> {
+        let wait = Wait { ms: answer.unsigned(5)?, at_least: answer.integer(6) == Some(1) };
+        Some(PeekReply { rate: answer.rate()?, available: answer.unsigned(1)?, wait })
+    }
+}

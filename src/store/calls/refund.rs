@@ -1,0 +1,95 @@
+//! Refund: the permits of one grant go back, exactly.
+//!
+//! `lua/refund.lua` is its twin.
+
+use super::StoreCall;
+use crate::error::Error;
+use crate::store::limits::SHORT_LOG;
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::grant::give_back;
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::log::Log;
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::entry::{EntryId, pack};
+use crate::wire::keys::Keys;
+
+script!(REFUND, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
+    "part/entry", "part/grant", "refund");
+
+/// Gives back permits of the grant with this id. Repeating a call changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefundCall {
+    pub(crate) id: EntryId,
+    /// The date of the grant's entry.
+    pub(crate) entry_date: i64,
+    /// The permits that the entry was written with.
+    pub(crate) granted: u64,
+    /// The permits given back so far, this call's included.
+    pub(crate) returned: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RefundReply {
+    /// The permits that were still in the entry and are free again: the size by which this call
+    /// lowered the entry.
+    pub(crate) credited: u64,
+    /// The permits left in the entry; 0 if it is not there.
+    pub(crate) left: u64,
+}
+
+impl StoreCall for RefundCall {
+    type Reply = RefundReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<RefundReply, Error> {
+        if space.hash(&keys.hash)?.is_none() {
+            return Ok(RefundReply { credited: 0, left: 0 });
+        }
+        let config = Config::read(space, keys, None)?;
+        let pair = Pair::of(keys, config.mode);
+        let value = read_value(space, &pair)?;
+        let (found, credited, left, new) = space.with_log(pair.log, |log| {
+            let (found, credited, left) = lower(log, self);
+            let new = value.map(|v| {
+                if log.len() <= SHORT_LOG {
+                    v.max((v + credited).min(config.rate - log.sum()))
+                } else {
+                    (v + credited).min(config.rate)
+                }
+            });
+            Ok((found, credited, left, new))
+        })?;
+        if let Some(v) = new.filter(|v| credited > 0 && value != Some(*v)) {
+            space.change_number(pair.value, v);
+        }
+        if found {
+            refresh_lifetime(space, keys, &pair, config.keep_alive);
+        }
+        Ok(RefundReply { credited: credited as u64, left: left as u64 })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&REFUND, keys)
+            .arg(&pack(self.id, 0)[..17])
+            .arg(self.entry_date)
+            .arg(self.granted)
+            .arg(self.returned)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<RefundReply> {
+        Some(RefundReply { credited: answer.unsigned(1)?, left: answer.unsigned(2)? })
+    }
+}
+
+/// Lowers the grant's entry to what may be left of it: whether it is there, by how much, and what
+/// is left.
+fn lower(log: &mut Log, call: &RefundCall) -> (bool, i64, i64) {
+    let mut parts = log.of_id(call.id);
+    parts.retain(|part| part.score == call.entry_date);
+    let held: i64 = parts.iter().map(|part| part.permits).sum();
+    let may_keep = i64::try_from(call.granted.saturating_sub(call.returned)).unwrap_or(i64::MAX);
+    let credit = held - held.min(may_keep);
+    let found = !parts.is_empty();
+    give_back(log, parts, credit, call.id);
+    (found, credit, held - credit)
+}

@@ -1,0 +1,95 @@
+//! Remove unused: a value and a log that say nothing are removed.
+//!
+//! `lua/remove_unused.lua` is its twin.
+
+use std::sync::Arc;
+
+use super::StoreCall;
+use crate::clock::Now;
+use crate::error::Error;
+use crate::rate::MAX_EXACT;
+use crate::store::memory::audit::audit;
+use crate::store::memory::config::{Config, Pair, integer, read_value};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
+use crate::store::memory::log::Log;
+use crate::store::redis::{ServerAnswer, ServerCommand, check_one_slot, script};
+use crate::wire::keys::Keys;
+
+script!(REMOVE_UNUSED, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal", "part/audit",
+    "remove_unused");
+
+/// Removes value and log if they say nothing; the reply is how many keys there were. Without a hash, if the
+/// log has only entries of Redisson and the last is older than `age_ms`, or if there is only an integer.
+/// Removes nothing while there is a limiter that has the same value and log: [`Keys::sibling`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoveUnusedCall {
+    pub(crate) now: Now,
+    pub(crate) age_ms: u64,
+}
+
+impl StoreCall for RemoveUnusedCall {
+    type Reply = u64;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
+        let has_hash = space.hash(&keys.hash)?.is_some();
+        // `api` and `{api}` have the same values and logs: they say something if either limiter exists.
+        if keys.sibling().is_some_and(|sibling| space.has(&sibling.hash)) {
+            return Ok(0);
+        }
+        let t = space.time(self.now);
+        if !has_hash {
+            // Nothing but their names says that these keys are a limiter's: another program may use the same ones.
+            let cutoff = t.saturating_sub_unsigned(self.age_ms);
+            let mut unused = Vec::new();
+            for pair in [(&keys.value, &keys.permits), (&keys.client_value, &keys.client_permits)] {
+                let (text, log) = (space.text(pair.0)?, space.log(pair.1)?);
+                let number = text.and_then(integer);
+                let is_unused = match log {
+                    None => number.is_some(),
+                    Some(log) => {
+                        let newest = log.iter().last().map(|(date, _)| date);
+                        text.is_none() == number.is_none()
+                            && !log.has_foreign()
+                            && newest.is_none_or(|date| date <= cutoff)
+                    }
+                };
+                if is_unused {
+                    unused.push(pair);
+                }
+            }
+            return Ok(unused.into_iter().map(|(value, log)| remove(space, value, log)).sum());
+        }
+        let config = Config::read(space, keys, None)?;
+        let pair = Pair::of(keys, config.mode);
+        let before = read_value(space, &pair)?;
+        let none = Log::default();
+        let log = space.log(pair.log)?.unwrap_or(&none);
+        let (live, dropped) = LiveLog::without_expired(log, expiry_cutoff(t, &config));
+        if before.is_none() && (log.is_empty() || space.has(pair.value)) {
+            // There is nothing, or a value that is no integer: nobody knows whose it is.
+            return Ok(0);
+        }
+        let (value, deficit) = audit(&config, before, dropped, &live)?;
+        let says_nothing = deficit == 0 && value.v == config.rate;
+        Ok(if says_nothing { remove(space, pair.value, pair.log) } else { 0 })
+    }
+
+    fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
+        // In another slot of a cluster no limiter can use these keys.
+        let sibling = keys.sibling().filter(|it| !in_cluster || check_one_slot(it).is_ok());
+        let mut names = keys.all().to_vec();
+        names.extend(sibling.as_ref().map(|sibling| &*sibling.hash));
+        ServerCommand::script(&REMOVE_UNUSED, &names).time(self.now).arg(self.age_ms.min(MAX_EXACT))
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {
+        answer.unsigned(1)
+    }
+}
+
+/// Removes both; how many there were.
+fn remove(space: &mut Keyspace, value: &Arc<str>, log: &Arc<str>) -> u64 {
+    [value, log].into_iter().filter(|key| space.remove(key).is_some()).count() as u64
+}

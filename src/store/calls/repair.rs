@@ -1,0 +1,147 @@
+//! Repair: value and log are fitted to the rate as by an audit, and live as long as the hash.
+//!
+//! `lua/repair.lua` is its twin.
+
+use super::StoreCall;
+use crate::clock::Now;
+use crate::error::Error;
+use crate::rate::Rate;
+use crate::store::limits::MOST_AHEAD_MS;
+use crate::store::memory::audit::audit;
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::heal::{heal, most_debt};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::log::Log;
+use crate::store::memory::settle::Value;
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::entry::{EntryId, pack};
+use crate::wire::keys::Keys;
+
+script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
+    "part/audit", "part/grant", "repair");
+
+/// Fits value and log to the rate. Repeating a call changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RepairCall {
+    pub(crate) now: Now,
+    /// Debts get theirs from it.
+    pub(crate) id: EntryId,
+    /// Say what would be done, and write nothing.
+    pub(crate) only_look: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RepairReply {
+    pub(crate) rate: Rate,
+    /// The value that was found; `None` if there was none, or no integer.
+    pub(crate) before: Option<i64>,
+    pub(crate) after: i64,
+    /// The permits that had expired, which belong to the value.
+    pub(crate) expired: u64,
+    /// The permits of the debt.
+    pub(crate) debt: u64,
+    /// How many keys get a time to live.
+    pub(crate) endless: u64,
+    /// The permits taken out of the log, which have been given back already.
+    pub(crate) excess: u64,
+    /// How many entries are dated too far ahead.
+    pub(crate) ahead: u64,
+}
+
+impl StoreCall for RepairCall {
+    type Reply = RepairReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<RepairReply, Error> {
+        let config = Config::read(space, keys, None)?;
+        let pair = Pair::of(keys, config.mode);
+        let before = read_value(space, &pair)?;
+        let t = space.time(self.now);
+        let cutoff = expiry_cutoff(t, &config);
+        let none = Log::default();
+        let log = space.log(pair.log)?.unwrap_or(&none);
+
+        let (live, dropped) = LiveLog::without_expired(log, cutoff);
+        // Of a limiter that was not used there is nothing to fit.
+        let fitted = match before.is_some() || !log.is_empty() {
+            true => Some(audit(&config, before, dropped, &live)?),
+            false => None,
+        };
+        let after = fitted.map_or(config.rate, |(value, _)| value.v);
+        let deficit = fitted.map_or(0, |(_, deficit)| deficit);
+        let is_off = fitted.is_some()
+            && (deficit != 0 || before.is_none_or(|before| after != before + dropped.credit));
+        let far_ahead = t.saturating_add(MOST_AHEAD_MS);
+        let ahead = log.later_than(far_ahead).count() as u64;
+        let endless = endless_keys(space, keys, &pair, &config);
+        let reply = RepairReply {
+            rate: config.to_rate(),
+            before,
+            after,
+            expired: dropped.credit as u64,
+            debt: deficit.clamp(0, most_debt()) as u64,
+            endless,
+            excess: deficit.min(0).unsigned_abs(),
+            ahead,
+        };
+        if self.only_look {
+            return Ok(reply);
+        }
+        if let Some((value, deficit)) = fitted.filter(|_| is_off) {
+            let value = space.with_log(pair.log, |log| {
+                drop_all_expired(log, cutoff);
+                let mut value = Value { set: true, ..value };
+                heal(log, &mut value, deficit, (t, cutoff), self.id)?;
+                Ok(value)
+            })?;
+            space.write_value(pair.value, before, value);
+        }
+        if ahead > 0 {
+            // They may be in use, so they come back an interval from now.
+            space.with_log(pair.log, |log| {
+                let list: Vec<_> = log.later_than(far_ahead).map(|(_, it)| it.to_vec()).collect();
+                list.into_iter().for_each(|member| log.add(t, member));
+                Ok(())
+            })?;
+        }
+        if is_off || endless > 0 || ahead > 0 {
+            refresh_lifetime(space, keys, &pair, config.keep_alive);
+        }
+        Ok(reply)
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&REPAIR, keys)
+            .time(self.now)
+            .arg(&pack(self.id, 0)[..17])
+            .arg(u8::from(self.only_look))
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<RepairReply> {
+        Some(RepairReply {
+            rate: answer.rate()?,
+            debt: answer.unsigned(1)?,
+            before: answer.integer(6).filter(|_| answer.integer(5) == Some(1)),
+            after: answer.integer(7)?,
+            expired: answer.unsigned(8)?,
+            endless: answer.unsigned(9)?,
+            excess: answer.unsigned(10)?,
+            ahead: answer.unsigned(11)?,
+        })
+    }
+}
+
+/// How many keys live for ever, though the limiter does not.
+fn endless_keys(space: &Keyspace, keys: &Keys, pair: &Pair<'_>, config: &Config) -> u64 {
+    let lives =
+        config.keep_alive > 0 || space.expires_at(&keys.hash).is_some_and(|at| at > space.now());
+    let is_endless = |key: &&str| space.has(key) && space.expires_at(key).is_none();
+    match lives {
+        true => {
+            [&*keys.hash, pair.value, pair.log].iter().filter(|key| is_endless(key)).count() as u64
+        }
+        false => 0,
+    }
+}

@@ -1,0 +1,127 @@
+//! Setting the rate, and what becomes of the value and the log.
+//!
+//! `lua/set_rate.lua` is its twin.
+
+use super::StoreCall;
+use crate::clock::Now;
+use crate::error::Error;
+use crate::rate::{Mode, Rate};
+use crate::store::limits::FAR_TTL_MS;
+use crate::store::memory::config::{self, Pair, read_value};
+use crate::store::memory::keyspace::{Fields, Keyspace};
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, drop_all_expired};
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use crate::wire::keys::Keys;
+
+script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
+    "part/lifetime", "part/entry", "part/live_log", "set_rate");
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetRateCall {
+    pub(crate) now: Now,
+    pub(crate) rate: Rate,
+    /// Do nothing if the hash does not exist.
+    pub(crate) only_existing: bool,
+    pub(crate) state: StateRule,
+}
+
+/// What becomes of the value and the log when a rate is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateRule {
+    /// Redisson's `setRate(mode, rate, interval)`: those of the new mode are deleted.
+    DropNewMode,
+    /// `setRate(args)`: deleted; all four if the mode changes.
+    Drop,
+    /// With keep-state: kept and fitted to the new rate; all four deleted if the mode changes.
+    Keep,
+}
+
+impl StoreCall for SetRateCall {
+    type Reply = bool;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
+        let old = space.hash(&keys.hash)?;
+        if old.is_none() && self.only_existing {
+            return Ok(false);
+        }
+        let rate = &self.rate;
+        let pair = Pair::of(keys, rate.mode());
+        let kind = config::type_text(rate.mode());
+        let other_mode = old
+            .and_then(|fields| fields.get(config::TYPE))
+            .is_some_and(|old_kind| old_kind != kind);
+        let had_keep_alive = old.is_some_and(has_keep_alive);
+
+        // What can fail comes before the first write.
+        let keep = self.state == StateRule::Keep && !other_mode;
+        let mut kept = None;
+        if keep {
+            read_value(space, &pair)?;
+            let cutoff = space.time(self.now).saturating_sub(rate.interval_ms() as i64);
+            kept = Some(space.with_log(pair.log, |log| {
+                drop_all_expired(log, cutoff);
+                Ok(rate.permits() as i64 - LiveLog::of(log, cutoff).sum_log()?)
+            })?);
+        }
+
+        let fields = space.hash_mut(&keys.hash)?;
+        for (name, text) in config::texts(rate) {
+            fields.insert(name.into(), text);
+        }
+        if rate.keep_alive_ms() > 0 {
+            space.expire_in(&keys.hash, rate.keep_alive_ms() as i64);
+        } else if had_keep_alive {
+            end_keep_alive(space, keys, &pair, rate.mode());
+        }
+
+        match kept {
+            Some(v) => {
+                space.set_number(pair.value, v);
+                refresh_lifetime(space, keys, &pair, rate.keep_alive_ms() as i64);
+            }
+            None if other_mode && self.state != StateRule::DropNewMode => {
+                for key in &keys.all()[1..] {
+                    space.remove(key);
+                }
+            }
+            None => {
+                space.remove(pair.value);
+                space.remove(pair.log);
+            }
+        }
+        Ok(true)
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        let state = match self.state {
+            StateRule::DropNewMode => 0,
+            StateRule::Drop => 1,
+            StateRule::Keep => 2,
+        };
+        ServerCommand::of_limiter(&SET_RATE, keys)
+            .time(self.now)
+            .rate(&self.rate)
+            .arg(u8::from(self.only_existing))
+            .arg(state)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
+        answer.flag(1)
+    }
+}
+
+/// The keep-alive's time to live goes with the keep-alive. In PER_CLIENT other clients' keys are
+/// out of reach, and would end before the hash: a far time to live reaches them by their clients.
+fn end_keep_alive(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, mode: Mode) {
+    for key in [&keys.hash, pair.value, pair.log] {
+        match mode {
+            Mode::Overall => space.persist(key),
+            Mode::PerClient => space.expire_in(key, FAR_TTL_MS),
+        };
+    }
+}
+
+fn has_keep_alive(fields: &Fields) -> bool {
+    fields.get(config::KEEP_ALIVE).and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms > 0)
+}

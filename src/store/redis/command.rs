@@ -1,0 +1,179 @@
+//! What a server is sent: the call of a script, or a plain command.
+
+use redis::{Cmd, ToRedisArgs};
+
+use crate::clock::Now;
+use crate::rate::{Mode, Rate};
+use crate::store::SeenRate;
+use crate::wire::keys::Keys;
+
+/// A script as the server is sent it.
+pub(crate) struct Script {
+    source: &'static str,
+    digest: String,
+    pub(super) open_slot: OpenSlot,
+}
+
+/// Which node of a cluster can run a script while the slot of its keys is being moved. Whatever a
+/// script writes in full or not at all elsewhere, it must not write in part here: a node refuses a
+/// command on keys that it does not have, in the middle of a script as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenSlot {
+    /// None: it has commands on several keys, which must all exist.
+    Waits,
+    /// The receiving node, once it has all keys: there a missing key can be written.
+    AtReceiver,
+    /// The owner as well, if it has the keys of the mode in force.
+    AtEither,
+}
+
+/// What a call in an open slot begins with.
+const OPEN_SLOT: &str = include_str!("../../../lua/part/open_slot.lua");
+/// And before it, if its keys are still at the owner.
+const KEEP_LOG: &str = include_str!("../../../lua/part/keep_log.lua");
+
+/// A script of parts; they share one scope, so that each sees those before it. For the files of a
+/// folder in `src/store`.
+macro_rules! script {
+    ($name:ident, $open_slot:ident: $($part:literal),+) => {
+        static $name: std::sync::LazyLock<$crate::store::redis::Script> =
+            std::sync::LazyLock::new(|| {
+                let source = concat!($(include_str!(concat!("../../../lua/", $part, ".lua"))),+);
+                $crate::store::redis::Script::new(
+                    source,
+                    $crate::store::redis::OpenSlot::$open_slot,
+                )
+            });
+    };
+}
+pub(crate) use script;
+
+impl Script {
+    pub(crate) fn new(source: &'static str, open_slot: OpenSlot) -> Self {
+        let digest = redis::Script::new(source).get_hash().to_owned();
+        Script { source, digest, open_slot }
+    }
+}
+
+/// A command with its arguments. A script is called by its digest.
+pub(crate) struct ServerCommand {
+    pub(super) script: Option<&'static Script>,
+    pub(super) cmd: Cmd,
+}
+
+impl ServerCommand {
+    /// The call of a script with these keys.
+    pub(crate) fn script(script: &'static Script, keys: &[&str]) -> Self {
+        const MOST_ARGS: usize = 9;
+        const BYTES_PER_ARG: usize = 24;
+        let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
+        let bytes = 48 + script.digest.len() + key_bytes + MOST_ARGS * BYTES_PER_ARG;
+        let mut cmd = Cmd::with_capacity(3 + keys.len() + MOST_ARGS, bytes);
+        cmd.arg("EVALSHA").arg(&script.digest).arg(keys.len()).arg(keys);
+        ServerCommand { script: Some(script), cmd }
+    }
+
+    /// The call of a script with all keys of a limiter.
+    pub(crate) fn of_limiter(script: &'static Script, keys: &Keys) -> Self {
+        ServerCommand::script(script, &keys.all())
+    }
+
+    /// A command with these arguments, which are all keys if it has any.
+    pub(crate) fn plain(name: &str, keys: &[&str]) -> Self {
+        let mut cmd = redis::cmd(name);
+        cmd.arg(keys);
+        ServerCommand { script: None, cmd }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.cmd.arg(arg);
+        self
+    }
+
+    /// The client's time; empty for the server's own.
+    pub(crate) fn time(self, now: Now) -> Self {
+        match now {
+            Now::At(ms) => self.arg(ms),
+            Now::Server => self.arg(""),
+        }
+    }
+
+    /// All of the rate in one argument, so that a script compares it with the hash at once.
+    pub(crate) fn seen(self, seen: Option<SeenRate>) -> Self {
+        match seen.map(SeenRate::rate) {
+            Some(rate) => self.arg(format!(
+                "{} {} {} {}",
+                mode_text(rate.mode()),
+                rate.permits(),
+                rate.interval_ms(),
+                rate.keep_alive_ms()
+            )),
+            None => self.arg(""),
+        }
+    }
+
+    /// A rate in four arguments.
+    pub(crate) fn rate(self, rate: &Rate) -> Self {
+        self.arg(rate.permits())
+            .arg(rate.interval_ms())
+            .arg(mode_text(rate.mode()))
+            .arg(rate.keep_alive_ms())
+    }
+
+    /// Its words, without the name of the command.
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        let words = self.cmd.args_iter().filter_map(|arg| match arg {
+            redis::Arg::Simple(word) => Some(word),
+            _ => None,
+        });
+        words.skip(1)
+    }
+
+    /// Its keys: those of a script, or all arguments.
+    pub(super) fn keys(&self) -> Vec<&[u8]> {
+        let is_script =
+            matches!(self.cmd.args_iter().next(), Some(redis::Arg::Simple(b"EVALSHA" | b"EVAL")));
+        let mut words = self.words();
+        if !is_script {
+            return words.collect();
+        }
+        let count = words.nth(1).and_then(|count| str::from_utf8(count).ok()?.parse().ok());
+        words.take(count.unwrap_or(0)).collect()
+    }
+
+    pub(super) fn is_script(&self) -> bool {
+        self.script.is_some()
+    }
+
+    /// The same call with the script in full, for a server that does not know it.
+    pub(super) fn in_full(&self, script: &Script) -> Cmd {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(script.source);
+        for word in self.words().skip(1) {
+            cmd.arg(word);
+        }
+        cmd
+    }
+
+    /// The same call for a slot that is being moved: it declares only the keys at these positions,
+    /// and has the names of all keys behind its arguments. In full, as it is rare.
+    pub(super) fn in_open_slot(&self, script: &Script, declared: &[usize]) -> ServerCommand {
+        let keys = self.keys();
+        let arguments: Vec<&[u8]> = self.words().skip(2 + keys.len()).collect();
+        let keep_log = if declared.len() > 1 { KEEP_LOG } else { "" };
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg([keep_log, OPEN_SLOT, script.source].concat()).arg(declared.len());
+        for key in declared {
+            cmd.arg(keys[*key]);
+        }
+        cmd.arg(&arguments).arg(&keys).arg(keys.len());
+        ServerCommand { script: None, cmd }
+    }
+}
+
+pub(crate) fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Overall => "0",
+        Mode::PerClient => "1",
+    }
+}
