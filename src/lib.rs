@@ -108,7 +108,7 @@ pub mod serve;
 mod sim;
 #[cfg_attr(
     not(feature = "admin"),
-    allow(dead_code, unused_imports, reason = "the operations of `admin`")
+    allow(dead_code, unused_imports, reason = "what only `admin` asks a store")
 )]
 mod store;
 pub mod stream;
