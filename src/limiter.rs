@@ -143,7 +143,11 @@ impl RateLimiter {
 
     /// Calls the store until it answers or the deadline passes. A call that may have been carried
     /// out is attempted again only if carrying it out twice is as good as once.
-    pub(crate) async fn call<C: StoreCall>(&self, operation: Operation, call: C) -> Result<C::Reply, Error> {
+    pub(crate) async fn call<C: StoreCall>(
+        &self,
+        operation: Operation,
+        call: C,
+    ) -> Result<C::Reply, Error> {
         self.call_on(self.engine().keys.clone(), operation, call).await
     }
 

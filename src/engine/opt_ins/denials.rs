@@ -2,33 +2,30 @@
 
 use std::time::Duration;
 
+use crate::engine::micros;
 use crate::queue::Time;
-use crate::rate::{Mode, Rate};
-use crate::rt::atomic::{AtomicU64, Ordering, fence};
+use crate::rate::Rate;
+use crate::rt::{Mutex, lock};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 
-/// The last denial of one limiter in one client, readable without a lock.
-///
-/// Writers hold the engine's lock. The version is odd while they change the fields, and has changed
-/// after it: a reader that sees either finds no denial, as it may have read fields of two denials.
+/// The last denial of one limiter in one client.
 #[derive(Debug)]
 pub(crate) struct Denials {
     /// A denial is remembered for at most this long.
     longest: Duration,
-    version: AtomicU64,
-    /// The denial is used before this time; 0 for no denial.
-    until: AtomicU64,
-    /// When the permits that were refused are available.
-    free_at: AtomicU64,
-    /// The permits that were refused, marked if their wait is a lower bound.
-    refused: AtomicU64,
-    /// The rate in force at the time: its permits, marked in the mode PER_CLIENT; its interval; its
-    /// keep-alive.
-    rate: [AtomicU64; 3],
+    last: Mutex<Option<LastDenial>>,
 }
 
-/// The mark: a bit that no number up to 2^53 uses.
-const MARK: u64 = 1 << 63;
+#[derive(Clone, Copy, Debug)]
+struct LastDenial {
+    refusal: Refusal,
+    /// When the permits that were refused are available.
+    free_at: Time,
+    /// It is used before this time.
+    until: Time,
+    /// The rate in force at the time.
+    rate: Rate,
+}
 
 /// A refusal in a call's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +54,7 @@ impl Refusal {
 
 impl Denials {
     pub(crate) fn new(longest: Duration) -> Self {
-        Denials {
-            longest,
-            version: AtomicU64::new(0),
-            until: AtomicU64::new(0),
-            free_at: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            rate: Default::default(),
-        }
+        Denials { longest, last: Mutex::new(None) }
     }
 
     pub(crate) fn longest(&self) -> Duration {
@@ -73,33 +63,14 @@ impl Denials {
 
     /// The wait and the rate, if a request that does not wait is known to be denied. Requests for
     /// more than the rate are left to the server, which answers with an error.
-    #[inline]
     pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {
-        let version = self.version.load(Ordering::Acquire);
-        let until = self.until.load(Ordering::Relaxed);
-        if until == 0 || version % 2 == 1 {
-            return None;
-        }
-        let free_at = self.free_at.load(Ordering::Relaxed);
-        let refused = self.refused.load(Ordering::Relaxed);
-        let [rate, interval, keep_alive] =
-            [0, 1, 2].map(|field| self.rate[field].load(Ordering::Relaxed));
-        fence(Ordering::Acquire);
-        if self.version.load(Ordering::Relaxed) != version {
-            return None;
-        }
-        if !(refused & !MARK..=rate & !MARK).contains(&permits) {
+        let LastDenial { refusal, free_at, until, rate } = (*lock(&self.last))?;
+        if !(refusal.permits..=rate.permits()).contains(&permits) {
             return None;
         }
         let now = now();
-        if now >= until {
-            return None;
-        }
-        let ms = (free_at - now).div_ceil(1000);
-        let at_least = refused & MARK != 0 || permits > refused & !MARK;
-        let mode = if rate & MARK == 0 { Mode::Overall } else { Mode::PerClient };
-        let rate = Rate::from_wire(mode, rate & !MARK, interval, keep_alive);
-        Some((Wait { ms, at_least }, rate))
+        let ms = (now < until).then(|| (free_at - now).div_ceil(1000))?;
+        Some((Wait { ms, at_least: refusal.wait.at_least || permits > refusal.permits }, rate))
     }
 
     /// A call was answered. `dated` is the time from which its waits count; `outdated` says that
@@ -112,55 +83,34 @@ impl Denials {
         outdated: bool,
         rate: Rate,
     ) {
-        if outdated {
-            self.clear();
-        }
-        let Some(Refusal { permits, wait }) = refusal else { return };
-        let known = now < self.until.load(Ordering::Relaxed);
-        if known && permits > self.refused.load(Ordering::Relaxed) & !MARK {
+        let mut last = lock(&self.last);
+        last.take_if(|last| outdated || now >= last.until);
+        let Some(refusal) = refusal else { return };
+        if last.is_some_and(|last| refusal.permits > last.refusal.permits) {
             return;
         }
-        let free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
+        let free_at = dated.saturating_add(refusal.wait.ms.saturating_mul(1000));
         let longest = match rate.keep_alive_ms().saturating_mul(1000) {
-            0 => crate::engine::micros(self.longest),
+            0 => micros(self.longest),
             // A call renews the keep-alive. Without any, the limiter would end under its callers.
-            keep_alive => crate::engine::micros(self.longest).min(keep_alive / 2),
+            keep_alive => micros(self.longest).min(keep_alive / 2),
         };
         let until = free_at.min(now.saturating_add(longest));
-        if permits > rate.permits() || until <= now {
-            return;
+        if refusal.permits <= rate.permits() && until > now {
+            *last = Some(LastDenial { refusal, free_at, until, rate });
         }
-        self.write(|| {
-            let mark = |marked: bool| if marked { MARK } else { 0 };
-            let per_client = rate.mode() == Mode::PerClient;
-            self.until.store(until, Ordering::Relaxed);
-            self.free_at.store(free_at, Ordering::Relaxed);
-            self.refused.store(permits | mark(wait.at_least), Ordering::Relaxed);
-            self.rate[0].store(rate.permits() | mark(per_client), Ordering::Relaxed);
-            self.rate[1].store(rate.interval_ms(), Ordering::Relaxed);
-            self.rate[2].store(rate.keep_alive_ms(), Ordering::Relaxed);
-        });
     }
 
-    /// Forgets the denial, as permits may have come back.
+    /// Forgets the denial, because permits may have come back.
     pub(crate) fn clear(&self) {
-        if self.until.load(Ordering::Relaxed) != 0 {
-            self.write(|| self.until.store(0, Ordering::Relaxed));
-        }
-    }
-
-    fn write(&self, fields: impl FnOnce()) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        fields();
-        self.version.store(version + 2, Ordering::Release);
+        *lock(&self.last) = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::Mode;
 
     const MS: Time = 1000;
 

@@ -104,48 +104,28 @@ impl Engine {
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
         // Under a lock, as otherwise two callers could set half of their options each.
         let _knowledge = self.knowledge();
-        let OptIns { denials, leasing, share, max_waiters, on_outage } = &self.opt_ins;
-        if let (Some(wanted), Some(has)) = (options.denial_memory, denials.get())
-            && has.longest() != wanted
-        {
-            return Err(format!(
-                "a denial memory of {wanted:?}: this client's limiter of the name already has one of {:?}",
-                has.longest()
-            ));
-        }
-        if let (Some(wanted), Some(has)) = (options.lease, leasing.get())
-            && has.terms != wanted
-        {
-            return Err(format!(
-                "a lease of {wanted}: this client's limiter of the name already has one of {}",
-                has.terms
-            ));
-        }
-        if let (Some(wanted), Some(has)) = (options.share, share.get())
-            && *has != wanted
-        {
-            return Err(format!("{wanted}: this client's limiter of the name already has {has}"));
-        }
-        if let (Some(wanted), Some(has)) = (options.max_waiters, max_waiters.get())
-            && *has != wanted
-        {
-            return Err(format!(
-                "at most {wanted} waiters: this client's limiter of the name already has at most {has}"
-            ));
-        }
-        if let (Some(wanted), Some(has)) = (options.on_outage, on_outage.get())
-            && *has != wanted
-        {
-            return Err(format!(
-                "{wanted} on an outage: this client's limiter of the name already has {has}"
-            ));
-        }
-        if let (Some(wanted), Some(has)) = (options.label, self.observer.label())
-            && has != wanted
-        {
-            return Err(format!(
-                "the metrics label {wanted:?}: this client's limiter of the name already has the metrics label {has:?}"
-            ));
+        let OptIns { denials, leasing, share, on_outage, .. } = &self.opt_ins;
+        let has = self.options();
+        let conflict = [
+            other(options.denial_memory, has.denial_memory, |wanted, has| {
+                (format!("a denial memory of {wanted:?}"), format!("one of {has:?}"))
+            }),
+            other(options.lease, has.lease, |wanted, has| {
+                (format!("a lease of {wanted}"), format!("one of {has}"))
+            }),
+            other(options.share, has.share, |wanted, has| (wanted.to_string(), has.to_string())),
+            other(options.max_waiters, has.max_waiters, |wanted, has| {
+                (format!("at most {wanted} waiters"), format!("at most {has}"))
+            }),
+            other(options.on_outage, has.on_outage, |wanted, has| {
+                (format!("{wanted} on an outage"), has.to_string())
+            }),
+            other(options.label, has.label, |wanted, has| {
+                (format!("the metrics label {wanted:?}"), format!("the metrics label {has:?}"))
+            }),
+        ];
+        if let Some(conflict) = conflict.into_iter().flatten().next() {
+            return Err(conflict);
         }
         if let Some(wanted) = options.on_outage {
             let _ = on_outage.set(wanted);
@@ -268,4 +248,16 @@ impl Engine {
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         Extra { leased, has_waiters, is_other_rate }
     }
+}
+
+/// The reason why an option cannot be set: the limiter has it with another value. `texts` describes both.
+fn other<T: Copy + PartialEq>(
+    wanted: Option<T>,
+    has: Option<T>,
+    texts: impl Fn(T, T) -> (String, String),
+) -> Option<String> {
+    let (wanted, has) = (wanted?, has?);
+    let (wanted_text, has_text) = texts(wanted, has);
+    (wanted != has)
+        .then(|| format!("{wanted_text}: this client's limiter of the name already has {has_text}"))
 }
