@@ -114,11 +114,10 @@ fn special(call: &AcquireCall) -> String {
         return String::new();
     }
     let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
-        let [remembers, may_exceed] = [terms.remembers_redisson, terms.may_exceed].map(u8::from);
-        let [unclaimed, kept_free, after] =
-            [terms.unclaimed, terms.kept_free, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
-        let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
-        format!("{remembers},{others},{unclaimed},{kept_free},{after},{arrears},{may_exceed}")
+        let [unclaimed, after] =
+            [terms.unclaimed, terms.retry_after_ms].map(|number| number.min(MAX_EXACT));
+        let (others, may_exceed) = (terms.others.min(MAX_OTHERS), u8::from(terms.may_exceed));
+        format!("{others},{unclaimed},{after},{may_exceed}")
     });
     let hold = if call.reserve { "r".to_owned() } else { call.hold_ms.to_string() };
     format!("{} {hold} {share} {earlier}", call.audit_limit.min(MAX_EXACT))

@@ -217,13 +217,8 @@ fn holders_of(values: &[Value]) -> Option<Holders> {
         Some(Value::Int(number)) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let (others, redisson) = (number(0)?, number(1)? == 1);
-    let shortfall = match values.get(4) {
-        Some(Value::Int(number)) => *number,
-        _ => return None,
-    };
-    let (share_left, entries, share) = (number(2)?, number(3)?, number(5)?);
-    Some(Holders { others, redisson, share_left, entries, shortfall, share })
+    let [others, redisson, share, entries] = [number(0)?, number(1)?, number(2)?, number(3)?];
+    Some(Holders { others, redisson: redisson == 1, share, entries })
 }
 
 /// The integer that a plain command answers.
