@@ -10,10 +10,8 @@ local hold = 0
 -- The only request is served by a reservation if it does not fit. One that it has already is given up
 -- first.
 local reserves = false
--- What a client that keeps to its share knows: whether Redisson is a party in any case (0 or 1), how
--- many parties the other clients of this crate are at least, the permits that have been left by
--- everybody for long enough, those that are kept free in any case, after how many ms there may be
--- more to take, by how many thousandths of a permit the client has fallen short of its share, and
+-- What a client that keeps to its share knows: how many parties the others are at least, the permits
+-- that have been left by everybody for long enough, after how many ms there may be more to take, and
 -- whether a request may exceed the whole share (0 or 1). nil: requests take whatever is free.
 local terms
 local earlier, dates = 'n', {} -- the words of ARGV[8] behind those three

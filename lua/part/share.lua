@@ -10,12 +10,9 @@
 -- Sets   what is declared here
 local allowed -- what requests that can wait may take now; nil: whatever is free
 local share_size, held = 0, 0 -- all of the share, and what the client holds of it
-local kept_free = 0 -- what is kept free in any case
 -- A request that exceeds the share waits this long; one that cannot is not held back.
 local hold_ms = 0
--- The reply: other parties, whether Redisson is one, what was left of the share, entries, shortfall,
--- share.
-local holders
+local holders -- the reply: other clients of this crate, whether Redisson is one, share, entries
 
 -- Reads who holds permits, and computes the share of the call's client, of which it takes at most
 -- what is `free`.
@@ -25,7 +22,7 @@ local function read_holders(free)
   end
   local all = count - expired
   if all > LONGEST_SHARED_LOG then
-    holders = {0, 0, 0, all, 0, 0}
+    holders = {0, 0, 0, all}
     return
   end
   local sub, byte = string.sub, string.byte
@@ -60,35 +57,29 @@ local function read_holders(free)
   for _, w in pairs(weights) do
     others = others + w
   end
-  local parties = weight + math.max(others, terms[2]) + math.max(redisson, terms[1])
-  -- Divided first: the product could be too large. What is no whole number is rounded up if the client
-  -- has had too little, and down if it has had too much.
+  local parties = weight + math.max(others + redisson, terms[1])
+  -- Divided first: the product could be too large. What is no whole number is rounded up in some
+  -- intervals and down in others, so that it comes to nothing in the long run.
   local rest = math.fmod(rate, parties)
   local whole = (rate - rest) / parties * weight
-  share_size = math.max(0, whole +
-    math.floor((rest * weight * 1000 + (terms[6] + 500) * parties) / (parties * 1000)))
-  local share_left = math.max(0, share_size - held)
-  local shortfall = math.max(-1000000, math.min(whole - held, 1000000)) * 1000 +
-    math.floor(rest * weight * 1000 / parties)
-  hold_ms = terms[5]
+  local nth = (now - math.fmod(now, interval)) / interval + byte(own)
+  nth, rest = math.fmod(nth, parties), rest * weight
+  share_size = whole + math.floor((nth + 1) * rest / parties) - math.floor(nth * rest / parties)
+  hold_ms = terms[3]
   if own_first then
     hold_ms = math.min(hold_ms, call('ZSCORE', log_key, own_first) + interval - now)
   end
   hold_ms = math.max(1, hold_ms)
-  holders = {others, redisson, share_left, entries, shortfall, share_size}
-  kept_free = terms[4]
-  if parties > weight or kept_free > 0 then
-    allowed = parties > weight and math.min(math.max(share_left, terms[3]), free) or free
-    -- What it had if one more were a party, it takes in any case.
-    local least = math.floor(rate / (parties + 1)) * weight - held
-    allowed = math.max(math.min(allowed, free - kept_free), math.min(allowed, least), 0)
+  holders = {others, redisson, share_size, entries}
+  if parties > weight then
+    allowed = math.max(0, math.min(math.max(share_size - held, terms[2]), free))
   end
 end
 
 -- Whether a request for `p` permits is not held back although it is for more than the whole share: it
 -- would never be within it.
 local function exceeds(p)
-  return terms[7] == 1 and p > share_size - kept_free and held < share_size
+  return terms[4] == 1 and p > share_size and held < share_size
 end
 
 -- Whether `p` permits that are not free may be reserved.

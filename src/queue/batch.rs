@@ -57,8 +57,8 @@ impl<C> Queue<C> {
         self.head_block = None;
         self.ask_now = false;
         let has_waited = waiters.iter().any(|waiter| waiter.has_server_answer);
-        let longest_wait_ms = groups.iter().map(|group| group.max_wait_ms).max().unwrap_or(0);
-        let share = self.sharing.terms(now, has_waited, longest_wait_ms.saturating_mul(1000));
+        let can_wait = groups.iter().any(|group| group.max_wait_ms > 0);
+        let share = self.sharing.terms(now, has_waited, can_wait);
         let create = waiters.first().and_then(|waiter| waiter.request.create);
         self.in_flight = Some(waiters);
         Call { groups, create, share, reserve, due, shortest_deadline }

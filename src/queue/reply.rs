@@ -3,7 +3,6 @@
 use super::batch::split;
 use super::events::{MaxWait, Settled, Time};
 use super::head_block::HeadBlock;
-use super::share::{Reserved, TOGETHER};
 use super::state::{NOT_BEGUN, Queue, Waiter};
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
@@ -31,7 +30,7 @@ impl<C> Queue<C> {
         let mut settled = Settled { decided, granted: 0, unwanted: 0 };
         let mut back = Vec::new();
         let mut head: Option<(Time, u64)> = None;
-        let (mut waits, mut reserved, mut is_claimed) = (false, None, false);
+        let (mut waits, mut reserved) = (false, None);
         for (mut waiter, outcome) in waiters.into_iter().zip(split(outcomes)) {
             let permits = waiter.request.permits;
             match outcome {
@@ -58,9 +57,8 @@ impl<C> Queue<C> {
                 Outcome::Granted | Outcome::Refused(_) | Outcome::ExceedsRate => {
                     if outcome == Outcome::Granted {
                         settled.granted += permits;
-                        match waiter.caller {
-                            Some(_) => is_claimed |= self.reserving.is_for(waiter.ticket),
-                            None => settled.unwanted += permits,
+                        if waiter.caller.is_none() {
+                            settled.unwanted += permits;
                         }
                     }
                     settled.decided.extend(waiter.caller.map(|caller| (caller, permits, outcome)));
@@ -72,14 +70,9 @@ impl<C> Queue<C> {
         self.requeue(back, waits);
         let pause = self.sharing.replied(
             now,
-            (rate, interval),
-            (settled.granted, left),
-            head_at.map(|_| self.pending.len() as u64),
-            match reserved {
-                Some(_) => Reserved::Made(head_permits),
-                None if is_claimed => Reserved::Claimed,
-                None => Reserved::None,
-            },
+            interval,
+            (reserved.map_or(settled.granted, |_| head_permits), left),
+            head_at.is_some(),
             holders,
         );
         let head = head_at.and(self.pending.front());
@@ -89,10 +82,6 @@ impl<C> Queue<C> {
             // It fits, and is held back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
-            let head_at = match self.sharing.took_apart() {
-                true => self.together(head_at, dated.saturating_add(interval)),
-                false => head_at,
-            };
             let tail_at = self.pending.iter().map(|waiter| waiter.free_at).max();
             self.feasibility_known = false;
             self.head_block = Some(HeadBlock {
@@ -122,23 +111,11 @@ impl<C> Queue<C> {
         earlier.min().map_or(head_at, |free_at| free_at.min(head_at))
     }
 
-    /// When to ask again for a head that waits until then, if this call's own permits come back
-    /// shortly after: then, unless somebody cannot wait that long.
-    fn together(&self, head_at: Time, comes_back: Time) -> Time {
-        let mut waiting = self.pending.iter().filter(|waiter| waiter.has_server_answer);
-        let can_wait = |waiter: &Waiter<C>| waiter.request.max_wait.lasts_beyond(comes_back);
-        if comes_back <= head_at.saturating_add(TOGETHER) && waiting.all(can_wait) {
-            return head_at.max(comes_back);
-        }
-        head_at
-    }
-
     /// The call in flight failed for good, for all its requests; returns their callers.
     pub(crate) fn failed(&mut self) -> Vec<C> {
         let waiters = self.in_flight.take().unwrap_or_default();
         self.call_is_slow = false;
         self.reserving.forget();
-        self.sharing.forget_reservation();
         self.check();
         waiters.into_iter().filter_map(|waiter| waiter.caller).collect()
     }

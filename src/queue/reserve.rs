@@ -57,11 +57,6 @@ impl Reserving {
     pub(super) fn forget(&mut self) {
         self.reserved = None;
     }
-
-    /// Whether this request has a reservation, as far as is known.
-    pub(super) fn is_for(&self, ticket: Ticket) -> bool {
-        self.reserved == Some(ticket)
-    }
 }
 
 impl<C> Queue<C> {

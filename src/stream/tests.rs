@@ -95,7 +95,8 @@ async fn an_item_that_waits_stays_in_the_stream_if_next_is_dropped() {
         assert_eq!(items.size_hint(), (1, Some(1)));
     }
     assert_eq!(items.next().await.unwrap().unwrap(), 1);
-    assert!(start.elapsed() < SECOND * 11 / 10, "{:?}", start.elapsed());
+    // Its permit may have been left for others for 125 ms.
+    assert!(start.elapsed() < SECOND * 12 / 10, "{:?}", start.elapsed());
     assert!(items.next().await.is_none());
 }
 

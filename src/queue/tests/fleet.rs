@@ -17,10 +17,13 @@ use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
 mod large;
+mod verdict;
 
 const MS: Time = 1000;
 const SECOND: Time = 1000 * MS;
 const ROUND_TRIP: Time = 200;
+/// When a client joins that comes later than the others, up to ten seconds later.
+const JOINS: Time = 12 * SECOND;
 /// The epoch time at which a simulation begins.
 const T0: i64 = 1_700_000_000_000;
 
@@ -48,6 +51,8 @@ enum Wakeups {
     Cold,
     /// Each wakeup is this much later than its tick.
     Late(Time),
+    /// Prompt, but it joins the others only after [`JOINS`].
+    Joining,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +88,9 @@ struct Client {
     /// The id of the call in flight, and that of a reservation with its date.
     in_flight: EntryId,
     reservation: Option<(EntryId, i64)>,
+    /// When its first request is made, and how long after that its first grant was.
+    joins: Time,
+    noticed: Option<Time>,
     /// When the request of a client with large ones arrived, and how long each was not served.
     asked: Time,
     waits: Vec<Time>,
@@ -114,6 +122,8 @@ struct Figures {
     /// The part of the rate that was used.
     used: f64,
     calls_per_grant: f64,
+    /// How long it took at most until a client that joined was granted anything, in seconds.
+    noticed: f64,
 }
 
 impl Fleet {
@@ -146,6 +156,8 @@ impl Fleet {
                 queue: Queue::default(),
                 in_flight: EntryId([0; 16]),
                 reservation: None,
+                joins: 0,
+                noticed: None,
                 asked: 0,
                 waits: Vec::new(),
                 step_at: Time::MAX,
@@ -181,6 +193,11 @@ impl Fleet {
 
     fn run(mut self, seconds: u64) -> Figures {
         for client in 0..self.clients.len() {
+            let joins = match self.clients[client].kind {
+                Kind::Redisson(Wakeups::Joining) => JOINS + self.below(10 * SECOND),
+                _ => 0,
+            };
+            self.clients[client].joins = joins;
             match self.demand_of(client) {
                 _ if let Kind::Large { .. } = self.clients[client].kind => {
                     let begin = self.below(SECOND) + SECOND;
@@ -188,12 +205,12 @@ impl Fleet {
                 }
                 Demand::Tasks(tasks) => {
                     for _ in 0..tasks {
-                        let begin = self.below(50 * MS);
+                        let begin = joins + self.below(50 * MS);
                         self.at(begin, Event::Arrive(client));
                     }
                 }
                 Demand::Arrivals(rate) => {
-                    let begin = self.exponential(1e6 / rate);
+                    let begin = joins + self.exponential(1e6 / rate);
                     self.at(begin, Event::Arrive(client));
                 }
             }
@@ -223,7 +240,13 @@ impl Fleet {
             let all = client.waits.iter().copied().chain(last);
             waits.extend(all.map(|wait| wait as f64 / warm_up as f64));
         }
+        let joined = self.clients.iter().filter(|client| client.joins > 0);
+        let noticed = joined.map(|client| match client.noticed {
+            Some(time) => time as f64 / 1e6,
+            None => f64::INFINITY,
+        });
         Figures {
+            noticed: noticed.fold(0.0, f64::max),
             waits,
             shares: granted.iter().map(|part| part / total * granted.len() as f64).collect(),
             used: total / (self.rate.permits() as f64 * intervals),
@@ -244,7 +267,7 @@ impl Fleet {
     /// When a waiter of Redisson wakes up that should at this time.
     fn wakes_up(&mut self, client: usize, wake: Time, wakeups: Wakeups) -> Time {
         match wakeups {
-            Wakeups::Prompt => wake + self.below(2 * MS),
+            Wakeups::Prompt | Wakeups::Joining => wake + self.below(2 * MS),
             Wakeups::Late(late) => wake + late,
             Wakeups::Cold => {
                 let wake = wake + self.exponential(20e3);
@@ -345,6 +368,8 @@ impl Fleet {
     }
 
     fn served(&mut self, client: usize) {
+        let since = self.now.saturating_sub(self.clients[client].joins);
+        self.clients[client].noticed.get_or_insert(since);
         if let Kind::Large { pause, .. } = self.clients[client].kind {
             let Client { asked, waits, .. } = &mut self.clients[client];
             waits.push(self.now - std::mem::take(asked));
@@ -417,13 +442,14 @@ impl Fleet {
     }
 }
 
-/// `j` Redisson, `c` a cold one, `l` one that is 200 ms late, `q` one with little demand; `s` this
-/// crate, `t` with little demand, `e` with `greedy`, a digit: with that weight.
+/// `j` Redisson, `c` a cold one, `l` one that is 200 ms late, `d` one that joins later, `q` one with little
+/// demand; `s` this crate, `t` with little demand, `e` with `greedy`, a digit: with that weight.
 fn kinds(fleet: &str) -> Vec<(Kind, bool)> {
     let kind = |letter| match letter {
         'j' => (Kind::Redisson(Wakeups::Prompt), false),
         'q' => (Kind::Redisson(Wakeups::Prompt), true),
         'c' => (Kind::Redisson(Wakeups::Cold), false),
+        'd' => (Kind::Redisson(Wakeups::Joining), false),
         'l' => (Kind::Redisson(Wakeups::Late(200 * MS)), false),
         's' => (Kind::Crate(1), false),
         't' => (Kind::Crate(1), true),
@@ -484,13 +510,13 @@ fn all_redisson_clients_together_are_one_party_and_weights_count() {
     }
 }
 
-/// Shares that are no whole numbers: what was too little or too much is made up for.
+/// Shares that are no whole numbers are rounded up and down in turn.
 #[test]
 fn few_permits_are_shared_by_four() {
     for demand in [Demand::Tasks(8), Demand::Tasks(200)] {
         let runs = simulate("ssss", per_second(10), demand, 60, 3);
         let share = runs.iter().flat_map(|run| &run.shares).copied().fold(f64::MAX, f64::min);
-        assert!(share >= 0.95, "{demand:?}: {share}");
+        assert!(share >= 0.9, "{demand:?}: {share}");
     }
 }
 
@@ -508,18 +534,17 @@ fn a_cold_redisson_is_noticed_and_keeps_its_share() {
 }
 
 /// Alone, a client finds out that nobody is there, and loses next to nothing by that. What it had left
-/// for others comes back with the rest soon; apart, it would cost calls. (A few tasks whose permits are
-/// all back ask when they need them, and make more calls than those that wait for each millisecond's.)
+/// for others comes back apart from the rest, which costs a few calls.
 #[test]
 fn a_client_that_is_alone_uses_all_of_the_rate() {
-    for (rate, demand, most) in
-        [(10, Demand::Tasks(200), 1.0), (10, Demand::Tasks(8), 1.0), (100, Demand::Tasks(8), 1.5)]
+    for (rate, demand) in
+        [(10, Demand::Tasks(200)), (10, Demand::Tasks(8)), (100, Demand::Tasks(8))]
     {
         let run = |fleet| simulate(fleet, per_second(rate), demand, 30, 1).remove(0);
         let (shared, greedy) = (run("s"), run("e"));
         assert!(shared.used >= 0.985, "{rate} {demand:?}: {}", shared.used);
         let calls = (shared.calls_per_grant, greedy.calls_per_grant);
-        assert!(calls.0 <= calls.1 * most, "{rate} {demand:?}: {calls:?}");
+        assert!(calls.0 <= calls.1 * 1.6, "{rate} {demand:?}: {calls:?}");
     }
 }
 
@@ -530,6 +555,16 @@ fn a_limiter_that_is_not_exhausted_is_used_as_ever() {
         let arrivals = Demand::Arrivals(50.0 / fleet.len() as f64);
         let calls = simulate(fleet, per_second(100), arrivals, 30, 1).remove(0).calls_per_grant;
         assert!((0.99..1.01).contains(&calls), "{fleet}: {calls}");
+    }
+}
+
+/// One that joins, and finds nothing free, is found when permits are next left for it.
+#[test]
+fn a_redisson_that_joins_later_is_noticed_within_ten_seconds() {
+    for fleet in ["sd", "ssd"] {
+        for run in simulate(fleet, per_second(10), Demand::Tasks(8), 35, 3) {
+            assert!(run.noticed <= 10.0, "{fleet}: {}", run.noticed);
+        }
     }
 }
 

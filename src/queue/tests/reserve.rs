@@ -38,8 +38,7 @@ impl Head {
 
     fn reply(&mut self, now: Time, count: u64, outcome: Outcome) {
         let share = self.others + 1;
-        let holders =
-            Holders { others: self.others, share_left: 5, entries: 9, share, ..Holders::default() };
+        let holders = Holders { others: self.others, entries: 9, share, ..Holders::default() };
         let holders = Some(holders).filter(|holders| holders.others > 0);
         let outcomes = vec![OutcomeGroup { count, outcome }];
         self.queue.replied(now, now, (10, SECOND, 0), outcomes, 0, holders);

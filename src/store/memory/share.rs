@@ -19,8 +19,6 @@ pub(super) struct Share {
     size: i64,
     /// What the client holds of it.
     held: i64,
-    /// What is kept free in any case.
-    kept_free: i64,
     /// See [`ShareTerms::may_exceed`].
     may_exceed: bool,
     /// A request that exceeds the share waits this long; one that cannot is not held back.
@@ -41,7 +39,7 @@ impl Share {
     /// Whether a request is not held back although it is for more than the whole share: it would never
     /// be within it.
     fn exceeds(&self, permits: i64) -> bool {
-        self.may_exceed && permits > self.size - self.kept_free && self.held < self.size
+        self.may_exceed && permits > self.size && self.held < self.size
     }
 
     /// Whether this many permits that are not free may be reserved.
@@ -89,37 +87,20 @@ pub(super) fn read_holders(
     }
     let others: i64 = others.into_values().map(i64::from).sum();
     let weight = i64::from(weight);
-    let remembered = i64::try_from(terms.remembered.min(MAX_OTHERS)).unwrap_or(0);
-    let parties = weight + others.max(remembered) + i64::from(redisson || terms.remembers_redisson);
-    // Divided first: the product could be too large. What is no whole number is rounded up if the
-    // client has had too little, and down if it has had too much.
-    let (whole, rest) = (config.rate / parties * weight, config.rate % parties);
-    let thousandths = rest * weight * 1000;
-    let rounded = (thousandths + (terms.arrears + 500) * parties).div_euclid(parties * 1000);
-    let size = (whole + rounded).max(0);
-    let share_left = (size - held).max(0);
-    let shortfall = (whole - held).clamp(-1_000_000, 1_000_000) * 1000 + thousandths / parties;
-    let [unclaimed, kept_free] = [terms.unclaimed, terms.kept_free]
-        .map(|permits| i64::try_from(permits).unwrap_or(i64::MAX));
-    let allowed = (parties > weight || kept_free > 0).then(|| {
-        let allowed = if parties > weight { share_left.max(unclaimed).min(free) } else { free };
-        // What it had if one more were a party, it takes in any case.
-        let least = config.rate / (parties + 1) * weight - held;
-        allowed.min(free.saturating_sub(kept_free)).max(allowed.min(least)).max(0)
-    });
+    let known = i64::try_from(terms.others.min(MAX_OTHERS)).unwrap_or(0);
+    let parties = weight + known.max(others + i64::from(redisson));
+    // Divided first: the product could be too large. What is no whole number is rounded up in some
+    // intervals and down in others, so that it comes to nothing in the long run.
+    let (whole, rest) = (config.rate / parties * weight, config.rate % parties * weight);
+    let nth = (t / config.interval + i64::from(own.0[0])) % parties;
+    let size = whole + ((nth + 1) * rest).div_euclid(parties) - (nth * rest).div_euclid(parties);
+    let unclaimed = i64::try_from(terms.unclaimed).unwrap_or(i64::MAX);
+    let allowed = (size - held).max(unclaimed).clamp(0, free.max(0));
     let until_own =
         own_first.map_or(i64::MAX, |score| score.saturating_add(config.interval).saturating_sub(t));
     let hold_ms = terms.retry_after_ms.min(until_own.max(1) as u64).max(1);
     let may_exceed = terms.may_exceed;
-    let share =
-        allowed.map(|allowed| Share { allowed, size, held, kept_free, may_exceed, hold_ms });
-    let holders = Holders {
-        others: others as u64,
-        redisson,
-        share_left: share_left as u64,
-        entries,
-        shortfall,
-        share: size as u64,
-    };
+    let share = (parties > weight).then_some(Share { allowed, size, held, may_exceed, hold_ms });
+    let holders = Holders { others: others as u64, redisson, share: size as u64, entries };
     Some((share, holders))
 }

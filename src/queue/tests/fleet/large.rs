@@ -6,7 +6,7 @@ use super::*;
 
 /// A fleet in which `b` is a client of this crate with a task that asks for `permits`, and again so long
 /// after it was served.
-fn with_large(fleet: &str, permits: u64, pause: Time) -> Vec<(Kind, bool)> {
+pub(super) fn with_large(fleet: &str, permits: u64, pause: Time) -> Vec<(Kind, bool)> {
     let kind = |letter| match letter {
         'b' => (Kind::Large { permits, pause }, false),
         other => kinds(&String::from(other))[0],

@@ -304,7 +304,7 @@ impl World {
                     }
                     None => {
                         let id = EntryId::random(ClientTag([by as u8; 4]), 1);
-                        let share = Some(ShareTerms::BESIDE_REDISSON);
+                        let share = Some(ShareTerms::BESIDE_ANOTHER);
                         let call = self.clients[by].call(&groups);
                         AcquireCall { id, share, reserve: true, ..call }
                     }

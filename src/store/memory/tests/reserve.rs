@@ -3,7 +3,7 @@
 use super::*;
 use crate::wire::entry::ClientTag;
 
-const SHARED: ShareTerms = ShareTerms::BESIDE_REDISSON;
+const SHARED: ShareTerms = ShareTerms::BESIDE_ANOTHER;
 
 /// A call of client `tag` whose request for `permits` can be served by a reservation.
 fn large(c: &mut Client, tag: u8, permits: u64) -> AcquireCall {

@@ -71,57 +71,33 @@ fn each_client_of_this_crate_is_a_party_and_redisson_is_one() {
     let reply = fleet.ask(1, NOBODY_LEFT_ANY, &[group_of(1, 5000, 100)]);
     assert_eq!(reply.outcomes[0], OutcomeGroup { count: 5, outcome: Outcome::Granted });
     assert_eq!(reply.outcomes[1].outcome, held_back(125));
-    let holders =
-        Holders { others: 2, redisson: true, share_left: 5, entries: 4, shortfall: 5000, share: 5 };
+    let holders = Holders { others: 2, redisson: true, share: 5, entries: 4 };
     assert_eq!(reply.holders, Some(holders));
 }
 
 #[test]
 fn those_that_hold_nothing_now_are_remembered() {
-    let redisson = ShareTerms { remembers_redisson: true, ..NOBODY_LEFT_ANY };
-    assert_eq!(Fleet::new(20).granted(1, redisson), 10);
-    assert_eq!(Fleet::new(20).granted(3, redisson), 15);
-    assert_eq!(Fleet::new(20).granted(1, ShareTerms { remembered: 3, ..NOBODY_LEFT_ANY }), 5);
-    assert_eq!(Fleet::new(20).granted(1, ShareTerms { remembered: 3, ..redisson }), 4);
+    assert_eq!(Fleet::new(20).granted(1, ShareTerms::BESIDE_ANOTHER), 10);
+    assert_eq!(Fleet::new(20).granted(3, ShareTerms::BESIDE_ANOTHER), 15);
+    assert_eq!(Fleet::new(20).granted(1, ShareTerms { others: 3, ..NOBODY_LEFT_ANY }), 5);
     let mut fleet = Fleet::new(20);
     fleet.take(2, 1);
-    assert_eq!(fleet.granted(1, ShareTerms { remembered: 1, ..NOBODY_LEFT_ANY }), 10);
+    assert_eq!(fleet.granted(1, ShareTerms::BESIDE_ANOTHER), 10);
 }
 
+/// In an interval in which one party is rounded up, another one is rounded down.
 #[test]
-fn a_share_is_rounded_by_what_the_client_has_had_before() {
-    let remembered = ShareTerms { remembers_redisson: true, ..NOBODY_LEFT_ANY };
-    for (permits, arrears, share) in [
-        (5, 0, 3),
-        (5, -1, 2),
-        (5, 499, 3),
-        (5, -499, 2),
-        (10, 499, 5),
-        (10, -499, 5),
-        (1, 0, 1),
-        (1, -1, 0),
-    ] {
-        let granted = Fleet::new(permits).granted(1, ShareTerms { arrears, ..remembered });
-        assert_eq!(granted, share, "{permits} {arrears}");
+fn a_share_that_is_no_whole_number_comes_to_nothing_in_the_long_run() {
+    for (permits, others, in_all) in [(5, 1, 5), (1, 1, 1), (10, 3, 10), (10, 1, 10)] {
+        let mut fleet = Fleet::new(permits);
+        let terms = ShareTerms { others, ..NOBODY_LEFT_ANY };
+        let mut granted = 0;
+        for _ in 0..=others {
+            granted += fleet.granted(1, terms);
+            fleet.0.clock.advance(I);
+        }
+        assert_eq!(granted, in_all, "{permits} among {}", others + 1);
     }
-}
-
-#[test]
-fn permits_are_kept_free_by_a_client_that_is_alone_and_by_others() {
-    let kept_free = ShareTerms { kept_free: 2, ..NOBODY_LEFT_ANY };
-    assert_eq!(Fleet::new(20).granted(1, kept_free), 18);
-    let mut fleet = Fleet::new(20);
-    fleet.take(2, 9);
-    assert_eq!(fleet.granted(1, kept_free), 9);
-    // A request for more than can ever be taken beside it is not held back.
-    let reply = Fleet::new(20).ask(1, kept_free, &[request(19, 5000)]);
-    assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
-    // Nor is one that cannot wait.
-    let mut fleet = Fleet::new(20);
-    fleet.take(1, 18);
-    assert_eq!(fleet.granted(1, kept_free), 0);
-    let reply = fleet.ask(1, kept_free, &[request(1, 124)]);
-    assert_eq!(reply.outcomes[0].outcome, Outcome::Granted);
 }
 
 #[test]
@@ -228,8 +204,7 @@ fn per_client_limiters_have_one_party() {
     let mut fleet = Fleet(client());
     fleet.0.set(Rate::from_wire(Mode::PerClient, 20, 1000, 0), StateRule::Drop);
     fleet.take(0, 1);
-    let remembered = ShareTerms { remembers_redisson: true, ..NOBODY_LEFT_ANY };
-    let reply = fleet.ask(1, remembered, &[group_of(1, 5000, 19)]);
+    let reply = fleet.ask(1, ShareTerms::BESIDE_ANOTHER, &[group_of(1, 5000, 19)]);
     assert_eq!(reply.outcomes, [OutcomeGroup { count: 19, outcome: Outcome::Granted }]);
     assert_eq!(reply.holders, None);
 }

@@ -160,30 +160,15 @@ fn tag() -> impl Strategy<Value = Option<(u8, u8)>> {
 
 fn share() -> impl Strategy<Value = Option<ShareTerms>> {
     let unclaimed = prop_oneof![Just(0u64), 1u64..20, Just(u64::MAX)];
-    let kept_free = prop_oneof![3 => Just(0u64), 1 => 1u64..20, 1 => Just(u64::MAX)];
-    let remembered = prop_oneof![4 => Just(0u64), 3 => 1u64..9, 1 => Just(u64::MAX)];
-    let times = (0u64..130, -499i64..=499);
-    let flags = (any::<bool>(), any::<bool>());
-    prop::option::weighted(
-        0.5,
-        (flags, remembered, unclaimed, kept_free, times).prop_map(
-            |(
-                (remembers_redisson, may_exceed),
-                remembered,
-                unclaimed,
-                kept_free,
-                (retry_after_ms, arrears),
-            )| ShareTerms {
-                remembers_redisson,
-                remembered,
-                unclaimed,
-                kept_free,
-                retry_after_ms,
-                arrears,
-                may_exceed,
-            },
-        ),
-    )
+    let others = prop_oneof![4 => Just(0u64), 3 => 1u64..9, 1 => Just(u64::MAX)];
+    let terms = (others, unclaimed, 0u64..130, any::<bool>());
+    let terms = terms.prop_map(|(others, unclaimed, retry_after_ms, may_exceed)| ShareTerms {
+        others,
+        unclaimed,
+        retry_after_ms,
+        may_exceed,
+    });
+    prop::option::weighted(0.5, terms)
 }
 
 fn same_id() -> impl Strategy<Value = Option<(i64, u32)>> {
