@@ -123,16 +123,15 @@ pub use in_process::InProcessStore;
 pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
 pub use limiter::RateLimiter;
 pub use limiter::inspect::{ClientBudget, Repair};
-pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
 #[cfg(feature = "metrics")]
 pub use observe::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use rate::{Mode, Rate};
-pub use store::ExpireCondition;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
 pub use store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
+pub use store::{ExpireCondition, RemainingTime};
 pub use stream::{RateLimited, Rejected, StreamRateLimitExt};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.

@@ -2,7 +2,7 @@
 
 mod acquire;
 pub(crate) mod inspect;
-pub(crate) mod keys;
+mod keys;
 mod outage;
 mod permits;
 pub(crate) mod rates;

@@ -117,7 +117,7 @@ impl RateLimiter {
         let reply = self.call_on(keys, Operation::Inspect, InspectCall { most_entries }).await?;
         let at = Instant::now();
         let core = &self.engine().core;
-        let skew = reply
+        let clock_skew = reply
             .store_us
             .filter(|_| !core.store.is_in_process())
             .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
@@ -128,9 +128,9 @@ impl RateLimiter {
                 None => Clock::system().local_us().div_euclid(1000),
             },
         };
-        let mut inspection = Inspection::of(reply, now_ms, skew);
-        inspection.rate = inspection.rate.map_err(|error| self.error(Operation::Inspect, error));
-        Ok(inspection)
+        let rate = reply.rate().map_err(|error| self.error(Operation::Inspect, error));
+        let [overall, per_client] = reply.budgets;
+        Ok(Inspection { now_ms, clock_skew, hash: reply.hash, rate, overall, per_client })
     }
 
     async fn repair_keys(&self, keys: Keys, only_look: bool) -> Result<Repair, Error> {

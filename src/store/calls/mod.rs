@@ -38,9 +38,11 @@ pub(crate) use acquire::{
 pub(crate) use charge::{ChargeCall, ChargeReply};
 pub(crate) use config::ConfigCall;
 pub(crate) use drop_usage::DropUsageCall;
-pub use expire::ExpireCondition;
-pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, TimeToLive, TimeToLiveCall};
-pub(crate) use inspect::{InspectCall, InspectReply, Stored, StoredBudget};
+pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, RemainingTimeCall};
+pub use expire::{ExpireCondition, RemainingTime};
+pub(crate) use inspect::InspectCall;
+#[cfg(test)]
+pub(crate) use inspect::InspectReply;
 pub(crate) use peek::{PeekCall, PeekReply};
 pub(crate) use refund::RefundCall;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::rate::{MAX_EXACT, Mode, Rate};
 pub(crate) use crate::store::memory::keyspace::Fields;
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::refusal::{self, Field};
+use crate::wire::integer;
 use crate::wire::keys::Keys;
 
 pub(crate) const RATE: &str = "rate";
@@ -160,12 +161,4 @@ impl<'a> Pair<'a> {
 pub(crate) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
     space.log(pair.log)?;
     Ok(space.text(pair.value)?.and_then(integer))
-}
-
-/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
-pub(crate) fn integer(text: &str) -> Option<i64> {
-    let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_EXACT)?;
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };
-    canonical.then_some(number)
 }

@@ -51,10 +51,6 @@ impl<'a> ServerAnswer<'a> {
         }
     }
 
-    pub(crate) fn is_nil(self, at: usize) -> bool {
-        matches!(self.0.get(at), Some(Value::Nil))
-    }
-
     /// A number as text.
     pub(crate) fn parsed<T: std::str::FromStr>(self, at: usize) -> Option<T> {
         std::str::from_utf8(self.bytes(at)?).ok()?.parse().ok()
