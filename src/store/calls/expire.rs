@@ -5,14 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::StoreCall;
-use crate::error::Error;
+use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::limits::{ENDLESS_TTL_MS, FAR_TTL_MS};
 use crate::store::memory::config::is_per_client;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
 
 script!(EXPIRE, AtReceiver: "expire");
 script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/numbers", "clear_expire");

@@ -4,15 +4,12 @@
 
 use std::time::Duration;
 
-use super::StoreCall;
-use crate::error::Error;
+use super::*;
 use crate::inspection::{Budget, LogEntry, StoredKey, StoredLog, StoredRate};
-use crate::rate::{MAX_EXACT, Rate};
+use crate::rate::MAX_EXACT;
 use crate::store::memory::config::{FIELDS, config_of};
 use crate::store::memory::keyspace::{Data, Keyspace};
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::store::refusal::wrong_type;
-use crate::wire::keys::Keys;
 
 script!(INSPECT, AtReceiver: "inspect");
 

@@ -6,10 +6,12 @@
 
 use std::fmt;
 
+// What the files of this folder have in common, too.
+use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand};
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::keys::Keys;
 
 mod acquire;

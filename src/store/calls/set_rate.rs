@@ -2,17 +2,13 @@
 //!
 //! `lua/set_rate.lua` is its twin.
 
-use super::StoreCall;
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::{Mode, Rate};
+use super::*;
+use crate::rate::Mode;
 use crate::store::limits::FAR_TTL_MS;
 use crate::store::memory::config::{self, Pair, read_value};
 use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired};
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
 
 script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "set_rate");

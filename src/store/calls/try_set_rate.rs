@@ -2,14 +2,9 @@
 //!
 //! `lua/try_set_rate.lua` is its twin.
 
-use super::StoreCall;
-use crate::error::Error;
-use crate::rate::Rate;
+use super::*;
 use crate::store::memory::config::{TYPE, create, missing};
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::store::refusal;
-use crate::wire::keys::Keys;
 
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
 
