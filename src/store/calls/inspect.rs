@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::*;
 use crate::inspection::{Budget, LogEntry, StoredKey, StoredLog, StoredRate};
 use crate::rate::MAX_EXACT;
-use crate::store::memory::config::{FIELDS, config_of};
+use crate::store::memory::config::config_of;
 use crate::store::memory::keyspace::{Data, Keyspace};
 use crate::store::refusal::wrong_type;
+use crate::wire::FIELDS;
 
 script!(INSPECT, AtReceiver: "inspect");
 

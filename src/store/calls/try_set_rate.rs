@@ -3,8 +3,9 @@
 //! `lua/try_set_rate.lua` is its twin.
 
 use super::*;
-use crate::store::memory::config::{TYPE, create, missing};
+use crate::store::memory::config::{create, missing};
 use crate::store::refusal;
+use crate::wire::TYPE;
 
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
 
