@@ -1,5 +1,5 @@
 -- Writes permits into the log that were granted while the server was away: once, and whether they fit
--- or not, so that the value may become negative. Twin: src/store/memory/charge.rs.
+-- or not, so that the value may become negative. Twin: src/store/calls/charge.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock

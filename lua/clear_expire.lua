@@ -1,6 +1,6 @@
 -- Takes the time to live of all keys away. For a PER_CLIENT limiter a far one takes its place:
 -- the other clients' keys are out of reach, and each client's next call gives its own the hash's.
--- Twin: src/store/memory/expire.rs.
+-- Twin: src/store/calls/expire.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {0, 1 if any key had a time to live (for PER_CLIENT: one below five years)}

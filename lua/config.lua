@@ -1,5 +1,5 @@
 -- The rate.
--- Twin: src/store/memory/config.rs.
+-- Twin: src/store/calls/config.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {type, 1, rate, interval, keep-alive}

@@ -1,5 +1,5 @@
 -- What is stored of a limiter, as it is, at one moment. Writes nothing.
--- Twin: src/store/memory/inspect.rs.
+-- Twin: src/store/calls/inspect.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the most entries to read of a log

@@ -1,5 +1,5 @@
 -- What an acquire would see. Writes nothing.
--- Twin: src/store/memory/peek.rs.
+-- Twin: src/store/calls/peek.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock

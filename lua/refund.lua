@@ -1,5 +1,5 @@
 -- Gives permits of one grant back, exactly: its entry is lowered to what should be left of it.
--- Twin: src/store/memory/refund.rs.
+-- Twin: src/store/calls/refund.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the first 17 bytes of the grant's entry

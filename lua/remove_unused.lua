@@ -1,7 +1,7 @@
 -- Removes the value and the log that say nothing: if all permits are available, whoever uses the limiter
 -- next finds the same without them. Without a hash, if all entries are of Redisson and old, or if there is
 -- only a value that is an integer. Keys of other types, and other texts, are never removed.
--- Twin: src/store/memory/remove_unused.rs.
+-- Twin: src/store/calls/remove_unused.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log;
 --        and the hash of the limiter that has the same values and logs (of `api` it is `{api}`, and the

@@ -1,5 +1,5 @@
 -- The bytes that all keys take.
--- Twin: src/store/memory/whole_limiter.rs.
+-- Twin: src/store/calls/whole_limiter.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- reply  {0, bytes}

@@ -131,13 +131,12 @@ pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
 pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
-pub use limiter::keys::RemainingTime;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use rate::{Mode, Rate};
-pub use store::ExpireCondition;
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
+pub use store::{ExpireCondition, RemainingTime};
 
 /// What the keys of an in-process store hold, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]

@@ -1,7 +1,7 @@
 //! The public face of one limiter: a handle, and what all its operations share.
 
 mod acquire;
-pub(crate) mod keys;
+mod keys;
 mod outage;
 mod permits;
 pub(crate) mod rates;

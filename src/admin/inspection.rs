@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::clock::ClockSkew;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::store::{InspectReply, Stored, StoredBudget, integer};
 use crate::wire::entry::{Holder, Member, holder, unpack};
+use crate::wire::integer;
 
 /// A limiter as it is stored at one moment, decoded.
 ///
@@ -119,21 +119,6 @@ pub enum Writer {
 }
 
 impl Inspection {
-    pub(crate) fn of(reply: InspectReply, now_ms: i64, clock_skew: Option<ClockSkew>) -> Self {
-        let rate = reply.rate();
-        let [overall, per_client] = reply.budgets.map(Budget::of);
-        let text = |bytes: &Option<Vec<u8>>| {
-            bytes.as_deref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        };
-        let hash = StoredKey::of(reply.hash, |[rate, interval, mode, keep_alive]| StoredRate {
-            rate: text(&rate),
-            interval: text(&interval),
-            mode: text(&mode),
-            keep_alive: text(&keep_alive),
-        });
-        Inspection { now_ms, clock_skew, hash, rate, overall, per_client }
-    }
-
     /// The budget of a mode.
     pub fn budget(&self, mode: Mode) -> &Budget {
         match mode {
@@ -200,17 +185,6 @@ impl Inspection {
 }
 
 impl<T> StoredKey<T> {
-    fn of<S>(key: Stored<S>, read: impl FnOnce(S) -> T) -> Self {
-        match key {
-            Stored::Missing => StoredKey::Missing,
-            Stored::WrongType => StoredKey::WrongType,
-            Stored::Present { ttl_ms, content } => StoredKey::Present {
-                content: read(content),
-                time_to_live: ttl_ms.map(Duration::from_millis),
-            },
-        }
-    }
-
     /// What it holds, if it is there and of the type that it should have.
     pub fn content(&self) -> Option<&T> {
         match self {
@@ -231,16 +205,6 @@ impl<T> StoredKey<T> {
 }
 
 impl Budget {
-    fn of(budget: StoredBudget) -> Self {
-        Budget {
-            value: StoredKey::of(budget.value, |text| String::from_utf8_lossy(&text).into_owned()),
-            log: StoredKey::of(budget.log, |log| StoredLog {
-                len: log.len,
-                entries: log.members.into_iter().map(LogEntry::of).collect(),
-            }),
-        }
-    }
-
     /// The value; `None` if there is none, or if it is not an integer within ±2^53.
     pub fn number(&self) -> Option<i64> {
         integer(self.value.content()?)
@@ -258,12 +222,12 @@ impl Budget {
 }
 
 impl LogEntry {
-    fn of((date_ms, member): (i64, Vec<u8>)) -> Self {
-        let (permits, writer) = match unpack(&member) {
+    pub(crate) fn of((date_ms, member): (i64, &[u8])) -> Self {
+        let (permits, writer) = match unpack(member) {
             Member::Entry { id, permits } => (Some(permits), Writer::of(id)),
             _ => (None, Writer::Foreign),
         };
-        LogEntry { date_ms, permits, writer, member }
+        LogEntry { date_ms, permits, writer, member: member.to_vec() }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::clock::{Clock, ClockSkew, Now};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
-use crate::store::{InspectCall, RemoveUnusedCall, RepairCall, RepairReply};
+use crate::store::{InspectCall, RemoveUnusedCall, RepairCall, RepairReply, StoreCall};
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
@@ -41,7 +41,7 @@ impl RateLimiter {
     /// Those [of the server](RateLimiter#errors-of-the-server). A limiter that is damaged, or not there, is
     /// an answer: see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
-        self.inspect_keys(self.own_keys(), most_entries).await
+        self.own_budget().inspect(most_entries).await
     }
 
     /// Fits the value and the log to the rate, by the rules of an audit, in one step, and grants nothing: a
@@ -64,7 +64,7 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn repair(&self) -> Result<Repair, Error> {
-        self.repair_keys(self.own_keys(), false).await
+        self.own_budget().repair().await
     }
 
     /// What [`repair`](Self::repair) would do now. Changes nothing.
@@ -73,7 +73,7 @@ impl RateLimiter {
     ///
     /// As [`repair`](Self::repair).
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
-        self.repair_keys(self.own_keys(), true).await
+        self.own_budget().preview_repair().await
     }
 
     /// Removes the value and the log of the mode in force if all permits are available, so that whoever uses
@@ -98,7 +98,7 @@ impl RateLimiter {
     ///
     /// If the future is dropped, the call may or may not be carried out.
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
-        self.remove_unused_keys(self.own_keys(), age).await
+        self.own_budget().remove_unused(age).await
     }
 
     /// The budget that another client has in the mode [`Mode::PerClient`](crate::Mode::PerClient), for
@@ -108,50 +108,12 @@ impl RateLimiter {
         ClientBudget { limiter: self.clone(), keys: Keys::new(full_name, client_id) }
     }
 
-    fn own_keys(&self) -> Keys {
-        self.engine().keys.clone()
-    }
-
-    async fn inspect_keys(&self, keys: Keys, most_entries: u64) -> Result<Inspection, Error> {
-        let begun = Instant::now();
-        let reply = self.call_on(keys, Operation::Inspect, InspectCall { most_entries }).await?;
-        let at = Instant::now();
-        let core = &self.engine().core;
-        let skew = reply
-            .store_us
-            .filter(|_| !core.store.is_in_process())
-            .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
-        let now_ms = match core.clock.read().now {
-            Now::At(now) => now,
-            Now::Server => match reply.store_us {
-                Some(store_us) => store_us.div_euclid(1000),
-                None => Clock::system().local_us().div_euclid(1000),
-            },
-        };
-        let mut inspection = Inspection::of(reply, now_ms, skew);
-        inspection.rate = inspection.rate.map_err(|error| self.error(Operation::Inspect, error));
-        Ok(inspection)
-    }
-
-    async fn repair_keys(&self, keys: Keys, only_look: bool) -> Result<Repair, Error> {
-        let now = self.engine().core.clock.read().now;
-        // Nobody holds a debt, so that the client in its id does not matter.
-        let id = EntryId::random(ClientTag([0; 4]), 1);
-        let call = RepairCall { now, id, only_look };
-        // Even if this future is dropped, the call may be carried out: waiting calls check again
-        // in either case.
-        let _may_come_back = (!only_look).then(|| self.engine().permits_may_come_back());
-        Ok(Repair(self.call_on(keys, Operation::Repair, call).await?))
-    }
-
-    async fn remove_unused_keys(&self, keys: Keys, age: Duration) -> Result<u64, Error> {
-        let now = self.engine().core.clock.read().now;
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        self.call_on(keys, Operation::RemoveUnused, RemoveUnusedCall { now, age_ms }).await
+    fn own_budget(&self) -> ClientBudget {
+        ClientBudget { limiter: self.clone(), keys: self.engine().keys.clone() }
     }
 }
 
-/// The budget of another client: [`RateLimiter::budget_of`].
+/// The budget of a client: [`RateLimiter::budget_of`].
 #[derive(Clone, Debug)]
 pub struct ClientBudget {
     limiter: RateLimiter,
@@ -165,7 +127,24 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::inspect`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
-        self.limiter.inspect_keys(self.keys.clone(), most_entries).await
+        let begun = Instant::now();
+        let reply = self.call(Operation::Inspect, InspectCall { most_entries }).await?;
+        let at = Instant::now();
+        let core = &self.limiter.engine().core;
+        let clock_skew = reply
+            .store_us
+            .filter(|_| !core.store.is_in_process())
+            .map(|store_us| ClockSkew::measured(core.clock.local_us(), at - begun, store_us, at));
+        let now_ms = match core.clock.read().now {
+            Now::At(now) => now,
+            Now::Server => match reply.store_us {
+                Some(store_us) => store_us.div_euclid(1000),
+                None => Clock::system().local_us().div_euclid(1000),
+            },
+        };
+        let rate = reply.rate().map_err(|error| self.limiter.error(Operation::Inspect, error));
+        let [overall, per_client] = reply.budgets;
+        Ok(Inspection { now_ms, clock_skew, hash: reply.hash, rate, overall, per_client })
     }
 
     /// As [`RateLimiter::repair`].
@@ -174,7 +153,7 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::repair`].
     pub async fn repair(&self) -> Result<Repair, Error> {
-        self.limiter.repair_keys(self.keys.clone(), false).await
+        self.repair_unless(false).await
     }
 
     /// As [`RateLimiter::preview_repair`].
@@ -183,7 +162,7 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::repair`].
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
-        self.limiter.repair_keys(self.keys.clone(), true).await
+        self.repair_unless(true).await
     }
 
     /// As [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
@@ -193,7 +172,24 @@ impl ClientBudget {
     ///
     /// As [`RateLimiter::remove_unused`].
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
-        self.limiter.remove_unused_keys(self.keys.clone(), age).await
+        let now = self.limiter.engine().core.clock.read().now;
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.call(Operation::RemoveUnused, RemoveUnusedCall { now, age_ms }).await
+    }
+
+    async fn repair_unless(&self, only_look: bool) -> Result<Repair, Error> {
+        let now = self.limiter.engine().core.clock.read().now;
+        // Nobody holds a debt, so that the client in its id does not matter.
+        let id = EntryId::random(ClientTag([0; 4]), 1);
+        let call = RepairCall { now, id, only_look };
+        // Even if this future is dropped, the call may be carried out: waiting calls check again
+        // in either case.
+        let _may_come_back = (!only_look).then(|| self.limiter.engine().permits_may_come_back());
+        Ok(Repair(self.call(Operation::Repair, call).await?))
+    }
+
+    async fn call<C: StoreCall>(&self, operation: Operation, call: C) -> Result<C::Reply, Error> {
+        self.limiter.call_on(self.keys.clone(), operation, call).await
     }
 }
 

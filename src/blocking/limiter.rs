@@ -8,11 +8,10 @@ use super::block_on;
 use crate::admin::{Inspection, Repair};
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
-use crate::limiter::keys::RemainingTime;
 use crate::limiter::rates::{Ensured, Usage};
 use crate::queue::MaxWait;
 use crate::rate::Rate;
-use crate::store::ExpireCondition;
+use crate::store::{ExpireCondition, RemainingTime};
 
 /// A handle of one rate limiter whose calls block: [`crate::RateLimiter`] in another form. Made by
 /// [`Client::limiter`](super::Client::limiter), or of the other form by [`From`].

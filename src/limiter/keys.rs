@@ -6,8 +6,8 @@ use super::RateLimiter;
 use crate::error::{Error, Operation};
 use crate::rate::MAX_EXACT;
 use crate::store::{
-    ClearExpireCall, DeleteCall, ExistsCall, ExpireCall, ExpireCondition, Lifetime, RenameCall,
-    SizeCall, TimeToLive, TimeToLiveCall, TouchCall,
+    ClearExpireCall, DeleteCall, ExistsCall, ExpireCall, ExpireCondition, Lifetime, RemainingTime,
+    RemainingTimeCall, RenameCall, SizeCall, TouchCall,
 };
 
 impl RateLimiter {
@@ -112,11 +112,7 @@ impl RateLimiter {
     ///
     /// Those [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
-        Ok(match self.call(Operation::RemainingTimeToLive, TimeToLiveCall).await? {
-            TimeToLive::NoLimiter => RemainingTime::NoLimiter,
-            TimeToLive::Endless => RemainingTime::Endless,
-            TimeToLive::Ms(ms) => RemainingTime::Ends(Duration::from_millis(ms)),
-        })
+        self.call(Operation::RemainingTimeToLive, RemainingTimeCall).await
     }
 
     /// Whether the limiter exists. Redisson's `isExists`.
@@ -190,15 +186,4 @@ impl RateLimiter {
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
         self.call(Operation::SizeInMemory, SizeCall).await
     }
-}
-
-/// How long a limiter still exists if it is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemainingTime {
-    /// There is no limiter.
-    NoLimiter,
-    /// It does not expire.
-    Endless,
-    /// It expires after this time.
-    Ends(Duration),
 }

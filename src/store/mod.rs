@@ -21,9 +21,8 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 mod refusal;
 
-pub use calls::ExpireCondition;
 pub(crate) use calls::*;
-pub(crate) use memory::config::integer;
+pub use calls::{ExpireCondition, RemainingTime};
 
 use memory::MemoryStore;
 use redis::RedisStore;

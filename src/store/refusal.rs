@@ -1,15 +1,7 @@
 //! What both stores say if a limiter's state forbids a call. Nothing has been written then.
 
 use crate::error::{Error, ErrorKind, Execution};
-
-/// A field of the hash that cannot be read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Field {
-    Rate,
-    Interval,
-    Type,
-    KeepAlive,
-}
+use crate::wire::{FIELDS, KEEP_ALIVE, TYPE};
 
 /// An error that is the answer of a call that was carried out.
 pub(crate) fn executed(kind: ErrorKind, detail: impl Into<String>) -> Error {
@@ -27,7 +19,7 @@ pub(crate) fn incomplete(missing: [bool; 3]) -> Error {
 }
 
 fn are_missing(missing: [bool; 3]) -> String {
-    let names = ["rate", "interval", "type"].into_iter().zip(missing);
+    let names = FIELDS.into_iter().zip(missing);
     let names: Vec<&str> = names.filter(|(_, missing)| *missing).map(|(name, _)| name).collect();
     match names.as_slice() {
         [] => "a field is missing".to_owned(),
@@ -36,17 +28,14 @@ fn are_missing(missing: [bool; 3]) -> String {
     }
 }
 
-/// A field that holds this text.
-pub(crate) fn unreadable(field: Field, text: &str) -> Error {
-    let detail = match field {
-        Field::Rate => format!("rate is {text:?}; it must be an integer from 1 to 2^53"),
-        Field::Interval => format!("interval is {text:?}; it must be an integer from 1 to 2^53"),
-        Field::Type => format!("type is {text:?}; it must be 0 or 1"),
-        Field::KeepAlive => {
-            format!("keepAliveTime is {text:?}; it must be an integer from 0 to 2^53")
-        }
+/// A field of the hash that holds this text.
+pub(crate) fn unreadable(field: &str, text: &str) -> Error {
+    let allowed = match field {
+        TYPE => "0 or 1",
+        KEEP_ALIVE => "an integer from 0 to 2^53",
+        _ => "an integer from 1 to 2^53",
     };
-    executed(ErrorKind::CorruptState, detail)
+    executed(ErrorKind::CorruptState, format!("{field} is {text:?}; it must be {allowed}"))
 }
 
 /// A live entry of an older Redisson, or of none, with this many bytes.

@@ -33,6 +33,7 @@ impl Keys {
 
     /// The keys of the other limiter that has the same values and logs: of `api` it is `{api}`, and the
     /// other way round. Only its hash is another one.
+    #[cfg(feature = "admin")]
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
         let other = match name.contains('{') {

@@ -2,15 +2,9 @@
 //!
 //! The rule is in `store/memory/acquire.rs`, the twin of `lua/acquire.lua`.
 
-use super::{Holders, SeenRate, ShareTerms, StoreCall};
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::Rate;
+use super::*;
 use crate::store::memory::acquire::acquire;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::entry::EntryId;
-use crate::wire::keys::Keys;
 
 mod wire;
 

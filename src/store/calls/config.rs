@@ -2,13 +2,8 @@
 //!
 //! `lua/config.lua` is its twin.
 
-use super::StoreCall;
-use crate::error::Error;
-use crate::rate::Rate;
+use super::*;
 use crate::store::memory::config::config;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
 
 script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "part/stored_rate",
     "config");

@@ -2,13 +2,10 @@
 //!
 //! `lua/drop_usage.lua` is its twin.
 
-use super::StoreCall;
-use crate::error::Error;
-use crate::rate::{Mode, Rate};
+use super::*;
+use crate::rate::Mode;
 use crate::store::memory::config::{Pair, config};
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, mode_text, script};
-use crate::wire::keys::Keys;
+use crate::store::redis::mode_text;
 
 script!(DROP_USAGE, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config",
     "part/stored_rate", "drop_usage");

@@ -3,15 +3,12 @@
 //! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, but for reading.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::StoreCall;
-use crate::error::Error;
+use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::limits::{ENDLESS_TTL_MS, FAR_TTL_MS};
 use crate::store::memory::config::is_per_client;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
 
 script!(EXPIRE, AtReceiver: "expire");
 script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/numbers", "clear_expire");
@@ -90,26 +87,31 @@ impl StoreCall for ExpireCall {
 
 /// The remaining time to live of the hash.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TimeToLiveCall;
+pub(crate) struct RemainingTimeCall;
 
+/// How long a limiter still exists if it is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimeToLive {
+pub enum RemainingTime {
+    /// There is no limiter.
     NoLimiter,
-    /// None, or one of over five years.
+    /// It does not expire.
     Endless,
-    Ms(u64),
+    /// It expires after this time.
+    Ends(Duration),
 }
 
-impl StoreCall for TimeToLiveCall {
-    type Reply = TimeToLive;
+impl StoreCall for RemainingTimeCall {
+    type Reply = RemainingTime;
 
-    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<TimeToLive, Error> {
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<RemainingTime, Error> {
         if !space.has(&keys.hash) {
-            return Ok(TimeToLive::NoLimiter);
+            return Ok(RemainingTime::NoLimiter);
         }
         Ok(match space.expires_at(&keys.hash).map(|at| (at - space.now()).max(0)) {
-            Some(ms) if ms <= ENDLESS_TTL_MS => TimeToLive::Ms(ms as u64),
-            _ => TimeToLive::Endless,
+            Some(ms) if ms <= ENDLESS_TTL_MS => {
+                RemainingTime::Ends(Duration::from_millis(ms as u64))
+            }
+            _ => RemainingTime::Endless,
         })
     }
 
@@ -117,12 +119,14 @@ impl StoreCall for TimeToLiveCall {
         ServerCommand::plain("PTTL", &[&keys.hash])
     }
 
-    fn read(&self, answer: ServerAnswer<'_>) -> Option<TimeToLive> {
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<RemainingTime> {
         Some(match answer.integer(0)? {
-            -2 => TimeToLive::NoLimiter,
+            -2 => RemainingTime::NoLimiter,
             ms => match u64::try_from(ms) {
-                Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => TimeToLive::Ms(ms),
-                _ => TimeToLive::Endless,
+                Ok(ms) if ms <= ENDLESS_TTL_MS as u64 => {
+                    RemainingTime::Ends(Duration::from_millis(ms))
+                }
+                _ => RemainingTime::Endless,
             },
         })
     }

@@ -2,14 +2,15 @@
 //!
 //! `lua/inspect.lua` is its twin.
 
-use super::StoreCall;
-use crate::error::Error;
-use crate::rate::{MAX_EXACT, Rate};
-use crate::store::memory::config::{FIELDS, config_of};
+use std::time::Duration;
+
+use super::*;
+use crate::admin::{Budget, LogEntry, StoredKey, StoredLog, StoredRate};
+use crate::rate::MAX_EXACT;
+use crate::store::memory::config::config_of;
 use crate::store::memory::keyspace::{Data, Keyspace};
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::store::refusal::wrong_type;
-use crate::wire::keys::Keys;
+use crate::wire::FIELDS;
 
 script!(INSPECT, AtReceiver: "inspect");
 
@@ -20,55 +21,25 @@ pub(crate) struct InspectCall {
     pub(crate) most_entries: u64,
 }
 
-/// What is stored of a limiter, as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InspectReply {
     /// The store's own clock, in µs since 1970; `None` if the user may not ask for it.
     pub(crate) store_us: Option<i64>,
-    /// Rate, interval, type and keep-alive.
-    pub(crate) hash: Stored<[Option<Vec<u8>>; 4]>,
-    /// The value and the log of the mode OVERALL, and those of the client in the mode PER_CLIENT.
-    pub(crate) budgets: [StoredBudget; 2],
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredBudget {
-    pub(crate) value: Stored<Vec<u8>>,
-    pub(crate) log: Stored<StoredEntries>,
-}
-
-/// A key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stored<T> {
-    Missing,
-    WrongType,
-    Present {
-        /// `None` for ever.
-        ttl_ms: Option<u64>,
-        content: T,
-    },
-}
-
-/// The oldest members of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredEntries {
-    /// How many the log has.
-    pub(crate) len: u64,
-    pub(crate) members: Vec<(i64, Vec<u8>)>,
+    pub(crate) hash: StoredKey<StoredRate>,
+    /// Those of the mode OVERALL, and of the client in the mode PER_CLIENT.
+    pub(crate) budgets: [Budget; 2],
 }
 
 impl InspectReply {
     /// The rate that the hash means, as a [`ConfigCall`](super::ConfigCall) answers.
     pub(crate) fn rate(&self) -> Result<Option<Rate>, Error> {
-        let content = match &self.hash {
-            Stored::Missing => return Ok(None),
-            Stored::WrongType => return Err(wrong_type()),
-            Stored::Present { content, .. } => content,
+        let StoredRate { rate, interval, mode, keep_alive } = match &self.hash {
+            StoredKey::Missing => return Ok(None),
+            StoredKey::WrongType => return Err(wrong_type()),
+            StoredKey::Present { content, .. } => content,
         };
-        let named = FIELDS.into_iter().zip(content);
-        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        let fields =
-            named.filter_map(|(name, field)| Some((name.to_owned(), text(field.as_ref()?))));
+        let fields = FIELDS.into_iter().zip([rate, interval, mode, keep_alive]);
+        let fields = fields.filter_map(|(name, text)| Some((name.to_owned(), text.clone()?)));
         config_of(&fields.collect())
     }
 }
@@ -77,32 +48,26 @@ impl StoreCall for InspectCall {
     type Reply = InspectReply;
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<InspectReply, Error> {
-        let hash = look(space, &keys.hash, |data| match data {
-            Data::Hash(fields) => {
-                Some(FIELDS.map(|name| fields.get(name).map(|text| text.clone().into_bytes())))
-            }
-            _ => None,
-        });
-        let budget = |value, log| StoredBudget {
+        let most_entries = usize::try_from(self.most_entries).unwrap_or(usize::MAX);
+        let budget = |value, log| Budget {
             value: look(space, value, |data| match data {
-                Data::Text(text) => Some(text.clone().into_bytes()),
+                Data::Text(text) => Some(text.clone()),
                 _ => None,
             }),
             log: look(space, log, |data| match data {
-                Data::Log(log) => Some(StoredEntries {
+                Data::Log(log) => Some(StoredLog {
                     len: log.len() as u64,
-                    members: log
-                        .iter()
-                        .take(usize::try_from(self.most_entries).unwrap_or(usize::MAX))
-                        .map(|(score, member)| (score, member.to_vec()))
-                        .collect(),
+                    entries: log.iter().take(most_entries).map(LogEntry::of).collect(),
                 }),
                 _ => None,
             }),
         };
         Ok(InspectReply {
             store_us: Some(space.now().saturating_mul(1000)),
-            hash,
+            hash: look(space, &keys.hash, |data| match data {
+                Data::Hash(fields) => Some(stored_rate(FIELDS.map(|it| fields.get(it).cloned()))),
+                _ => None,
+            }),
             budgets: [
                 budget(&keys.value, &keys.permits),
                 budget(&keys.client_value, &keys.client_permits),
@@ -116,8 +81,8 @@ impl StoreCall for InspectCall {
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<InspectReply> {
         let budget = |at: usize| {
-            Some(StoredBudget {
-                value: stored(answer.list(at)?, |content| Some(content.bytes(1)?.to_vec()))?,
+            Some(Budget {
+                value: stored(answer.list(at)?, |content| text(content, 1))?,
                 log: stored(answer.list(at + 1)?, entries)?,
             })
         };
@@ -126,21 +91,29 @@ impl StoreCall for InspectCall {
                 b"" => None,
                 _ => Some(answer.parsed(1)?),
             },
-            hash: stored(answer.list(2)?, fields)?,
+            hash: stored(answer.list(2)?, |content| {
+                let fields = content.list(1)?;
+                (fields.len() == 4).then(|| stored_rate([0, 1, 2, 3].map(|at| text(fields, at))))
+            })?,
             budgets: [budget(3)?, budget(5)?],
         })
     }
 }
 
+fn stored_rate([rate, interval, mode, keep_alive]: [Option<String>; 4]) -> StoredRate {
+    StoredRate { rate, interval, mode, keep_alive }
+}
+
 /// What there is of a key; `read` answers `None` for another type.
-fn look<T>(space: &Keyspace, key: &str, read: impl Fn(&Data) -> Option<T>) -> Stored<T> {
-    let Some(slot) = space.get(key) else { return Stored::Missing };
+fn look<T>(space: &Keyspace, key: &str, read: impl Fn(&Data) -> Option<T>) -> StoredKey<T> {
+    let Some(slot) = space.get(key) else { return StoredKey::Missing };
     match read(&slot.data) {
         Some(content) => {
             let left = |at: i64| u64::try_from(at.saturating_sub(space.now())).unwrap_or(0);
-            Stored::Present { ttl_ms: slot.expires_at.map(left), content }
+            let time_to_live = slot.expires_at.map(left).map(Duration::from_millis);
+            StoredKey::Present { content, time_to_live }
         }
-        None => Stored::WrongType,
+        None => StoredKey::WrongType,
     }
 }
 
@@ -148,38 +121,34 @@ fn look<T>(space: &Keyspace, key: &str, read: impl Fn(&Data) -> Option<T>) -> St
 fn stored<'a, T>(
     key: ServerAnswer<'a>,
     read: impl Fn(ServerAnswer<'a>) -> Option<T>,
-) -> Option<Stored<T>> {
+) -> Option<StoredKey<T>> {
     /// The time to live that stands for none, and the one that stands for a key of another type.
     const ENDLESS: i64 = -1;
     const WRONG_TYPE: i64 = -2;
     if key.len() == 0 {
-        return Some(Stored::Missing);
+        return Some(StoredKey::Missing);
     }
-    Some(match key.integer(0)? {
-        WRONG_TYPE => Stored::WrongType,
-        ENDLESS => Stored::Present { ttl_ms: None, content: read(key)? },
-        ms => Stored::Present { ttl_ms: Some(u64::try_from(ms).ok()?), content: read(key)? },
-    })
-}
-
-fn fields(key: ServerAnswer<'_>) -> Option<[Option<Vec<u8>>; 4]> {
-    let fields = key.list(1)?;
-    let field = |at: usize| match fields.is_nil(at) {
-        true => Some(None),
-        false => Some(Some(fields.bytes(at)?.to_vec())),
+    let time_to_live = match key.integer(0)? {
+        WRONG_TYPE => return Some(StoredKey::WrongType),
+        ENDLESS => None,
+        ms => Some(Duration::from_millis(u64::try_from(ms).ok()?)),
     };
-    Some([field(0)?, field(1)?, field(2)?, field(3)?])
+    Some(StoredKey::Present { content: read(key)?, time_to_live })
 }
 
-fn entries(key: ServerAnswer<'_>) -> Option<StoredEntries> {
+fn text(answer: ServerAnswer<'_>, at: usize) -> Option<String> {
+    Some(String::from_utf8_lossy(answer.bytes(at)?).into_owned())
+}
+
+fn entries(key: ServerAnswer<'_>) -> Option<StoredLog> {
     let flat = key.list(2)?;
     let entry = |at: usize| {
         // A whole number of milliseconds unless something else has written it.
         let score: f64 = flat.parsed(at + 1)?;
-        Some((score.floor() as i64, flat.bytes(at)?.to_vec()))
+        Some(LogEntry::of((score.floor() as i64, flat.bytes(at)?)))
     };
-    let members = (0..flat.len()).step_by(2).map(entry).collect::<Option<_>>()?;
-    Some(StoredEntries { len: key.unsigned(1)?, members })
+    let entries = (0..flat.len()).step_by(2).map(entry).collect::<Option<_>>()?;
+    Some(StoredLog { len: key.unsigned(1)?, entries })
 }
 
 #[cfg(test)]
@@ -205,18 +174,14 @@ mod tests {
         let keys = vec![Value::Int(0), text("17"), hash, wrong, log, none(), none()];
         let reply = CALL.read(ServerAnswer::of(&Value::Array(keys))).unwrap();
         assert_eq!(reply.store_us, Some(17));
-        assert_eq!(
-            reply.hash,
-            Stored::Present {
-                ttl_ms: None,
-                content: [Some(b"7".to_vec()), Some(b"1000".to_vec()), None, None]
-            }
-        );
-        assert_eq!(reply.budgets[0].value, Stored::WrongType);
-        let members = vec![(1_700_000_000_000, b"member".to_vec())];
-        let entries = StoredEntries { len: 3, members };
-        assert_eq!(reply.budgets[0].log, Stored::Present { ttl_ms: Some(250), content: entries });
-        assert_eq!(reply.budgets[1].value, Stored::Missing);
+        let content = stored_rate([Some("7".into()), Some("1000".into()), None, None]);
+        assert_eq!(reply.hash, StoredKey::Present { content, time_to_live: None });
+        assert_eq!(reply.budgets[0].value, StoredKey::WrongType);
+        let entries = vec![LogEntry::of((1_700_000_000_000, b"member"))];
+        let (content, time_to_live) =
+            (StoredLog { len: 3, entries }, Some(Duration::from_millis(250)));
+        assert_eq!(reply.budgets[0].log, StoredKey::Present { content, time_to_live });
+        assert_eq!(reply.budgets[1].value, StoredKey::Missing);
     }
 
     #[test]
@@ -231,7 +196,7 @@ mod tests {
         let date = |score: &str| {
             let log = Value::Array(vec![text("member"), text(score)]);
             let key = Value::Array(vec![Value::Int(-1), Value::Int(1), log]);
-            Some(entries(ServerAnswer::of(&key))?.members[0].0)
+            Some(entries(ServerAnswer::of(&key))?.entries[0].date_ms)
         };
         assert_eq!(date("12.9"), Some(12));
         assert_eq!(date("-0.5"), Some(-1));

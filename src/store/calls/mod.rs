@@ -6,22 +6,28 @@
 
 use std::fmt;
 
+// What the files of this folder have in common, too.
+use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::Rate;
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand};
+use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::keys::Keys;
 
 mod acquire;
 mod charge;
 mod config;
+#[cfg(feature = "admin")]
 mod drop_usage;
 mod expire;
+#[cfg(feature = "admin")]
 mod inspect;
 mod peek;
 mod refund;
 mod release;
+#[cfg(feature = "admin")]
 mod remove_unused;
+#[cfg(feature = "admin")]
 mod repair;
 mod server;
 mod set_rate;
@@ -37,16 +43,23 @@ pub(crate) use acquire::{
 };
 pub(crate) use charge::{ChargeCall, ChargeReply};
 pub(crate) use config::ConfigCall;
+#[cfg(feature = "admin")]
 pub(crate) use drop_usage::DropUsageCall;
-pub use expire::ExpireCondition;
-pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, TimeToLive, TimeToLiveCall};
-pub(crate) use inspect::{InspectCall, InspectReply, Stored, StoredBudget};
+pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, RemainingTimeCall};
+pub use expire::{ExpireCondition, RemainingTime};
+#[cfg(feature = "admin")]
+pub(crate) use inspect::InspectCall;
+#[cfg(test)]
+#[cfg(feature = "admin")]
+pub(crate) use inspect::InspectReply;
 pub(crate) use peek::{PeekCall, PeekReply};
 pub(crate) use refund::RefundCall;
 #[cfg(test)]
 pub(crate) use refund::RefundReply;
 pub(crate) use release::ReleaseCall;
+#[cfg(feature = "admin")]
 pub(crate) use remove_unused::RemoveUnusedCall;
+#[cfg(feature = "admin")]
 pub(crate) use repair::{RepairCall, RepairReply};
 pub(crate) use server::{ProbeCall, ServerTimeCall};
 pub(crate) use set_rate::{SetRateCall, StateRule};

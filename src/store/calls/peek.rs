@@ -2,19 +2,14 @@
 //!
 //! `lua/peek.lua` is its twin.
 
-use super::{SeenRate, StoreCall, Wait};
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::{MAX_EXACT, Rate};
+use super::*;
+use crate::rate::MAX_EXACT;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::heal::{audit_limit, find_deficit, most_debt};
-use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::settle;
 use crate::store::memory::wait::WaitScan;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
 
 script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
     "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");

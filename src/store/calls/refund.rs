@@ -2,17 +2,13 @@
 //!
 //! `lua/refund.lua` is its twin.
 
-use super::StoreCall;
-use crate::error::Error;
+use super::*;
 use crate::store::limits::SHORT_LOG;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::grant::give_back;
-use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::log::Log;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::entry::{EntryId, pack};
-use crate::wire::keys::Keys;
 
 script!(REFUND, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
     "part/entry", "part/grant", "refund");

@@ -2,19 +2,13 @@
 //!
 //! `lua/release.lua` is its twin.
 
-use super::{SeenRate, StoreCall};
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::Rate;
+use super::*;
 use crate::store::limits::SHORT_LOG;
 use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
 use crate::store::memory::settle::{Value, settle};
 use crate::store::memory::trim::trim;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
 
 script!(RELEASE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "release");

@@ -4,17 +4,14 @@
 
 use std::sync::Arc;
 
-use super::StoreCall;
-use crate::clock::Now;
-use crate::error::Error;
+use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::memory::audit::audit;
-use crate::store::memory::config::{Config, Pair, integer, read_value};
-use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
-use crate::store::redis::{ServerAnswer, ServerCommand, check_one_slot, script};
-use crate::wire::keys::Keys;
+use crate::store::redis::check_one_slot;
+use crate::wire::integer;
 
 script!(REMOVE_UNUSED, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal", "part/audit",

@@ -2,22 +2,16 @@
 //!
 //! `lua/repair.lua` is its twin.
 
-use super::StoreCall;
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::Rate;
+use super::*;
 use crate::store::limits::MOST_AHEAD_MS;
 use crate::store::memory::audit::audit;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::heal::{heal, most_debt};
-use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::Value;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::entry::{EntryId, pack};
-use crate::wire::keys::Keys;
 
 script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",

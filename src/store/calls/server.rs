@@ -1,10 +1,6 @@
 //! Questions about the server that has a limiter.
 
-use super::StoreCall;
-use crate::error::Error;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand};
-use crate::wire::keys::Keys;
+use super::*;
 
 /// The clock that dates the grants of this limiter, in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]

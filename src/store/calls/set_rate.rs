@@ -2,17 +2,14 @@
 //!
 //! `lua/set_rate.lua` is its twin.
 
-use super::StoreCall;
-use crate::clock::Now;
-use crate::error::Error;
-use crate::rate::{Mode, Rate};
+use super::*;
+use crate::rate::Mode;
 use crate::store::limits::FAR_TTL_MS;
 use crate::store::memory::config::{self, Pair, read_value};
 use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, drop_all_expired};
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
-use crate::wire::keys::Keys;
+use crate::wire::{KEEP_ALIVE, TYPE};
 
 script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
     "part/lifetime", "part/entry", "part/live_log", "set_rate");
@@ -48,9 +45,8 @@ impl StoreCall for SetRateCall {
         let rate = &self.rate;
         let pair = Pair::of(keys, rate.mode());
         let kind = config::type_text(rate.mode());
-        let other_mode = old
-            .and_then(|fields| fields.get(config::TYPE))
-            .is_some_and(|old_kind| old_kind != kind);
+        let other_mode =
+            old.and_then(|fields| fields.get(TYPE)).is_some_and(|old_kind| old_kind != kind);
         let had_keep_alive = old.is_some_and(has_keep_alive);
 
         // What can fail comes before the first write.
@@ -123,5 +119,5 @@ fn end_keep_alive(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, mode: Mode
 }
 
 fn has_keep_alive(fields: &Fields) -> bool {
-    fields.get(config::KEEP_ALIVE).and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms > 0)
+    fields.get(KEEP_ALIVE).and_then(|ms| ms.parse::<u64>().ok()).is_some_and(|ms| ms > 0)
 }

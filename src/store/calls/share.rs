@@ -1,8 +1,8 @@
 //! What an acquire says of its client's share, and is told of others.
 
+use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::limits::MAX_OTHERS;
-use crate::store::redis::ServerAnswer;
 
 /// What a client that keeps to its share knows, and the log does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,10 @@
 //!
 //! `lua/try_set_rate.lua` is its twin.
 
-use super::StoreCall;
-use crate::error::Error;
-use crate::rate::Rate;
-use crate::store::memory::config::{TYPE, create, missing};
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::redis::{ServerAnswer, ServerCommand, script};
+use super::*;
+use crate::store::memory::config::{create, missing};
 use crate::store::refusal;
-use crate::wire::keys::Keys;
+use crate::wire::TYPE;
 
 script!(TRY_SET_RATE, AtReceiver: "part/hash", "try_set_rate");
 

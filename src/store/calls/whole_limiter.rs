@@ -2,13 +2,11 @@
 //!
 //! `lua/rename.lua` and `lua/size_in_memory.lua` are its twins; a server has commands for the rest.
 
-use super::StoreCall;
-use crate::error::Error;
+use super::*;
 use crate::store::memory::config::is_per_client;
 use crate::store::memory::keyspace::{Data, Keyspace, Slot};
-use crate::store::redis::{ServerAnswer, ServerCommand, check_same_slot, script};
+use crate::store::redis::check_same_slot;
 use crate::store::refusal;
-use crate::wire::keys::Keys;
 
 script!(RENAME, Waits: "part/hash", "rename");
 script!(SIZE_IN_MEMORY, AtReceiver: "size_in_memory");

@@ -7,16 +7,10 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, Mode, Rate};
-pub(crate) use crate::store::memory::keyspace::Fields;
-use crate::store::memory::keyspace::Keyspace;
-use crate::store::refusal::{self, Field};
+use crate::store::memory::keyspace::{Fields, Keyspace};
+use crate::store::refusal;
 use crate::wire::keys::Keys;
-
-pub(crate) const RATE: &str = "rate";
-pub(crate) const INTERVAL: &str = "interval";
-pub(crate) const TYPE: &str = "type";
-pub(crate) const KEEP_ALIVE: &str = "keepAliveTime";
-pub(crate) const FIELDS: [&str; 4] = [RATE, INTERVAL, TYPE, KEEP_ALIVE];
+use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer};
 
 /// The rate as the hash has it: positive, and exact as a Lua number.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +49,14 @@ impl Config {
             return Err(refusal::not_initialized(missing(fields)));
         };
         Ok(Config {
-            rate: number(Field::Rate, rate, 1)?,
-            interval: number(Field::Interval, interval, 1)?,
+            rate: number(RATE, rate, 1)?,
+            interval: number(INTERVAL, interval, 1)?,
             mode: match kind {
                 "0" => Mode::Overall,
                 "1" => Mode::PerClient,
-                _ => return Err(refusal::unreadable(Field::Type, kind)),
+                _ => return Err(refusal::unreadable(TYPE, kind)),
             },
-            keep_alive: field(KEEP_ALIVE).map_or(Ok(0), |ms| number(Field::KeepAlive, ms, 0))?,
+            keep_alive: field(KEEP_ALIVE).map_or(Ok(0), |ms| number(KEEP_ALIVE, ms, 0))?,
         })
     }
 
@@ -132,7 +126,7 @@ pub(crate) fn type_text(mode: Mode) -> &'static str {
 }
 
 /// A field that is a number: decimal digits alone.
-fn number(field: Field, text: &str, min: u64) -> Result<i64, Error> {
+fn number(field: &str, text: &str, min: u64) -> Result<i64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
         Ok(number) if digits && (min..=MAX_EXACT).contains(&number) => Ok(number as i64),
@@ -160,12 +154,4 @@ impl<'a> Pair<'a> {
 pub(crate) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
     space.log(pair.log)?;
     Ok(space.text(pair.value)?.and_then(integer))
-}
-
-/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
-pub(crate) fn integer(text: &str) -> Option<i64> {
-    let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_EXACT)?;
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let canonical = if number == 0 { text == "0" } else { !digits.starts_with(['0', '+']) };
-    canonical.then_some(number)
 }

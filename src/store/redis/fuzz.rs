@@ -9,8 +9,8 @@ use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
-    InspectCall, PeekCall, RefundCall, ReleaseCall, RepairCall, RequestGroup, SeenRate,
-    ServerTimeCall, SizeCall, StoreCall, TimeToLiveCall,
+    InspectCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RepairCall, RequestGroup,
+    SeenRate, ServerTimeCall, SizeCall, StoreCall,
 };
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
@@ -30,7 +30,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
     said::<()>(Err(answer.unexpected()));
     said(answer.refused());
     read_scan(answer);
-    TimeToLiveCall.read(answer);
+    RemainingTimeCall.read(answer);
     ServerTimeCall.read(answer);
     ExistsCall.read(answer);
     SizeCall.read(answer);

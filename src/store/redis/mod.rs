@@ -91,13 +91,13 @@ impl RedisStore {
             if in_cluster {
                 call.check_in_cluster(&keys)?;
             }
-            let end = Instant::now() + limit;
+            let started = Instant::now();
             let mut command = call.command(&keys, in_cluster);
             let mut value = store.send(&command, limit).await?;
             if !in_cluster && let Some(again) = call.with_all_keys(ServerAnswer::of(&value)) {
                 call = again;
                 command = call.command(&keys, true);
-                let left = end.saturating_duration_since(Instant::now());
+                let left = limit.saturating_sub(started.elapsed());
                 value = store.send(&command, left).await?;
             }
             let value = reply::accepted(value)?;

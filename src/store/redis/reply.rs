@@ -6,7 +6,8 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rate::{Mode, Rate};
-use crate::store::refusal::{self, Field};
+use crate::store::refusal;
+use crate::wire::FIELDS;
 
 /// What a server answered: a list, or one value, which is read as a list of one. (A script answers a
 /// single integer as it is: a list costs the server more.)
@@ -49,10 +50,6 @@ impl<'a> ServerAnswer<'a> {
             Some(Value::BulkString(bytes)) => Some(bytes),
             _ => None,
         }
-    }
-
-    pub(crate) fn is_nil(self, at: usize) -> bool {
-        matches!(self.0.get(at), Some(Value::Nil))
     }
 
     /// A number as text.
@@ -120,10 +117,7 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
     let missing = [1, 2, 4].map(|bit| number & bit != 0);
     match (status, number) {
         (-1, 0..=7) => refusal::not_initialized(missing),
-        (-2, 1) => refusal::unreadable(Field::Rate, &text),
-        (-2, 2) => refusal::unreadable(Field::Interval, &text),
-        (-2, 3) => refusal::unreadable(Field::Type, &text),
-        (-2, 4) => refusal::unreadable(Field::KeepAlive, &text),
+        (-2, 1..=4) => refusal::unreadable(FIELDS[number as usize - 1], &text),
         (-3, _) => refusal::foreign_entry(usize::try_from(number).unwrap_or(0)),
         (-4, _) => refusal::incomplete(missing),
         (-5, _) => refusal::nothing_to_rename(),

@@ -1,5 +1,7 @@
 //! Times to live, and calls about all keys.
 
+use std::time::Duration;
+
 use super::*;
 
 const FAR: i64 = 315_360_000_000;
@@ -8,8 +10,8 @@ fn expire(c: &Client, lifetime: Lifetime, condition: Option<ExpireCondition>) ->
     c.store.run(&c.keys, &ExpireCall { lifetime, condition }).unwrap()
 }
 
-fn ttl(c: &Client) -> TimeToLive {
-    c.store.run(&c.keys, &TimeToLiveCall).unwrap()
+fn ttl(c: &Client) -> RemainingTime {
+    c.store.run(&c.keys, &RemainingTimeCall).unwrap()
 }
 
 #[test]
@@ -24,9 +26,9 @@ fn the_keep_alive_is_refreshed_by_refusals_too() {
         assert_eq!(c.store.raw_pttl(key), Some(5000));
     }
     c.clock.advance(5000);
-    assert_eq!(ttl(&c), TimeToLive::Ms(0));
+    assert_eq!(ttl(&c), RemainingTime::Ends(Duration::from_millis(0)));
     c.clock.advance(1);
-    assert_eq!(ttl(&c), TimeToLive::NoLimiter);
+    assert_eq!(ttl(&c), RemainingTime::NoLimiter);
     assert!(c.store.key_names().is_empty());
     assert_eq!(c.failure(1).0, ErrorKind::NotInitialized);
 }
@@ -78,7 +80,7 @@ fn clear_expire_of_an_overall_limiter_persists_all() {
     expire(&c, Lifetime::In(5000), None);
     assert!(c.store.run(&c.keys, &ClearExpireCall).unwrap());
     assert!(c.store.snapshot().values().all(|key| key.ttl_ms.is_none()));
-    assert_eq!(ttl(&c), TimeToLive::Endless);
+    assert_eq!(ttl(&c), RemainingTime::Endless);
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn divergence_17_clear_expire_in_per_client_is_a_far_time_to_live() {
     assert_eq!(ttls("api"), Some(FAR));
     assert_eq!(ttls("{api}:permits:a"), Some(FAR));
     assert_eq!(ttls("{api}:permits:client1"), Some(5000));
-    assert_eq!(ttl(&a), TimeToLive::Endless);
+    assert_eq!(ttl(&a), RemainingTime::Endless);
     b.grant(1);
     assert_eq!(a.store.raw_pttl("{api}:permits:client1"), Some(FAR));
     assert_eq!(a.store.raw_pttl("{api}:value:client1"), Some(FAR));

@@ -1,6 +1,7 @@
 //! Both stores, and what the clients of a program know.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -8,6 +9,7 @@ use super::super::Limited;
 use super::damage::{Damage, read_score};
 use super::program::{Op, Seen, Who};
 use super::{CLIENTS, LIMITERS, T0};
+use crate::admin::StoredKey;
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
@@ -16,8 +18,8 @@ use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
     AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall, DropUsageCall, Earlier,
     ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome, PeekCall, RefundCall, ReleaseCall,
-    RemoveUnusedCall, RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall, Stored,
-    TimeToLiveCall, TouchCall, TrySetRateCall, decided,
+    RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall,
+    TouchCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -306,7 +308,7 @@ impl<'a> World<'a> {
                 let keys = self.keys(who);
                 // The stores are asked a moment apart: only the kind of answer is compared.
                 let kind = |reply| format!("{reply:?}").get(..2).map(str::to_owned);
-                self.both_as(&keys, TimeToLiveCall, kind)?;
+                self.both_as(&keys, RemainingTimeCall, kind)?;
             }
             Op::Exists(who) => {
                 let keys = self.keys(who);
@@ -442,9 +444,9 @@ fn dump(raw: &mut redis::Connection) -> Snapshot {
 
 /// What both stores must agree on: their clocks may differ slightly.
 fn without_times(mut reply: InspectReply) -> InspectReply {
-    fn whether<T>(key: &mut Stored<T>) {
-        if let Stored::Present { ttl_ms: Some(ms), .. } = key {
-            *ms = 1;
+    fn whether<T>(key: &mut StoredKey<T>) {
+        if let StoredKey::Present { time_to_live: Some(left), .. } = key {
+            *left = Duration::ZERO;
         }
     }
     reply.store_us = None;
@@ -452,9 +454,11 @@ fn without_times(mut reply: InspectReply) -> InspectReply {
     for budget in &mut reply.budgets {
         whether(&mut budget.value);
         whether(&mut budget.log);
-        if let Stored::Present { content, .. } = &mut budget.log {
+        if let StoredKey::Present { content, .. } = &mut budget.log {
             // No program has a use for the difference between 1e300 and infinity.
-            content.members.iter_mut().for_each(|(score, _)| *score = (*score).min(i64::MAX - 1));
+            for entry in &mut content.entries {
+                entry.date_ms = entry.date_ms.min(i64::MAX - 1);
+            }
         }
     }
     reply
