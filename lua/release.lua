@@ -8,31 +8,25 @@
 --          space between; '' for nothing
 -- reply  {type, permits taken, rate, interval, keep-alive}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
-local problem = read_config()
+local problem = read_all(s)
 if problem then
   return problem
 end
-local value_before = read_all()
-if settle(ARGV[3]) == nil then
-  return foreign
+read_seen(s, ARGV[3])
+settle(s)
+local is_short = s.left <= SHORT_LOG
+if is_short then
+  sum_log(s)
 end
-local changed = credit > 0 or value ~= value_before
-local short = count - dropped <= SHORT_LOG
-if short and not sum_log() then
-  return foreign
+local taken = trim(s, tonumber(ARGV[2]))
+if s.foreign then
+  return s.foreign
 end
-local taken = trim(tonumber(ARGV[2]))
-if not taken then
-  return foreign
-end
--- What was too much before, after a release by Java, is not made more.
-local raised = math.min(value + taken, short and rate - log_total or rate)
-local rise = math.max(value, raised) - value
 
--- Writes, from here on.
-drop_expired()
-write_trimmed()
-value = value + rise
-write_value(value_before, changed)
-refresh_lifetime()
-return {per_client, taken, rate, interval, keep_alive}
+-- Write.
+write_log(s)
+-- What was too much before, after a release by Java, is not made more.
+local most = is_short and s.rate - s.log_total or s.rate
+write_value(s, s.known, math.max(s.value, math.min(s.value + taken, most)))
+refresh_lifetime(s)
+return {s.per_client, taken, s.rate, s.interval, s.keep_alive}

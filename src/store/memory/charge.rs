@@ -6,7 +6,8 @@ use crate::error::Error;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
+use crate::store::memory::log::Log;
 use crate::store::memory::settle::{Value, settle};
 use crate::store::{ChargeCall, ChargeReply};
 use crate::wire::entry::pack;
@@ -22,15 +23,21 @@ pub(super) fn charge(
     let value = read_value(space, &pair)?;
     let cutoff = expiry_cutoff(space.time(call.now), &config);
     let counts = call.date > cutoff;
-    let new = space.with_log(pair.log, |log| {
-        let dropped = drop_all_expired(log, cutoff);
-        let new = settle(&config, call.seen, value, dropped, &LiveLog::of(log, cutoff))?;
-        let is_there = log.of_id(call.id).iter().any(|part| part.score == call.date);
-        if !counts || is_there {
-            return Ok(new);
+    let none = Log::default();
+    let log = space.log(pair.log)?.unwrap_or(&none);
+    let live = LiveLog::read_all(log, cutoff);
+    let new = settle(&config, call.seen, value, &live)?;
+    let is_there = log.of_id(call.id).iter().any(|part| part.score == call.date);
+    let permits = if counts && !is_there { call.permits as u32 } else { 0 };
+    let new = Value { v: new.v - i64::from(permits), ..new };
+
+    // Write.
+    let changes = live.into_changes();
+    space.with_log(pair.log, |log| {
+        changes.write(log);
+        if permits > 0 {
+            log.add(call.date, pack(call.id, permits));
         }
-        log.add(call.date, pack(call.id, call.permits as u32));
-        Ok(Value { v: new.v - call.permits as i64, ..new })
     })?;
     space.write_value(pair.value, value, new);
     refresh_lifetime(space, keys, &pair, config.keep_alive);

@@ -87,22 +87,17 @@ impl Log {
         true
     }
 
-    /// Removes up to `limit` expired members, oldest first: how many, and the permits in them.
-    pub(super) fn drop_expired(&mut self, cutoff: i64, limit: usize) -> (usize, i64) {
-        let (mut dropped, sum) = (0, self.sum);
-        while dropped < limit {
-            let Some((score, member)) = self.expired(cutoff).next() else { break };
-            let entry = (score, Bytes::from(member));
-            self.by_score.remove(&entry);
-            self.by_member.remove(&entry.1);
-            self.forget(&entry.1);
-            dropped += 1;
+    /// Removes this many members, oldest first.
+    pub(super) fn drop_oldest(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((_, member)) = self.by_score.pop_first() else { break };
+            self.by_member.remove(&member);
+            self.forget(&member);
         }
         self.was_empty |= self.is_empty();
-        (dropped, sum - self.sum)
     }
 
-    /// The entries of this id, parts included and debts not: score, part number, permits.
+    /// The entries of this id, parts included and debts not, in the order of their bytes.
     pub(super) fn of_id(&self, id: EntryId) -> Vec<Part> {
         // Ids of 16 bytes start with their length; parts differ in the last two bytes.
         let mut prefix = [ID_LEN as u8; ID_LEN - 1];

@@ -2,10 +2,10 @@
 //!
 //! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and
 //! decides as the scripts do. The rules are here and in `lua/`, in files and functions of the same
-//! names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the two phases,
-//! [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`] who
-//! holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, [`grant`] takes permits out of them,
-//! and [`acquire`] puts it all together.
+//! names. Each call reads, decides and writes, in this order: [`attempt`] finds a call's own entries,
+//! [`live_log`] is the log as it will be, [`settle`] and [`heal`] are the two phases, [`trim`] takes permits out
+//! of the log, [`wait`] says when they come back, [`share`] who holds permits, [`decide`] goes through the
+//! requests, [`grant`] writes entries, and [`acquire`] puts it all together.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,6 @@ use crate::wire::keys::Keys;
 
 mod acquire;
 mod attempt;
-mod audit;
 mod charge;
 pub(crate) mod config;
 mod decide;

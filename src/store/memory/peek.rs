@@ -5,9 +5,9 @@
 use crate::error::Error;
 use crate::rate::MAX_EXACT;
 use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::heal::{audit_limit, find_deficit, most_debt};
+use crate::store::memory::heal::{audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::settle;
 use crate::store::memory::wait::WaitScan;
@@ -23,34 +23,18 @@ pub(super) fn peek(space: &Keyspace, keys: &Keys, call: &PeekCall) -> Result<Pee
     let none = Log::default();
     let log = space.log(pair.log)?.unwrap_or(&none);
 
-    let (live, dropped) = LiveLog::without_expired(log, cutoff);
+    let mut live = LiveLog::read_all(log, cutoff);
     live.look_at_oldest()?;
-    let value = settle(&config, call.seen, value, dropped, &live)?;
+    let mut value = settle(&config, call.seen, value, &live)?;
     let permits = call.permits.min(MAX_EXACT) as i64;
     let refuses = permits > value.v.max(0);
-    let deficit = find_deficit(&config, &value, &live, refuses, audit_limit(call.seen, 0))?;
-    // An excess that the log cannot give comes out of the value.
-    let v = if deficit < 0 { value.v.min(config.rate) } else { value.v };
+    let healed = heal(&config, &mut value, &mut live, refuses, audit_limit(call.seen, 0))?;
 
-    let wait = if permits <= v.max(0) {
+    let wait = if permits <= value.v.max(0) {
         Wait { ms: 0, at_least: false }
     } else {
-        // What an acquire that is refused would scan: the excess taken out, the debt at its end.
-        let mut excess = (-deficit).max(0);
-        let entries = log
-            .later_than(cutoff)
-            .map(|(score, member)| Ok((score, permits_of(score, member, cutoff)?)))
-            .filter_map(move |entry| match entry {
-                Ok((score, permits)) => {
-                    let taken = permits.min(excess);
-                    excess -= taken;
-                    (permits > taken || taken == 0).then_some(Ok((score, permits - taken)))
-                }
-                Err(failure) => Some(Err(failure)),
-            });
-        let debt = deficit.clamp(0, most_debt());
-        WaitScan::new(entries, t, config.interval, config.rate).wait_for(permits - v, (t, debt))?
+        WaitScan::new(&live, t, &config, healed.debt).wait_for(permits - value.v, (t, 0))?
     };
-    let available = v.clamp(0, config.rate) as u64;
+    let available = value.v.clamp(0, config.rate) as u64;
     Ok(PeekReply { rate: config.to_rate(), available, wait })
 }

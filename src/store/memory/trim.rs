@@ -3,26 +3,26 @@
 //! `lua/part/trim.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::memory::live_log::permits_of;
-use crate::store::memory::log::{Log, with_permits};
+use crate::store::memory::live_log::{LiveLog, Trimmed, permits_of};
+use crate::store::memory::log::with_permits;
 
-/// Takes up to `permits` out of the log, oldest entry first; returns how many there were.
-pub(super) fn trim(log: &mut Log, cutoff: i64, permits: i64) -> Result<i64, Error> {
-    let mut left = permits;
-    let mut lowered = Vec::new();
-    for (score, member) in log.iter() {
-        if left <= 0 {
+/// Takes up to `wanted` permits out of the log, oldest entry first; returns how many there were.
+pub(super) fn trim(live: &mut LiveLog<'_>, wanted: i64) -> Result<i64, Error> {
+    let mut taken = 0;
+    for (score, member) in live.others().skip(live.trimmed.len()) {
+        if taken >= wanted {
             break;
         }
-        let permits = permits_of(score, member, cutoff)?;
-        // An entry with the same id and as many permits as would be left must not be moved: its permits
-        // would be gone. So the whole entry is taken out then.
-        let is_whole = permits <= left || log.contains(&with_permits(member, permits - left));
-        lowered.push((score, Box::<[u8]>::from(member), if is_whole { permits } else { left }));
-        left -= permits.min(left);
+        let permits = permits_of(score, member, live.cutoff)?;
+        let rest = permits - (wanted - taken);
+        // If an entry with the same id and as many permits as would be left stays in the log, it must not be
+        // moved: its permits would be gone. So the whole entry is taken out then.
+        let is_lowered = rest > 0 && !live.stays(&with_permits(member, rest));
+        let left = if is_lowered { rest } else { 0 };
+        let out = permits - left;
+        live.trimmed.push(Trimmed { score, member: member.into(), taken: out, left });
+        live.sum -= out;
+        taken += permits.min(wanted - taken);
     }
-    for (score, member, part) in lowered {
-        log.lower(score, &member, part);
-    }
-    Ok(permits.max(0) - left.max(0))
+    Ok(taken)
 }

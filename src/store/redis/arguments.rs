@@ -6,8 +6,8 @@ use super::scripts::{self, Script};
 use crate::clock::Now;
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::store::limits::MAX_OTHERS;
-use crate::store::{AcquireCall, Earlier, RequestGroup, SeenRate, total_permits};
-use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
+use crate::store::{AcquireCall, Earlier, RequestGroup, SeenRate, ShareTerms, total_permits};
+use crate::wire::entry;
 use crate::wire::keys::Keys;
 
 pub(super) fn call_of(script: &Script, keys: &Keys, args: usize) -> Cmd {
@@ -51,77 +51,63 @@ pub(super) fn arg_rate(cmd: &mut Cmd, rate: &Rate) {
 /// that was last seen. Arguments that say nothing are left out at the end: the usual call has three.
 pub(super) fn acquire_cmd(keys: &[&str], call: &AcquireCall) -> Cmd {
     let total = total_permits(&call.groups);
-    let single = match call.groups.as_slice() {
-        [RequestGroup { count: 1, permits, max_wait_ms }] => Some((*permits, *max_wait_ms)),
-        _ => None,
+    let entry = match u32::try_from(total) {
+        Ok(permits) => entry::pack(call.id, permits),
+        Err(_) => entry::pack(call.id, 0)[..17].to_vec(),
     };
-
-    let total_text = if total == 1 { String::new() } else { total.to_string() };
-    let bound = match (call.now, &call.earlier) {
-        (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
-        _ => String::new(),
-    };
-    let groups = match single {
-        Some((_, 0)) => Vec::new(),
+    let groups = match call.groups[..] {
+        [RequestGroup { count: 1, max_wait_ms: 0, .. }] => Vec::new(),
         _ => pack_groups(&call.groups),
     };
-    let special = special(call);
-    let create = call.create.map_or(String::new(), |rate| {
+    let number = |number: u64, left_out: u64| match number {
+        _ if number == left_out => String::new(),
+        _ => number.to_string(),
+    };
+    let date = |date: Option<i64>| date.map_or(String::new(), |date| date.to_string());
+    let (after, dates, reserved_date) = match &call.earlier {
+        Earlier::None => (None, &[][..], None),
+        Earlier::FirstSince(last) | Earlier::Since(last) => (Some(*last), &[][..], None),
+        Earlier::Dated(dates) => (None, &dates[..], None),
+        Earlier::Reserved { since, date } => (Some(*since), &[][..], Some(*date)),
+    };
+    let dates: Vec<String> = dates.iter().map(i64::to_string).collect();
+    let share = call.share.as_ref().filter(|_| call.id.client().is_some());
+    let create = call.create.as_ref().map_or(String::new(), |rate| {
         let (permits, interval) = (rate.permits(), rate.interval_ms());
         format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
     });
     let optional = [
-        if call.expects_expired { b"1".as_slice() } else { b"" },
-        total_text.as_bytes(),
-        bound.as_bytes(),
-        groups.as_slice(),
-        special.as_bytes(),
-        create.as_bytes(),
+        number(call.expects_expired.into(), 0).into_bytes(),
+        number(total, 1).into_bytes(),
+        groups,
+        date(after).into_bytes(),
+        number(call.hold_ms, 0).into_bytes(),
+        create.into_bytes(),
+        number(call.reserve.into(), 0).into_bytes(),
+        number(call.audit_limit.min(MAX_EXACT), 0).into_bytes(),
+        share.map_or(String::new(), share_text).into_bytes(),
+        number((!call.earlier.is_first()).into(), 0).into_bytes(),
+        dates.join(" ").into_bytes(),
+        date(reserved_date).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
 
     let mut cmd = scripts::ACQUIRE.call(keys.iter().copied(), 3 + given);
     arg_time(&mut cmd, call.now);
-    if total <= MAX_ENTRY_PERMITS {
-        cmd.arg(entry::pack(call.id, total as u32));
-    } else {
-        cmd.arg(&entry::pack(call.id, 0)[..17]);
-    }
+    cmd.arg(entry);
     arg_seen(&mut cmd, call.seen);
     for arg in &optional[..given] {
-        cmd.arg(*arg);
+        cmd.arg(arg.as_slice());
     }
     cmd
 }
 
-/// What is unusual about a call; empty for a usual one.
-fn special(call: &AcquireCall) -> String {
-    let earlier = match (&call.earlier, call.now) {
-        (Earlier::None, _) | (Earlier::FirstSince(_), Now::Server) => "n".to_owned(),
-        (Earlier::FirstSince(last), Now::At(_)) => format!("f {last}"),
-        (Earlier::Dated(dates), _) => {
-            dates.iter().fold("d".to_owned(), |text, date| format!("{text} {date}"))
-        }
-        (Earlier::Since(last), _) => format!("s {last}"),
-        (Earlier::Reserved { since, date }, _) => format!("r {since} {date}"),
-    };
-    if earlier == "n"
-        && call.audit_limit == 0
-        && call.hold_ms == 0
-        && !call.reserve
-        && call.share.is_none()
-    {
-        return String::new();
-    }
-    let share = call.share.filter(|_| call.id.client().is_some()).map_or("-".to_owned(), |terms| {
-        let [remembers, may_exceed] = [terms.remembers_redisson, terms.may_exceed].map(u8::from);
-        let [unclaimed, kept_free, after] =
-            [terms.unclaimed, terms.kept_free, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
-        let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
-        format!("{remembers},{others},{unclaimed},{kept_free},{after},{arrears},{may_exceed}")
-    });
-    let hold = if call.reserve { "r".to_owned() } else { call.hold_ms.to_string() };
-    format!("{} {hold} {share} {earlier}", call.audit_limit.min(MAX_EXACT))
+fn share_text(terms: &ShareTerms) -> String {
+    let [remembers, may_exceed] = [terms.remembers_redisson, terms.may_exceed].map(u8::from);
+    let [unclaimed, kept_free, after] =
+        [terms.unclaimed, terms.kept_free, terms.retry_after_ms].map(|n| n.min(MAX_EXACT));
+    let (others, arrears) = (terms.remembered.min(MAX_OTHERS), terms.arrears);
+    format!("{remembers},{others},{unclaimed},{kept_free},{after},{arrears},{may_exceed}")
 }
 
 /// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.

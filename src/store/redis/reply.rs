@@ -98,7 +98,7 @@ impl Numbers {
         reply.ok_or_else(|| self.unexpected())
     }
 
-    /// An answer without the rate, which is the one that the client last saw.
+    /// All requests were granted, and the rate is the one that the client last saw.
     fn short_acquire(
         &self,
         requests: u64,
@@ -106,26 +106,17 @@ impl Numbers {
         hold: i64,
         seen: Option<SeenRate>,
     ) -> Option<AcquireReply> {
-        let now = if self.0.len() == 1 { now? } else { self.get(1)? };
-        let (granted, refused, ms) = match self.0.len() {
-            1 | 2 => (requests, 0, 0),
-            5 => (self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?),
+        let now = match self.0.len() {
+            1 => now?,
+            2 => self.get(1)?,
             _ => return None,
         };
-        let mut outcomes = Vec::with_capacity(2);
-        if granted > 0 || refused == 0 {
-            outcomes.push(OutcomeGroup { count: granted, outcome: Outcome::Granted });
-        }
-        if refused > 0 {
-            let wait = Wait { ms, at_least: false };
-            outcomes.push(OutcomeGroup { count: refused, outcome: Outcome::Refused(wait) });
-        }
-        (granted.checked_add(refused)? == requests).then_some(AcquireReply {
+        Some(AcquireReply {
             now,
             rate: seen?.rate(),
             entry_date: now.checked_add(hold)?,
             left: self.get(0)?,
-            outcomes,
+            outcomes: vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
             holders: None,
             repaired: 0,
         })
