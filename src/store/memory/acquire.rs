@@ -62,7 +62,7 @@ struct Attempt<'a> {
 }
 
 /// What is answered, and what is written.
-struct Decision {
+struct AttemptResult {
     outcomes: Vec<OutcomeGroup>,
     left: i64,
     /// Of what is granted, or was granted by the attempt that came first.
@@ -102,11 +102,11 @@ impl<'a> Attempt<'a> {
         Attempt { call, config, t, date }
     }
 
-    fn decide(&self, log: &Log, before: Option<i64>) -> Result<Decision, Error> {
+    fn decide(&self, log: &Log, before: Option<i64>) -> Result<AttemptResult, Error> {
         let overtaking = find_overtaking(log, self.call, self.date);
         let unwritten = |outcomes, date| {
             let left = before.unwrap_or(self.config.rate - log.sum());
-            Ok(Decision { outcomes, left, date, holders: None, repaired: 0, changes: None })
+            Ok(AttemptResult { outcomes, left, date, holders: None, repaired: 0, changes: None })
         };
         if let Some(date) = overtaking.iter().map(|part| part.score).min() {
             if self.call.reserve && (date > self.date || !self.call.earlier.is_first()) {
@@ -128,7 +128,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn decide_new(&self, log: &Log, before: Option<i64>, demand: i64) -> Result<Decision, Error> {
+    fn decide_new(
+        &self,
+        log: &Log,
+        before: Option<i64>,
+        demand: i64,
+    ) -> Result<AttemptResult, Error> {
         let Attempt { call, config, t, .. } = *self;
         // What was granted before is granted again, and no more: it is dated now. What was reserved is free
         // again, and the request decided anew: its permits may not be there at its date, if the rate was
@@ -179,7 +184,7 @@ impl<'a> Attempt<'a> {
         let gives_back = if is_repeat { left } else { reserved };
         let value = Value { v: left + beyond, ..value };
         let (log, debt) = (live.into_changes(), healed.debt);
-        Ok(Decision {
+        Ok(AttemptResult {
             outcomes,
             left: value.v,
             date: self.date,

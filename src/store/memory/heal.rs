@@ -44,8 +44,6 @@ pub(super) fn heal(
         value.v -= over;
         value.set |= over > 0;
     }
-    Ok(Healed { deficit, debt: deficit.clamp(0, MOST_DEBT) })
+    let most_debt = i64::from(MAX_DEBT_PARTS) * MAX_ENTRY_PERMITS as i64;
+    Ok(Healed { deficit, debt: deficit.clamp(0, most_debt) })
 }
-
-/// The most permits of one debt.
-const MOST_DEBT: i64 = MAX_DEBT_PARTS as i64 * MAX_ENTRY_PERMITS as i64;

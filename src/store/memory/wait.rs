@@ -15,7 +15,7 @@ const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 pub(super) struct WaitScan<'a> {
     live: &'a LiveLog<'a>,
     /// Made when the first is needed.
-    entries: Option<Box<dyn Iterator<Item = Result<(i64, i64), Error>> + 'a>>,
+    entries: Option<Entries<'a>>,
     /// What was read: score and permits.
     read: Vec<(i64, i64)>,
     t: i64,
@@ -23,6 +23,9 @@ pub(super) struct WaitScan<'a> {
     /// The debt that this call writes.
     debt: i64,
 }
+
+/// Scores and permits, oldest first.
+type Entries<'a> = Box<dyn Iterator<Item = Result<(i64, i64), Error>> + 'a>;
 
 /// What entries come to.
 #[derive(Clone, Copy)]
