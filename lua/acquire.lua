@@ -1,269 +1,177 @@
--- Decides requests for permits, one after the other, as one step. Twin: src/store/memory/acquire.rs.
+-- Decides requests for permits, one after the other, as one step: reads the limiter, decides, and writes what
+-- it has decided. Twin: src/store/memory/acquire.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log; or hash, value and
---        log of the mode that argument 3 begins with: each key costs the server 0.4 microseconds
--- ARGV   1 the time in epoch ms; '' for the server's clock
---        2 an entry of the call's id with all requested permits (21 bytes); its first 17 bytes
---          if they are more than an entry holds
---        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
---          space between; '' for nothing
---        4 1 if entries are expected to have expired, so that two are read at once; ''. Only what
---          the call costs depends on it
---        5 all requested permits; '' for 1
---        6 the score from which an entry of this id, written by this call's own retry, would
---          be in the log, as ZRANGEBYSCORE takes it; '' for the date of the grant. Needed
---          if 5 is not 1
---        7 the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7), count
---          (4), each little-endian; '' for a single request that does not wait
---        8 '' or words: the longest log that is to be summed; hold in ms, or r if the only request
---          may be served by a reservation; '-' or what the share of its client depends on (see
---          part/attempt.lua), seven numbers with commas between; then one of
---          n   a first attempt
---          f s a first attempt after server time s
---          d t … attempted before, dated t …
---          s t attempted before, after server time t
---          r t u its request has a reservation dated u, made after time t
---        9 '' or the rate to create the limiter with: rate, interval, type, keep-alive
---        (arguments that are '' at the end may be left out)
+--        log of the mode that `seen` begins with: each key costs the server 0.4 microseconds
+-- ARGV   by the names of part/arguments.lua; '' is nothing, and so are those left out at the end
+--        now_text         the time in epoch ms; '' for the server's clock
+--        entry            an entry of the call's id with all requested permits (21 bytes); its first 17
+--                         bytes if they are more than an entry holds
+--        seen             what the client last saw in the hash: type, rate, interval and keep-alive, with
+--                         one space between
+--        expects_expired  1 if entries are expected to have expired, so that two are read at once. Only
+--                         what the call costs depends on it
+--        total            all requested permits; 1 if left out
+--        groups           the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7),
+--                         count (4), each little-endian; '' for a single request that does not wait
+--        after            an entry of this id that is dated after this is the call's own: of a first attempt
+--                         by the server's clock, the last time seen before it; '' for the date of the grant
+--        hold             how far ahead of now the grant is dated, in ms
+--        creation         the rate to create the limiter with: rate, interval, type, keep-alive
+--        reserves         1 if the only request may be served by a reservation
+--        audit_limit      the longest log that is to be summed
+--        share_terms      what the share of its client depends on, with commas between: how many parties the
+--                         others are at least, the permits that have been left by everybody for long enough,
+--                         after how many ms there may be more to take, and whether a request may exceed the
+--                         whole share (0 or 1)
+--        is_again         1 if the call has been attempted before: at the dates in `dates`, or after `after`
+--        dates            these dates, with spaces between
+--        reserved_date    the date of the reservation that its request has
 -- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms
---        or shorter, if the rate is what the client last saw:
---        left, {left, now}: all are granted
---        {left, now, count, other count, ms}: granted, then the others refused with this wait
+--        or shorter, if the rate is what the client last saw and all are granted: left, {left, now}
 --        behind the outcomes, if value and log together were not the rate and have been repaired: what
 --        they lacked of it, negative if they were beyond it
 --        behind these, of a client that keeps to its share, unless nobody else is a party by
---        the mode: {other parties, 1 if Redisson holds permits, what was left of its share, entries,
---        thousandths of a permit that it held less than its exact share, its share}
+--        the mode: {other parties, 1 if Redisson holds permits, its share, entries}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided, 7 reserved for in ms
 --        or {-7, now}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
 --        part/config.lua and part/live_log.lua
 
-local creation
-if not fields[3] and (ARGV[9] or '') ~= '' then
-  creation = {}
-  for word in string.gmatch(ARGV[9], '%S+') do
-    creation[#creation + 1] = word
-    fields[#creation] = fields[#creation] or word
+-- Read.
+total = (total or '') ~= '' and total or '1'
+groups, after, dates, hold = groups or '', after or '', dates or '', tonumber(hold) or 0
+local created
+if not fields[3] and (creation or '') ~= '' then
+  created = {string.match(creation, '(%d+) (%d+) (%d) (%d+)')}
+  for i = 1, 4 do
+    fields[i] = fields[i] or created[i]
   end
 end
-local problem = read_config()
-if problem then
-  return problem
-end
-if not KEYS[4] and fields[3] ~= string.sub(seen_text, 1, 1) then
-  return {-7, now_text - 0}
-end
-now = tonumber(now_text)
-if earlier == 's' or earlier == 'r' then
-  -- A server whose clock went back must not date it before what was seen.
-  now = math.max(now, dates[1] + 1)
-end
-local date = now + hold
-if raw == nil then
-  raw = call('GET', value_key)
-end
-value = integer(raw)
-local value_before = value
-read_requests()
-
--- The answer of a call that writes nothing.
-local function unchanged()
-  if not value then
-    value = rate
-    local all = call('ZRANGE', log_key, '0', '-1')
-    for i = 1, #all do
-      value = value - (permits_of(all[i]) or 0)
-    end
-  end
-  reply[2] = value
+local reply = read_config(s)
+if reply then
   return reply
 end
-
-local own, own_scores, overtaken = find_own(date)
-if overtaken then
-  if reserves and (overtaken > date or earlier ~= 'n' and earlier ~= 'f') then
-    answer(requests, 7, math.max(1, math.min(overtaken - date, MAX_EXACT)))
-    return unchanged()
-  end
-  -- This very attempt came twice, or its own retry came first: the answer is the one that was
-  -- given, out of what is there.
-  local permits = 0
-  for i = 1, #own do
-    permits = permits + permits_of(own[i])
-  end
-  answer_as_before(permits)
-  reply[6] = math.min(overtaken, MAX_EXACT) - hold
-  return unchanged()
+if not KEYS[4] and fields[3] ~= string.sub(seen, 1, 1) then
+  return {-7, now_text - 0}
 end
-if demand == 0 then
-  answer(requests, 5, 0)
-  return unchanged()
+s.now = tonumber(now_text)
+if is_again == '1' and after ~= '' then
+  -- A server whose clock went back must not date it before what was seen.
+  s.now = math.max(s.now, after + 1)
 end
-
--- What was granted before is granted now: it is moved before all else is read, and back if a foreign
--- entry forbids to write. What was reserved is free again, and the request decided anew: its permits may
--- not be there at its date, if the rate was lowered or an attempt of another call has moved an entry.
--- (Not copied by unpack, which fails for some thousand entries.)
-local is_repeat, reserved, moved = own[1] ~= nil and not reserves, 0, {}
-for i = 1, #own do
-  moved[i] = own[i]
-  if is_repeat then
-    call('ZADD', log_key, int(date), moved[i])
+s.date = s.now + hold
+local before = integer(call('GET', s.value_key))
+local demand, requests, list = 0, 0, {total - 0, 0, 1}
+for i = 1, groups == '' and 1 or #groups / 5, 3 do
+  if groups ~= '' then
+    list[i], list[i + 1], list[i + 2] = struct.unpack('<I4I7I4', groups, i * 5 - 4)
+  end
+  requests = requests + list[i + 2]
+  if list[i] <= s.rate then
+    demand = demand + list[i] * list[i + 2]
+  end
+end
+reply = {s.per_client, 0, s.rate, s.interval, s.keep_alive, s.now}
+read_id(s, entry)
+local overtaken, own_permits = find_own(s), 0
+for i = 1, #s.own do
+  own_permits = own_permits + permits_of(s.own[i])
+end
+if overtaken or demand == 0 then
+  -- Nothing is written.
+  if demand == 0 and not overtaken then
+    answer(reply, requests, 5, 0)
+  elseif reserves == '1' and (overtaken > s.date or is_again == '1') then
+    answer(reply, requests, 7, math.max(1, math.min(overtaken - s.date, MAX_EXACT)))
   else
-    call('ZREM', log_key, moved[i])
-    reserved = reserved + permits_of(moved[i])
+    -- This very attempt came twice, or its own retry came first: the answer is the one that was given,
+    -- out of what is there.
+    for i = 1, #list, 3 do
+      local p, n = list[i], list[i + 2]
+      local fit = p <= s.rate and math.min(n, math.floor(own_permits / p)) or 0
+      own_permits = own_permits - fit * p
+      answer(reply, fit, 0, 0)
+      answer(reply, n - fit, p <= s.rate and 2 or 5, p <= s.rate and 1 or 0)
+    end
+    reply[6] = math.min(overtaken, MAX_EXACT) - hold
+  end
+  reply[2] = before or s.rate
+  for _, member in ipairs(before and {} or call('ZRANGE', s.log_key, '0', '-1')) do
+    reply[2] = reply[2] - (permits_of(member) or 0)
+  end
+  return reply
+end
+-- What was granted before is granted again, and no more: it is dated now. What was reserved is free again,
+-- and the request decided anew: its permits may not be there at its date, if the rate was lowered or an
+-- attempt of another call has moved an entry.
+local is_repeat = s.own[1] and reserves ~= '1'
+local reserved = is_repeat and 0 or own_permits
+s.own_permits, s.known = own_permits - reserved, before and before + reserved
+read_seen(s, seen)
+audit_limit = s.is_another == nil and math.huge or tonumber(audit_limit) or 0
+if (share_terms or '') ~= '' then
+  terms = {}
+  for number in string.gmatch(share_terms, '-?%d+') do
+    terms[#terms + 1] = tonumber(number)
   end
 end
-if not is_repeat then
-  own = {}
-end
-value = value and value + reserved
-local known = value
-local function fail()
-  for i = 1, #moved do
-    call('ZADD', log_key, own_scores[i], moved[i])
-  end
-  return foreign
-end
+read_log(s, s.known and audit_limit == 0 and not terms and s.is_another == false and demand - s.known or
+  math.huge, DROP_LIMIT)
+look_at(s, 1)
 
--- The drop and the two phases.
-read_log()
-local enough = math.huge
-if value and audit_limit == 0 and not terms and not is_another(seen_text) then
-  enough = demand - value
-end
-local all_dropped = read_expired(enough, DROP_LIMIT)
-if not look_at_oldest() then
-  return fail()
-end
-local is_summed = settle(seen_text)
-if is_summed == nil then
-  return fail()
-end
-local changed = credit > 0 or value ~= known
-local left = count - dropped
-local deficit = find_deficit(is_summed, demand > value, audit_limit)
-if not deficit then
-  return fail()
-end
-local settled = value
-heal(deficit)
-changed = changed or value ~= settled
-local debts = entries_of(debt, 32768)
-
--- What an earlier attempt left is what there is to grant again, and no more.
-local budget, others = value, 0
-local is_own = {}
+-- Decide.
+settle(s)
+heal(s, demand > s.value, audit_limit)
+local budget, others = s.value, 0
 if is_repeat then
-  local gone = {}
-  for i = 1, trimmed do
-    gone[members[i]] = true
-  end
-  own, budget, others = {}, 0, value
-  for i = 1, #moved do
-    local member = moved[i]
-    if not gone[member] then
-      is_own[member] = true
-      if lowered and member == members[trimmed + 1] then
-        member = with_permits(member, lowered)
-      end
-      own[#own + 1] = member
-      budget = budget + permits_of(member)
-    end
-  end
+  budget, others = own_permits, s.value
+elseif terms and s.is_settled then
+  -- Not of a repeated call: what was granted before was within the share then. With expired entries still
+  -- in the log, it is not known who holds what.
+  read_holders(s, budget)
 end
-granted_score = date
-
--- The entries to wait for, if they are not simply those in the log.
-local function make_view()
-  local is_debt, known_debts = {}, 0
-  for i = 1, #debts do
-    is_debt[debts[i]] = true
-  end
-  local reach = trimmed + SHORT_LOG + #own + #debts
-  read_entries(reach)
-  local list = {}
-  for i = trimmed + 1, math.min(#members, reach) do
-    if is_debt[members[i]] then
-      -- The same debt of an earlier attempt: it is moved, not added.
-      known_debts = known_debts + 1
-    elseif not is_own[members[i]] then
-      list[#list + 1] = {tonumber(call('ZSCORE', log_key, members[i])), permits[i], members[i]}
-    end
-  end
-  for i = 1, #debts do
-    list[#list + 1] = {now, permits_of(debts[i]), debts[i]}
-  end
-  table.sort(list, function(a, b)
-    return a[1] < b[1] or a[1] == b[1] and a[3] < b[3]
-  end)
-  view = {permits = {}, all = left - trimmed - #own + #debts - known_debts}
-  for i = 1, #list do
-    scores[i], view.permits[i] = list[i][1], list[i][2]
-  end
-end
--- What was granted before was within the share then. With expired entries still in the log, it is
--- not known who holds what.
-if terms and not is_repeat and all_dropped then
-  read_holders(budget)
-end
-local wait
-if reserves and requests == 1 then
+local p, wait = list[1], nil
+if reserves == '1' and requests == 1 then
   -- What was reserved was within the share then.
-  local p, was_within = group_permits[1], reserved > 0
-  if p > value and all_dropped and (was_within or allowed and may_reserve(p)) then
-    wait = find_reservation(p, group_max_wait[1])
-    if foreign then
-      return fail()
-    end
+  if p > budget and s.is_settled and (reserved > 0 or allowed and may_reserve(p)) then
+    wait = find_reservation(s, p, list[2])
   end
-  if was_within then
-    allowed = nil
-  end
+  allowed = reserved == 0 and allowed or nil
 end
 if wait then
-  answer(1, 7, wait)
-  budget, granted, date = value - group_permits[1], group_permits[1], now + wait
+  answer(reply, 1, 7, wait)
+  budget = budget - p
 else
-  budget = decide(budget, others, all_dropped, (debts[1] or is_repeat) and make_view)
-  if not budget then
-    return fail()
-  end
+  budget = decide(s, reply, list, budget, others)
+end
+if s.foreign then
+  return s.foreign
 end
 
--- Writes, from here on.
-if creation then
-  local names = {'rate', 'interval', 'type', 'keepAliveTime'}
-  for i = 1, 4 do
-    call('HSETNX', KEYS[1], names[i], creation[i])
+-- Write.
+if created then
+  for i, name in ipairs({'rate', 'interval', 'type', 'keepAliveTime'}) do
+    call('HSETNX', KEYS[1], name, created[i])
   end
-  if creation[4] ~= '0' then
-    call('PEXPIRE', KEYS[1], creation[4])
+  if created[4] ~= '0' then
+    call('PEXPIRE', KEYS[1], created[4])
   end
 end
-drop_expired()
-write_trimmed()
-for i = 1, #debts do
-  call('ZADD', log_key, int(now), debts[i])
+-- What is not granted again goes back.
+give_back(s, s.own, is_repeat and budget or reserved, int(s.date))
+write_log(s)
+write_entries(s, s.debt, 32768, int(s.now))
+if wait then
+  write_entries(s, p, 16384, int(s.now + wait))
+elseif not is_repeat then
+  write_entries(s, s.granted, 0, int(s.date))
 end
-if is_repeat then
-  -- What is not granted again goes back.
-  give_back(own, budget, int(date))
-  value = value + budget
-else
-  local entries = entries_of(granted, wait and 16384 or 0)
-  for i = 1, #entries do
-    call('ZADD', log_key, int(date), entries[i])
-  end
-  value = budget
+reply[2] = others + budget
+write_value(s, before, reply[2])
+refresh_lifetime(s)
+if s.deficit ~= 0 then
+  reply[#reply + 1] = s.deficit
 end
-write_value(value_before, changed)
-refresh_lifetime()
-reply[2] = value
-if deficit ~= 0 then
-  reply_size = reply_size + 1
-  reply[reply_size] = deficit
-end
-reply[reply_size + 1] = holders
+reply[#reply + 1] = holders
 return reply

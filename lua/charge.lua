@@ -9,31 +9,29 @@
 --          space between; '' for nothing
 -- reply  {type, permits left, rate, interval, keep-alive, 1 if the entry is in the log}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
-local problem = read_config()
+local problem = read_all(s)
 if problem then
   return problem
 end
-local value_before = read_all()
-if settle(ARGV[4]) == nil then
-  return foreign
-end
-local changed = credit > 0 or value ~= value_before
-
-read_id(ARGV[2])
+read_seen(s, ARGV[4])
+settle(s)
+read_id(s, ARGV[2])
 local is_there = false
-local dated = call('ZRANGEBYSCORE', log_key, ARGV[3], ARGV[3])
+local dated = call('ZRANGEBYSCORE', s.log_key, ARGV[3], ARGV[3])
 for i = 1, #dated do
-  is_there = is_there or part_number(dated[i]) ~= nil
+  is_there = is_there or part_number(s, dated[i]) ~= nil
 end
-local counts = tonumber(ARGV[3]) > now - interval
+local counts = tonumber(ARGV[3]) > s.now - s.interval
 local permits = counts and not is_there and permits_of(ARGV[2]) or 0
-
--- Writes, from here on.
-drop_expired()
-if permits > 0 then
-  call('ZADD', log_key, ARGV[3], ARGV[2])
+if s.foreign then
+  return s.foreign
 end
-value = value - permits
-write_value(value_before, changed)
-refresh_lifetime()
-return {per_client, value, rate, interval, keep_alive, counts and 1 or 0}
+
+-- Write.
+write_log(s)
+if permits > 0 then
+  call('ZADD', s.log_key, ARGV[3], ARGV[2])
+end
+write_value(s, s.known, s.value - permits)
+refresh_lifetime(s)
+return {s.per_client, s.value - permits, s.rate, s.interval, s.keep_alive, counts and 1 or 0}

@@ -5,13 +5,13 @@
 -- ARGV   1 the type
 -- reply  {type, 1, rate, interval, keep-alive}
 --        or {0, 0} if there is no limiter, {-4, …}, {-2, …}: see part/stored_rate.lua
-local problem = read_stored_rate()
+local problem = read_stored_rate(s)
 if problem then
   return problem
 end
 if fields[3] == ARGV[1] then
   -- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
-  call('DEL', value_key)
-  call('DEL', log_key)
+  call('DEL', s.value_key)
+  call('DEL', s.log_key)
 end
-return {per_client, 1, rate, interval, keep_alive}
+return {s.per_client, 1, s.rate, s.interval, s.keep_alive}

@@ -8,31 +8,21 @@
 --          space between; '' for nothing
 -- reply  {type, available, rate, interval, keep-alive, wait in ms, 1 if that is a lower bound}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
-local problem = read_config()
+local problem = read_all(s)
 if problem then
   return problem
 end
-read_all()
-if not look_at_oldest() then
-  return foreign
-end
-local is_summed = settle(ARGV[3])
-if is_summed == nil then
-  return foreign
-end
+look_at(s, 1)
+read_seen(s, ARGV[3])
+settle(s)
 local asked, wait, at_least = tonumber(ARGV[2]), 0, false
-local audit_limit = ARGV[3] == '' and math.huge or 0
-local deficit = find_deficit(is_summed, asked > math.max(0, value), audit_limit)
-if not deficit then
-  return foreign
+heal(s, asked > math.max(0, s.value), s.is_another == nil and math.huge or 0)
+s.date = s.now
+if asked > math.max(0, s.value) then
+  wait, at_least = wait_for(s, asked - s.value)
 end
-heal(deficit)
-granted_score, granted = now, debt
-if asked > math.max(0, value) then
-  wait, at_least = wait_for(asked - value)
-  if not wait then
-    return foreign
-  end
+if s.foreign then
+  return s.foreign
 end
-local available = math.max(0, math.min(value, rate))
-return {per_client, available, rate, interval, keep_alive, wait, at_least and 1 or 0}
+local available = math.max(0, math.min(s.value, s.rate))
+return {s.per_client, available, s.rate, s.interval, s.keep_alive, wait, at_least and 1 or 0}

@@ -11,17 +11,17 @@
 if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
   return {0, 0, 0}
 end
-local problem = read_config()
+local problem = read_config(s)
 if problem then
   return problem
 end
-local value = integer(call('GET', value_key))
+local value = integer(call('GET', s.value_key))
 
-read_id(ARGV[1])
+read_id(s, ARGV[1])
 local parts, left = {}, 0
-local dated = call('ZRANGEBYSCORE', log_key, ARGV[2], ARGV[2])
+local dated = call('ZRANGEBYSCORE', s.log_key, ARGV[2], ARGV[2])
 for i = 1, #dated do
-  if part_number(dated[i]) then
+  if part_number(s, dated[i]) then
     parts[#parts + 1] = dated[i]
     left = left + permits_of(dated[i])
   end
@@ -30,23 +30,23 @@ if not parts[1] then
   return {0, 0, 0}
 end
 local credit = left - math.min(left, math.max(0, tonumber(ARGV[3]) - tonumber(ARGV[4])))
-give_back(parts, credit, ARGV[2])
-
+local raised = value
 if value and credit > 0 then
-  local raised
-  if call('ZCARD', log_key) <= SHORT_LOG then
-    local sum = 0
-    local all = call('ZRANGE', log_key, '0', '-1')
+  local most = s.rate
+  if call('ZCARD', s.log_key) <= SHORT_LOG then
+    local all = call('ZRANGE', s.log_key, '0', '-1')
     for i = 1, #all do
-      sum = sum + (permits_of(all[i]) or 0)
+      most = most - (permits_of(all[i]) or 0)
     end
-    raised = math.max(value, math.min(value + credit, rate - sum))
-  else
-    raised = math.min(value + credit, rate)
+    most = most + credit
   end
-  if raised ~= value then
-    call('INCRBY', value_key, int(raised - value))
-  end
+  raised = math.max(value, math.min(value + credit, most))
 end
-refresh_lifetime()
+
+-- Write.
+give_back(s, parts, credit, ARGV[2])
+if raised ~= value then
+  call('INCRBY', s.value_key, int(raised - value))
+end
+refresh_lifetime(s)
 return {0, credit, left - credit}

@@ -55,20 +55,20 @@ if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEY
   end
   return {0, removed}
 end
-local problem = read_config()
+local problem = read_all(s)
 if problem then
   return problem
 end
-local before = read_all()
-if not before and (count == 0 or call('EXISTS', value_key) == 1) then
+if not s.known and (s.size == 0 or call('EXISTS', s.value_key) == 1) then
   -- There is nothing, or a value that is no integer: nobody knows whose it is.
   return {0, 0}
 end
-local deficit = audit()
-if not deficit then
-  return foreign
+settle(s)
+heal(s, false, math.huge)
+if s.foreign then
+  return s.foreign
 end
-if deficit ~= 0 or value ~= rate then
+if s.deficit ~= 0 or s.value ~= s.rate then
   return {0, 0}
 end
-return {0, remove(value_key, log_key)}
+return {0, remove(s.value_key, s.log_key)}

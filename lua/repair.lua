@@ -1,5 +1,5 @@
 -- Fits value and log to the rate as an audit does, and has both live as long as the hash. Grants nothing,
--- and writes nothing if that is so already. Twin: src/store/calls/repair.rs.
+-- and writes nothing if that is so already. Twin: src/store/memory/repair.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
@@ -9,57 +9,53 @@
 --        the value afterwards, permits that have expired, keys that get a time to live, permits taken out
 --        of the log, entries that are dated too far ahead}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
-local problem = read_config()
+local problem = read_all(s)
 if problem then
   return problem
 end
-local before = read_all()
-local debts, deficit, is_off = {}, 0, false
+s.value = s.rate
+local is_off = false
 -- Of a limiter that was not used there is nothing to fit.
-if before or count > 0 then
-  deficit = audit()
-  if not deficit then
-    return foreign
-  end
-  heal(deficit)
-  read_id(ARGV[2])
-  debts = entries_of(debt, 32768)
-  is_off = deficit ~= 0 or not before or value ~= before + credit
+if s.known or s.size > 0 then
+  settle(s)
+  heal(s, false, math.huge)
+  is_off = s.deficit ~= 0 or not s.known or s.value - s.known ~= s.credit
 end
-local far_ahead = '(' .. int(now + MOST_AHEAD_MS)
-local ahead = call('ZCOUNT', log_key, far_ahead, '+inf')
+if s.foreign then
+  return s.foreign
+end
+local far_ahead = '(' .. int(s.now + MOST_AHEAD_MS)
+local ahead = call('ZCOUNT', s.log_key, far_ahead, '+inf')
 
 local endless = 0
-local lives = keep_alive > 0 or call('PTTL', KEYS[1]) > 0
-for _, key in ipairs({KEYS[1], value_key, log_key}) do
+local lives = s.keep_alive > 0 or call('PTTL', KEYS[1]) > 0
+for _, key in ipairs({KEYS[1], s.value_key, s.log_key}) do
   if lives and call('PTTL', key) == -1 then
     endless = endless + 1
   end
 end
 
-local reply = {per_client, deficit > 0 and debt or 0, rate, interval, keep_alive, before and 1 or 0, before or 0,
-  value or rate, credit, endless, math.max(0, -deficit), ahead}
+local reply = {s.per_client, s.debt, s.rate, s.interval, s.keep_alive, s.known and 1 or 0,
+  s.known or 0, s.value, s.credit, endless, math.max(0, -s.deficit), ahead}
 if ARGV[3] == '1' then
   return reply
 end
 
--- Writes, from here on.
+-- Write.
 if is_off then
-  drop_expired()
-  write_trimmed()
-  for i = 1, #debts do
-    call('ZADD', log_key, int(now), debts[i])
-  end
-  write_value(before, true)
+  write_log(s)
+  read_id(s, ARGV[2])
+  write_entries(s, s.debt, 32768, int(s.now))
+  call('SET', s.value_key, int(s.value))
 end
 if ahead > 0 then
   -- They may be in use, so they come back an interval from now.
-  local list = call('ZRANGEBYSCORE', log_key, far_ahead, '+inf')
+  local list = call('ZRANGEBYSCORE', s.log_key, far_ahead, '+inf')
   for i = 1, #list do
-    call('ZADD', log_key, int(now), list[i])
+    call('ZADD', s.log_key, int(s.now), list[i])
   end
 end
 if is_off or endless > 0 or ahead > 0 then
-  refresh_lifetime()
+  refresh_lifetime(s)
 end
 return reply

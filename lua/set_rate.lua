@@ -12,11 +12,11 @@
 if ARGV[6] == '1' and call('EXISTS', KEYS[1]) == 0 then
   return {0, 0}
 end
-now = tonumber(now_text)
-rate, interval, keep_alive = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
-value_key, log_key = KEYS[2], KEYS[3]
+s.now = tonumber(now_text)
+s.rate, s.interval, s.keep_alive = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
+s.value_key, s.log_key = KEYS[2], KEYS[3]
 if ARGV[4] == '1' then
-  value_key, log_key = KEYS[4], KEYS[5]
+  s.value_key, s.log_key = KEYS[4], KEYS[5]
 end
 local other_mode = fields[3] and fields[3] ~= ARGV[4]
 local keep = ARGV[7] == '2' and not other_mode
@@ -26,29 +26,29 @@ if ARGV[7] ~= '0' and other_mode then
     call('DEL', KEYS[i])
   end
 elseif not keep then
-  call('DEL', value_key)
-  call('DEL', log_key)
+  call('DEL', s.value_key)
+  call('DEL', s.log_key)
 end
 if keep then
-  call('GET', value_key) -- raises WRONGTYPE before anything is written
-  read_log()
-  read_expired(math.huge, math.huge)
-  if not sum_log() then
-    return foreign
+  call('GET', s.value_key) -- raises WRONGTYPE before anything is written
+  read_log(s, math.huge, math.huge)
+  sum_log(s)
+  if s.foreign then
+    return s.foreign
   end
 end
 call('HSET', KEYS[1], 'rate', ARGV[2], 'interval', ARGV[3], 'type', ARGV[4],
   'keepAliveTime', ARGV[5])
 local had_keep_alive = fields[4] and string.find(fields[4], '^0*[1-9]%d*$')
 if keep then
-  drop_expired()
-  call('SET', value_key, int(rate - log_total))
+  write_log(s)
+  call('SET', s.value_key, int(s.rate - s.log_total))
 end
-if keep_alive > 0 then
+if s.keep_alive > 0 then
   call('PEXPIRE', KEYS[1], ARGV[5])
 elseif had_keep_alive then
   -- The keep-alive's time to live goes with it.
-  for _, key in ipairs({KEYS[1], value_key, log_key}) do
+  for _, key in ipairs({KEYS[1], s.value_key, s.log_key}) do
     if ARGV[4] == '0' then
       call('PERSIST', key)
     else
@@ -57,6 +57,6 @@ elseif had_keep_alive then
   end
 end
 if keep then
-  refresh_lifetime()
+  refresh_lifetime(s)
 end
 return {0, 1}

@@ -2,11 +2,11 @@
 -- are for the other node. So a call whose drop would empty the log must wait, and nothing is written;
 -- and so must one that takes a reservation out of the log first, if there is nothing else in it.
 --
--- Reads  KEYS: hash, value and log of the mode in force; ARGV: 1 the time in epoch ms, or ''; 8 of an
---        acquire; behind the arguments the names of all keys, and how many they are
+-- Reads  KEYS: hash, value and log of the mode in force; ARGV: 1 the time in epoch ms, or ''; of an acquire
+--        10 reserves, 13 is_again; behind the arguments the names of all keys, and how many they are
 do
   local arguments = #ARGV - 1 - tonumber(ARGV[#ARGV])
-  local taken_out = arguments > 7 and string.find(ARGV[8], '^%d+ r %S+ [dsr] ') and 1 or 0
+  local taken_out = arguments >= 13 and ARGV[10] == '1' and ARGV[13] == '1' and 1 or 0
   local now = tonumber(ARGV[1]) or redis.call('TIME')[1] * 1000 + 1000
   local interval = tonumber(redis.call('HGET', KEYS[1], 'interval')) or 0
   if redis.call('ZCOUNT', KEYS[3], string.format('(%.0f', now - interval), '+inf') <= taken_out then

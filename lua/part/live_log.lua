@@ -1,127 +1,110 @@
--- The log as a call sees it, read without writing: what has expired, what is left, and the sum of
--- that. Twin: src/store/memory/live_log.rs.
+-- The log as it will be: without what has expired, what is taken out, and the entries of the call's own id.
+-- Read as far as needed, and not written. Twin: src/store/memory/live_log.rs.
 --
--- Ranks: the `expired` entries, then the live ones. `dropped` of the expired are to be taken out, oldest
--- first.
---
--- Reads  call, int, permits_of; interval, log_key (part/config.lua); now, which the script sets
--- Sets   what is declared here
-local now -- the time of the call as a number
-local first -- the lowest score in the log, nil if it is empty
-local count, expired, dropped -- entries, as above
-local credit -- the permits in the dropped ones
-local log_total -- the permits in the log after the drop, once it has been summed
-local foreign -- the error reply of a live entry of an older Redisson: {-3, its bytes}
+-- Reads  call, int, permits_of, with_permits, limits; in s: trimmed, lowered (part/trim.lua)
+-- Sets   in s, which has before: now; own, own_permits: the entries of the call's own id, and the permits in
+--        these that stay in the log; changes: for each entry that will not be as it is the permits that it
+--        will have, and false for none and for an own one, which are decided on apart from all others:
+--        size      entries in the log
+--        expired   how many of these have expired; the others are live
+--        rank      the place in the log from which it has yet to be read
+--        is_settled  whether no expired entry is left behind these
+--        dropped   expired entries that are to be taken out, the oldest
+--        credit    the permits in these
+--        others    entries that are neither dropped nor the call's own
+--        left      these, and what stays in the log of the call's own
+--        members, permits  the first of the others, oldest first, and the permits in them; false for an entry of
+--                    an older Redisson
+--        log_total permits in the log, once it has been summed
+--        foreign   the error reply once a live entry of an older Redisson was looked at: {-3, its bytes}.
+--                  What is decided after that is not written
 
--- Counts the log.
-local function read_log()
-  local oldest = call('ZRANGE', log_key, '0', '0', 'WITHSCORES')
-  count, expired, dropped, credit = 0, 0, 0, 0
-  first = tonumber(oldest[2])
-  if first then
-    count = call('ZCARD', log_key)
+-- Counts the log, and reads what has expired: at least one step of it, then until `enough` permits are
+-- together, or `limit` entries have been read. A foreign one counts for nothing.
+local function read_log(s, enough, limit)
+  s.size = call('ZCARD', s.log_key)
+  s.expired = s.size == 0 and 0 or call('ZCOUNT', s.log_key, '-inf', int(s.now - s.interval))
+  while s.rank < math.min(s.expired, limit) and (s.rank == 0 or s.credit < enough) do
+    local last = math.min(s.rank + DROP_STEP, s.expired) - 1
+    local step = call('ZRANGE', s.log_key, s.rank, last)
+    for i = 1, #step do
+      if s.changes[step[i]] == nil then
+        s.dropped, s.credit = s.dropped + 1, s.credit + (permits_of(step[i]) or 0)
+      end
+    end
+    s.rank = s.rank + #step
   end
+  s.is_settled = s.rank == s.expired
+  s.others = s.size - s.dropped - #s.own
+  s.left = s.others + (s.own_permits > 0 and #s.own or 0)
 end
 
--- Sums the oldest expired entries into `credit`, at least one step of them, then until `enough`
--- permits are together, or `limit` entries, or there are no more. Returns whether these are all.
--- A foreign one counts for nothing.
-local function read_expired(enough, limit)
-  if count == 0 or first > now - interval then
-    return true
-  end
-  local cutoff = int(now - interval)
-  local step = call('ZRANGEBYSCORE', log_key, '-inf', cutoff, 'LIMIT', '0', tostring(DROP_STEP))
-  expired = #step
-  if expired == DROP_STEP then
-    expired = call('ZCOUNT', log_key, '-inf', cutoff)
-  end
-  while true do
-    for i = 1, #step do
-      credit = credit + (permits_of(step[i]) or 0)
+-- The permits in the i-th entry; nil if there are not as many. Entries are read in growing steps.
+local function look_at(s, i)
+  while s.permits[i] == nil and s.rank < s.size do
+    local at = #s.members
+    local most = s.others > SHORT_LOG and i <= 8 and 8 or at < SHORT_LOG and SHORT_LOG or 1000
+    local step = call('ZRANGE', s.log_key, s.rank, s.rank + most - 1)
+    s.rank = s.rank + #step
+    for k = 1, #step do
+      if s.changes[step[k]] == nil then
+        at = at + 1
+        s.members[at], s.permits[at] = step[k], permits_of(step[k]) or false
+      end
     end
-    dropped = dropped + #step
-    if dropped == expired then
-      return true
-    elseif dropped >= limit or credit >= enough then
-      return false
-    end
-    local last = math.min(expired, dropped + DROP_STEP, limit) - 1
-    step = call('ZRANGE', log_key, int(dropped), int(last))
   end
+  if s.permits[i] == false then
+    local member = s.members[i]
+    if call('ZSCORE', s.log_key, member) - s.now + s.interval > 0 then
+      s.foreign = s.foreign or {-3, #member}
+    end
+    return 0
+  end
+  return s.permits[i]
 end
 
--- The entries after the drop, oldest first, read in growing steps and kept. A live foreign one
--- has -1 - its bytes for permits, and is an error only when it is looked at.
-local members, permits = {}, {}
-
--- Reads on until there are `n` of them, or all.
-local function read_entries(n)
-  local left = count - dropped
-  while #members < n and #members < left do
-    local at = #members
-    local size = at == 0 and n <= 8 and 8 or at < SHORT_LOG and SHORT_LOG - at or 1000
-    local first = at + dropped
-    local step = call('ZRANGE', log_key, int(first), int(first + size - 1))
-    for i = 1, #step do
-      local p = permits_of(step[i])
+-- Sums the log.
+local function sum_log(s)
+  if not s.log_total then
+    local sum = s.own_permits
+    for i = 1, s.others do
+      local p = s.permits[i] or (i <= SHORT_LOG or s.members[i]) and look_at(s, i)
       if not p then
-        p = first + i - 1 < expired and 0 or -1 - #step[i]
+        break
       end
-      members[at + i], permits[at + i] = step[i], p
+      sum = sum + p
     end
-  end
-end
-
--- The permits that `read_entries` has kept; nil if they mean a live foreign entry.
-local function looked_at(p)
-  if p < 0 then
-    foreign = {-3, -1 - p}
-    return nil
-  end
-  return p
-end
-
--- Returns false if the oldest entry after the drop is a live foreign one.
-local function look_at_oldest()
-  read_entries(1)
-  return not permits[1] or looked_at(permits[1]) ~= nil
-end
-
--- Sums the log after the drop into `log_total`. Returns false if a foreign entry is live.
-local function sum_log()
-  if log_total then
-    return true
-  end
-  read_entries(SHORT_LOG)
-  local sum, at = 0, #permits
-  for i = 1, at do
-    if not looked_at(permits[i]) then
-      return false
-    end
-    sum = sum + permits[i]
-  end
-  -- What a long log has besides is not kept.
-  while at < count - dropped do
-    local rank = at + dropped
-    local step = call('ZRANGE', log_key, int(rank), int(rank + 999))
-    for i = 1, #step do
-      local p = permits_of(step[i])
-      if not p and rank + i - 1 >= expired then
-        foreign = {-3, #step[i]}
-        return false
+    -- What a long log has besides is not kept.
+    for rank = s.rank, s.size - 1, 1000 do
+      local step = call('ZRANGE', s.log_key, rank, rank + 999)
+      for i = 1, #step do
+        if s.changes[step[i]] == nil then
+          local p = permits_of(step[i])
+          if not p and rank + i > s.expired then
+            s.foreign = s.foreign or {-3, #step[i]}
+          end
+          sum = sum + (p or 0)
+        end
       end
-      sum = sum + (p or 0)
     end
-    at = at + #step
+    s.log_total = sum
   end
-  log_total = sum
-  return true
+  return s.log_total
 end
 
--- Takes the dropped entries out.
-local function drop_expired()
-  if dropped > 0 then
-    call('ZREMRANGEBYRANK', log_key, '0', int(dropped - 1))
+-- Takes out what is dropped and trimmed. What is left of the call's own entries has been dated anew before, so
+-- that those that have expired are the first.
+local function write_log(s)
+  if s.dropped > 0 then
+    call('ZREMRANGEBYRANK', s.log_key, '0', s.dropped - 1)
+  end
+  for i = 1, s.trimmed do
+    call('ZREM', s.log_key, s.members[i])
+  end
+  if s.lowered then
+    local member = s.members[s.trimmed + 1]
+    local score = call('ZSCORE', s.log_key, member)
+    call('ZREM', s.log_key, member)
+    call('ZADD', s.log_key, score, with_permits(member, s.lowered))
   end
 end

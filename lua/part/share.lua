@@ -4,10 +4,9 @@
 -- The first bytes of the call's id are those of every id of this crate's clients: the mark (3
 -- bytes), the client's weight, the client (4 bytes). The highest bit of the last byte marks a debt.
 --
--- Reads  ARGV; call, int, permits_of; terms (part/attempt.lua); rate, interval, per_client, log_key
---        (part/config.lua); now, count, expired, dropped (part/live_log.lua); trimmed, lowered
---        (part/trim.lua); LONGEST_SHARED_LOG
+-- Reads  ARGV; call, int, permits_of; LONGEST_SHARED_LOG; in s: the limiter and its log
 -- Sets   what is declared here
+local terms -- four numbers: see the head of acquire.lua
 local allowed -- what requests that can wait may take now; nil: whatever is free
 local share_size, held = 0, 0 -- all of the share, and what the client holds of it
 -- A request that exceeds the share waits this long; one that cannot is not held back.
@@ -16,11 +15,12 @@ local holders -- the reply: other clients of this crate, whether Redisson is one
 
 -- Reads who holds permits, and computes the share of the call's client, of which it takes at most
 -- what is `free`.
-local function read_holders(free)
-  if per_client == 1 then
+local function read_holders(s, free)
+  local rate, interval, log_key, now = s.rate, s.interval, s.log_key, s.now
+  if s.per_client == 1 then
     return
   end
-  local all = count - expired
+  local all = s.others
   if all > LONGEST_SHARED_LOG then
     holders = {0, 0, 0, all}
     return
@@ -28,16 +28,15 @@ local function read_holders(free)
   local sub, byte = string.sub, string.byte
   local mark, weight, own = sub(ARGV[2], 2, 4), byte(ARGV[2], 5), sub(ARGV[2], 6, 9)
   local redisson, entries, own_first, weights = 0, 0, nil, {}
-  local rank = expired
-  while rank < count do
+  for rank = s.expired, s.size - 1, 1000 do
     local step = call('ZRANGE', log_key, int(rank), int(rank + 999))
     for i = 1, #step do
       local member = step[i]
-      local at, p = rank + i - dropped, permits_of(member)
-      if at == trimmed + 1 and lowered then
-        p = lowered
+      local p = s.changes[member]
+      if p == nil then
+        p = permits_of(member)
       end
-      if p and at > trimmed then
+      if p then
         if #member ~= 21 or sub(member, 2, 4) ~= mark then
           redisson, entries = 1, entries + 1
         elseif byte(member, 17) < 128 then
@@ -51,7 +50,6 @@ local function read_holders(free)
         end
       end
     end
-    rank = rank + #step
   end
   local others = 0
   for _, w in pairs(weights) do

@@ -54,7 +54,11 @@ mod tests {
 
     /// `local NAME = NUMBER`, whatever follows.
     fn lua_constants() -> BTreeMap<&'static str, i64> {
-        let lines = include_str!("../../lua/part/limits.lua").lines();
+        let files = [
+            include_str!("../../lua/part/limits.lua"),
+            include_str!("../../lua/part/far_limits.lua"),
+        ];
+        let lines = files.into_iter().flat_map(str::lines);
         let constants = lines.filter_map(|line| line.strip_prefix("local "));
         constants
             .map(|constant| {

@@ -43,7 +43,7 @@ impl Default for Costs {
     fn default() -> Self {
         Costs {
             granted: 9.5,
-            denied: 10.7,
+            denied: 27.0,
             entry: 0.2,
             unusual: 30.0,
             ahead: 0.15,

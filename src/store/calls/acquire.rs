@@ -11,10 +11,10 @@ mod wire;
 #[cfg(test)]
 pub(crate) use wire::pack_groups;
 
-script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/limits", "part/acquire_fast", "part/numbers",
-    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim",
-    "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide",
-    "acquire");
+script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
+    "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
+    "part/trim", "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve",
+    "part/decide", "acquire");
 
 /// Some requests of one limiter, to be decided in this order.
 #[derive(Clone, Debug)]
@@ -202,4 +202,50 @@ pub(crate) struct Wait {
     pub(crate) ms: u64,
     /// The true wait may be longer than `ms`; it is not shorter unless permits come back.
     pub(crate) at_least: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(source: &str) -> impl Iterator<Item = &str> {
+        source.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("--"))
+    }
+
+    /// How many names a statement declares in the chunk; a list that goes on in the next line ends with a comma.
+    fn locals(source: &str) -> usize {
+        let lines: Vec<&str> = code(source).collect();
+        let mut count = 0;
+        for (at, line) in lines.iter().enumerate() {
+            let Some(names) = line.strip_prefix("local ") else { continue };
+            count += match names.split_once('=') {
+                _ if names.starts_with("function ") => 1,
+                Some((names, _)) => names.split(',').count(),
+                None if names.ends_with(',') => {
+                    let rest = lines[at + 1].split('=').next().unwrap();
+                    names.split(',').count() - 1 + rest.split(',').count()
+                }
+                None => names.split("--").next().unwrap().split(',').count(),
+            };
+        }
+        count
+    }
+
+    /// Each function that a script makes, and each name that it declares, is made anew at each call; Lua takes
+    /// 200 of them. What goes beyond this is better left out than raised.
+    #[test]
+    fn an_acquire_stays_small() {
+        let source = ACQUIRE.source();
+        let (lines, locals) = (code(source).count(), locals(source));
+        assert!(lines <= 700 && locals <= 80, "{lines} lines, {locals} locals");
+        let usual = code(include_str!("../../../lua/part/grant_usual.lua")).count();
+        assert!(usual <= 80, "{usual} lines");
+    }
+
+    #[test]
+    fn locals_are_counted() {
+        let source = "local a, b = 1, 2\nlocal c -- d, e\nlocal function f(g)\n  local h\nend\n\
+            local i, j,\n  k = unpack(l)\n-- local m\n";
+        assert_eq!(locals(source), 7);
+    }
 }

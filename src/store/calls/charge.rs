@@ -5,12 +5,14 @@
 use super::*;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
+use crate::store::memory::log::Log;
 use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{EntryId, pack};
 
 script!(CHARGE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/grant", "charge");
+    "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle", "part/grant",
+    "charge");
 
 /// Permits that were granted without the store. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
@@ -44,15 +46,21 @@ impl StoreCall for ChargeCall {
         let value = read_value(space, &pair)?;
         let cutoff = expiry_cutoff(space.time(self.now), &config);
         let counts = self.date > cutoff;
-        let new = space.with_log(pair.log, |log| {
-            let dropped = drop_all_expired(log, cutoff);
-            let new = settle(&config, self.seen, value, dropped, &LiveLog::of(log, cutoff))?;
-            let is_there = log.of_id(self.id).iter().any(|part| part.score == self.date);
-            if !counts || is_there {
-                return Ok(new);
+        let none = Log::default();
+        let log = space.log(pair.log)?.unwrap_or(&none);
+        let live = LiveLog::read_all(log, cutoff);
+        let new = settle(&config, self.seen, value, &live)?;
+        let is_there = log.of_id(self.id).iter().any(|part| part.score == self.date);
+        let permits = if counts && !is_there { self.permits as u32 } else { 0 };
+        let new = Value { v: new.v - i64::from(permits), ..new };
+
+        // Write.
+        let changes = live.into_changes();
+        space.with_log(pair.log, |log| {
+            changes.write(log);
+            if permits > 0 {
+                log.add(self.date, pack(self.id, permits));
             }
-            log.add(self.date, pack(self.id, self.permits as u32));
-            Ok(Value { v: new.v - self.permits as i64, ..new })
         })?;
         space.write_value(pair.value, value, new);
         refresh_lifetime(space, keys, &pair, config.keep_alive);

@@ -11,7 +11,8 @@ use crate::store::limits::{ENDLESS_TTL_MS, FAR_TTL_MS};
 use crate::store::memory::config::is_per_client;
 
 script!(EXPIRE, AtReceiver: "expire");
-script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/numbers", "clear_expire");
+script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/far_limits", "part/numbers",
+    "clear_expire");
 
 /// Sets the time to live of all keys; the reply is whether any key's changed.
 #[derive(Clone, Copy, Debug)]

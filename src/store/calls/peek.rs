@@ -5,14 +5,14 @@
 use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::heal::{audit_limit, find_deficit, most_debt};
-use crate::store::memory::live_log::{LiveLog, expiry_cutoff, permits_of};
+use crate::store::memory::heal::{audit_limit, heal};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::settle;
 use crate::store::memory::wait::WaitScan;
 
 script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config", "part/entry",
-    "part/live_log", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
+    "part/live_log", "part/read_all", "part/settle", "part/trim", "part/heal", "part/wait", "peek");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekCall {
@@ -44,36 +44,19 @@ impl StoreCall for PeekCall {
         let none = Log::default();
         let log = space.log(pair.log)?.unwrap_or(&none);
 
-        let (live, dropped) = LiveLog::without_expired(log, cutoff);
+        let mut live = LiveLog::read_all(log, cutoff);
         live.look_at_oldest()?;
-        let value = settle(&config, self.seen, value, dropped, &live)?;
+        let mut value = settle(&config, self.seen, value, &live)?;
         let permits = self.permits.min(MAX_EXACT) as i64;
         let refuses = permits > value.v.max(0);
-        let deficit = find_deficit(&config, &value, &live, refuses, audit_limit(self.seen, 0))?;
-        // An excess that the log cannot give comes out of the value.
-        let v = if deficit < 0 { value.v.min(config.rate) } else { value.v };
+        let healed = heal(&config, &mut value, &mut live, refuses, audit_limit(self.seen, 0))?;
 
-        let wait = if permits <= v.max(0) {
+        let wait = if permits <= value.v.max(0) {
             Wait { ms: 0, at_least: false }
         } else {
-            // What an acquire that is refused would scan: the excess taken out, the debt at its end.
-            let mut excess = (-deficit).max(0);
-            let entries = log
-                .later_than(cutoff)
-                .map(|(score, member)| Ok((score, permits_of(score, member, cutoff)?)))
-                .filter_map(move |entry| match entry {
-                    Ok((score, permits)) => {
-                        let taken = permits.min(excess);
-                        excess -= taken;
-                        (permits > taken || taken == 0).then_some(Ok((score, permits - taken)))
-                    }
-                    Err(failure) => Some(Err(failure)),
-                });
-            let debt = deficit.clamp(0, most_debt());
-            WaitScan::new(entries, t, config.interval, config.rate)
-                .wait_for(permits - v, (t, debt))?
+            WaitScan::new(&live, t, &config, healed.debt).wait_for(permits - value.v, (t, 0))?
         };
-        let available = v.clamp(0, config.rate) as u64;
+        let available = value.v.clamp(0, config.rate) as u64;
         Ok(PeekReply { rate: config.to_rate(), available, wait })
     }
 

@@ -44,24 +44,30 @@ impl StoreCall for RefundCall {
         let config = Config::read(space, keys, None)?;
         let pair = Pair::of(keys, config.mode);
         let value = read_value(space, &pair)?;
-        let (found, credited, left, new) = space.with_log(pair.log, |log| {
-            let (found, credited, left) = lower(log, self);
-            let new = value.map(|v| {
-                if log.len() <= SHORT_LOG {
-                    v.max((v + credited).min(config.rate - log.sum()))
-                } else {
-                    (v + credited).min(config.rate)
-                }
-            });
-            Ok((found, credited, left, new))
-        })?;
-        if let Some(v) = new.filter(|v| credited > 0 && value != Some(*v)) {
+        let none = Log::default();
+        let log = space.log(pair.log)?.unwrap_or(&none);
+        let mut parts = log.of_id(self.id);
+        parts.retain(|part| part.score == self.entry_date);
+        if parts.is_empty() {
+            return Ok(RefundReply { credited: 0, left: 0 });
+        }
+        let held: i64 = parts.iter().map(|part| part.permits).sum();
+        let may_keep =
+            i64::try_from(self.granted.saturating_sub(self.returned)).unwrap_or(i64::MAX);
+        let credit = held - held.min(may_keep);
+        let raised = value.filter(|_| credit > 0).map(|v| {
+            let is_short = log.len() <= SHORT_LOG;
+            let most = if is_short { config.rate - (log.sum() - credit) } else { config.rate };
+            v.max(most.min(v + credit))
+        });
+
+        // Write.
+        space.with_log(pair.log, |log| give_back(log, parts, credit, self.id, self.entry_date))?;
+        if let Some(v) = raised.filter(|v| value != Some(*v)) {
             space.change_number(pair.value, v);
         }
-        if found {
-            refresh_lifetime(space, keys, &pair, config.keep_alive);
-        }
-        Ok(RefundReply { credited: credited as u64, left: left as u64 })
+        refresh_lifetime(space, keys, &pair, config.keep_alive);
+        Ok(RefundReply { credited: credit as u64, left: (held - credit) as u64 })
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
@@ -75,17 +81,4 @@ impl StoreCall for RefundCall {
     fn read(&self, answer: ServerAnswer<'_>) -> Option<RefundReply> {
         Some(RefundReply { credited: answer.unsigned(1)?, left: answer.unsigned(2)? })
     }
-}
-
-/// Lowers the grant's entry to what may be left of it: whether it is there, by how much, and what
-/// is left.
-fn lower(log: &mut Log, call: &RefundCall) -> (bool, i64, i64) {
-    let mut parts = log.of_id(call.id);
-    parts.retain(|part| part.score == call.entry_date);
-    let held: i64 = parts.iter().map(|part| part.permits).sum();
-    let may_keep = i64::try_from(call.granted.saturating_sub(call.returned)).unwrap_or(i64::MAX);
-    let credit = held - held.min(may_keep);
-    let found = !parts.is_empty();
-    give_back(log, parts, credit, call.id);
-    (found, credit, held - credit)
 }

@@ -3,15 +3,16 @@
 //! `lua/release.lua` is its twin.
 
 use super::*;
-use crate::store::limits::SHORT_LOG;
 use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
+use crate::store::memory::log::Log;
 use crate::store::memory::settle::{Value, settle};
 use crate::store::memory::trim::trim;
 
 script!(RELEASE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "release");
+    "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle", "part/trim",
+    "release");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseCall {
@@ -36,21 +37,24 @@ impl StoreCall for ReleaseCall {
         let config = Config::read(space, keys, None)?;
         let pair = Pair::of(keys, config.mode);
         let value = read_value(space, &pair)?;
-        let cutoff = expiry_cutoff(space.time(self.now), &config);
-        let permits = i64::try_from(self.permits).unwrap_or(i64::MAX);
-        let (new, taken) = space.with_log(pair.log, |log| {
-            // All of it: the oldest permits that are taken must be live ones.
-            let dropped = drop_all_expired(log, cutoff);
-            let new = settle(&config, self.seen, value, dropped, &LiveLog::of(log, cutoff))?;
-            let short = log.len() <= SHORT_LOG;
-            if short {
-                LiveLog::of(log, cutoff).sum_log()?;
-            }
-            let taken = trim(log, cutoff, permits)?.min(permits);
-            // What was too much before, after a release by Java, is not made more.
-            let most = if short { config.rate - log.sum() } else { config.rate };
-            Ok((Value { v: new.v.max(most.min(new.v + taken)), ..new }, taken))
-        })?;
+        let none = Log::default();
+        let log = space.log(pair.log)?.unwrap_or(&none);
+        // All of it: the oldest permits that are taken must be live ones.
+        let mut live = LiveLog::read_all(log, expiry_cutoff(space.time(self.now), &config));
+        let new = settle(&config, self.seen, value, &live)?;
+        let is_short = live.is_short();
+        if is_short {
+            live.sum_log()?;
+        }
+        let wanted = i64::try_from(self.permits).unwrap_or(i64::MAX);
+        let taken = trim(&mut live, wanted)?.min(wanted);
+        // What was too much before, after a release by Java, is not made more.
+        let most = if is_short { config.rate - live.sum } else { config.rate };
+        let new = Value { v: new.v.max(most.min(new.v + taken)), ..new };
+
+        // Write.
+        let changes = live.into_changes();
+        space.with_log(pair.log, |log| changes.write(log))?;
         space.write_value(pair.value, value, new);
         refresh_lifetime(space, keys, &pair, config.keep_alive);
         Ok(ReleaseReply { taken: taken as u64, rate: config.to_rate() })

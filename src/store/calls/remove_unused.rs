@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use super::*;
 use crate::rate::MAX_EXACT;
-use crate::store::memory::audit::audit;
 use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::heal::heal;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
+use crate::store::memory::settle::settle;
 use crate::store::redis::check_one_slot;
 use crate::wire::integer;
 
 script!(REMOVE_UNUSED, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal", "part/audit",
+    "part/entry", "part/live_log", "part/read_all", "part/settle", "part/trim", "part/heal",
     "remove_unused");
 
 /// Removes value and log if they say nothing; the reply is how many keys there were. Without a hash, if the
@@ -63,13 +64,14 @@ impl StoreCall for RemoveUnusedCall {
         let before = read_value(space, &pair)?;
         let none = Log::default();
         let log = space.log(pair.log)?.unwrap_or(&none);
-        let (live, dropped) = LiveLog::without_expired(log, expiry_cutoff(t, &config));
+        let mut live = LiveLog::read_all(log, expiry_cutoff(t, &config));
         if before.is_none() && (log.is_empty() || space.has(pair.value)) {
             // There is nothing, or a value that is no integer: nobody knows whose it is.
             return Ok(0);
         }
-        let (value, deficit) = audit(&config, before, dropped, &live)?;
-        let says_nothing = deficit == 0 && value.v == config.rate;
+        let mut value = settle(&config, None, before, &live)?;
+        let healed = heal(&config, &mut value, &mut live, false, u64::MAX)?;
+        let says_nothing = healed.deficit == 0 && value.v == config.rate;
         Ok(if says_nothing { remove(space, pair.value, pair.log) } else { 0 })
     }
 

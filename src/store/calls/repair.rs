@@ -4,18 +4,18 @@
 
 use super::*;
 use crate::store::limits::MOST_AHEAD_MS;
-use crate::store::memory::audit::audit;
 use crate::store::memory::config::{Config, Pair, read_value};
-use crate::store::memory::heal::{heal, most_debt};
+use crate::store::memory::grant::write_entries;
+use crate::store::memory::heal::{Healed, heal};
 use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, drop_all_expired, expiry_cutoff};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
-use crate::store::memory::settle::Value;
+use crate::store::memory::settle::{Value, settle};
 use crate::wire::entry::{EntryId, pack};
 
-script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
-    "part/audit", "part/grant", "repair");
+script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
+    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle",
+    "part/trim", "part/heal", "part/grant", "repair");
 
 /// Fits value and log to the rate. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
@@ -57,38 +57,39 @@ impl StoreCall for RepairCall {
         let none = Log::default();
         let log = space.log(pair.log)?.unwrap_or(&none);
 
-        let (live, dropped) = LiveLog::without_expired(log, cutoff);
+        let mut live = LiveLog::read_all(log, cutoff);
+        let (mut value, mut healed, mut is_off) = (None, Healed::default(), false);
         // Of a limiter that was not used there is nothing to fit.
-        let fitted = match before.is_some() || !log.is_empty() {
-            true => Some(audit(&config, before, dropped, &live)?),
-            false => None,
-        };
-        let after = fitted.map_or(config.rate, |(value, _)| value.v);
-        let deficit = fitted.map_or(0, |(_, deficit)| deficit);
-        let is_off = fitted.is_some()
-            && (deficit != 0 || before.is_none_or(|before| after != before + dropped.credit));
+        if before.is_some() || !log.is_empty() {
+            let mut fitted = settle(&config, None, before, &live)?;
+            healed = heal(&config, &mut fitted, &mut live, false, u64::MAX)?;
+            is_off = healed.deficit != 0
+                || before.is_none_or(|before| fitted.v != before + live.dropped.credit);
+            value = Some(Value { set: true, ..fitted });
+        }
         let far_ahead = t.saturating_add(MOST_AHEAD_MS);
         let ahead = log.later_than(far_ahead).count() as u64;
         let endless = endless_keys(space, keys, &pair, &config);
         let reply = RepairReply {
             rate: config.to_rate(),
             before,
-            after,
-            expired: dropped.credit as u64,
-            debt: deficit.clamp(0, most_debt()) as u64,
+            after: value.map_or(config.rate, |value| value.v),
+            expired: live.dropped.credit as u64,
+            debt: healed.debt as u64,
             endless,
-            excess: deficit.min(0).unsigned_abs(),
+            excess: healed.deficit.min(0).unsigned_abs(),
             ahead,
         };
         if self.only_look {
             return Ok(reply);
         }
-        if let Some((value, deficit)) = fitted.filter(|_| is_off) {
-            let value = space.with_log(pair.log, |log| {
-                drop_all_expired(log, cutoff);
-                let mut value = Value { set: true, ..value };
-                heal(log, &mut value, deficit, (t, cutoff), self.id)?;
-                Ok(value)
+
+        // Write.
+        if let Some(value) = value.filter(|_| is_off) {
+            let changes = live.into_changes();
+            space.with_log(pair.log, |log| {
+                changes.write(log);
+                write_entries(log, healed.debt, |number| self.id.debt(number), t);
             })?;
             space.write_value(pair.value, before, value);
         }
@@ -97,7 +98,6 @@ impl StoreCall for RepairCall {
             space.with_log(pair.log, |log| {
                 let list: Vec<_> = log.later_than(far_ahead).map(|(_, it)| it.to_vec()).collect();
                 list.into_iter().for_each(|member| log.add(t, member));
-                Ok(())
             })?;
         }
         if is_off || endless > 0 || ahead > 0 {

@@ -8,11 +8,12 @@ use crate::store::limits::FAR_TTL_MS;
 use crate::store::memory::config::{self, Pair, read_value};
 use crate::store::memory::keyspace::{Fields, Keyspace};
 use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, drop_all_expired};
+use crate::store::memory::live_log::LiveLog;
+use crate::store::memory::log::Log;
 use crate::wire::{KEEP_ALIVE, TYPE};
 
-script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numbers", "part/config",
-    "part/lifetime", "part/entry", "part/live_log", "set_rate");
+script!(SET_RATE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
+    "part/config", "part/lifetime", "part/entry", "part/live_log", "set_rate");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetRateCall {
@@ -55,10 +56,9 @@ impl StoreCall for SetRateCall {
         if keep {
             read_value(space, &pair)?;
             let cutoff = space.time(self.now).saturating_sub(rate.interval_ms() as i64);
-            kept = Some(space.with_log(pair.log, |log| {
-                drop_all_expired(log, cutoff);
-                Ok(rate.permits() as i64 - LiveLog::of(log, cutoff).sum_log()?)
-            })?);
+            let none = Log::default();
+            let live = LiveLog::read_all(space.log(pair.log)?.unwrap_or(&none), cutoff);
+            kept = Some((rate.permits() as i64 - live.sum_log()?, live.into_changes()));
         }
 
         let fields = space.hash_mut(&keys.hash)?;
@@ -72,7 +72,8 @@ impl StoreCall for SetRateCall {
         }
 
         match kept {
-            Some(v) => {
+            Some((v, changes)) => {
+                space.with_log(pair.log, |log| changes.write(log))?;
                 space.set_number(pair.value, v);
                 refresh_lifetime(space, keys, &pair, rate.keep_alive_ms() as i64);
             }

@@ -1,26 +1,27 @@
-//! Acquire: a batch of requests decided as one step, once.
+//! Acquire: a batch of requests decided as one step, once: the limiter is read, it is decided what becomes of
+//! it, and that is written.
 //!
 //! `lua/acquire.lua` is its twin.
 
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, exact};
-use crate::store::memory::attempt::{find_earlier, find_overtaking, own_entries};
+use crate::store::limits::DROP_LIMIT;
+use crate::store::memory::attempt::{find_earlier, find_overtaking};
 use crate::store::memory::config::{Config, Pair, create, read_value};
 use crate::store::memory::decide::{self, Budget, decide};
-use crate::store::memory::grant::{give_back, parts};
-use crate::store::memory::heal::{audit_limit, find_deficit, heal};
+use crate::store::memory::grant::{give_back, write_entries};
+use crate::store::memory::heal::{audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{Dropped, LiveLog, drop_expired, expiry_cutoff, permits_of};
+use crate::store::memory::live_log::{LiveLog, LogChanges, expiry_cutoff};
 use crate::store::memory::log::{Log, Part};
-use crate::store::memory::reserve::{self, Wanted, reserve, reserved_for};
+use crate::store::memory::reserve::{Wanted, find_reservation, reserved_for};
 use crate::store::memory::settle::{Value, is_another, settle};
 use crate::store::memory::share::{Share, read_holders};
 use crate::store::memory::wait::WaitScan;
 use crate::store::{
     AcquireCall, AcquireReply, Earlier, Holders, Outcome, OutcomeGroup, RequestGroup, ShareTerms,
 };
-use crate::wire::entry::pack;
 use crate::wire::keys::Keys;
 
 pub(crate) fn acquire(
@@ -28,29 +29,27 @@ pub(crate) fn acquire(
     keys: &Keys,
     call: &AcquireCall,
 ) -> Result<AcquireReply, Error> {
+    // Read; of the log, what the decision needs.
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
-    let value = read_value(space, &pair)?;
+    let before = read_value(space, &pair)?;
     let call = Attempt::new(call, &config, space.time(call.now));
+    let none = Log::default();
+    let log = space.log(pair.log)?.unwrap_or(&none);
 
-    // The log is decided on and written first: that is all that can still fail.
-    let decided = space.with_log(pair.log, |log| call.decide(log, value))?;
+    let decision = call.decide(log, before)?;
 
-    if let Some(rate) = call.call.create.as_ref().filter(|_| decided.value.is_some()) {
-        create(space, keys, rate)?;
-    }
-    if let Some(new) = decided.value {
-        space.write_value(pair.value, value, new);
-        refresh_lifetime(space, keys, &pair, config.keep_alive);
+    if let Some(changes) = decision.changes {
+        call.write(space, keys, &pair, before, changes)?;
     }
     Ok(AcquireReply {
-        now: decided.overtaken.map_or(call.t, |date| date - (call.date - call.t)),
+        now: decision.date - (call.date - call.t),
         rate: config.to_rate(),
-        entry_date: decided.overtaken.unwrap_or(call.date),
-        left: decided.left,
-        outcomes: decided.outcomes,
-        holders: decided.holders,
-        repaired: exact(decided.repaired),
+        entry_date: decision.date,
+        left: decision.left,
+        outcomes: decision.outcomes,
+        holders: decision.holders,
+        repaired: exact(decision.repaired),
     })
 }
 
@@ -60,18 +59,35 @@ struct Attempt<'a> {
     config: &'a Config,
     t: i64,
     date: i64,
-    cutoff: i64,
 }
 
+/// What is answered, and what is written.
 struct AttemptResult {
-    /// The value to write, lifetime after it; `None`: nothing is written.
-    value: Option<Value>,
-    left: i64,
     outcomes: Vec<OutcomeGroup>,
+    left: i64,
+    /// Of what is granted, or was granted by the attempt that came first.
+    date: i64,
     holders: Option<Holders>,
     repaired: i64,
-    /// The date of the grant that was made before; then nothing at all is written.
-    overtaken: Option<i64>,
+    /// `None`: nothing at all, lifetimes included.
+    changes: Option<Changes>,
+}
+
+/// What an acquire writes, in this order.
+struct Changes {
+    own: Vec<Part>,
+    /// The permits of these that go back.
+    gives_back: i64,
+    log: LogChanges,
+    debt: i64,
+    entries: Entries,
+    value: Value,
+}
+
+enum Entries {
+    Granted(i64),
+    /// These permits are free in so many ms.
+    Reserved(i64, i64),
 }
 
 impl<'a> Attempt<'a> {
@@ -83,48 +99,130 @@ impl<'a> Attempt<'a> {
             _ => t,
         };
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date, cutoff: expiry_cutoff(t, config) }
+        Attempt { call, config, t, date }
     }
 
-    fn decide(&self, log: &mut Log, value: Option<i64>) -> Result<AttemptResult, Error> {
-        let own = find_overtaking(log, self.call, self.date);
-        if let Some(date) = own.iter().map(|part| part.score).min() {
+    fn decide(&self, log: &Log, before: Option<i64>) -> Result<AttemptResult, Error> {
+        let overtaking = find_overtaking(log, self.call, self.date);
+        let unwritten = |outcomes, date| {
+            let left = before.unwrap_or(self.config.rate - log.sum());
+            Ok(AttemptResult { outcomes, left, date, holders: None, repaired: 0, changes: None })
+        };
+        if let Some(date) = overtaking.iter().map(|part| part.score).min() {
             if self.call.reserve && (date > self.date || !self.call.earlier.is_first()) {
                 let outcome = reserved_for((date - self.date).clamp(1, MAX_EXACT as i64));
-                let outcomes = decide::all(&self.call.groups, outcome);
-                return Ok(self.unwritten(log, value, outcomes));
+                return unwritten(decide::all(&self.call.groups, outcome), self.date);
             }
             // This very attempt came twice, or its own retry came first: the answer is the one that
             // was given, out of what is there.
-            let permits = own.iter().map(|part| part.permits).sum();
+            let permits = overtaking.iter().map(|part| part.permits).sum();
             let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
-            let unwritten = self.unwritten(log, value, outcomes);
-            let overtaken = Some(date.min(MAX_EXACT as i64));
-            return Ok(AttemptResult { overtaken, ..unwritten });
+            return unwritten(outcomes, date.min(MAX_EXACT as i64));
         }
-        let Some(demand) = self.demand() else {
-            let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
-            return Ok(self.unwritten(log, value, outcomes));
-        };
-        let own = find_earlier(log, self.call);
-        let is_repeat = !own.is_empty() && !self.call.reserve;
-        let reserved = match is_repeat {
-            true => {
-                self.move_own(log, &own);
-                0
+        match self.demand() {
+            Some(demand) => self.decide_new(log, before, demand),
+            None => {
+                let outcomes = decide::all(&self.call.groups, Outcome::ExceedsRate);
+                unwritten(outcomes, self.date)
             }
-            false => reserve::give_up(log, &own),
-        };
-        let value = value.map(|v| v + reserved);
+        }
+    }
 
-        let known = value
-            .filter(|_| self.audit_limit() == 0 && self.terms().is_none() && !self.is_another());
-        let dropped = drop_expired(log, self.cutoff, |credit| {
-            known.is_some_and(|v| demand <= v.saturating_add(credit))
-        });
-        let (value, repaired) = self.phases(log, value, dropped, demand)?;
-        let answer = self.answer(log, value, dropped.all, (is_repeat, reserved))?;
-        Ok(AttemptResult { repaired, ..answer })
+    fn decide_new(
+        &self,
+        log: &Log,
+        before: Option<i64>,
+        demand: i64,
+    ) -> Result<AttemptResult, Error> {
+        let Attempt { call, config, t, .. } = *self;
+        // What was granted before is granted again, and no more: it is dated now. What was reserved is free
+        // again, and the request decided anew: its permits may not be there at its date, if the rate was
+        // lowered or an attempt of another call has moved an entry.
+        let own = find_earlier(log, call);
+        let own_permits: i64 = own.iter().map(|part| part.permits).sum();
+        let is_repeat = !own.is_empty() && !call.reserve;
+        let reserved = if is_repeat { 0 } else { own_permits };
+        let known = before.map(|v| v + reserved);
+        let audit_limit = audit_limit(call.seen, call.audit_limit);
+        // Only ids of this crate tell who holds permits.
+        let terms = call.share.as_ref().filter(|_| call.id.client().is_some());
+        let takes_any = audit_limit == 0 && terms.is_none() && !is_another(call.seen, config);
+        let enough =
+            |credit| takes_any && known.is_some_and(|v| demand <= v.saturating_add(credit));
+        let cutoff = expiry_cutoff(t, config);
+        let mut live = LiveLog::read(log, cutoff, (&own, is_repeat), enough, DROP_LIMIT);
+        live.look_at_oldest()?;
+
+        let mut value = settle(config, call.seen, known, &live)?;
+        let refuses = demand > value.v;
+        let healed = heal(config, &mut value, &mut live, refuses, audit_limit)?;
+        let (free, beyond) = if is_repeat { (own_permits, value.v) } else { (value.v, 0) };
+        // What was granted before was within the share then. With expired entries still in the log,
+        // it is not known who holds what.
+        let is_settled = live.dropped.all;
+        let terms = terms.filter(|_| !is_repeat && is_settled);
+        let (mut share, holders) = self.share(&live, terms, free);
+        let reservation = self.reserve(&live, free, share.as_ref(), reserved, healed.debt)?;
+        // What was reserved was within the share then.
+        if self.single().is_some_and(|_| call.reserve && reserved > 0) {
+            share = None;
+        }
+        let (outcomes, left, entries) = match reservation {
+            Some((permits, ms)) => {
+                let outcomes = decide::all(&call.groups, reserved_for(ms));
+                (outcomes, free - permits, Entries::Reserved(permits, ms))
+            }
+            None => {
+                let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
+                let scan = WaitScan::new(&live, t, config, healed.debt);
+                let outcomes = decide(&call.groups, config.rate, is_settled, &mut budget, scan)?;
+                let granted = if is_repeat { 0 } else { budget.granted };
+                (outcomes, budget.free, Entries::Granted(granted))
+            }
+        };
+        // What is not granted again goes back.
+        let gives_back = if is_repeat { left } else { reserved };
+        let value = Value { v: left + beyond, ..value };
+        let (log, debt) = (live.into_changes(), healed.debt);
+        Ok(AttemptResult {
+            outcomes,
+            left: value.v,
+            date: self.date,
+            holders,
+            repaired: healed.deficit,
+            changes: Some(Changes { own, gives_back, log, debt, entries, value }),
+        })
+    }
+
+    fn write(
+        &self,
+        space: &mut Keyspace,
+        keys: &Keys,
+        pair: &Pair<'_>,
+        before: Option<i64>,
+        changes: Changes,
+    ) -> Result<(), Error> {
+        let id = self.call.id;
+        space.with_log(pair.log, |log| {
+            give_back(log, changes.own, changes.gives_back, id, self.date);
+            changes.log.write(log);
+            write_entries(log, changes.debt, |number| id.debt(number), self.t);
+            match changes.entries {
+                Entries::Granted(permits) => {
+                    write_entries(log, permits, |number| id.part(number), self.date);
+                }
+                Entries::Reserved(permits, ms) => {
+                    let date = self.t.saturating_add(ms);
+                    write_entries(log, permits, |number| id.reserved_part(number), date);
+                }
+            }
+        })?;
+        if let Some(rate) = &self.call.create {
+            create(space, keys, rate)?;
+        }
+        space.write_value(pair.value, before, changes.value);
+        refresh_lifetime(space, keys, pair, self.config.keep_alive);
+        Ok(())
     }
 
     /// All that is asked for by requests within the rate; `None` if there is no such request.
@@ -137,145 +235,46 @@ impl<'a> Attempt<'a> {
             .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
     }
 
-    /// Only ids of this crate tell who holds permits.
-    fn terms(&self) -> Option<&ShareTerms> {
-        self.call.share.as_ref().filter(|_| self.call.id.client().is_some())
-    }
-
-    fn is_another(&self) -> bool {
-        is_another(self.call.seen, self.config)
-    }
-
-    fn audit_limit(&self) -> u64 {
-        audit_limit(self.call.seen, self.call.audit_limit)
-    }
-
-    fn unwritten(
+    fn share(
         &self,
-        log: &Log,
-        value: Option<i64>,
-        outcomes: Vec<OutcomeGroup>,
-    ) -> AttemptResult {
-        let left = value.unwrap_or(self.config.rate - log.sum());
-        AttemptResult { value: None, left, outcomes, holders: None, repaired: 0, overtaken: None }
+        live: &LiveLog<'_>,
+        terms: Option<&ShareTerms>,
+        free: i64,
+    ) -> (Option<Share>, Option<Holders>) {
+        let found =
+            terms.and_then(|terms| read_holders(live, self.call, terms, self.config, self.t, free));
+        found.map_or((None, None), |(share, holders)| (share, Some(holders)))
     }
 
-    /// Moves the grant of an earlier attempt whose answer was lost to the present, so that it counts
-    /// for a full interval from when its permits are used.
-    fn move_own(&self, log: &mut Log, own: &[Part]) {
-        for part in own {
-            log.add(self.date, part.member.clone());
-        }
-    }
-
-    /// The two phases; returns the value, and what it lacked together with the log.
-    fn phases(
-        &self,
-        log: &mut Log,
-        value: Option<i64>,
-        dropped: Dropped,
-        demand: i64,
-    ) -> Result<(Value, i64), Error> {
-        let live = LiveLog::of(log, self.cutoff);
-        live.look_at_oldest()?;
-        let mut value = settle(self.config, self.call.seen, value, dropped, &live)?;
-        let refuses = demand > value.v;
-        let deficit = find_deficit(self.config, &value, &live, refuses, self.audit_limit())?;
-        heal(log, &mut value, deficit, (self.t, self.cutoff), self.call.id)?;
-        Ok((value, deficit))
-    }
-
-    /// Decides the requests: out of the value, or, for a call that was granted before, out of
-    /// what the log holds of its grant.
-    fn answer(
-        &self,
-        log: &mut Log,
-        mut value: Value,
-        is_settled: bool,
-        (is_repeat, reserved): (bool, i64),
-    ) -> Result<AttemptResult, Error> {
-        let own = if is_repeat { self.moved(log) } else { Vec::new() };
-        let (free, beyond) = if is_repeat {
-            (own.iter().map(|part| part.permits).sum(), value.v)
-        } else {
-            (value.v, 0)
-        };
-        // What was granted before was within the share then. With expired entries still in the log,
-        // it is not known who holds what.
-        let terms = self.terms().filter(|_| !is_repeat && is_settled);
-        let found = terms.and_then(|terms| {
-            read_holders(log, self.call, terms, self.config, (self.t, self.cutoff), free)
-        });
-        let (mut share, holders) =
-            found.map_or((None, None), |(share, holders)| (share, Some(holders)));
-        if self.call.reserve && self.is_single() {
-            if let Some(ms) = self.reserve(log, value.v, is_settled, share.as_ref(), reserved)? {
-                value.v -= i64::try_from(self.call.groups[0].permits).unwrap_or(i64::MAX);
-                let outcomes = decide::all(&self.call.groups, reserved_for(ms));
-                let (value, left) = (Some(value), value.v);
-                return Ok(AttemptResult {
-                    value,
-                    left,
-                    outcomes,
-                    holders,
-                    repaired: 0,
-                    overtaken: None,
-                });
-            }
-            // What was reserved was within the share then.
-            share = share.filter(|_| reserved == 0);
-        }
-        let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
-
-        let entries = log
-            .iter()
-            .filter(|(_, member)| !own.iter().any(|part| *part.member == **member))
-            .map(|(score, member)| Ok((score, permits_of(score, member, self.cutoff)?)));
-        let scan = WaitScan::new(entries, self.t, self.config.interval, self.config.rate);
-        let outcomes = decide(&self.call.groups, self.config.rate, is_settled, &mut budget, scan)?;
-
-        if is_repeat {
-            give_back(log, own, budget.free, self.call.id);
-            value.v += budget.free;
-        } else {
-            for (number, part) in parts(budget.granted).enumerate() {
-                log.add(self.date, pack(self.call.id.part(number as u16), part));
-            }
-            value.v = budget.free;
-        }
-        let (left, value) = (value.v, Some(value));
-        Ok(AttemptResult { value, left, outcomes, holders, repaired: 0, overtaken: None })
-    }
-
-    /// Reserves permits for the only request if it does not fit, and its share allows it; returns in
-    /// how many ms they are free. `reserved`: what was given up of an earlier reservation.
+    /// Reserves permits for the only request if it does not fit, and its share allows it; returns these,
+    /// and in how many ms they are free. `reserved`: what is given up of an earlier reservation.
     fn reserve(
         &self,
-        log: &mut Log,
+        live: &LiveLog<'_>,
         free: i64,
-        is_settled: bool,
         share: Option<&Share>,
         reserved: i64,
-    ) -> Result<Option<i64>, Error> {
-        let RequestGroup { permits, max_wait_ms, .. } = self.call.groups[0];
-        let permits = i64::try_from(permits).unwrap_or(i64::MAX);
+        debt: i64,
+    ) -> Result<Option<(i64, i64)>, Error> {
+        let Some((permits, max_wait_ms)) = self.single().filter(|_| self.call.reserve) else {
+            return Ok(None);
+        };
         let is_within = reserved > 0 || share.is_some_and(|share| share.may_reserve(permits));
-        if permits <= free || !is_settled || !is_within {
+        if permits <= free || !live.dropped.all || !is_within {
             return Ok(None);
         }
         let wanted = Wanted { permits, free, max_wait_ms };
-        reserve(log, self.call, self.config, (self.t, self.cutoff), wanted)
+        let wait = find_reservation(live, self.config, self.t, wanted, debt)?;
+        Ok(wait.map(|ms| (permits, ms)))
     }
 
-    /// Whether there is one request.
-    fn is_single(&self) -> bool {
-        matches!(self.call.groups[..], [RequestGroup { count: 1, .. }])
-    }
-
-    /// This call's own entries, once they are in the present.
-    fn moved(&self, log: &Log) -> Vec<Part> {
-        let mut parts = own_entries(log, self.call);
-        parts.retain(|part| part.score == self.date);
-        parts
+    /// The permits and the longest wait of the only request; `None` if there are several.
+    fn single(&self) -> Option<(i64, u64)> {
+        match self.call.groups[..] {
+            [RequestGroup { count: 1, permits, max_wait_ms }] => {
+                Some((i64::try_from(permits).unwrap_or(i64::MAX), max_wait_ms))
+            }
+            _ => None,
+        }
     }
 }

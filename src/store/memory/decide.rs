@@ -57,12 +57,12 @@ pub(super) fn answer_as_before(
 
 /// Decides the requests. `is_settled`: no expired entry is in the log any more; otherwise what
 /// does not fit is left undecided.
-pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
+pub(super) fn decide(
     groups: &[RequestGroup],
     rate: i64,
     is_settled: bool,
     budget: &mut Budget,
-    scan: WaitScan<I>,
+    scan: WaitScan<'_>,
 ) -> Result<Vec<OutcomeGroup>, Error> {
     let mut queue =
         RequestQueue { budget, scan, queued: 0, waiting: 0, last: None, outcomes: Vec::new() };
@@ -88,9 +88,9 @@ pub(super) fn decide<I: Iterator<Item = Result<(i64, i64), Error>>>(
     Ok(queue.outcomes)
 }
 
-struct RequestQueue<'a, I> {
+struct RequestQueue<'a> {
     budget: &'a mut Budget,
-    scan: WaitScan<I>,
+    scan: WaitScan<'a>,
     /// The permits of the requests that wait: they come first.
     queued: i64,
     /// The number of waiting requests whose wait was scanned for.
@@ -99,7 +99,7 @@ struct RequestQueue<'a, I> {
     outcomes: Vec<OutcomeGroup>,
 }
 
-impl<I: Iterator<Item = Result<(i64, i64), Error>>> RequestQueue<'_, I> {
+impl RequestQueue<'_> {
     /// Whether requests wait although they fit: behind them there may be room for those that
     /// cannot wait that long.
     fn holds_back(&self) -> bool {

@@ -25,7 +25,6 @@ impl MemoryStore {
             for (number, (date, permits)) in lots.enumerate() {
                 log.add(date, pack(id.debt(number as u16), permits));
             }
-            Ok(())
         });
     }
 

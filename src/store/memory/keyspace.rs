@@ -110,28 +110,22 @@ impl Keyspace {
         }
     }
 
-    /// Writes to a log. What fails has written nothing.
+    /// Writes to a log.
     pub(crate) fn with_log<T>(
         &mut self,
         key: &Arc<str>,
-        write: impl FnOnce(&mut Log) -> Result<T, Error>,
+        write: impl FnOnce(&mut Log) -> T,
     ) -> Result<T, Error> {
         let slot = self.slot(key, || Data::Log(Log::default()));
         let Data::Log(log) = &mut slot.data else { return Err(wrong_type()) };
-        // Only a foreign entry makes a call fail this late, so that only logs with one need a
-        // copy to go back to.
-        let before = log.has_foreign().then(|| log.clone());
         let result = write(log);
-        if let (Err(_), Some(before)) = (&result, before) {
-            *log = before;
-        }
         if std::mem::take(&mut log.was_empty) {
             slot.expires_at = None;
         }
         if log.is_empty() {
             self.slots.remove(key);
         }
-        result
+        Ok(result)
     }
 
     /// `SET`: the time to live goes.

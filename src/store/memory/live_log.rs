@@ -1,11 +1,12 @@
-//! The log as a call sees it: what has expired, what is left, and the sum of that.
+//! The log as it will be: without what has expired, what is taken out, and the entries of the call's own id.
+//! It is read, and not written.
 //!
 //! `lua/part/live_log.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::limits::{DROP_LIMIT, DROP_STEP, SHORT_LOG};
+use crate::store::limits::{DROP_STEP, SHORT_LOG};
 use crate::store::memory::config::Config;
-use crate::store::memory::log::{Log, permits};
+use crate::store::memory::log::{Log, Part, permits};
 use crate::store::refusal;
 use crate::wire::entry::{Member, unpack};
 
@@ -23,7 +24,7 @@ pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, 
     }
 }
 
-/// What a call's own drop took out of the log.
+/// What of the expired entries is to be taken out of the log: the oldest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dropped {
     pub(crate) count: usize,
@@ -32,72 +33,132 @@ pub(crate) struct Dropped {
     pub(crate) all: bool,
 }
 
-/// Drops expired entries until `enough` says so of the credit, in bounded steps.
-pub(crate) fn drop_expired(log: &mut Log, cutoff: i64, enough: impl Fn(i64) -> bool) -> Dropped {
-    let mut dropped = Dropped::default();
-    while dropped.count < DROP_LIMIT {
-        let step = DROP_STEP.min(DROP_LIMIT - dropped.count);
-        let (count, credit) = log.drop_expired(cutoff, step);
-        dropped.count += count;
-        dropped.credit += credit;
-        if count < step || enough(dropped.credit) {
-            break;
-        }
-    }
-    dropped.all = log.expired(cutoff).next().is_none();
-    dropped
-}
-
-/// Drops all expired entries.
-pub(crate) fn drop_all_expired(log: &mut Log, cutoff: i64) -> Dropped {
-    let (count, credit) = log.drop_expired(cutoff, usize::MAX);
-    Dropped { count, credit, all: true }
-}
-
-/// The log after the drop, or what would be left of it.
 pub(crate) struct LiveLog<'a> {
-    log: &'a Log,
-    cutoff: i64,
-    pub(crate) len: usize,
-    sum: i64,
+    pub(crate) log: &'a Log,
+    pub(crate) cutoff: i64,
+    /// The entries of the call's own id, in the order of their bytes: they are decided on apart from all
+    /// others.
+    own: &'a [Part],
+    keeps_own: bool,
+    pub(crate) dropped: Dropped,
+    /// The entries after the drop, with those of the call's own that stay.
+    pub(crate) left: usize,
+    /// The permits in the log.
+    pub(crate) sum: i64,
+    /// What is taken out of the oldest entries.
+    pub(crate) trimmed: Vec<Trimmed>,
+}
+
+/// An entry that permits are taken out of.
+pub(crate) struct Trimmed {
+    pub(crate) score: i64,
+    pub(crate) member: Box<[u8]>,
+    pub(crate) taken: i64,
+    pub(crate) left: i64,
+}
+
+/// What is to be written of a [`LiveLog`].
+pub(crate) struct LogChanges {
+    dropped: usize,
+    trimmed: Vec<Trimmed>,
 }
 
 impl<'a> LiveLog<'a> {
-    /// The log as it is.
-    pub(crate) fn of(log: &'a Log, cutoff: i64) -> Self {
-        LiveLog { log, cutoff, len: log.len(), sum: log.sum() }
+    /// Reads what has expired: at least one step of it, then until `enough` says so of the credit, or
+    /// `limit` entries have been read. `keeps_own`: what is in the log under the call's id stays there.
+    pub(crate) fn read(
+        log: &'a Log,
+        cutoff: i64,
+        (own, keeps_own): (&'a [Part], bool),
+        enough: impl Fn(i64) -> bool,
+        limit: usize,
+    ) -> Self {
+        let mut dropped = Dropped { all: true, ..Dropped::default() };
+        for (at, (_, member)) in log.expired(cutoff).enumerate() {
+            if at >= limit || at > 0 && at % DROP_STEP == 0 && enough(dropped.credit) {
+                dropped.all = false;
+                break;
+            }
+            if !is_own(own, member) {
+                dropped.count += 1;
+                dropped.credit += permits(member).unwrap_or(0);
+            }
+        }
+        let (mut left, mut sum) = (log.len() - dropped.count, log.sum() - dropped.credit);
+        if !keeps_own {
+            left -= own.len();
+            sum -= own.iter().map(|part| part.permits).sum::<i64>();
+        }
+        LiveLog { log, cutoff, own, keeps_own, dropped, left, sum, trimmed: Vec::new() }
     }
 
-    /// The log without what has expired, and what that is.
-    pub(crate) fn without_expired(log: &'a Log, cutoff: i64) -> (Self, Dropped) {
-        let mut dropped = Dropped { all: true, ..Dropped::default() };
-        for (_, member) in log.expired(cutoff) {
-            dropped.count += 1;
-            dropped.credit += permits(member).unwrap_or(0);
-        }
-        let (len, sum) = (log.len() - dropped.count, log.sum() - dropped.credit);
-        (LiveLog { log, cutoff, len, sum }, dropped)
+    /// The log without all that has expired.
+    pub(crate) fn read_all(log: &'a Log, cutoff: i64) -> Self {
+        LiveLog::read(log, cutoff, (&[], false), |_| false, usize::MAX)
+    }
+
+    /// How many entries there will be, without the call's own.
+    pub(crate) fn len(&self) -> usize {
+        let gone = self.trimmed.iter().filter(|entry| entry.left == 0).count();
+        self.log.len() - self.dropped.count - self.own.len() - gone
     }
 
     pub(crate) fn is_short(&self) -> bool {
-        self.len <= SHORT_LOG
+        self.left <= SHORT_LOG
     }
 
-    /// Fails if the oldest entry is a foreign one.
+    /// The entries after the drop that are not the call's own, oldest first, as they are.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (i64, &'a [u8])> + use<'a> {
+        let own = self.own;
+        self.log.iter().filter(move |(_, member)| !is_own(own, member)).skip(self.dropped.count)
+    }
+
+    /// The same entries as they will be, with their permits; these are an error for a live foreign entry.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &'a [u8], Result<i64, Error>)> {
+        self.others().enumerate().filter_map(|(at, (score, member))| match self.trimmed.get(at) {
+            None => Some((score, member, permits_of(score, member, self.cutoff))),
+            Some(trimmed) => (trimmed.left > 0).then_some((score, member, Ok(trimmed.left))),
+        })
+    }
+
+    /// Fails if the oldest entry is a live foreign one.
     pub(crate) fn look_at_oldest(&self) -> Result<(), Error> {
-        match self.log.iter().nth(self.log.len() - self.len) {
-            Some((score, member)) => permits_of(score, member, self.cutoff).map(drop),
-            None => Ok(()),
-        }
+        self.iter().next().map_or(Ok(()), |(_, _, permits)| permits.map(drop))
     }
 
     /// Σ; an error if a foreign entry is live.
     pub(crate) fn sum_log(&self) -> Result<i64, Error> {
         if self.log.has_foreign() {
-            for (score, member) in self.log.iter() {
-                permits_of(score, member, self.cutoff)?;
+            for (_, _, permits) in self.iter() {
+                permits?;
             }
         }
         Ok(self.sum)
     }
+
+    /// Whether this entry is in the log and, unless the call's own stay there, will be.
+    pub(crate) fn stays(&self, member: &[u8]) -> bool {
+        let mut trimmed = self.trimmed.iter().filter(|entry| entry.left == 0);
+        let is_gone = is_own(self.own, member) || trimmed.any(|entry| *entry.member == *member);
+        self.log.contains(member) && (self.keeps_own || !is_gone)
+    }
+
+    pub(crate) fn into_changes(self) -> LogChanges {
+        LogChanges { dropped: self.dropped.count, trimmed: self.trimmed }
+    }
+}
+
+impl LogChanges {
+    /// What is left of the call's own entries has been dated anew before, so that those that have expired are
+    /// the first.
+    pub(crate) fn write(self, log: &mut Log) {
+        log.drop_oldest(self.dropped);
+        for entry in self.trimmed {
+            log.lower(entry.score, &entry.member, entry.taken);
+        }
+    }
+}
+
+fn is_own(own: &[Part], member: &[u8]) -> bool {
+    own.binary_search_by(|part| (*part.member).cmp(member)).is_ok()
 }

@@ -87,22 +87,17 @@ impl Log {
         true
     }
 
-    /// Removes up to `limit` expired members, oldest first: how many, and the permits in them.
-    pub(crate) fn drop_expired(&mut self, cutoff: i64, limit: usize) -> (usize, i64) {
-        let (mut dropped, sum) = (0, self.sum);
-        while dropped < limit {
-            let Some((score, member)) = self.expired(cutoff).next() else { break };
-            let entry = (score, Bytes::from(member));
-            self.by_score.remove(&entry);
-            self.by_member.remove(&entry.1);
-            self.forget(&entry.1);
-            dropped += 1;
+    /// Removes this many members, oldest first.
+    pub(crate) fn drop_oldest(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((_, member)) = self.by_score.pop_first() else { break };
+            self.by_member.remove(&member);
+            self.forget(&member);
         }
         self.was_empty |= self.is_empty();
-        (dropped, sum - self.sum)
     }
 
-    /// The entries of this id, parts included and debts not: score, part number, permits.
+    /// The entries of this id, parts included and debts not, in the order of their bytes.
     pub(crate) fn of_id(&self, id: EntryId) -> Vec<Part> {
         // Ids of 16 bytes start with their length; parts differ in the last two bytes.
         let mut prefix = [ID_LEN as u8; ID_LEN - 1];
@@ -128,8 +123,8 @@ impl Log {
         }
     }
 
-    pub(super) fn score_of(&self, member: &[u8]) -> Option<i64> {
-        self.by_member.get(member).copied()
+    pub(crate) fn contains(&self, member: &[u8]) -> bool {
+        self.by_member.contains_key(member)
     }
 
     fn forget(&mut self, member: &[u8]) {
@@ -149,7 +144,7 @@ pub(crate) struct Part {
 }
 
 /// The same member with other permits.
-pub(super) fn with_permits(member: &[u8], permits: i64) -> Bytes {
+pub(crate) fn with_permits(member: &[u8], permits: i64) -> Bytes {
     let mut member = Bytes::from(member);
     let at = member.len() - 4;
     member[at..].copy_from_slice(&(permits as u32).to_le_bytes());

@@ -17,7 +17,6 @@ use crate::wire::keys::Keys;
 
 pub(super) mod acquire;
 mod attempt;
-pub(super) mod audit;
 pub(crate) mod config;
 mod decide;
 pub(super) mod grant;

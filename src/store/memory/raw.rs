@@ -165,6 +165,6 @@ impl MemoryStore {
     }
 
     fn write_log<T>(&self, key: &str, write: impl FnOnce(&mut Log) -> T) -> T {
-        self.raw().with_log(&key.into(), |log| Ok(write(log))).unwrap()
+        self.raw().with_log(&key.into(), write).unwrap()
     }
 }

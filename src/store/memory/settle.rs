@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::rate::Mode;
 use crate::store::SeenRate;
 use crate::store::memory::config::Config;
-use crate::store::memory::live_log::{Dropped, LiveLog};
+use crate::store::memory::live_log::LiveLog;
 
 /// The value within a call.
 #[derive(Clone, Copy, Debug)]
@@ -28,10 +28,9 @@ pub(crate) fn settle(
     config: &Config,
     seen: Option<SeenRate>,
     value: Option<i64>,
-    dropped: Dropped,
     live: &LiveLog<'_>,
 ) -> Result<Value, Error> {
-    let rate = config.rate;
+    let (rate, dropped) = (config.rate, live.dropped);
     let known = |v: i64| Value { v, set: dropped.credit > 0 || value != Some(v), is_summed: true };
 
     let Some(before) = value.filter(|_| !is_another(seen, config)) else {
@@ -41,7 +40,7 @@ pub(crate) fn settle(
     // Downwards only: what seems to be missing may be a log that was lost, and then it was used.
     let exceeds = seen.is_none() && v + live.sum_log()? > rate;
     // What an older Redisson logged says nothing of what else was used.
-    if !exceeds && dropped.credit > 0 && live.len == 0 {
+    if !exceeds && dropped.credit > 0 && live.left == 0 {
         return Ok(known(rate));
     }
     if exceeds || dropped.credit > 0 && v > rate {

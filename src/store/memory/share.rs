@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::rate::Mode;
 use crate::store::limits::{LONGEST_SHARED_LOG, MAX_OTHERS};
 use crate::store::memory::config::Config;
-use crate::store::memory::log::Log;
+use crate::store::memory::live_log::LiveLog;
 use crate::store::{AcquireCall, Holders, ShareTerms};
 use crate::wire::entry::{Holder, Member, holder, unpack};
 
@@ -51,31 +51,30 @@ impl Share {
 /// Reads who holds permits, and computes the share of the call's client, of which it takes at most
 /// what is `free`. No share: the client is alone.
 pub(super) fn read_holders(
-    log: &Log,
+    live: &LiveLog<'_>,
     call: &AcquireCall,
     terms: &ShareTerms,
     config: &Config,
-    (t, cutoff): (i64, i64),
+    t: i64,
     free: i64,
 ) -> Option<(Option<Share>, Holders)> {
     let (own, weight) = call.id.client()?;
     if config.mode == Mode::PerClient {
         return None;
     }
-    let all = log.later_than(cutoff).count();
-    if all > LONGEST_SHARED_LOG {
-        let holders = Holders { entries: all as u64, ..Holders::default() };
+    if live.left > LONGEST_SHARED_LOG {
+        let holders = Holders { entries: live.left as u64, ..Holders::default() };
         return Some((None, holders));
     }
     let mut others = BTreeMap::new();
     let (mut held, mut own_first, mut redisson, mut entries) = (0, None, false, 0);
-    for (score, member) in log.later_than(cutoff) {
-        let Member::Entry { id, permits } = unpack(member) else { continue };
+    for (score, member, permits) in live.iter() {
+        let (Member::Entry { id, .. }, Ok(permits)) = (unpack(member), permits) else { continue };
         match holder(id) {
             Holder::Debt => continue,
             Holder::Redisson => redisson = true,
             Holder::Client(client, _) if client == own => {
-                held += permits as i64;
+                held += permits;
                 own_first.get_or_insert(score);
             }
             Holder::Client(client, weight) => {

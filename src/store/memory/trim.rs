@@ -3,33 +3,27 @@
 //! `lua/part/trim.lua` is its twin.
 
 use crate::error::Error;
-use crate::store::memory::live_log::permits_of;
-use crate::store::memory::log::{Log, with_permits};
+use crate::store::memory::live_log::{LiveLog, Trimmed, permits_of};
+use crate::store::memory::log::with_permits;
 
 /// Takes up to `wanted` permits out of the log, oldest entry first; returns how many there were: more than
 /// that if an entry cannot be lowered, which is taken out whole.
-pub(crate) fn trim(log: &mut Log, cutoff: i64, wanted: i64) -> Result<i64, Error> {
+pub(crate) fn trim(live: &mut LiveLog<'_>, wanted: i64) -> Result<i64, Error> {
     let mut taken = 0;
-    let mut lowered = Vec::new();
-    for (score, member) in log.iter() {
+    for (score, member) in live.others().skip(live.trimmed.len()) {
         if taken >= wanted {
             break;
         }
-        let permits = permits_of(score, member, cutoff)?;
+        let permits = permits_of(score, member, live.cutoff)?;
         let rest = taken + permits - wanted;
-        let part =
-            if rest > 0 && !is_taken(log, score, member, rest) { permits - rest } else { permits };
-        taken += part;
-        lowered.push((score, Box::<[u8]>::from(member), part));
-    }
-    for (score, member, part) in lowered {
-        log.lower(score, &member, part);
+        // If an entry with the same id and as many permits as would be left stays in the log, it must not be
+        // moved: its permits would be gone. So the whole entry is taken out then.
+        let is_lowered = rest > 0 && !live.stays(&with_permits(member, rest));
+        let left = if is_lowered { rest } else { 0 };
+        let out = permits - left;
+        live.trimmed.push(Trimmed { score, member: member.into(), taken: out, left });
+        live.sum -= out;
+        taken += out;
     }
     Ok(taken)
-}
-
-/// Whether the log has this entry, with these permits instead of its own, once more and no earlier. Then it
-/// must not be lowered to them: the other entry would be moved, and its permits be gone.
-fn is_taken(log: &Log, score: i64, member: &[u8], permits: i64) -> bool {
-    log.score_of(&with_permits(member, permits)).is_some_and(|other| other >= score)
 }

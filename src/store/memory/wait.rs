@@ -5,103 +5,133 @@
 use crate::error::Error;
 use crate::store::Wait;
 use crate::store::limits::SHORT_LOG;
+use crate::store::memory::config::Config;
+use crate::store::memory::live_log::LiveLog;
 
 /// No wait is longer: the servers' Lua numbers are not exact above it.
 const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 
-/// Reads the log once, as far as the waits of one call need it.
-pub(crate) struct WaitScan<I> {
-    entries: I,
+/// The log, read once, as far as the waits of one call need it.
+pub(crate) struct WaitScan<'a> {
+    live: &'a LiveLog<'a>,
+    /// Made when the first is needed.
+    entries: Option<Entries<'a>>,
     /// What was read: score and permits.
     read: Vec<(i64, i64)>,
-    ended: bool,
-    /// There are more entries than one call reads.
-    cut: bool,
     t: i64,
-    interval: i64,
-    rate: i64,
+    config: &'a Config,
+    /// The debt that this call writes.
+    debt: i64,
 }
 
-impl<I: Iterator<Item = Result<(i64, i64), Error>>> WaitScan<I> {
-    /// `entries` are the scores and permits in the log, oldest first, without this call's own.
-    pub(crate) fn new(entries: I, t: i64, interval: i64, rate: i64) -> Self {
-        WaitScan { entries, read: Vec::new(), ended: false, cut: false, t, interval, rate }
+/// Scores and permits, oldest first.
+type Entries<'a> = Box<dyn Iterator<Item = Result<(i64, i64), Error>> + 'a>;
+
+/// What entries come to.
+#[derive(Clone, Copy)]
+struct Found {
+    /// The date with which there are enough; `None` if there never are.
+    date: Option<i64>,
+    /// It is only the last one that was looked at.
+    is_bound: bool,
+    sum: i64,
+}
+
+impl<'a> WaitScan<'a> {
+    pub(crate) fn new(live: &'a LiveLog<'a>, t: i64, config: &'a Config, debt: i64) -> Self {
+        WaitScan { live, entries: None, read: Vec::new(), t, config, debt }
     }
 
-    /// When `permits` more will have expired; `own` is what this call grants, with its date.
-    pub(crate) fn wait_for(&mut self, permits: i64, own: (i64, i64)) -> Result<Wait, Error> {
+    /// When `permits` more will have expired; `granted` is what this call grants, with its date.
+    pub(crate) fn wait_for(&mut self, permits: i64, granted: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
             return Ok(Wait { ms: 1, at_least: false });
         }
-        let sum = match self.find_score(permits, own)? {
-            Found::At(score) => return Ok(self.until(score, 0, false)),
-            Found::After(score) => return Ok(self.until(score, 0, true)),
-            Found::Sum(sum) => sum,
-        };
+        let Found { date, is_bound, sum } = self.find_score(permits, SHORT_LOG, granted)?;
+        if let Some(date) = date {
+            return Ok(self.until(date, 0, is_bound));
+        }
         // More than the log holds can only come from later intervals, a full rate each.
-        let over = permits.saturating_sub(sum);
-        let intervals = over / self.rate + i64::from(over % self.rate > 0);
-        let left = permits.saturating_sub(intervals.saturating_mul(self.rate));
-        Ok(match self.find_score(left, own)? {
-            Found::At(score) | Found::After(score) if left > 0 => {
-                self.until(score, intervals, true)
-            }
-            _ => self.until(self.t.saturating_sub(self.interval), intervals, true),
-        })
+        let (over, rate) = (permits.saturating_sub(sum), self.config.rate);
+        let intervals = over / rate + i64::from(over % rate > 0);
+        let left = permits.saturating_sub(intervals.saturating_mul(rate));
+        let date = match left > 0 {
+            true => self.find_score(left, SHORT_LOG, granted)?.date,
+            false => None,
+        };
+        let now = self.t.saturating_sub(self.config.interval);
+        Ok(self.until(date.unwrap_or(now), intervals, true))
+    }
+
+    /// When `permits` more will have expired, whatever is granted; `None` if there are not as many.
+    pub(crate) fn date_of(&mut self, permits: i64) -> Result<Option<i64>, Error> {
+        Ok(self.find_score(permits, usize::MAX, (self.t, 0))?.date)
     }
 
     fn until(&self, score: i64, intervals: i64, at_least: bool) -> Wait {
-        let ms = score.saturating_add(self.interval).saturating_sub(self.t);
-        let ms = ms.saturating_add(intervals.saturating_mul(self.interval));
+        let ms = score.saturating_add(self.config.interval).saturating_sub(self.t);
+        let ms = ms.saturating_add(intervals.saturating_mul(self.config.interval));
         Wait { ms: ms.clamp(1, LONGEST) as u64, at_least }
     }
 
-    /// The entry with which the sum of the oldest reaches `permits`.
-    fn find_score(&mut self, permits: i64, (own_score, own): (i64, i64)) -> Result<Found, Error> {
-        let mut sum = 0;
-        let mut own = Some(own).filter(|own| *own > 0);
-        for at in 0.. {
-            let next = self.entry(at)?;
-            if let Some(permits_of_own) = own
-                && next.map_or(self.ended, |(score, _)| own_score <= score)
-            {
-                own = None;
-                sum += permits_of_own;
-                if sum >= permits {
-                    return Ok(Found::At(own_score));
-                }
-            }
-            match next {
-                Some((score, permits_of_next)) => {
-                    sum += permits_of_next;
-                    if sum >= permits {
-                        return Ok(Found::At(score));
-                    }
-                }
-                None if self.ended => break,
-                None => return Ok(Found::After(self.read[at - 1].0)),
+    /// The date of the entry with which `needed` permits are together, if the first `most` are looked at.
+    fn find_score(
+        &mut self,
+        needed: i64,
+        most: usize,
+        (granted_date, granted): (i64, i64),
+    ) -> Result<Found, Error> {
+        let (mut date, mut sum) = self.find_date(needed, most, 0, i64::MIN)?;
+        let is_found = date.is_some();
+        // The debt and the grant count from their own dates on, which may be later than those of the
+        // entries without them.
+        for (more, dated) in [(self.debt, self.t), (self.debt + granted, granted_date)] {
+            if self.debt + granted > 0 {
+                let (with_more, all) = self.find_date(needed, most, more, dated)?;
+                date = with_more.map(|with_more| with_more.min(date.unwrap_or(with_more)));
+                sum = all;
             }
         }
-        Ok(Found::Sum(sum))
+        if !is_found && self.live.len() > most {
+            let last = self.read[most - 1].0;
+            if date.is_none_or(|date| date > last) {
+                return Ok(Found { date: Some(last), is_bound: true, sum });
+            }
+        }
+        Ok(Found { date, is_bound: false, sum })
     }
 
-    /// The entry at this place; `None` behind the last one, or where the scan stops.
+    /// The date at which the oldest entries, of which the first `most` are looked at, and `more` permits of
+    /// the date `dated` come to `needed` together; `None` if they never do. Then what they come to.
+    fn find_date(
+        &mut self,
+        needed: i64,
+        most: usize,
+        more: i64,
+        dated: i64,
+    ) -> Result<(Option<i64>, i64), Error> {
+        let (mut sum, mut date) = (more, dated);
+        for at in 0..most {
+            if sum >= needed {
+                break;
+            }
+            let Some((score, permits)) = self.entry(at)? else { break };
+            sum += permits;
+            date = score.max(dated);
+        }
+        Ok(((sum >= needed).then_some(date), sum))
+    }
+
+    /// The entry at this place; `None` behind the last one.
     fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Error> {
-        if at == self.read.len() && !self.ended && !self.cut {
-            match self.entries.next() {
-                None => self.ended = true,
-                Some(_) if at == SHORT_LOG => self.cut = true,
-                Some(entry) => self.read.push(entry?),
-            }
+        while self.read.len() <= at {
+            let live = self.live;
+            let entries = self.entries.get_or_insert_with(|| {
+                Box::new(live.iter().map(|(score, _, permits)| Ok((score, permits?))))
+            });
+            let Some(entry) = entries.next() else { return Ok(None) };
+            self.read.push(entry?);
         }
-        Ok(self.read.get(at).copied())
+        Ok(Some(self.read[at]))
     }
-}
-
-enum Found {
-    At(i64),
-    /// Later than this, the score of the last entry that one call reads.
-    After(i64),
-    /// It is more than the whole log holds.
-    Sum(i64),
 }

@@ -53,6 +53,11 @@ impl Script {
         let digest = redis::Script::new(source).get_hash().to_owned();
         Script { source, digest, open_slot }
     }
+
+    #[cfg(test)]
+    pub(crate) fn source(&self) -> &'static str {
+        self.source
+    }
 }
 
 /// A command with its arguments. A script is called by its digest.

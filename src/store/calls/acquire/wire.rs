@@ -5,72 +5,57 @@ use super::{
 };
 use crate::clock::Now;
 use crate::rate::{MAX_EXACT, exact};
+use crate::store::ShareTerms;
 use crate::store::calls::Holders;
 use crate::store::redis::{Script, ServerAnswer, ServerCommand, mode_text};
-use crate::wire::entry::{self, MAX_ENTRY_PERMITS};
+use crate::wire::entry;
 
 /// The call of `acquire.lua`, whose head says what the arguments are. Arguments that say nothing are left
 /// out at the end: the usual call has three.
 pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall) -> ServerCommand {
     let total = total_permits(&call.groups);
-    let single = match call.groups.as_slice() {
-        [RequestGroup { count: 1, permits, max_wait_ms }] => Some((*permits, *max_wait_ms)),
-        _ => None,
+    let entry = match u32::try_from(total) {
+        Ok(permits) => entry::pack(call.id, permits),
+        Err(_) => entry::pack(call.id, 0)[..17].to_vec(),
     };
-
-    let total_text = if total == 1 { String::new() } else { total.to_string() };
-    let bound = match (call.now, &call.earlier) {
-        (Now::Server, Earlier::FirstSince(last)) => format!("({last}"),
-        _ => String::new(),
-    };
-    let groups = match single {
-        Some((_, 0)) => Vec::new(),
+    let groups = match call.groups[..] {
+        [RequestGroup { count: 1, max_wait_ms: 0, .. }] => Vec::new(),
         _ => pack_groups(&call.groups),
     };
-    let special = special(call);
-    let create = call.create.map_or(String::new(), |rate| {
+    let number = |number: u64, left_out: u64| match number {
+        _ if number == left_out => String::new(),
+        _ => number.to_string(),
+    };
+    let date = |date: Option<i64>| date.map_or(String::new(), |date| date.to_string());
+    let (after, dates, reserved_date) = match &call.earlier {
+        Earlier::None => (None, &[][..], None),
+        Earlier::FirstSince(last) | Earlier::Since(last) => (Some(*last), &[][..], None),
+        Earlier::Dated(dates) => (None, &dates[..], None),
+        Earlier::Reserved { since, date } => (Some(*since), &[][..], Some(*date)),
+    };
+    let dates: Vec<String> = dates.iter().map(i64::to_string).collect();
+    let share = call.share.as_ref().filter(|_| call.id.client().is_some());
+    let create = call.create.as_ref().map_or(String::new(), |rate| {
         let (permits, interval) = (rate.permits(), rate.interval_ms());
         format!("{permits} {interval} {} {}", mode_text(rate.mode()), rate.keep_alive_ms())
     });
     let optional = [
-        if call.expects_expired { b"1".as_slice() } else { b"" },
-        total_text.as_bytes(),
-        bound.as_bytes(),
-        groups.as_slice(),
-        special.as_bytes(),
-        create.as_bytes(),
+        number(call.expects_expired.into(), 0).into_bytes(),
+        number(total, 1).into_bytes(),
+        groups,
+        date(after).into_bytes(),
+        number(call.hold_ms, 0).into_bytes(),
+        create.into_bytes(),
+        number(call.reserve.into(), 0).into_bytes(),
+        number(call.audit_limit.min(MAX_EXACT), 0).into_bytes(),
+        share.map_or(String::new(), ShareTerms::text).into_bytes(),
+        number((!call.earlier.is_first()).into(), 0).into_bytes(),
+        dates.join(" ").into_bytes(),
+        date(reserved_date).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-
-    let member = entry::pack(call.id, u32::try_from(total).unwrap_or(0));
-    let member = if total <= MAX_ENTRY_PERMITS { &member[..] } else { &member[..17] };
-    let command = ServerCommand::script(script, keys).time(call.now).arg(member).seen(call.seen);
-    optional[..given].iter().fold(command, |command, arg| command.arg(*arg))
-}
-
-/// What is unusual about a call; empty for a usual one.
-fn special(call: &AcquireCall) -> String {
-    let earlier = match (&call.earlier, call.now) {
-        (Earlier::None, _) | (Earlier::FirstSince(_), Now::Server) => "n".to_owned(),
-        (Earlier::FirstSince(last), Now::At(_)) => format!("f {last}"),
-        (Earlier::Dated(dates), _) => {
-            dates.iter().fold("d".to_owned(), |text, date| format!("{text} {date}"))
-        }
-        (Earlier::Since(last), _) => format!("s {last}"),
-        (Earlier::Reserved { since, date }, _) => format!("r {since} {date}"),
-    };
-    if earlier == "n"
-        && call.audit_limit == 0
-        && call.hold_ms == 0
-        && !call.reserve
-        && call.share.is_none()
-    {
-        return String::new();
-    }
-    let share = call.share.filter(|_| call.id.client().is_some());
-    let share = share.map_or("-".to_owned(), |terms| terms.text());
-    let hold = if call.reserve { "r".to_owned() } else { call.hold_ms.to_string() };
-    format!("{} {hold} {share} {earlier}", call.audit_limit.min(MAX_EXACT))
+    let command = ServerCommand::script(script, keys).time(call.now).arg(entry).seen(call.seen);
+    optional[..given].iter().fold(command, |command, arg| command.arg(arg.as_slice()))
 }
 
 /// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.
@@ -98,33 +83,19 @@ fn requests(call: &AcquireCall) -> u64 {
     call.groups.iter().map(|group| group.count).sum()
 }
 
-/// An answer without the rate, which is the one that the client last saw.
+/// All requests were granted, and the rate is the one that the client last saw.
 fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
-    let requests = requests(call);
     let now = match (answer.len(), call.now) {
         (1, Now::At(now)) => now,
-        (1, Now::Server) => return None,
-        _ => answer.integer(1)?,
-    };
-    let (granted, refused, ms) = match answer.len() {
-        1 | 2 => (requests, 0, 0),
-        5 => (answer.unsigned(2)?, answer.unsigned(3)?, answer.unsigned(4)?),
+        (2, _) => answer.integer(1)?,
         _ => return None,
     };
-    let mut outcomes = Vec::with_capacity(2);
-    if granted > 0 || refused == 0 {
-        outcomes.push(OutcomeGroup { count: granted, outcome: Outcome::Granted });
-    }
-    if refused > 0 {
-        let wait = Wait { ms, at_least: false };
-        outcomes.push(OutcomeGroup { count: refused, outcome: Outcome::Refused(wait) });
-    }
-    (granted.checked_add(refused)? == requests).then_some(AcquireReply {
+    Some(AcquireReply {
         now,
         rate: call.seen?.rate(),
         entry_date: now.checked_add_unsigned(call.hold_ms)?,
         left: answer.integer(0)?,
-        outcomes,
+        outcomes: vec![OutcomeGroup { count: requests(call), outcome: Outcome::Granted }],
         holders: None,
         repaired: 0,
     })

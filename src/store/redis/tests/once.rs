@@ -176,8 +176,7 @@ async fn an_attempt_that_is_overtaken_by_its_own_retry_grants_nothing() {
     }
 }
 
-/// Leases of others are dated after it. There, and in a call that takes the long way, its entry is looked
-/// up with each number of permits that it may have.
+/// Leases of others are dated after it. Its entry is looked up with each number of permits that it may have.
 #[tokio::test]
 async fn an_attempt_that_is_overtaken_finds_its_grant_among_many_leases() {
     let Some(mut client) = client().await else { return };

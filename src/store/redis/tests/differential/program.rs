@@ -220,7 +220,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
                 same_id,
             }
         });
-    // Calls that the fast path of the script decides.
+    // Calls that the short path of the script grants, if they fit.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
     let simple = (who(), few, hold, tag(), same_id()).prop_map(
         |(who, (permits, count), hold, tag, same_id)| Op::Acquire {
