@@ -225,7 +225,7 @@ async fn take(
     }
 }
 
-/// How long this limit may let a request wait, if the request must be answered by `due`.
+/// The time until which this limit may let a request wait that must be answered by `due`.
 fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
     let wait = limit.longest_wait();
     let due = due.filter(|_| !wait.is_zero())?;

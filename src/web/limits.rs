@@ -59,8 +59,8 @@ pub struct Report<'a> {
     pub permits: u64,
     /// Whether the limit is in shadow mode: it decides, but refuses nothing.
     pub is_shadow: bool,
-    /// The decision. A limit in shadow mode that lets requests wait has granted the request if this is a
-    /// denial with a wait no longer than it allows.
+    /// The decision. In shadow mode nothing waits, so this may be a denial with a short wait where a limit
+    /// with [`wait_up_to`](Limit::wait_up_to) would otherwise let the request wait and grant it.
     pub decision: &'a Result<Decision, Error>,
 }
 
