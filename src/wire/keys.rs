@@ -6,9 +6,8 @@ use crate::rate::Mode;
 
 /// The five keys that a client uses for one limiter.
 ///
-/// `value` and `permits` (the log) belong to the mode OVERALL and are shared by all clients; the
-/// other two belong to the mode PER_CLIENT and end in this client's id. The hash says which mode is
-/// in force.
+/// `value` and `permits` (the log) belong to the mode OVERALL and are shared by all clients; the other two
+/// belong to the mode PER_CLIENT and end with this client's id. The hash says which mode is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     /// The key of the hash: the limiter's name, with the prefix.
@@ -31,8 +30,8 @@ impl Keys {
         }
     }
 
-    /// The keys of the other limiter that has the same values and logs: of `api` it is `{api}`, and the
-    /// other way round. Only its hash is another one.
+    /// The keys of the other limiter with the same values and logs, which differs only in its hash: for `api`
+    /// it is `{api}`, and vice versa.
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
         let other = match name.contains('{') {
@@ -56,18 +55,18 @@ impl Keys {
         }
     }
 
-    /// All five, in the order of a script's KEYS.
+    /// All five keys, in the order of a script's KEYS.
     pub(crate) fn all(&self) -> [&str; 5] {
         [&self.hash, &self.value, &self.permits, &self.client_value, &self.client_permits]
     }
 }
 
-/// What the name of a value or a log says.
+/// The parts of the name of a value or a log.
 #[cfg(feature = "admin")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyParts<'a> {
-    /// The limiter's full name. Of `{api}` and `api`, whose values and logs have the same names, the
-    /// latter.
+    /// The limiter's full name. The values and logs of `{api}` and `api` have the same names; for both this
+    /// is `api`.
     pub(crate) full_name: &'a str,
     pub(crate) is_log: bool,
     /// The client, in the mode PER_CLIENT.
@@ -76,7 +75,7 @@ pub(crate) struct KeyParts<'a> {
 
 #[cfg(feature = "admin")]
 impl<'a> KeyParts<'a> {
-    /// Reads the name of a key; `None` if it is not one of a value or a log.
+    /// Reads the name of a key; `None` if it does not name a value or a log.
     pub(crate) fn of(key: &'a str) -> Option<Self> {
         let (base, is_log, client_id) = match key.strip_suffix(":value") {
             Some(base) => (base, false, None),

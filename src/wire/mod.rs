@@ -1,4 +1,4 @@
-//! What is stored on the server, byte for byte: key names and log entries.
+//! The format on the server, byte for byte: key names and log entries.
 //!
 //! Pure functions over bytes: no I/O, no clock, no other module of the crate.
 
