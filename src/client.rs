@@ -1,4 +1,4 @@
-//! One client: one id, one clock, many limiters.
+//! A client: one id, one clock, many limiters.
 
 pub(crate) mod builder;
 

@@ -12,7 +12,7 @@ use crate::wire::keys::Keys;
 /// Limiters without a handle are dropped once the client has this many.
 const MANY_LIMITERS: usize = 1024;
 
-/// What all handles of one client share.
+/// State shared by all handles of one client.
 pub(crate) struct Limiters {
     pub(crate) client_id: Box<str>,
     pub(crate) key_prefix: Box<str>,

@@ -34,7 +34,7 @@ pub struct Inspection {
     pub per_client: Budget,
 }
 
-/// One of a limiter's keys.
+/// A key of a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredKey<T> {
     /// There is no such key.

@@ -38,7 +38,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an error:
+    /// The errors [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an error:
     /// see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.inspect_keys(self.own_keys(), most_entries).await
@@ -69,7 +69,7 @@ impl RateLimiter {
         self.repair_keys(self.own_keys(), false).await
     }
 
-    /// What [`repair`](Self::repair) would do now. Changes nothing.
+    /// Returns what [`repair`](Self::repair) would do now. Changes nothing.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
+    /// The errors of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
     ///
     /// # Cancel safety
     ///
@@ -200,7 +200,7 @@ impl ClientBudget {
     }
 }
 
-/// What [`RateLimiter::repair`] did, or would do.
+/// The result of [`RateLimiter::repair`], done or only previewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair(RepairReply);
 

@@ -83,7 +83,7 @@ impl LimiterScan {
     ///
     /// # Errors
     ///
-    /// Those [of the server](crate::RateLimiter#errors-of-the-server). The step can be repeated.
+    /// The errors [of the server](crate::RateLimiter#errors-of-the-server). The step can be repeated.
     ///
     /// # Cancel safety
     ///

@@ -159,7 +159,7 @@ macro_rules! calls {
                 ///
                 /// # Errors
                 ///
-                /// Those of the asynchronous call.
+                /// The errors of the asynchronous call.
                 pub fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
                     self.block_on(move |limiter| async move { limiter.$name($($argument),*).await })
                 }

@@ -61,7 +61,7 @@ impl Denial {
         self.rate
     }
 
-    /// Who decided.
+    /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
     }

@@ -45,7 +45,6 @@ impl GrantEntry {
     }
 }
 
-/// What the call of a grant decided.
 impl Grant {
     /// A grant from a call that has been answered.
     pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
@@ -118,7 +117,7 @@ impl Grant {
         }
     }
 
-    /// Who decided.
+    /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         match self.entry {
             GrantEntry::Call(_) => self.entry.engine().core.decided_by,

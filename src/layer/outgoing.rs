@@ -71,7 +71,7 @@ struct Settings {
     longest_hold: Duration,
 }
 
-/// What requests pass through, shared by all services of a layer.
+/// The state shared by all services of a layer: every request passes through it.
 struct Gate {
     settings: Settings,
     /// Nothing is sent before this.
@@ -106,7 +106,7 @@ impl<R> OutgoingLayer<R> {
         self.with(|settings| settings.wait = wait)
     }
 
-    /// What each request costs, in permits: 1 to 2^32 − 1.
+    /// Sets what each request costs, in permits: 1 to 2^32 − 1.
     #[must_use]
     pub fn cost(self, permits: u64) -> Self {
         self.with(|settings| settings.permits = permits)

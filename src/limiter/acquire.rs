@@ -32,7 +32,7 @@ impl RateLimiter {
     /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
     /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if
     ///   the limiter's keys cannot be read.
-    /// - Those [of the server](RateLimiter#errors-of-the-server).
+    /// - The errors [of the server](RateLimiter#errors-of-the-server).
     ///
     /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes much
     /// later than usual, the call is repeated in the same way, so that its permits count from the time they
@@ -63,8 +63,8 @@ impl RateLimiter {
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
     ///
-    /// It never waits for permits. If a waiting request that does not fit is ahead of it in its queue, it is
-    /// denied even if permits are left, because it would overtake that request.
+    /// This never waits for permits. If a waiting request that does not fit is ahead in the queue, this one
+    /// is denied even if permits are left, because it would overtake that request.
     ///
     /// If the server is certainly away it fails at once, after a second attempt that cannot connect either.
     /// If an attempt may have been carried out, it is attempted again, under the same id, until the deadline.

@@ -96,7 +96,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -109,7 +109,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
         Ok(match self.call(Operation::RemainingTimeToLive, TimeToLiveCall).await? {
             TimeToLive::NoLimiter => RemainingTime::NoLimiter,
@@ -122,7 +122,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn exists(&self) -> Result<bool, Error> {
         self.call(Operation::Exists, ExistsCall).await
     }
@@ -131,7 +131,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -174,7 +174,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn touch(&self) -> Result<bool, Error> {
         self.call(Operation::Touch, TouchCall).await
     }
@@ -184,7 +184,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
         self.call(Operation::SizeInMemory, SizeCall).await
     }

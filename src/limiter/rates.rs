@@ -74,7 +74,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`] if the usage is to be kept and
+    /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`] if the usage is to be kept and
     /// the log has entries of a Redisson older than 3.17.0.
     ///
     /// # Cancel safety
@@ -135,7 +135,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's rate
+    /// The errors of [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's rate
     /// has another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. Because repeating it
     /// changes nothing, it is attempted until the deadline, and can be called again after any error.
     ///
@@ -236,7 +236,7 @@ impl RateLimiter {
     }
 }
 
-/// What happens to the usage of the last interval when a rate is set: Redisson's `keepState`.
+/// Whether the last interval's usage is kept when a rate is set: Redisson's `keepState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Usage {
     /// Permits granted in the last interval count against the new rate.
@@ -254,7 +254,7 @@ impl From<Usage> for StateRule {
     }
 }
 
-/// What [`RateLimiter::ensure_rate`] found, and did about it.
+/// The result of [`RateLimiter::ensure_rate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ensured {
     /// There was no limiter: it was created with the rate.

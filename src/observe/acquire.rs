@@ -27,9 +27,9 @@ pub struct AcquireEnd<'a> {
 pub enum AcquireOutcome<'a> {
     /// Its permits were granted.
     Granted(&'a Grant),
-    /// They were denied.
+    /// The permits were denied.
     Denied(&'a Denial),
-    /// It could not be decided.
+    /// The acquire could not be decided.
     Failed(&'a Error),
     /// Its future was dropped after its first poll, and before it had an answer.
     Cancelled,

@@ -11,7 +11,7 @@ pub(crate) struct ConnectionObserver {
     history: Mutex<History>,
 }
 
-/// What was last reported.
+/// The last report.
 #[derive(Default)]
 struct History {
     /// The server of the last connection.

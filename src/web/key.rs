@@ -1,4 +1,4 @@
-//! What tells callers apart.
+//! Keys, which tell callers apart.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! One limit: how it tells callers apart, and what it counts.
+//! One limit of a service: its callers, rate and cost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -120,15 +120,15 @@ impl Limit {
         self
     }
 
-    /// What each request costs, in permits. A request that costs nothing passes. One that costs more than the
-    /// rate is refused without a `Retry-After`. More than 2^32 − 1 permits, the most that a call can take,
-    /// count as 2^32 − 1.
+    /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more
+    /// than the rate is refused without a `Retry-After`. More than 2^32 − 1 permits, the most that a call can
+    /// take, count as 2^32 − 1.
     pub fn cost(mut self, permits: u64) -> Self {
         self.cost = Some(Cost::Fixed(permits));
         self
     }
 
-    /// What a request costs, in permits: see [`cost`](Self::cost). To set the cost for several limits at
+    /// Sets what a request costs, in permits: see [`cost`](Self::cost). To set the cost for several limits at
     /// once, use [`Limits::cost_by`](super::Limits::cost_by).
     pub fn cost_by(
         mut self,

@@ -113,8 +113,8 @@ impl Limits {
         })
     }
 
-    /// What a request costs, in permits, for all limits that have no [cost](Limit::cost) of their own; one by
-    /// default. A request that costs nothing passes.
+    /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
+    /// by default. A request that costs nothing passes.
     ///
     /// ```
     /// use redisson_rate_limiter::web::{Key, Limit, Limits};

@@ -184,7 +184,7 @@ impl Refusal {
     }
 }
 
-/// What it means for the limit that no decision could be made.
+/// The kind of trouble to report when no decision could be made.
 pub(super) fn trouble_of(error: &Error) -> Trouble {
     match error.kind() {
         ErrorKind::ExceedsRate { .. } => Trouble::NeverFits,

@@ -174,7 +174,7 @@ enum Headers<'a> {
 }
 
 impl<'a> ResponseHead<'a> {
-    /// What a service that failed without a response counts as.
+    /// The stand-in for the response of a service that failed without one.
     #[cfg(feature = "tower")]
     pub(crate) const FAILED: ResponseHead<'static> =
         ResponseHead { status: 500, headers: Headers::None };

@@ -44,7 +44,7 @@ async fn names_are_safe_whatever_callers_send() {
         assert_eq!(site.status(request()).await, 200, "{key:?}");
         assert_eq!(site.status(request()).await, 429, "{key:?}");
     }
-    // As Java would name them.
+    // Java would use the same names.
     let limiter = client.limiter("user:a").unwrap();
     assert_eq!(limiter.available_permits().await.unwrap(), 0);
     let limiter = client.limiter("user:%7Ba%7D").unwrap();
