@@ -59,8 +59,8 @@ impl Clock {
     }
 
     /// The time of the current tokio runtime, starting at the system's current time. It is paused and
-    /// advanced with the runtime's time: for tests in paused time, on an [in-process
-    /// store](crate::InProcessStore).
+    /// advanced with the runtime's time: for tests in paused time, on an
+    /// [in-process store](crate::InProcessStore).
     pub fn runtime() -> Self {
         Clock(TimeSource::Runtime { epoch: system_time(), origin: Instant::now() })
     }

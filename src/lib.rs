@@ -1,9 +1,9 @@
 //! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey, shared by Rust and Java services.
 //!
-//! A [`Client`] connects to a server ([`Client::connect`]) or to another [`Topology`], or uses a store in
-//! this process ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its limiters. A
-//! [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be given back,
-//! or a [`Denial`], which says after how long to try again.
+//! A [`Client`] connects to a server ([`Client::connect`]) or to another [`Topology`](topology::Topology), or
+//! uses a store in this process ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its
+//! limiters. A [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be
+//! given back, or a [`Denial`], which says after how long to try again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,7 +34,7 @@
 //! | [`acquire`](RateLimiter::acquire) | for as long as it takes | [`Grant`] |
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
 //! | [`run`](RateLimiter::run), [`try_run`](RateLimiter::try_run) | as `acquire` and `try_acquire` | the output of a future that runs once it has its permits |
-//! | [`stream.rate_limited`](StreamRateLimitExt::rate_limited) | for each item as long as it takes, or up to a timeout | a stream |
+//! | [`stream.rate_limited`](stream::StreamRateLimitExt::rate_limited) | for each item as long as it takes, or up to a timeout | a stream |
 //! | [`Grant::refund`] | never | how many of this grant's permits are available again |
 //!
 //! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire creates the

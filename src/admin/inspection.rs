@@ -13,7 +13,6 @@ use crate::wire::entry::{Holder, Member, holder, unpack};
 /// Its methods compute what the rules (docs/semantics.md) say about it; nothing has been changed or judged.
 /// An entry may be dated in the future: leased and reserved permits are, and so are entries of a client whose
 /// clock is ahead.
-/// client has written whose clock is ahead.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {

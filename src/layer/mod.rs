@@ -95,8 +95,8 @@ impl RateLimitLayer {
     ///
     /// With axum, that extension is present if the router is served by `redisson_rate_limiter::serve::serve`,
     /// or by `into_make_service_with_connect_info::<SocketAddr>()`. Without the feature `axum`, also call
-    /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic, call `.peer_from(|info:
-    /// &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
+    /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic, call
+    /// `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
     #[must_use]
     pub fn peer_from<T: Send + Sync + 'static>(
         mut self,

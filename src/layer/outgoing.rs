@@ -87,8 +87,8 @@ impl<B> OutgoingLayer<http::Response<B>> {
 }
 
 impl<R> OutgoingLayer<R> {
-    /// A layer for a client whose responses have a type of their own. For reqwest, `read` is `|response:
-    /// &reqwest::Response| (response.status(), response.headers())`.
+    /// A layer for a client whose responses have a type of their own. For reqwest, `read` is
+    /// `|response: &reqwest::Response| (response.status(), response.headers())`.
     pub fn reading(limiter: RateLimiter, read: fn(&R) -> (StatusCode, &HeaderMap)) -> Self {
         let settings = Settings {
             limiter,

@@ -150,8 +150,8 @@ impl RateLimiter {
     ///
     /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter's mode is
     /// [`Mode::PerClient`](crate::Mode::PerClient), where the keys of other clients are out of reach;
-    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those [of the
-    /// server](RateLimiter#errors-of-the-server).
+    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those
+    /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///

@@ -18,8 +18,8 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::CorruptState`] if the limiter's hash has a mode but no rate or interval;
-    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those [of the
-    /// server](RateLimiter#errors-of-the-server).
+    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those
+    /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///

@@ -14,7 +14,7 @@
 //!     let app = Router::new()
 //!         .route("/", get(async || "Hello.\n"))
 //!         .layer(RateLimitLayer::new(limits));
-//! // Serves until SIGTERM or Ctrl-C.
+//!     // Serves until SIGTERM or Ctrl-C.
 //!     serve_at("127.0.0.1:3000", app, &client).await?;
 //!     Ok(())
 //! }

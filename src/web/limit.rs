@@ -19,7 +19,7 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// use redisson_rate_limiter::web::{Key, Limit};
 ///
 /// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100))
-/// // Some customers have more.
+///     // Some customers have more.
 ///     .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000)))
 ///     // An upload counts as ten requests.
 ///     .cost_by(|request| if request.method() == "POST" { 10 } else { 1 })
@@ -43,7 +43,6 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// the service. With the feature `tracing`, the first request that meets a rate other than the limit's logs a
 /// warning. [`roll_out_from`](Self::roll_out_from) replaces the rates of earlier versions. A limiter that has
 /// the limit's rate but no keep-alive gets the limit's keep-alive.
-/// and no keep-alive gets the limit's.
 ///
 /// # Cancellation
 ///
@@ -158,9 +157,9 @@ impl Limit {
         self
     }
 
-    /// Gives the permits of a request back, in the background, unless its response is counted: `|response|
-    /// !response.is_failure()` does not count failures, and `|response| response.is_failure()` counts nothing
-    /// else.
+    /// Gives the permits of a request back, in the background, unless its response is counted:
+    /// `|response| !response.is_failure()` does not count failures, and `|response| response.is_failure()`
+    /// counts nothing else.
     ///
     /// The permits are taken before the request is served, so no more requests than the rate are in progress
     /// at a time. A service that fails without a response counts as status 500.
@@ -172,8 +171,8 @@ impl Limit {
         self
     }
 
-    /// How long the server may take to decide, instead of the [client's
-    /// deadline](crate::ClientBuilder::deadline): see
+    /// How long the server may take to decide, instead of the
+    /// [client's deadline](crate::ClientBuilder::deadline): see
     /// [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
     ///
     /// Limits are asked one after the other, each within its own deadline. While the server is slow, a

@@ -60,7 +60,6 @@ impl EntryId {
     /// An id is searched only among entries of its own client, and with part numbers 48 of its random bits
     /// count. Two calls of one client in the same millisecond are mistaken for each other with a probability
     /// of 2^-48.
-    /// other with a probability of 2^-48.
     pub(crate) fn random(client: ClientTag, weight: u8) -> Self {
         let mut id = [0; ID_LEN];
         id[..3].copy_from_slice(&MARK);
