@@ -38,8 +38,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The errors [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an error:
-    /// see [`Inspection`].
+    /// The errors [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an
+    /// error: see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.inspect_keys(self.own_keys(), most_entries).await
     }

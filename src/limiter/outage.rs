@@ -153,8 +153,8 @@ impl RateLimiter {
         Some(Ok(Decision::Denied(denial)))
     }
 
-    /// A denial until the next probe of the server. It is an error instead if the request is for more than the
-    /// rate, which is never granted, or waits without end, which rules out a denial.
+    /// A denial until the next probe of the server. It is an error instead if the request is for more than
+    /// the rate, which is never granted, or waits without end, which rules out a denial.
     fn deny(
         &self,
         request: Request,

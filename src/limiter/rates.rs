@@ -74,8 +74,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`] if the usage is to be kept and
-    /// the log has entries of a Redisson older than 3.17.0.
+    /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`] if the usage is to be kept
+    /// and the log has entries of a Redisson older than 3.17.0.
     ///
     /// # Cancel safety
     ///
@@ -135,9 +135,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The errors of [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's rate
-    /// has another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. Because repeating it
-    /// changes nothing, it is attempted until the deadline, and can be called again after any error.
+    /// The errors of [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's
+    /// rate has another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. Because repeating
+    /// it changes nothing, it is attempted until the deadline, and can be called again after any error.
     ///
     /// # Cancel safety
     ///

@@ -50,7 +50,7 @@ pub enum Event<'a> {
     /// away.
     #[non_exhaustive]
     PartIsNothing { rate: Rate },
-    /// The most limiters that may be decided without the server has been reached: calls of further ones are
+    /// No more limiters may be decided without the server: calls of this one, and of further ones, are
     /// denied.
     #[non_exhaustive]
     TooManyWithoutServer { most: usize },
