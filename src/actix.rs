@@ -1,5 +1,5 @@
-//! A middleware for actix-web: what [`tower`](https://docs.rs/tower) services have as a layer, with the
-//! same limits, answers and header fields.
+//! Middleware for actix-web: the counterpart of the layer for [`tower`](https://docs.rs/tower), with the same
+//! limits, answers and header fields.
 //!
 //! ```
 //! use actix_web::{App, HttpServer, web::get};
@@ -10,7 +10,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::builder().in_process(&InProcessStore::new())?;
 //! let limits = Limits::new(&client, [Limit::new("caller", Key::peer(), Rate::per_minute(100))])?;
-//! // Made once, outside: all workers share it.
+//! // Made once, outside, so that all workers share it.
 //! let limit = RateLimit::new(limits);
 //! let server = HttpServer::new(move || {
 //!     App::new().wrap(limit.clone()).route("/", get().to(async || "Hello.\n"))
@@ -39,17 +39,16 @@ use crate::web::{
 
 /// Asks [`Limits`] before each request.
 ///
-/// The address of a connection is the one that actix-web knows; behind a proxy use
-/// [`Key::client`](crate::web::Key::client), not actix-web's `realip_remote_addr`, which anybody can
-/// choose.
+/// The address of a connection is the one that actix-web knows. Behind a proxy use
+/// [`Key::client`](crate::web::Key::client), not actix-web's `realip_remote_addr`, which anybody can forge.
 ///
-/// A client's limiters may be used from all workers: each is a runtime of its own to them, with its
+/// A client's limiters may be used from all workers. Each worker is a runtime of its own to them, with its
 /// own connection and queue.
 #[derive(Clone)]
 pub struct RateLimit(Arc<Limits>);
 
 impl RateLimit {
-    /// Asks these limits.
+    /// A middleware that asks these limits.
     pub fn new(limits: Limits) -> Self {
         RateLimit(Arc::new(limits))
     }
@@ -116,7 +115,7 @@ where
     }
 }
 
-/// The service's answer, with the limits' header fields.
+/// Adds the limits' header fields to the service's answer.
 fn finish<B: MessageBody>(
     response: Result<ServiceResponse<B>, Error>,
     admitted: Admitted,
@@ -143,7 +142,7 @@ fn finish<B: MessageBody>(
     Ok(response.map_into_left_body())
 }
 
-/// A refusal in actix-web's types, which are those of another release of `http`.
+/// A refusal in actix-web's types, which come from another release of `http`.
 fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
     let (head, body) = response.into_parts();
     let status = StatusCode::from_u16(head.status.as_u16());
@@ -185,7 +184,7 @@ mod tests {
                 Limits::new(&client(), [limit]).unwrap().with_headers(RateHeaders::DraftAndLegacy)
             };
             let handler = async || HttpResponse::Ok().finish();
-            // Two layers: only one set of fields, that of the inner one.
+            // With two layers there is only one set of fields, from the inner one.
             let app = App::new()
                 .wrap(RateLimit::new(limits()))
                 .service(scope("").wrap(RateLimit::new(limits())).route("/", get().to(handler)));

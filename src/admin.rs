@@ -1,7 +1,7 @@
-//! For operators and their tools: looking at what is stored, putting it right, finding and removing limiters.
+//! For operators and their tools: inspecting what is stored, repairing it, finding and removing limiters.
 //!
-//! The program `redisson-limiter` is built on this module and the rest of the public API alone. No service
-//! needs it on its request path.
+//! The program `redisson-limiter` is built on this module and the rest of the public API. No service needs it
+//! on its request path.
 
 mod inspection;
 mod repair;

@@ -1,9 +1,8 @@
-//! The same calls without async, for threads that have no runtime, or not one to await in. With the
+//! The same calls without async, for threads that have no runtime, or none that they can await in. With the
 //! feature `blocking`.
 //!
-//! A [`Client`] and its [`RateLimiter`]s have the calls of [`crate::Client`] and
-//! [`crate::RateLimiter`], by the same names and with the same answers. Each call blocks its thread
-//! until it is answered.
+//! A [`Client`] and its [`RateLimiter`]s have the calls of [`crate::Client`] and [`crate::RateLimiter`], with
+//! the same names and the same answers. Each call blocks its thread until it is answered.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,29 +25,27 @@
 //!
 //! # Threads and runtimes
 //!
-//! The calls may be made on any thread, by any number of threads at once, and also inside a runtime:
-//! in `spawn_blocking`, in synchronous code that a task calls, even on the only thread of a
-//! current-thread runtime. They are carried out by a thread of the client, which it starts at the
-//! first such call and ends when it is closed or dropped; they never depend on the runtime that they
-//! block. A worker that is blocked runs no other task in the meantime, so tasks should await the
-//! [asynchronous calls](crate::RateLimiter) instead.
+//! Calls may be made on any thread, by any number of threads at once, and also inside a runtime: in
+//! `spawn_blocking`, or in synchronous code that a task calls, even on the only thread of a current-thread
+//! runtime. A thread of the client carries them out. It starts at the first such call, and ends when the
+//! client is closed or dropped; it never depends on the runtime that the call blocks. A blocked worker runs
+//! no other task in the meantime, so tasks should await the [asynchronous calls](crate::RateLimiter) instead.
 //!
-//! All blocking calls of a client share one queue: those of many threads go to the server together,
-//! and waiting ones are served in the order of their arrival. A blocking call crosses threads twice,
-//! unless a lease or a remembered denial has the answer.
+//! All blocking calls of a client share one queue: those of many threads go to the server together, and
+//! waiting ones are served in the order of their arrival. A blocking call crosses threads twice, unless a
+//! lease or a remembered denial has the answer.
 //!
-//! Timeouts and deadlines are real time, also inside a runtime whose time is paused.
+//! Timeouts and deadlines use real time, even inside a runtime whose time is paused.
 //!
 //! # Processes that fork
 //!
-//! A child that is forked does not have the client's thread. If that had been started before, calls
-//! fail in the child, with [`ErrorKind::Closed`](crate::ErrorKind::Closed): make a client after the
-//! fork.
+//! A forked child does not have the client's thread. If that thread had been started before the fork, calls
+//! in the child fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed): create the client after the fork.
 //!
 //! # Cancellation
 //!
-//! A blocking call cannot be dropped: to bound a wait, give it a timeout. [`Client::close`], on another
-//! thread, ends all calls that wait.
+//! A blocking call cannot be dropped: to limit a wait, give it a timeout. [`Client::close`], called on
+//! another thread, ends all waiting calls.
 
 mod limiter;
 
@@ -67,8 +64,8 @@ pub use limiter::RateLimiter;
 
 /// A client whose calls block: [`crate::Client`] in another form.
 ///
-/// Either form can be made of the other by [`From`], and both are the same client: they share its
-/// id, its connections and its limiters.
+/// [`From`] converts either form into the other. Both are the same client: they share its id, its connections
+/// and its limiters.
 #[derive(Clone)]
 pub struct Client(crate::Client);
 
@@ -77,7 +74,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// See [`ClientBuilder::connect`].
     pub fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -85,13 +82,13 @@ impl Client {
         Client::connect_with(crate::Client::builder(), servers)
     }
 
-    /// Connects with these settings: see [`ClientBuilder::connect`]. A client that connects at its
-    /// first call, or one of an in-process store, is made of [`ClientBuilder::connect_lazy`] or
-    /// [`ClientBuilder::in_process`], and [`From`].
+    /// Connects with these settings: see [`ClientBuilder::connect`]. For a client that connects at its first
+    /// call, or one of an in-process store, convert the result of [`ClientBuilder::connect_lazy`] or
+    /// [`ClientBuilder::in_process`] with [`From`].
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// See [`ClientBuilder::connect`].
     pub fn connect_with<T>(builder: ClientBuilder, servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -105,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::Client::limiter`].
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
         self.0.limiter(name).map(RateLimiter::from)
     }
@@ -114,7 +111,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::Client::limiter_with`].
     pub fn limiter_with(&self, name: &str, options: LimiterOptions) -> Result<RateLimiter, Error> {
         self.0.limiter_with(name, options).map(RateLimiter::from)
     }
@@ -123,7 +120,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::Client::ping`].
     pub fn ping(&self) -> Result<(), Error> {
         self.block_on(|client| async move { client.ping().await })
     }
@@ -131,16 +128,16 @@ impl Client {
     /// Closes this client: see [`crate::Client::close`]. It takes no longer than the client's deadline.
     pub fn close(&self) {
         let client = self.0.clone();
-        // Not as a call, as it waits for these. It fails only if the thread cannot be started, or is
-        // gone with all that was to be waited for.
+        // Not made as a call, because closing waits for calls. It fails only if the thread cannot be started,
+        // or has ended with everything that was to be waited for.
         let _ = self.0.limiters().core.on_own_thread(async move {
             client.close().await;
             Ok(())
         });
     }
 
-    /// This client in its asynchronous form, for what does not wait: its id, its clock, its report of
-    /// outages.
+    /// This client in its asynchronous form, for methods that do not wait: its id, its clock, its outage
+    /// report.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }
@@ -175,15 +172,15 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Waits for the answer of a call, on the thread that asks.
+/// Blocks the calling thread until a call is answered.
 fn block_on<T: Send + 'static>(
     limiters: &Arc<Limiters>,
     call: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
-    // Before any lock is taken: in a child it may be held for ever.
+    // Before any lock is taken: in a forked child it may be held for ever.
     limiters.core.check_process()?;
     let mut call = Box::pin(call);
-    // A closed client answers at once: its thread is not started anew for that.
+    // A closed client answers at once; no new thread is started for that.
     if limiters.is_closed()
         && let Some(answer) = call.as_mut().now_or_never()
     {

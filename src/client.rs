@@ -1,4 +1,4 @@
-//! One client: one id, one clock, many limiters.
+//! A client: one id, one clock, many limiters.
 
 pub(crate) mod builder;
 
@@ -17,10 +17,10 @@ use crate::options::LimiterOptions;
 use crate::rate::Rate;
 use crate::store::Store;
 
-/// A client of one server, or of one in-process store: what `RedissonClient` is in Java.
+/// A client of one server or of one in-process store: the counterpart of Java's `RedissonClient`.
 ///
-/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client has its own budget, identified
-/// by the client's id. A client is cheap to clone, and clones are the same client.
+/// In the mode [`Mode::PerClient`](crate::Mode::PerClient) each client, identified by its id, has its own
+/// budget. A client is cheap to clone; clones are the same client.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -33,22 +33,20 @@ use crate::store::Store;
 ///
 /// # Runtimes
 ///
-/// A client may be a static that many tokio runtimes use, multi-threaded and current-thread ones
-/// alike. For each runtime it has separate queues, timers and, with a server, a separate
-/// connection, so that a runtime that is parked or ends does not affect the others. Merging and order
-/// are within a runtime.
+/// A client may be a static shared by many tokio runtimes, multi-threaded and current-thread alike. For each
+/// runtime it has separate queues and timers and, with a server, a separate connection, so a runtime that is
+/// parked or ends does not affect the others. Merging and order are within a runtime.
 ///
-/// Callers outside of any tokio runtime, such as those of another executor, are served by a thread
-/// that the client starts when it is first needed, and ends when it is closed or dropped.
+/// Callers outside any tokio runtime, such as those of another executor, are served by a thread of the
+/// client. It starts when it is first needed, and ends when the client is closed or dropped.
 ///
-/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without the
-/// time driver the first call panics in its caller, with tokio's message; without the I/O driver
-/// calls fail with [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), and say so.
+/// A runtime needs its time driver and, with a server, its I/O driver (`enable_all`). Without the time driver
+/// the first call panics in its caller, with tokio's message. Without the I/O driver calls fail with
+/// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), and the error says why.
 ///
-/// To test with tokio's paused time, use an [in-process store](crate::InProcessStore): a connection
-/// to a real server would meet its timeouts at once, as paused time jumps ahead while all tasks
-/// wait. Timers run on the paused time of the runtime that makes the call; do not share such a
-/// client with other runtimes.
+/// To test with tokio's paused time, use an [in-process store](crate::InProcessStore). Paused time jumps
+/// ahead while all tasks wait, so a connection to a real server would hit its timeouts at once. Timers run on
+/// the paused time of the runtime that makes the call; do not share such a client with other runtimes.
 #[derive(Clone)]
 pub struct Client(pub(crate) Arc<Limiters>);
 
@@ -57,13 +55,13 @@ impl Client {
         Client(limiters)
     }
 
-    /// Its limiters, for the blocking form of this client, and tests.
+    /// The client's limiters, for its blocking form and for tests.
     #[cfg(any(feature = "blocking", all(test, not(shuttle))))]
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
         &self.0
     }
 
-    /// Who is told what this client does.
+    /// The observers of this client.
     #[cfg(feature = "_web")]
     pub(crate) fn observers(&self) -> &Observers {
         &self.0.core.observers
@@ -89,14 +87,14 @@ impl Client {
 
     /// The limiter of this name, with options. Nothing is sent.
     ///
-    /// Options belong to the name: they apply to all its handles in this client, including those
-    /// that [`limiter`] makes. An option that the name does not have yet is added; one that it
-    /// already has must have the same value. Options end with the last handle of the name.
+    /// Options belong to the name: they apply to all its handles in this client, including those that
+    /// [`limiter`] makes. An option that the name lacks is added; one that it already has must have the same
+    /// value. Options end with the last handle of the name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if an option is out of range or differs from the one in
-    /// force; otherwise as [`limiter`].
+    /// [`ErrorKind::InvalidArgument`] if an option is out of range or differs from the one in force. For
+    /// other errors see [`limiter`].
     ///
     /// [`limiter`]: Client::limiter
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
@@ -106,7 +104,8 @@ impl Client {
         Ok(limiter)
     }
 
-    /// Why limiters with these options and this rate would grant nothing while the server is away.
+    /// Checks that limiters with these options and this rate can grant anything while the server is away; the
+    /// error says why not.
     #[cfg(feature = "_web")]
     pub(crate) fn check_outage_part(
         &self,
@@ -117,17 +116,17 @@ impl Client {
         rate.map_or(Ok(()), |rate| policy.check_with(rate))
     }
 
-    /// What was decided while the server was away, of all limiters of this client, and whether it is
-    /// away now as far as they know: see [`OnOutage`](crate::OnOutage). Limiters without a policy
-    /// take no part.
+    /// What was decided while the server was away, for all limiters of this client, and whether, as far as
+    /// they know, it is away now: see [`OnOutage`](crate::OnOutage). Limiters without a policy are not
+    /// included.
     pub fn outages(&self) -> OutageReport {
         self.0.core.outage_report()
     }
 
     /// Makes one round trip to the server, for health checks. An in-process store answers at once.
     ///
-    /// It fails as soon as the server is certainly away: if the connection was lost and a new one
-    /// cannot be made. A server that does not answer is asked again until the client's deadline.
+    /// It fails at once if the server is certainly away: the connection was lost and a new one cannot be
+    /// made. A server that does not answer is asked again until the client's deadline.
     ///
     /// # Errors
     ///
@@ -150,37 +149,36 @@ impl Client {
         self.0.call(Operation::Ping, Store::ping).await
     }
 
-    /// How far this client's [`Clock`](crate::Clock) was from the server's when it was last measured,
-    /// which takes one `TIME` command a minute while acquires are made, the first after the first
-    /// acquire. With [`Clock::server`](crate::Clock::server) it is this machine's clock that is
-    /// measured. In a cluster it is compared with that of the node which has the limiter of the
-    /// last acquire.
+    /// How far this client's [`Clock`](crate::Clock) was from the server's at the last measurement. With
+    /// [`Clock::server`](crate::Clock::server), this machine's clock is measured instead. In a cluster the
+    /// clock is compared with that of the node that holds the limiter of the last acquire.
     ///
-    /// `None` before the first measurement has ended, always with an in-process store, and as long
-    /// as the server does not permit `TIME`.
-    /// [`ClientBuilder::on_clock_skew`](crate::ClientBuilder::on_clock_skew) warns of a large one.
+    /// A measurement is one `TIME` command, made once a minute while acquires are made, first after the first
+    /// acquire. This returns `None` until the first measurement has ended, with an in-process store, and as
+    /// long as the server does not permit `TIME`.
+    /// [`ClientBuilder::on_clock_skew`](crate::ClientBuilder::on_clock_skew) warns of a large difference.
     pub fn clock_skew(&self) -> Option<ClockSkew> {
         self.0.core.skew.last()
     }
 
-    /// Makes all waiting calls check again at once, and clears remembered denials. Call it after setting
-    /// a [manual clock](crate::Clock::manual), or if you know that permits have come back elsewhere.
+    /// Makes all waiting calls check again at once, and clears remembered denials. Call it after setting a
+    /// [manual clock](crate::Clock::manual), or when you know that permits have become available elsewhere.
     pub fn recheck_waiters(&self) {
         self.0.recheck_waiters();
     }
 
-    /// Closes this client. Pending calls fail with [`ErrorKind::Closed`], and so do later ones; calls
-    /// in flight finish their current attempt. Permits that are being given back, including those of
-    /// unused leases, are waited for. All of this takes no longer than the client's deadline.
+    /// Closes this client. Pending calls and later ones fail with [`ErrorKind::Closed`]; calls in flight
+    /// finish their current attempt. It waits for permits that are being given back, including those of
+    /// unused leases. All of this takes no longer than the client's deadline.
     ///
-    /// If a client is dropped without being closed, permits that are being given back may be lost
-    /// for a while: they expire an interval after they were granted, those of a lease an interval
-    /// after the end of its hold. A grant can still be refunded after its client was closed.
+    /// If a client is dropped without being closed, permits that are being given back may be unavailable for
+    /// a while: they expire an interval after they were granted, and those of a lease an interval after the
+    /// end of its hold. A grant can still be refunded after its client was closed.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped after its first poll, the client is closed, but what is under way is
-    /// not waited for.
+    /// If the future is dropped after its first poll, the client is closed, but nothing waits for work in
+    /// progress.
     ///
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub async fn close(&self) {

@@ -1,6 +1,6 @@
 //! The clock that dates grants in the log.
 //!
-//! It gives dates and nothing else: timeouts and timers run on the runtime's own time.
+//! It only supplies dates: timeouts and timers run on the runtime's own time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,10 +18,10 @@ use steady::SteadyClock;
 
 /// The clock that dates a client's grants, in milliseconds since the Unix epoch.
 ///
-/// Redisson dates each grant by the clock of the machine that requests it, and so does this crate
-/// by default. If the machines' clocks differ, the one that is ahead drops the others' grants too
-/// early. If all clients use [`Clock::server`], their own clocks do not matter.
-/// [`Client::clock_skew`](crate::Client::clock_skew) tells how much a clock differs from the server's.
+/// Redisson dates each grant by the clock of the machine that requests it, and so does this crate by default.
+/// If the machines' clocks differ, the one that is ahead drops the others' grants too early. If all clients
+/// use [`Clock::server`], their own clocks do not matter. [`Client::clock_skew`](crate::Client::clock_skew)
+/// tells how much a clock differs from the server's.
 ///
 /// Timeouts and waits do not follow this clock: they run on the tokio runtime's own time.
 #[derive(Clone, Default)]
@@ -43,35 +43,35 @@ enum TimeSource {
 impl Clock {
     /// This machine's clock, as Redisson uses it. The default.
     ///
-    /// If the machine's clock is set back while the process runs, by up to ten seconds, dates do not
-    /// go back: they go on at three quarters of the speed until the machine's clock has caught up.
-    /// Otherwise callers would be refused for as long as it was set back. Steps back of more than
-    /// ten seconds, and all steps forward, are followed at once.
+    /// If the machine's clock is set back by up to ten seconds while the process runs, dates do not go back:
+    /// they advance at three quarters of the speed until the machine's clock has caught up. Otherwise callers
+    /// would be refused for as long as the clock was set back. Steps back of more than ten seconds, and all
+    /// steps forward, are followed at once.
     pub fn system() -> Self {
         Clock(TimeSource::System)
     }
 
-    /// The server's clock, read by the script that decides: the same clock for all clients that
-    /// choose it, so that their own clocks do not matter. If it goes back, by a step or as a
-    /// failover leads to a server whose clock is behind, permits in use come back that much later.
+    /// The server's clock, read by the script that decides. All clients that choose it share the same clock,
+    /// so their own clocks do not matter. If it goes back, by a step or because a failover leads to a server
+    /// whose clock is behind, permits in use come back that much later.
     pub fn server() -> Self {
         Clock(TimeSource::Server)
     }
 
-    /// The time of the current tokio runtime, starting at the system's time now. It is paused and
-    /// advanced together with the runtime's time: for tests in paused time, on an
+    /// The time of the current tokio runtime, starting at the system's current time. It is paused and
+    /// advanced with the runtime's time: for tests in paused time, on an
     /// [in-process store](crate::InProcessStore).
     pub fn runtime() -> Self {
         Clock(TimeSource::Runtime { epoch: system_time(), origin: Instant::now() })
     }
 
-    /// [`Clock::runtime`], at this time since 1970 now.
+    /// [`Clock::runtime`], starting at this time since 1970.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn runtime_at(epoch: Duration) -> Self {
         Clock(TimeSource::Runtime { epoch, origin: Instant::now() })
     }
 
-    /// The same clock of the runtime, ahead by this time.
+    /// This runtime clock, moved ahead by this time.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn ahead_by(&self, time: Duration) -> Self {
         match self.0 {
@@ -82,8 +82,8 @@ impl Clock {
         }
     }
 
-    /// For tests, a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the
-    /// handle that sets it. Waits still take real time, unless the runtime's time is paused.
+    /// For tests: a clock that stays at `epoch_ms`, in milliseconds since the Unix epoch, and the handle that
+    /// sets it. Waits still take real time, unless the runtime's time is paused.
     ///
     /// ```
     /// use redisson_rate_limiter::Clock;
@@ -103,7 +103,7 @@ impl Clock {
         matches!(self.0, TimeSource::Server)
     }
 
-    /// Whether a [`ManualClock`] may set it at any time.
+    /// Whether a [`ManualClock`] may set this clock at any time.
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, TimeSource::Manual(_))
     }
@@ -121,7 +121,7 @@ impl Clock {
         }
     }
 
-    /// The time in microseconds; of the server's clock, that of this machine.
+    /// The time in microseconds; for the server's clock, the time of this machine.
     pub(crate) fn local_us(&self) -> i64 {
         match self.read() {
             Reading { now: Now::At(ms), into_ms } => ms.saturating_mul(1000) + i64::from(into_ms),
@@ -133,12 +133,12 @@ impl Clock {
 /// The time that a clock shows.
 pub(crate) struct Reading {
     pub(crate) now: Now,
-    /// The microseconds since that millisecond began; 0 if they are not known.
+    /// The microseconds since that millisecond began; 0 if unknown.
     pub(crate) into_ms: u32,
 }
 
 impl Reading {
-    /// Of a time since 1970.
+    /// The reading for a time since 1970.
     fn of(time: Duration) -> Self {
         Reading {
             now: Now::At(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
@@ -168,13 +168,13 @@ pub struct ManualClock(Arc<AtomicI64>);
 impl ManualClock {
     /// Sets the time, in milliseconds since the Unix epoch. It may go back.
     ///
-    /// Waiting calls check again within a second of real time; to make them do so at once, call
+    /// Waiting calls check again within a second of real time. To make them check at once, call
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters).
     pub fn set(&self, epoch_ms: i64) {
         self.0.store(epoch_ms, Ordering::SeqCst);
     }
 
-    /// Moves the time by `ms` milliseconds, back if that is negative.
+    /// Moves the time by `ms` milliseconds, back if negative.
     pub fn advance(&self, ms: i64) {
         let moved = |now| Some(shown(now).saturating_add(ms));
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
@@ -201,7 +201,7 @@ fn shown(value: i64) -> i64 {
 pub(crate) enum Now {
     /// Milliseconds since the Unix epoch, by the client's clock.
     At(i64),
-    /// The store's own clock gives it, when it decides.
+    /// The store's own clock supplies the date when it decides.
     Server,
 }
 
@@ -210,7 +210,7 @@ fn system_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The same without its steps back, for as long as the process runs.
+/// The system's time without its steps back, for as long as the process runs.
 fn steady_time() -> Duration {
     static CLOCK: SteadyClock = SteadyClock::new();
     static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
@@ -223,7 +223,7 @@ fn to_micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The same in whole milliseconds.
+/// The system's time in whole milliseconds.
 pub(crate) fn system_ms() -> i64 {
     i64::try_from(system_time().as_millis()).unwrap_or(i64::MAX)
 }

@@ -71,7 +71,7 @@ impl fmt::Display for Permits {
     }
 }
 
-/// What an acquire would find now: the answer of [`RateLimiter::peek`](crate::RateLimiter::peek).
+/// The state that an acquire would find now, returned by [`RateLimiter::peek`](crate::RateLimiter::peek).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peek {
     pub(crate) available: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong, and whether the call was carried out.
+//! Errors, and whether the failed call was carried out.
 
 mod message;
 mod operation;
@@ -15,14 +15,14 @@ pub use operation::Operation;
 /// Whether a call that failed was carried out on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Execution {
-    /// It was, and the error is its answer. A call that is refused, for example with
+    /// It was carried out, and the error is its answer. A refused call, for example with
     /// [`ErrorKind::NotInitialized`], has written nothing.
     Executed,
-    /// It was not: nothing was sent, or the server refused it before it ran.
+    /// It was not carried out: nothing was sent, or the server refused it before it ran.
     NotExecuted,
-    /// It was sent, and no answer came: it may have been carried out, or may still be. Permits that
-    /// an acquire may have taken are given back in the background, which is attempted for ten
-    /// seconds; if that fails, they are available again an interval after they were granted.
+    /// It was sent, but no answer came: it may have been carried out, or may still be. Permits that an
+    /// acquire may have taken are given back in the background, which is attempted for ten seconds; if that
+    /// fails, they become available again an interval after they were granted.
     Unknown,
 }
 
@@ -37,68 +37,65 @@ impl fmt::Display for Execution {
     }
 }
 
-/// What kind of error it is.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no limiter of this name, or its hash lacks the rate, the interval or the mode, so
-    /// that nothing can be decided. [`CorruptState`](Self::CorruptState) is the error of a hash
-    /// with wrong contents.
+    /// There is no limiter of this name, or its hash lacks the rate, the interval or the mode, so nothing can
+    /// be decided. A hash with wrong contents gives [`CorruptState`](Self::CorruptState) instead.
     NotInitialized,
-    /// More permits were requested at once than the rate grants in an interval: waiting cannot
-    /// help.
+    /// More permits were requested at once than the rate grants in an interval, so waiting cannot help.
     ExceedsRate {
         /// The permits that were requested.
         requested: u64,
         /// The rate in force, in permits per interval.
         rate: u64,
     },
-    /// As many calls of this client wait for the limiter as
+    /// The limiter's queue is full: as many calls of this client wait as
     /// [`LimiterOptions::max_waiters`](crate::LimiterOptions::max_waiters) allows. Nothing was sent.
     QueueFull {
-        /// The most that may wait.
+        /// The most calls that may wait.
         limit: u32,
     },
     /// An argument is out of range, an option differs from the one in force, or the operation does
     /// not exist in the limiter's mode.
     InvalidArgument,
-    /// The log has an entry that counts and that this crate cannot read: in the format of a Redisson
-    /// older than 3.17.0, or in an unknown one. Nothing was written. Calls succeed again once such
-    /// entries have expired.
+    /// The log has a live entry that this crate cannot read: in the format of a Redisson older than 3.17.0,
+    /// or in an unknown one. Nothing was written. Calls succeed again once such entries have expired.
     ForeignEntry,
     /// One of the limiter's keys holds a value of another type.
     WrongType,
     /// A field of the limiter's hash is not a number, or is out of range.
     ///
-    /// Also the error of `config` and `ensure_rate` if the hash has only some of rate, interval and
-    /// mode, and of `try_set_rate` if it has the mode but not the others: they can neither report
-    /// the rate nor create the limiter. Other operations that need the rate report such a hash as
+    /// `config` and `ensure_rate` also return this if the hash has only some of rate, interval and mode, and
+    /// `try_set_rate` if it has the mode but not the others: they can neither report the rate nor create the
+    /// limiter. Other operations that need the rate report such a hash as
     /// [`NotInitialized`](Self::NotInitialized).
     CorruptState,
     /// The server refused the credentials, or they do not permit the command.
     Auth,
-    /// The TLS handshake with the server failed: its certificate is not trusted, has expired or is
-    /// for another host, or it refused the client's.
+    /// The TLS handshake with the server failed: the server's certificate is not trusted, has expired or is
+    /// for another host, or the server refused the client's.
     Tls,
-    /// The server cannot be reached, or cannot carry out writes at present.
+    /// The server cannot be reached, or cannot carry out writes at the moment.
     Unavailable,
     /// No answer came within the operation's deadline.
     Timeout,
     /// The client was closed before the call, or while it waited.
     Closed,
-    /// The server, or a proxy in front of it, answered with any other error, or with something that
-    /// is not an answer to the call.
+    /// The server, or a proxy in front of it, returned any other error, or a reply that does not fit the
+    /// call.
     Server,
 }
 
 /// The error of every operation of this crate.
 ///
-/// A denial is not an error: it is a [`Denial`](crate::Denial), which says after how long a call
-/// can succeed. An error means that no decision could be made.
+/// A denial is not an error: it is a [`Denial`](crate::Denial), which says when a call can succeed. An error
+/// means that no decision could be made.
 ///
-/// Programs read [`kind`](Error::kind), [`execution`](Error::execution) and
-/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the
-/// limiter, the server's address (never its credentials), the cause, and what to do.
+/// Programs should use [`kind`](Error::kind), [`execution`](Error::execution) and
+/// [`is_transient`](Error::is_transient). The text is for people: it names the operation, the limiter, the
+/// server's address (never its credentials), the cause, and what to do.
 ///
 /// ```
 /// use redisson_rate_limiter::{Client, ErrorKind, InProcessStore};
@@ -121,14 +118,13 @@ pub enum ErrorKind {
 /// # The cause
 ///
 /// The text contains the cause, once: `{error}` alone says everything. As with [`std::io::Error`],
-/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error
-/// beneath it whose text is not included yet, so that a report of the whole chain does not repeat
-/// itself.
+/// [`get_ref`](Error::get_ref) is that cause, and [`source`](StdError::source) is the first error beneath it
+/// whose text is not yet included, so a report of the whole chain does not repeat itself.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
 
-/// Behind a pointer, as results with errors are passed from function to function in the hot path.
+/// Boxed, because results with errors are passed from function to function in the hot path.
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -147,7 +143,7 @@ struct Inner {
 }
 
 impl Error {
-    /// What kind of error it is.
+    /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -158,8 +154,8 @@ impl Error {
         self.0.operation.unwrap_or(Operation::Limiter)
     }
 
-    /// The name of the limiter, without the client's prefix; `None` if the operation was not one of
-    /// a limiter.
+    /// The name of the limiter, without the client's prefix; `None` if the operation does not concern one
+    /// limiter.
     pub fn limiter(&self) -> Option<&str> {
         self.0.limiter.as_deref()
     }
@@ -169,14 +165,13 @@ impl Error {
         self.0.execution
     }
 
-    /// Whether it is useful and safe to make the call again: useful, as the server was away or slow
-    /// ([`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]); safe, as the call was not carried out,
-    /// or carrying it out twice does no harm.
+    /// Whether making the call again is useful and safe: useful because the server was away or slow
+    /// ([`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]); safe because the call was not carried out, or
+    /// carrying it out twice does no harm.
     ///
-    /// If the outcome is [unknown](Execution::Unknown), this is true of operations that only read,
-    /// of `ensure_rate`, and of an acquire: what the first call may have taken is given back, or
-    /// expires, so that the limit holds. It is false of all others, such as `release` and
-    /// `set_rate`.
+    /// If the outcome is [unknown](Execution::Unknown), this is true for operations that only read, for
+    /// `ensure_rate`, and for an acquire: permits that the first call may have taken are given back or
+    /// expire, so the limit holds. It is false for all others, such as `release` and `set_rate`.
     pub fn is_transient(&self) -> bool {
         let is_harmless = || {
             self.0.operation.is_some_and(|operation| {
@@ -186,13 +181,12 @@ impl Error {
         self.may_be_retried() && (self.0.execution == Execution::NotExecuted || is_harmless())
     }
 
-    /// The cause, if another library or the operating system gave one. Its text is part of this
-    /// error's.
+    /// The cause, if another library or the operating system reported one. Its text is part of this error's.
     pub fn get_ref(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.0.cause.as_deref()
     }
 
-    /// An error as a store or the engine reports it; [`of`](Error::of) completes it.
+    /// An error as a store or the engine reports it; [`of`](Error::of) adds the rest.
     pub(crate) fn new(kind: ErrorKind, execution: Execution) -> Self {
         Error(Arc::new(Inner {
             kind,
@@ -214,7 +208,7 @@ impl Error {
             .of(operation, None)
     }
 
-    /// Says what was found or given, and what is allowed.
+    /// Adds what was found or given, and what is allowed.
     pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.inner().detail = Some(detail.into().into());
         self
@@ -232,8 +226,8 @@ impl Error {
         self
     }
 
-    /// The server was reached and expects to carry the call out in a moment, so that callers who do
-    /// not wait for permits wait for that.
+    /// Marks a condition that passes in a moment: the server was reached and expects to carry out the call
+    /// soon, so even callers who do not wait for permits wait for it.
     pub(crate) fn passing(mut self) -> Self {
         self.inner().is_passing = true;
         self
@@ -243,13 +237,13 @@ impl Error {
         self.0.is_passing
     }
 
-    /// The server knows the user, who may not do this: on these keys, or at all.
+    /// Marks a missing permission: the server knows the user, who may not do this, on these keys or at all.
     pub(crate) fn forbidden(mut self) -> Self {
         self.inner().is_forbidden = true;
         self
     }
 
-    /// Whether it says that the server is away, rather than something of the call: see
+    /// Whether the error says that the server is away, rather than something about the call: see
     /// [`OnOutage`](crate::OnOutage).
     pub(crate) fn is_outage(&self) -> bool {
         match self.0.kind {
@@ -260,7 +254,7 @@ impl Error {
         }
     }
 
-    /// Names the server, if the error is one of reaching it.
+    /// Names the server, if the error is about reaching it.
     pub(crate) fn with_server(mut self, server: Option<Arc<str>>) -> Self {
         let names_server = matches!(
             self.0.kind,
@@ -272,7 +266,7 @@ impl Error {
         self
     }
 
-    /// Names the operation and the limiter: called once, by the code that knows them.
+    /// Names the operation and the limiter. Called once, by the code that knows them.
     pub(crate) fn of(mut self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
         let inner = self.inner();
         inner.operation = Some(operation);
@@ -280,7 +274,7 @@ impl Error {
         self
     }
 
-    /// The same, of an error that nobody has completed.
+    /// Like [`of`](Error::of), for an error that does not have an operation yet.
     #[cfg(feature = "blocking")]
     pub(crate) fn or_of(self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
         match self.0.operation {
@@ -289,8 +283,8 @@ impl Error {
         }
     }
 
-    /// Whether another attempt at the very same call (under the same id) may fare better: the
-    /// server was away, or did not answer in time.
+    /// Whether another attempt at the very same call (under the same id) may succeed: the server was away, or
+    /// did not answer in time.
     pub(crate) fn may_be_retried(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
             && self.0.execution != Execution::Executed
@@ -305,7 +299,7 @@ impl Error {
         self.0.detail.as_deref()
     }
 
-    /// One failure can be the error of many callers, each with its own operation.
+    /// Copied on write, because one failure can be the error of many callers, each with its own operation.
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
     }

@@ -1,9 +1,8 @@
-//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey that services in Rust
-//! and services in Java share.
+//! Redisson's `RRateLimiter` for Rust: one rate limiter in Redis or Valkey, shared by Rust and Java services.
 //!
-//! A [`Client`] is connected to a server ([`Client::connect`]) or to another [`Topology`], or uses a store in this process
-//! ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its limiters. A
-//! [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be
+//! A [`Client`] connects to a server ([`Client::connect`]) or to another [`Topology`](topology::Topology), or
+//! uses a store in this process ([`ClientBuilder::in_process`]). [`Client::limiter`] makes handles of its
+//! limiters. A [`RateLimiter`] answers a request for permits with a [`Decision`]: a [`Grant`], which can be
 //! given back, or a [`Denial`], which says after how long to try again.
 //!
 //! ```
@@ -35,26 +34,26 @@
 //! | [`acquire`](RateLimiter::acquire) | for as long as it takes | [`Grant`] |
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
 //! | [`run`](RateLimiter::run), [`try_run`](RateLimiter::try_run) | as `acquire` and `try_acquire` | the output of a future that runs once it has its permits |
-//! | [`stream.rate_limited`](StreamRateLimitExt::rate_limited) | for each item as long as it takes, or up to a timeout | a stream |
+//! | [`stream.rate_limited`](stream::StreamRateLimitExt::rate_limited) | for each item as long as it takes, or up to a timeout | a stream |
 //! | [`Grant::refund`] | never | how many of this grant's permits are available again |
 //!
-//! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire
-//! creates the limiter. Otherwise [`try_set_rate`](RateLimiter::try_set_rate) sets the rate of a
-//! new limiter, [`update_rate`](RateLimiter::update_rate) that of an existing one, and
-//! [`set_rate`](RateLimiter::set_rate) that of either. [`ensure_rate`](RateLimiter::ensure_rate)
-//! writes only if the rate is different: the call to make when a service starts.
+//! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire creates the
+//! limiter. Otherwise [`try_set_rate`](RateLimiter::try_set_rate) sets the rate of a new limiter,
+//! [`update_rate`](RateLimiter::update_rate) changes that of an existing one, and
+//! [`set_rate`](RateLimiter::set_rate) does either. [`ensure_rate`](RateLimiter::ensure_rate) writes only if
+//! the rate differs; call it when a service starts.
 //!
 //! # Waiting, dropping, failing
 //!
-//! All handles of one name in one client share a queue in each tokio runtime. Concurrent calls go
-//! to the server together, and waiting calls are served in the order of their arrival. A client can
-//! be used from any number of runtimes, and from outside of any: see [`Client`](Client#runtimes).
+//! All handles of one name in one client share a queue in each tokio runtime. Concurrent calls go to the
+//! server together, and waiting calls are served in the order of their arrival. A client can be used from any
+//! number of runtimes, and from outside any runtime: see [`Client`](Client#runtimes).
 //!
-//! Every future can be dropped at any time; an acquire then takes nothing, or gives back in the
-//! background what it was granted. A call whose answer is lost is repeated under the same id, and
-//! counts once. An [`Error`] says whether its call was carried out ([`Error::execution`]) and
-//! whether trying again is safe and useful ([`Error::is_transient`]).
-//! [`RateLimiter`](RateLimiter#if-the-server-is-away) says how soon calls fail if the server is away.
+//! Every future can be dropped at any time; an acquire then takes nothing, or gives back in the background
+//! what it was granted. A call whose answer is lost is repeated under the same id, and counts once. An
+//! [`Error`] says whether its call was carried out ([`Error::execution`]) and whether trying again is safe
+//! and useful ([`Error::is_transient`]). [`RateLimiter`](RateLimiter#if-the-server-is-away) says how soon
+//! calls fail if the server is away.
 //!
 //! # Features
 //!
@@ -63,14 +62,13 @@
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.
-//! - `tower`: layers for axum, tonic and other services of tower, and for HTTP clients (`layer`,
-//!   `web`).
-//! - `axum`: `tower`, and a server for axum that shuts down in an orderly way (`serve`).
-//! - `actix-web`: a middleware (`actix`, `web`).
+//! - `tower`: layers for axum, tonic and other tower services, and for HTTP clients (`layer`, `web`).
+//! - `axum`: `tower`, and a server for axum that shuts down gracefully (`serve`).
+//! - `actix-web`: middleware (`actix`, `web`).
 //! - `metrics`: counters, gauges and histograms through the `metrics` facade; `tracing`: spans and
 //!   events. `docs/observability.md` lists them.
 //! - `admin`: inspecting, repairing, finding and removing limiters, for tools (`admin`).
-//! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); nothing of it is in the library.
+//! - `cli`: the program `redisson-limiter`, for operators (docs/cli.md); the library contains none of it.
 
 // On docs.rs, which builds with a nightly compiler, each item says which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -116,7 +114,7 @@ pub mod stream;
 pub mod web;
 mod wire;
 
-/// Where the servers are, if a URL of one does not say it.
+/// Where the servers are, if the URL of a single server is not enough.
 pub mod topology {
     pub use crate::store::redis::{Cluster, Endpoint, Replicated, Sentinels, Topology};
 }
@@ -138,14 +136,14 @@ pub use rate::{Mode, Rate};
 pub use store::redis::Tls;
 pub use store::{ExpireCondition, RemainingTime};
 
-/// What the keys of an in-process store hold, for this project's own tests: not part of the API.
+/// The contents of an in-process store's keys, for this project's own tests: not part of the API.
 #[cfg(feature = "_raw-store")]
 #[doc(hidden)]
 pub mod raw_store {
     pub use crate::store::memory::raw::{Content, Key, Snapshot};
 }
 
-/// Runs the programs of the pages as tests, each where the features are that it needs. Those of pages that need
+/// Runs the programs in the pages as tests, each with the features that it needs. Those of pages that need
 /// other crates are in compat-tests/pages.
 #[cfg(doctest)]
 mod pages {

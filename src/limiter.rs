@@ -1,4 +1,4 @@
-//! The public face of one limiter: a handle, and what all its operations share.
+//! The public handle of one limiter, and what its operations have in common.
 
 mod acquire;
 mod keys;
@@ -20,14 +20,14 @@ use crate::rate::Rate;
 use crate::store::StoreCall;
 use crate::wire::keys::Keys;
 
-/// A handle of one rate limiter, which all clients that use its name share, in Rust and in Java:
-/// Redisson's `RRateLimiter`.
+/// A handle of one rate limiter: Redisson's `RRateLimiter`. All clients that use the limiter's name share it,
+/// in Rust and in Java.
 ///
-/// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles
-/// of one name in one client share a queue in each runtime: concurrent calls go to the server
-/// together, and waiting calls are served in the order of their arrival. A handle has two settings
-/// that other handles do not share: the rate with which it creates the limiter
-/// ([`with_rate`](Self::with_rate)), and its deadline ([`with_deadline`](Self::with_deadline)).
+/// [`Client::limiter`](crate::Client::limiter) makes handles; they are cheap to clone. All handles of one
+/// name in one client share a queue in each runtime: concurrent calls go to the server together, and waiting
+/// calls are served in the order of their arrival. A handle has two settings of its own: the rate with which
+/// it creates the limiter ([`with_rate`](Self::with_rate)), and its deadline
+/// ([`with_deadline`](Self::with_deadline)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,14 +60,13 @@ use crate::wire::keys::Keys;
 ///
 /// A server that comes back in the meantime answers the call as usual.
 ///
-/// [`OnOutage`](crate::OnOutage) has acquires decided without the server instead.
+/// With a policy of [`OnOutage`](crate::OnOutage), acquires are decided without the server instead.
 ///
 /// # Errors of the server
 ///
 /// Every operation can fail with
 ///
-/// - [`ErrorKind::Unavailable`] if the server cannot be reached, or cannot carry out writes at
-///   present;
+/// - [`ErrorKind::Unavailable`] if the server cannot be reached, or cannot carry out writes at the moment;
 /// - [`ErrorKind::Timeout`] if it does not answer within the deadline;
 /// - [`ErrorKind::Auth`] if it refuses the credentials, or they do not permit the command;
 /// - [`ErrorKind::Server`] if it answers anything else;
@@ -116,22 +115,21 @@ impl RateLimiter {
         &self.engine().name
     }
 
-    /// This handle, carrying a rate: if the limiter does not exist, or has expired, the next
-    /// acquire creates it with this rate in the same step. An existing limiter keeps its rate; to
-    /// change that, use [`ensure_rate`](Self::ensure_rate).
+    /// Gives this handle a rate: if the limiter does not exist, or has expired, the next acquire creates it
+    /// with this rate in the same step. An existing limiter keeps its rate; to change it, use
+    /// [`ensure_rate`](Self::ensure_rate).
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// This handle, with its own deadline instead of the client's: how long an operation may take
-    /// on the way to the server and back. More than 30 years count as 30 years.
+    /// Gives this handle its own deadline, instead of the client's: how long an operation may take on the way
+    /// to the server and back. More than 30 years count as 30 years.
     ///
-    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind
-    /// another call of the limiter. Requests queued behind a call that takes longer time out within
-    /// 20 ms of their deadline. [`ClientBuilder::deadline`](crate::ClientBuilder::deadline) says
-    /// how attempts divide it.
+    /// The time that an acquire waits for permits does not count, nor do the first 5 ms behind another call
+    /// of the limiter. Requests queued behind a slower call time out within 20 ms of their deadline.
+    /// [`ClientBuilder::deadline`](crate::ClientBuilder::deadline) says how attempts divide the deadline.
     ///
     /// # Errors
     ///
@@ -176,7 +174,7 @@ impl RateLimiter {
     }
 }
 
-/// The longest deadline: otherwise the time at which a call is due could not be represented.
+/// The longest deadline: a longer one might end at a time that cannot be represented.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// A deadline of more than zero, cut to [`LONGEST_DEADLINE`].

@@ -1,4 +1,4 @@
-//! The limiters of one client, by name, and what is remembered of those without a handle.
+//! The limiters of one client by name, and what is remembered of those without a handle.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,7 +12,7 @@ use crate::wire::keys::Keys;
 /// Limiters without a handle are dropped once the client has this many.
 const MANY_LIMITERS: usize = 1024;
 
-/// What all handles of one client share.
+/// State shared by all handles of one client.
 pub(crate) struct Limiters {
     pub(crate) client_id: Box<str>,
     pub(crate) key_prefix: Box<str>,
@@ -21,7 +21,7 @@ pub(crate) struct Limiters {
     table: Mutex<Table>,
 }
 
-/// What all handles of one name share, until the last one is dropped.
+/// State shared by all handles of one name, until the last one is dropped.
 pub(crate) struct LimiterHandle {
     pub(crate) limiters: Arc<Limiters>,
     pub(crate) engine: Arc<Engine>,
@@ -31,7 +31,7 @@ struct Table {
     by_name: HashMap<Arc<str>, Named>,
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
-    /// What is remembered of dropped limiters that were used less than an interval ago.
+    /// Facts about dropped limiters that were used less than an interval ago.
     remembered: HashMap<Arc<str>, Remembered>,
     remembered_limit: usize,
     is_closed: bool,
@@ -58,7 +58,7 @@ impl Limiters {
         })
     }
 
-    /// The handle of this name, the same one for all that use the name at the same time.
+    /// The handle of this name, shared by everybody who uses the name at the same time.
     pub(crate) fn handle(self: &Arc<Self>, name: &str) -> Result<Arc<LimiterHandle>, Error> {
         check_name(name, Operation::Limiter)?;
         let (handle, replaced) = {
@@ -68,7 +68,7 @@ impl Limiters {
             }
             table.handle(self, name)?
         };
-        // After the lock is released: ending leases gives permits back.
+        // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
             engine.end_leases();
         }
@@ -100,8 +100,8 @@ impl Limiters {
     pub(crate) async fn close(&self) {
         let engines = {
             let mut table = self.table();
-            // In one critical section with the list of engines: otherwise a limiter could be added
-            // in between and stay open.
+            // In one critical section with the list of engines: otherwise a limiter could be added in between
+            // and stay open.
             table.is_closed = true;
             table.engines()
         };
@@ -111,7 +111,7 @@ impl Limiters {
         self.core.close(self.deadline).await;
     }
 
-    /// A call that is not of one limiter.
+    /// Makes a call that does not concern one limiter.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -135,7 +135,7 @@ impl Limiters {
         error.of(operation, None).with_server(self.core.store.address())
     }
 
-    /// The limiters that are kept.
+    /// The number of limiters that are kept.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn len(&self) -> usize {
         self.table().by_name.len()
@@ -180,8 +180,8 @@ impl Table {
             return Ok((handle, None));
         }
         let known = known.map(|named| named.engine.clone());
-        // Options end with the last handle, so an engine that has some is replaced. What it knows
-        // of the limiter stays.
+        // Options end with the last handle, so an engine that has some is replaced. Its knowledge of the
+        // limiter stays.
         let (engine, replaced) = match known {
             Some(engine) if !engine.has_options() => (engine, None),
             known => {
@@ -207,10 +207,9 @@ impl Table {
         Ok((handle, replaced))
     }
 
-    /// Drops limiters without a handle: a service that names a limiter for each of its users must
-    /// not keep them all. Of those used less than an interval ago, what the next call needs to know
-    /// is remembered: otherwise each call would have to sum the log, or permits that went missing
-    /// would never come back.
+    /// Drops limiters without a handle, because a service that names a limiter for each of its users must not
+    /// keep them all. For those used less than an interval ago, what the next call needs is remembered:
+    /// otherwise each call would have to sum the log, or permits that went missing would never come back.
     fn make_room(&mut self, core: &Core) {
         if self.by_name.len() < self.limit {
             return;

@@ -1,8 +1,7 @@
-//! What a client does, for those who look: the trait [`Observer`] is told about acquires, calls to the server, and
-//! everything that happens rarely.
+//! Instrumentation: the trait [`Observer`] is told about acquires, calls to the server, and rare events.
 //!
-//! The features `metrics` and `tracing` add an observer each. [`ClientBuilder::observer`] adds one of your own, with or
-//! without these features; `docs/observability.md` has an example.
+//! The features `metrics` and `tracing` each add an observer. [`ClientBuilder::observer`] adds your own, with
+//! or without these features; `docs/observability.md` has an example.
 //!
 //! [`ClientBuilder::observer`]: crate::ClientBuilder::observer
 
@@ -38,29 +37,29 @@ pub(crate) use limiter::{CountPart, LimiterObserver};
 #[cfg(feature = "metrics")]
 pub use meters::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 
-/// Is told what a client does: see [`ClientBuilder::observer`](crate::ClientBuilder::observer).
+/// Receives what a client does: see [`ClientBuilder::observer`](crate::ClientBuilder::observer).
 ///
-/// Each method does nothing by default. They run where the event occurs, so they should return soon. All but
-/// [`counted`](Self::counted) may call the client.
+/// Each method does nothing by default. Methods run where the event occurs, so they should return soon. All
+/// but [`counted`](Self::counted) may call the client.
 pub trait Observer: Send + Sync + 'static {
-    /// An acquire has ended; told once for each, whatever became of it.
+    /// An acquire has ended, in whatever way. Called once for each acquire.
     fn acquire_ended(&self, limiter: &ObservedLimiter, acquire: &AcquireEnd<'_>) {
         let _ = (limiter, acquire);
     }
 
-    /// A call to the server has begun, goes on, or has ended.
+    /// A call to the server has begun, continued or ended.
     fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
         let _ = (call, event);
     }
 
-    /// A number has changed by this much. Counts that belong to the whole client come without a limiter.
+    /// A number has changed by this much. Counts of the whole client come without a limiter.
     ///
-    /// It runs under locks of the client: add to a number of your own, and do not call the client.
+    /// This runs under locks of the client: add to a number of your own, and do not call the client.
     fn counted(&self, limiter: Option<&ObservedLimiter>, count: Count, change: i64) {
         let _ = (limiter, count, change);
     }
 
-    /// Something else has happened, to this limiter or to the whole client.
+    /// Another event, of this limiter or of the whole client.
     fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
         let _ = (limiter, event);
     }
@@ -70,19 +69,19 @@ pub trait Observer: Send + Sync + 'static {
 #[derive(Clone, Default)]
 pub(crate) struct Observers {
     all: Arc<[Arc<dyn Observer>]>,
-    /// Where limiters get their handles, which must not be looked up at each acquire.
+    /// The source of the limiters' metric handles, which must not be looked up at each acquire.
     #[cfg(feature = "metrics")]
     meters: Option<Arc<meters::Meters>>,
 }
 
 impl Observers {
-    /// These, and one more.
+    /// These observers and one more.
     pub(crate) fn and(mut self, observer: Arc<dyn Observer>) -> Self {
         self.all = self.all.iter().cloned().chain([observer]).collect();
         self
     }
 
-    /// Those of a new client: the ones that its user has set, and those of the features.
+    /// The observers of a new client: those that its user has set, and those of the features.
     pub(crate) fn with_features(self) -> Self {
         #[cfg(feature = "tracing")]
         let this = self.and(Arc::new(traces::Traces));
@@ -108,12 +107,12 @@ impl Observers {
         }
     }
 
-    /// Something has happened to the whole client.
+    /// Tells about an event of the whole client.
     pub(crate) fn event(&self, event: &Event<'_>) {
         self.tell(|observer| observer.event(None, event));
     }
 
-    /// A number of the whole client has changed.
+    /// Tells that a number of the whole client has changed.
     pub(crate) fn counted(&self, count: Count, change: i64) {
         self.tell(|observer| observer.counted(None, count, change));
     }

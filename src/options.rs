@@ -10,11 +10,11 @@ pub use outage::{Fraction, OnOutage};
 /// The longest hold of a lease.
 const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
 
-/// What a client may decide about a limiter without asking the server: by default nothing.
+/// What a client may decide about a limiter without asking the server; nothing by default.
 ///
-/// Options belong to a limiter's name within one client, and end with the last handle of that name:
-/// see [`Client::limiter_with`](crate::Client::limiter_with). They are not stored on the server,
-/// and no other client, in Rust or in Java, needs to know of them.
+/// Options belong to a limiter's name within one client, and end with the last handle of that name: see
+/// [`Client::limiter_with`](crate::Client::limiter_with). They are not stored on the server, and no other
+/// client, in Rust or in Java, needs to know about them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct LimiterOptions {
     pub(crate) label: Option<&'static str>,
 }
 
-/// What a client takes of an exhausted limiter.
+/// How much of an exhausted limiter a client takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShareRule {
     /// Its share, counting as this number of parties.
@@ -67,7 +67,7 @@ impl fmt::Display for ShareRule {
 /// The terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
-    /// At most this number at a time; `None`: as many as the client uses during the hold.
+    /// The most permits in a lease; `None`: as many as the client uses during the hold.
     pub(crate) permits: Option<u32>,
     pub(crate) hold: Duration,
 }
@@ -90,79 +90,77 @@ impl LimiterOptions {
     /// Leases permits: takes up to `permits` ahead at a time, and grants them without a call
     /// ([`DecidedBy::Lease`](crate::DecidedBy::Lease)) for up to `hold` after it requested them.
     ///
-    /// Leases piggyback on regular calls, and the next one is fetched in the background once less
-    /// than half of `permits` is left, so that a busy caller never waits for the server. A call
-    /// leases only permits that its own requests do not need. Unused permits go back
+    /// Leases piggyback on regular calls, and the next one is fetched in the background once less than half
+    /// of `permits` is left, so a busy caller never waits for the server. A call leases only permits that its
+    /// own requests do not need. Unused permits go back
     ///
-    /// - after half of `hold` without a use, and at the end of `hold`;
-    /// - when a call of this client has to wait for permits, as later calls must not overtake it;
-    /// - when this client notices that the rate has changed, or itself sets the rate or a time to
-    ///   live, or deletes or renames the limiter;
+    /// - after half of `hold` without use, and at the end of `hold`;
+    /// - when a call of this client must wait for permits, because later calls must not overtake it;
+    /// - when this client notices that the rate has changed, or itself sets the rate or a time to live, or
+    ///   deletes or renames the limiter;
     /// - when the last handle of the limiter is dropped and a new one is made, and with
     ///   [`Client::close`](crate::Client::close).
     ///
     /// If a process ends without closing its client, its leases expire `hold` and an interval after
     /// they were taken.
     ///
-    /// **No limit is exceeded.** The permits of a lease are logged with the date at which its hold
-    /// ends, the latest time of their use, so that no interval sees more than the rate. The one
-    /// exception: if another client lowers the rate, or resets or deletes the limiter, or if the
-    /// limiter's time to live ends, the permits leased at that time can still be used, for one hold
-    /// at most.
+    /// **No limit is exceeded.** The permits of a lease are logged with the date at which its hold ends, the
+    /// latest time of their use, so no interval sees more than the rate. There is one exception: if another
+    /// client lowers the rate, or resets or deletes the limiter, or if the limiter's time to live ends,
+    /// permits leased at that time can still be used, for one hold at most.
     ///
-    /// **It costs utilization.** Permits granted by a call that also leases are available again after
-    /// an interval plus `hold`, not after an interval. Under constant load a limiter therefore
-    /// grants, at worst, interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of
-    /// the interval, half with a hold as long as the interval. Permits leased by this client are not
-    /// available to others.
+    /// **It costs utilization.** Permits granted by a call that also leases become available again after an
+    /// interval plus `hold` instead of an interval. Under constant load a limiter therefore grants, at worst,
+    /// interval ÷ (interval + `hold`) of its rate: 91 % with a hold of a tenth of the interval, half with a
+    /// hold as long as the interval. Permits leased by this client are not available to others.
     ///
-    /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they
-    /// compute grow by as much.
+    /// Java clients see an entry like any other, dated up to `hold` ahead; the delays that they compute grow
+    /// by the same amount.
     ///
-    /// Leasing starts once the client knows the rate: with its second call of the limiter at the
-    /// latest. Nothing is leased from a limiter whose keep-alive is shorter than its interval and
-    /// `hold` together, as its log could be removed before the lease ends: calls then go to the
-    /// server as without this option.
+    /// Leasing starts once the client knows the rate: with its second call of the limiter at the latest.
+    /// Nothing is leased from a limiter whose keep-alive is shorter than its interval and `hold` together,
+    /// because its log could be removed before the lease ends: calls then go to the server as without this
+    /// option.
     ///
     /// `permits` must be 1 to 2^32 − 1, and `hold` 1 ms to a day, in whole milliseconds;
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks both. It takes the place of
+    /// [`Client::limiter_with`](crate::Client::limiter_with) checks both. This replaces
     /// [`adaptive_lease`](Self::adaptive_lease), which needs no number.
     pub fn lease(mut self, permits: u32, hold: Duration) -> Self {
         self.lease = Some(LeaseTerms { permits: Some(permits), hold });
         self
     }
 
-    /// Leases permits as [`lease`](Self::lease) does, without a number to choose: a lease is for as
-    /// many permits as this client used during the last `hold`.
+    /// Like [`lease`](Self::lease), but sizes leases by itself: a lease has as many permits as this client
+    /// used during the last `hold`.
     ///
-    /// The number follows the demand within one or two holds, in both directions; a client that uses
-    /// fewer than two permits in a hold leases none. The next lease is fetched when less than a quarter
-    /// of the current one is left, not half.
+    /// The number follows the demand within one or two holds, in both directions. A client that uses fewer
+    /// than two permits in a hold leases none. The next lease is fetched when less than a quarter of the
+    /// current one is left, not half.
     ///
-    /// It gives way to others. A lease that is not granted in full halves the permits and the hold of
-    /// the next ones, down to a sixteenth; four in a row that are double them again. And of a limiter
-    /// that was exhausted while callers waited, a client leases no more than its share of what comes
-    /// back during a hold, for ten holds after it was last told of its share.
+    /// It yields to others. A lease that is not granted in full halves the permits and the hold of the next
+    /// ones, down to a sixteenth; four full ones in a row double them again. If the limiter was exhausted
+    /// while callers waited, a client leases no more than its share of the permits that become available
+    /// during a hold, for ten holds after it was last told its share.
     ///
     /// What a lease guarantees and costs, and when its unused permits go back, is the same for both.
     ///
     /// `hold` must be 1 ms to a day, in whole milliseconds;
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks it. A tenth to a fifth of the
-    /// limiter's interval is a good choice. It takes the place of [`lease`](Self::lease).
+    /// [`Client::limiter_with`](crate::Client::limiter_with) checks it. A tenth to a fifth of the limiter's
+    /// interval is a good choice. This replaces [`lease`](Self::lease).
     pub fn adaptive_lease(mut self, hold: Duration) -> Self {
         self.lease = Some(LeaseTerms { permits: None, hold });
         self
     }
 
-    /// Remembers denials until their retry-after elapses: meanwhile, calls that do not wait and
-    /// request as many permits or more are denied without asking the server
+    /// Remembers denials until their retry-after elapses: until then, calls that do not wait and request at
+    /// least as many permits are denied without asking the server
     /// ([`DecidedBy::Memory`](crate::DecidedBy::Memory)), with the remaining wait.
     ///
-    /// A denial is remembered for at most `longest`: for that long this client may not notice that
-    /// another process has given permits back or raised the rate. What this client does itself (a
-    /// refund, a release, a new rate, a delete) ends it at once, as does
-    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never
-    /// answered from a remembered denial, and a denial behind a waiting call is not remembered.
+    /// A denial is remembered for at most `longest`: for that long this client may not notice that another
+    /// process has given permits back or raised the rate. What this client does itself (a refund, a release,
+    /// a new rate, a delete) ends it at once, as does
+    /// [`Client::recheck_waiters`](crate::Client::recheck_waiters). A waiting call is never answered from a
+    /// remembered denial, and a denial behind a waiting call is not remembered.
     ///
     /// A remembered denial never grants anything, so no limit is exceeded.
     ///
@@ -173,43 +171,41 @@ impl LimiterOptions {
         self
     }
 
-    /// Counts as `weight` clients when an exhausted limiter is shared: beside one client of weight 1,
-    /// in Rust or in Java, this one then gets `weight` ÷ (`weight` + 1) of the rate. By default 1.
+    /// Counts as `weight` clients when an exhausted limiter is shared; by default 1. Next to one client of
+    /// weight 1, in Rust or in Java, this one gets `weight` ÷ (`weight` + 1) of the rate.
     ///
-    /// Between clients of this crate weights hold exactly. All Java clients together count as one of
-    /// weight 1, as nothing on the server tells how many there are.
+    /// Between clients of this crate weights hold exactly. All Java clients together count as one of weight
+    /// 1, because nothing on the server tells how many there are.
     ///
-    /// `weight` must be at least 1, which
-    /// [`Client::limiter_with`](crate::Client::limiter_with) checks. It takes the place of
-    /// [`greedy`](Self::greedy).
+    /// `weight` must be at least 1, which [`Client::limiter_with`](crate::Client::limiter_with) checks. This
+    /// replaces [`greedy`](Self::greedy).
     pub fn weight(mut self, weight: u8) -> Self {
         self.share = Some(ShareRule::Weight(weight));
         self
     }
 
-    /// Takes whatever is free of an exhausted limiter, instead of only this client's share: its
-    /// waiting calls ask at the very millisecond in which permits come back, and take all they can
-    /// use. Java clients that wait for permits get next to nothing beside it.
+    /// Takes any free permits of an exhausted limiter, instead of only this client's share: its waiting calls
+    /// ask in the very millisecond in which permits become available, and take all they can use. Java clients
+    /// waiting for the same limiter get next to nothing.
     ///
-    /// It takes the place of [`weight`](Self::weight).
+    /// This replaces [`weight`](Self::weight).
     pub fn greedy(mut self) -> Self {
         self.share = Some(ShareRule::Greedy);
         self
     }
 
-    /// At most `waiters` calls of this client wait for an answer in one runtime. Further ones fail at
-    /// once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. What is
-    /// answered without the server (leases, remembered denials) does not count. One that is dropped makes
-    /// room at the next call to the server, which is made within a second.
+    /// Limits this client's calls that wait for an answer in one runtime to `waiters`. Further calls fail at
+    /// once with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), and nothing is sent. Calls answered
+    /// without the server (leases, remembered denials) do not count. A cancelled call frees its place when
+    /// the next server call is made, within a second.
     ///
-    /// With a policy for [outages](Self::on_outage), a call that finds the queue full while a call to the
-    /// server is in flight waits for the outcome of that: if the server turns out to be away, the policy
-    /// decides.
+    /// With a policy for [outages](Self::on_outage), a call that finds the queue full while a server call is
+    /// in flight waits for the outcome of that call: if the server turns out to be away, the policy decides.
     ///
-    /// Without this option the queue grows with its callers. A call with a timeout is denied at once
-    /// if it cannot be served in time, so that only [`acquire`](crate::RateLimiter::acquire) can fill
-    /// a queue; and a caller's own task takes more memory than its place in the queue, about 200
-    /// bytes. So a limit is the caller's decision: at which length it is better to fail than to wait.
+    /// Without this option the queue grows with its callers. A call with a timeout is denied at once if it
+    /// cannot be served in time, so only [`acquire`](crate::RateLimiter::acquire) can fill a queue; and a
+    /// caller's own task takes more memory than its place in the queue, about 200 bytes. A limit is therefore
+    /// the caller's decision: the length at which failing is better than waiting.
     ///
     /// `waiters` must be at least 1, which
     /// [`Client::limiter_with`](crate::Client::limiter_with) checks.
@@ -218,30 +214,29 @@ impl LimiterOptions {
         self
     }
 
-    /// Decides calls in this way while the server is away, whatever
+    /// Decides calls by this policy while the server is away, whatever
     /// [`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage) says.
     ///
-    /// It concerns acquires alone; other operations fail as ever. Permits of a
-    /// [lease](Self::lease) and [remembered denials](Self::denial_memory) are answers of the server,
-    /// and come first.
+    /// It concerns acquires only; other operations fail as usual. Permits of a [lease](Self::lease) and
+    /// [remembered denials](Self::denial_memory) are answers of the server, and come first.
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.on_outage = Some(policy);
         self
     }
 
-    /// Counts this limiter apart from the client's others: its metrics have the label
-    /// `limiter="label"`. An [`Observer`](crate::observe::Observer) sees it too.
+    /// Counts this limiter apart from the client's others: its metrics have the label `limiter="label"`. An
+    /// [`Observer`](crate::observe::Observer) sees it too.
     ///
-    /// By default they have none, so that a service that names a limiter for each of its users does not
-    /// bring its metrics down; those of the limits of a web service have the limit's name. The label
-    /// should be the same for all limiters of one purpose; several can share it. It is part of the program, as each takes about 30 time series; one that comes out of a
-    /// configuration can be leaked once (`String::leak`).
+    /// By default metrics have no such label, so that a service with a limiter for each of its users does not
+    /// overload its metrics; limits of a web service are labelled with the limit's name. Use the same label
+    /// for all limiters of one purpose; several can share it. It is `&'static str` because each label creates
+    /// about 30 time series; a label from a configuration can be leaked once (`String::leak`).
     pub fn metrics_label(mut self, label: &'static str) -> Self {
         self.label = Some(label);
         self
     }
 
-    /// Why an option is out of range, if one is.
+    /// Checks the options; the error says which one is out of range, and why.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.max_waiters == Some(0) {
             return Err("at most 0 waiters: must be at least 1".to_owned());

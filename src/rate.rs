@@ -1,4 +1,4 @@
-//! The rate of a limiter: checked once, when it is built.
+//! The rate of a limiter, validated when it is built.
 
 mod text;
 
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Operation};
 
-/// The largest rate, in permits per interval, and the longest interval or keep-alive in
-/// milliseconds: above 2^53 the servers' Lua numbers are no longer exact.
+/// The largest rate, in permits per interval, and the longest interval or keep-alive in milliseconds: above
+/// 2^53 the server's Lua numbers are no longer exact.
 pub(crate) const MAX_EXACT: u64 = 1 << 53;
 
 /// The nearest number that the server can count exactly.
@@ -15,25 +15,25 @@ pub(crate) fn exact(number: i64) -> i64 {
     number.clamp(-(MAX_EXACT as i64), MAX_EXACT as i64)
 }
 
-/// Who shares a limiter's permits: Redisson's `RateType`.
+/// How clients share a limiter's permits: Redisson's `RateType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// One budget for all clients together. Redisson's `OVERALL`.
     Overall,
-    /// A separate budget for each client: for each [`Client`](crate::Client) here and each
-    /// `RedissonClient` in Java. Redisson's `PER_CLIENT`.
+    /// A separate budget for each client: each [`Client`](crate::Client) here and each `RedissonClient` in
+    /// Java. Redisson's `PER_CLIENT`.
     PerClient,
 }
 
 /// The configuration of a limiter: the permits per interval, who shares them, and a keep-alive.
 ///
-/// A `Rate` is valid once it is built: 1 to 2^53 permits, an interval of whole milliseconds from
-/// 1 ms to 2^53 ms, and a keep-alive that is no shorter than the interval. (A rate that was set in
-/// Java may have a shorter keep-alive.)
+/// A `Rate` is valid once it is built: 1 to 2^53 permits, an interval of whole milliseconds from 1 ms to 2^53
+/// ms, and a keep-alive no shorter than the interval. (A rate that was set in Java may have a shorter
+/// keep-alive.)
 ///
-/// A rate can be written in code, as a constant, or read from text such as `100/s` (see its
-/// [`FromStr`](#impl-FromStr-for-Rate)), which is also how it is displayed. With the feature `serde`
-/// it is serialized as that text.
+/// A rate can be written in code, even as a constant, or read from text such as `100/s` (see its
+/// [`FromStr`](#impl-FromStr-for-Rate)), which is also how it is displayed. With the feature `serde` it is
+/// serialized as that text.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,7 +56,7 @@ pub struct Rate {
     mode: Mode,
     permits: u64,
     interval_ms: u64,
-    /// 0 for none, as on the server.
+    /// 0 for no keep-alive, as on the server.
     keep_alive_ms: u64,
 }
 
@@ -86,7 +86,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// As [`Rate::new`].
+    /// See [`Rate::new`].
     pub fn overall(permits: u64, interval: Duration) -> Result<Self, Error> {
         Rate::new(Mode::Overall, permits, interval)
     }
@@ -95,13 +95,13 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// As [`Rate::new`].
+    /// See [`Rate::new`].
     pub fn per_client(permits: u64, interval: Duration) -> Result<Self, Error> {
         Rate::new(Mode::PerClient, permits, interval)
     }
 
-    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]; usable in
-    /// constants, in which invalid values do not compile.
+    /// [`Rate::new`] with an interval of a second, in the mode [`Mode::Overall`]. It can be used in
+    /// constants, where invalid values do not compile.
     ///
     /// ```
     /// # use redisson_rate_limiter::Rate;
@@ -115,35 +115,34 @@ impl Rate {
     ///
     /// # Panics
     ///
-    /// Unless the permits are in 1..=2^53. For values that are only known when the program runs,
-    /// use [`Rate::overall`].
+    /// Panics unless the permits are in 1..=2^53. For values known only at run time, use [`Rate::overall`].
     pub const fn per_second(permits: u64) -> Self {
         Rate::constant(permits, 1000)
     }
 
-    /// As [`per_second`](Self::per_second), with an interval of a minute.
+    /// Like [`per_second`](Self::per_second), with an interval of a minute.
     ///
     /// # Panics
     ///
-    /// Unless the permits are in 1..=2^53.
+    /// Panics unless the permits are in 1..=2^53.
     pub const fn per_minute(permits: u64) -> Self {
         Rate::constant(permits, 60_000)
     }
 
-    /// As [`per_second`](Self::per_second), with an interval of an hour.
+    /// Like [`per_second`](Self::per_second), with an interval of an hour.
     ///
     /// # Panics
     ///
-    /// Unless the permits are in 1..=2^53.
+    /// Panics unless the permits are in 1..=2^53.
     pub const fn per_hour(permits: u64) -> Self {
         Rate::constant(permits, 3_600_000)
     }
 
-    /// As [`per_second`](Self::per_second), with an interval of a day.
+    /// Like [`per_second`](Self::per_second), with an interval of a day.
     ///
     /// # Panics
     ///
-    /// Unless the permits are in 1..=2^53.
+    /// Panics unless the permits are in 1..=2^53.
     pub const fn per_day(permits: u64) -> Self {
         Rate::constant(permits, 86_400_000)
     }
@@ -153,14 +152,14 @@ impl Rate {
         Rate { mode: Mode::Overall, permits, interval_ms, keep_alive_ms: 0 }
     }
 
-    /// The same rate in another mode.
+    /// This rate in another mode.
     #[must_use]
     pub const fn with_mode(self, mode: Mode) -> Self {
         Rate { mode, ..self }
     }
 
-    /// The same rate with a keep-alive: the server removes a limiter that stays unused for that
-    /// long, configuration included.
+    /// This rate with a keep-alive: the server removes a limiter that stays unused for that long,
+    /// configuration included.
     ///
     /// # Errors
     ///
@@ -180,14 +179,14 @@ impl Rate {
         Ok(Rate { keep_alive_ms, ..self })
     }
 
-    /// The same rate without a keep-alive: the permits, the interval and the mode alone.
+    /// This rate without its keep-alive.
     #[cfg(any(feature = "_web", feature = "tracing"))]
     pub(crate) const fn without_keep_alive(self) -> Self {
         Rate { keep_alive_ms: 0, ..self }
     }
 
-    /// The rate that the server has. Nothing is checked here: the store has done so, and it accepts
-    /// rates from Java that [`Rate::new`] would refuse (a keep-alive shorter than the interval).
+    /// A rate as the server has it. Nothing is checked here: the store has done so, and it accepts rates from
+    /// Java that [`Rate::new`] would refuse (a keep-alive shorter than the interval).
     pub(crate) fn from_wire(
         mode: Mode,
         permits: u64,
@@ -197,7 +196,7 @@ impl Rate {
         Rate { mode, permits, interval_ms, keep_alive_ms }
     }
 
-    /// Who shares the permits.
+    /// How clients share the permits.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -221,7 +220,7 @@ impl Rate {
         self.interval_ms
     }
 
-    /// 0 for none.
+    /// The keep-alive in milliseconds, 0 for none.
     pub(crate) fn keep_alive_ms(&self) -> u64 {
         self.keep_alive_ms
     }

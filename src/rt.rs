@@ -1,7 +1,7 @@
-//! What the engine needs of a runtime: locks, identity, tasks and time.
+//! Operations the engine needs from a runtime: locks, identity, tasks and time.
 //!
-//! They are the standard library's and tokio's; under `--cfg shuttle` they are a model checker's,
-//! which runs the same code in many orders.
+//! They come from the standard library and tokio. Under `--cfg shuttle` they come from a model checker, which
+//! runs the same code in many orders.
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
@@ -32,7 +32,7 @@ mod real {
         handle.spawn(task);
     }
 
-    /// Panics as tokio does if the current runtime has no time driver: in the caller of the first
+    /// Panics as tokio does if the current runtime has no time driver. This panics in the caller of the first
     /// operation, instead of in a task whose callers would never learn why it ended.
     pub(crate) fn require_time_driver() {
         let _timer = pin!(tokio::time::sleep(std::time::Duration::ZERO));
@@ -42,7 +42,7 @@ mod real {
         Instant::now()
     }
 
-    /// A random number from 0 to below `end`, which is not 0.
+    /// A random number in 0..`end`; `end` must not be 0.
     pub(crate) fn random_below(end: u64) -> u64 {
         super::rng().random_range(0..end)
     }
@@ -55,13 +55,14 @@ mod real {
         tokio::task::yield_now().await;
     }
 
-    /// A timer that is kept from one use to the next. To set it later, before it has fired, costs next
-    /// to nothing; a new one makes tokio wake the thread that waits for I/O, by a system call.
+    /// A timer that is reused. Setting it to a later time before it has fired costs next to nothing; a new
+    /// timer makes tokio wake the thread that waits for I/O, with a system call.
     #[derive(Default)]
     pub(crate) struct Timer(Option<Pin<Box<tokio::time::Sleep>>>);
 
     impl Timer {
-        /// Ready at this time. Made by the first call: most waits end before one is needed.
+        /// Ready at this time. The timer is created by the first call, because most waits end before one is
+        /// needed.
         pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, then: Instant) -> Poll<()> {
             let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(then)));
             if sleep.deadline() != then {
@@ -85,7 +86,7 @@ mod model {
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
     use tokio::time::Instant;
 
-    /// The model has one.
+    /// The model has only one runtime identity.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) struct RuntimeId;
 
@@ -120,7 +121,7 @@ mod model {
         shuttle::rand::RngCore::next_u64(&mut shuttle::rand::thread_rng()) % end
     }
 
-    /// A millisecond passes with every look.
+    /// A millisecond passes with every reading.
     pub(crate) fn now() -> Instant {
         TICKS.set(TICKS.get() + 1);
         ORIGIN.with(|origin| *origin + Duration::from_millis(TICKS.get()))
@@ -166,7 +167,7 @@ use rand::rngs::SysRng;
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use real::*;
 
-/// Random bits: of ids, and of what tells clients apart.
+/// Random bits for ids, and for what tells clients apart.
 pub(crate) fn random() -> u64 {
     #[cfg(test)]
     if let Some(seeded) = SEEDED.with_borrow_mut(|seeded| seeded.as_mut().map(rand::RngExt::random))
@@ -176,20 +177,20 @@ pub(crate) fn random() -> u64 {
     rand::RngExt::random(&mut rng())
 }
 
-/// The operating system's randomness. A generator in this process would repeat itself in a child that it
-/// forks, and in a clone of the machine's memory: ids would be drawn twice, and grants be taken for those
-/// of another process. It costs less than a microsecond for each call to the server.
+/// The operating system's randomness. A generator in this process would repeat itself in a forked child and
+/// in a clone of the machine's memory: ids would be drawn twice, and grants be taken for those of another
+/// process. It costs less than a microsecond for each call to the server.
 pub(crate) fn rng() -> UnwrapErr<SysRng> {
     UnwrapErr(SysRng)
 }
 
 #[cfg(test)]
 thread_local! {
-    /// What takes the place of the system's randomness on this thread.
+    /// Replaces the system's randomness on this thread.
     static SEEDED: std::cell::RefCell<Option<rand::rngs::StdRng>> = const { std::cell::RefCell::new(None) };
 }
 
-/// From now on [`random`] depends on the seed alone, on this thread.
+/// Makes [`random`] depend on this seed alone, on this thread.
 #[cfg(all(test, not(shuttle)))]
 pub(crate) fn seed_random(seed: u64) {
     SEEDED.set(Some(rand::SeedableRng::seed_from_u64(seed)));
@@ -199,10 +200,10 @@ pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
 }
 
-/// Awaits `work` until it is `late`; `None` if it has no output by then.
+/// Awaits `work` until `late` ends; `None` if it has no output by then.
 ///
-/// Other tasks run once more before it gives up: where the runtime, or the whole process, stood still for
-/// longer than that, the reply may be in the socket while the task that reads it has not run yet.
+/// Other tasks run once more before it gives up. If the runtime, or the whole process, stood still for longer
+/// than that, the reply may be in the socket while the task that reads it has not run yet.
 pub(crate) async fn in_time<T>(
     late: impl Future<Output = ()>,
     work: impl Future<Output = T>,

@@ -1,4 +1,4 @@
-//! Streams whose items pass once their permits are granted.
+//! Streams that yield an item once its permits are granted.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,13 +15,13 @@ use crate::limiter::RateLimiter;
 
 /// Limits the items of any [`Stream`].
 pub trait StreamRateLimitExt: Stream {
-    /// This stream, each item of which takes a permit before it is yielded, and waits for it as long
-    /// as it takes. [`cost`](RateLimited::cost) has items take more permits or none, and
-    /// [`timeout`](RateLimited::timeout) bounds the wait.
+    /// Makes each item of this stream take a permit before it is yielded, waiting for it as long as it takes.
+    /// [`cost`](RateLimited::cost) makes items take more permits or none, and
+    /// [`timeout`](RateLimited::timeout) limits the wait.
     ///
-    /// Items keep their order: the next one is asked for after the last one was yielded. That is one
-    /// call to the server for each item, one after the other. To have several under way at once, run
-    /// the work under the limiter instead ([`RateLimiter::run`]): then their calls are merged.
+    /// Items keep their order: the next one is requested after the last one was yielded, so each item is one
+    /// call to the server, one after the other. To have several in flight at once, run the work under the
+    /// limiter instead ([`RateLimiter::run`]): then the calls are merged.
     ///
     /// ```
     /// use futures::{StreamExt, stream};
@@ -59,23 +59,21 @@ pub trait StreamRateLimitExt: Stream {
 
 impl<S: Stream> StreamRateLimitExt for S {}
 
-/// A stream whose items pass once their permits are granted: made by
-/// [`StreamRateLimitExt::rate_limited`].
+/// A stream that yields an item once its permits are granted, made by [`StreamRateLimitExt::rate_limited`].
 ///
 /// # Items
 ///
-/// An item that got its permits is `Ok`. One that did not is [`Rejected`], which has the item and the
-/// reason: an [`Error`], or with a [`timeout`](Self::timeout) a [`Denial`]. The stream then goes on
-/// with the next item, so that it is for the caller to stop; while the server is away each item takes
-/// the deadline of the limiter to fail, unless the limiter has a policy
-/// ([`OnOutage`](crate::OnOutage)).
+/// An item that got its permits is `Ok`. One that did not is [`Rejected`], which has the item and the reason:
+/// an [`Error`], or with a [`timeout`](Self::timeout) a [`Denial`]. The stream then goes on with the next
+/// item; stopping is up to the caller. While the server is away each item takes the limiter's deadline to
+/// fail, unless the limiter has a policy ([`OnOutage`](crate::OnOutage)).
 ///
 /// # Cancel safety
 ///
 /// The future of `next` may be dropped at any time: item and wait stay in the stream. If the stream is
-/// dropped, a request that waits takes nothing, or gives back in the background what it was granted;
-/// the item that waits is dropped with it, unless [`into_parts`](Self::into_parts) returns it.
-/// Permits of items that were yielded count as used.
+/// dropped, a waiting request takes nothing, or gives back in the background what it was granted; the waiting
+/// item is dropped with it, unless [`into_parts`](Self::into_parts) returns it. Permits of items that were
+/// yielded count as used.
 pub struct RateLimited<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
     stream: Pin<Box<S>>,
     limiter: RateLimiter,
@@ -84,15 +82,15 @@ pub struct RateLimited<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
     waiting: Option<Waiting<S::Item>>,
 }
 
-/// An item that waits for its permits, and the call that asks for them.
+/// An item that waits for its permits, and the call that requests them.
 type Waiting<T> = (T, BoxFuture<'static, Result<Option<Denial>, Error>>);
 
-// What must not move, the stream and the call, is on the heap.
+// The stream and the call, which must not move, are boxed.
 impl<S: Stream, C> Unpin for RateLimited<S, C> {}
 
 impl<S: Stream, C> RateLimited<S, C> {
-    /// The same, but each item takes as many permits as `cost` says, which is called once for each.
-    /// An item that costs nothing passes without a call.
+    /// Makes each item take as many permits as `cost` says. `cost` is called once for each item. An item that
+    /// costs nothing passes without a call.
     ///
     /// ```
     /// use futures::{StreamExt, stream};
@@ -115,22 +113,22 @@ impl<S: Stream, C> RateLimited<S, C> {
         RateLimited { stream, limiter, cost, timeout, waiting }
     }
 
-    /// The same, but each item waits for its permits up to `timeout`, as
-    /// [`try_acquire`](RateLimiter::try_acquire) does, and is [`Rejected`] with the denial otherwise:
-    /// at once if the permits cannot be available by then. With a timeout of zero no item waits.
+    /// Makes each item wait for its permits only up to `timeout`, as
+    /// [`try_acquire`](RateLimiter::try_acquire) does. Otherwise the item is [`Rejected`] with the denial, at
+    /// once if the permits cannot be available by then. With a timeout of zero no item waits.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The stream, and the item that waits for its permits, if there is one. Nothing is taken for it,
-    /// or given back in the background.
+    /// The stream, and the item that waits for its permits, if there is one. The item's request takes
+    /// nothing, or gives back in the background what it was granted.
     pub fn into_parts(self) -> (Pin<Box<S>>, Option<S::Item>) {
         (self.stream, self.waiting.map(|(item, _)| item))
     }
 
-    /// Asks for the permits of one item.
+    /// Requests the permits for one item.
     fn ask(&self, permits: u64) -> BoxFuture<'static, Result<Option<Denial>, Error>> {
         let (limiter, timeout) = (self.limiter.clone(), self.timeout);
         Box::pin(async move {
@@ -189,7 +187,7 @@ impl<S: Stream, C> fmt::Debug for RateLimited<S, C> {
     }
 }
 
-/// An item of a [`RateLimited`] stream that got no permits, and why. Neither its text nor its `Debug`
+/// An item of a [`RateLimited`] stream that got no permits, and why. Neither its text nor its `Debug` output
 /// shows the item.
 pub struct Rejected<T> {
     item: T,
@@ -208,7 +206,7 @@ impl<T> Rejected<T> {
         &self.item
     }
 
-    /// The item, to be tried again or put back.
+    /// The item, to try it again or put it back.
     pub fn into_item(self) -> T {
         self.item
     }
@@ -237,7 +235,7 @@ impl<T> fmt::Debug for Rejected<T> {
 }
 
 impl<T> fmt::Display for Rejected<T> {
-    /// That of the denial or the error.
+    /// The text of the denial or the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
             Reason::Denied(denial) => denial.fmt(f),

@@ -1,4 +1,4 @@
-//! A service of actix-web that answers 429 with `Retry-After` once a caller has used up its limit.
+//! An actix-web service that answers 429 with `Retry-After` once a caller has used up its limit.
 //!
 //!     cargo run -p actix_limited --example actix_limited
 //!     for i in 1 2 3 4 5 6 7; do curl -i 127.0.0.1:8080; done
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(_) => Client::builder().in_process(&InProcessStore::new())?,
     };
     let port = std::env::var("PORT").map_or(Ok(8080), |port| port.parse::<u16>())?;
-    // Made once: all workers share it.
+    // Made once, so that all workers share it.
     let limit = limit(&client)?;
     println!("http://127.0.0.1:{port}");
     HttpServer::new(move || App::new().wrap(limit.clone()).route("/", get().to(hello)))
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// By the address of the client, which a proxy on this machine tells.
+/// Limits by client address, which a proxy on this machine tells us.
 fn limit(client: &Client) -> Result<RateLimit, Error> {
     let proxies = TrustedProxies::x_forwarded_for(["127.0.0.1"])?;
     let rate = Rate::overall(5, Duration::from_secs(10))?;
@@ -55,7 +55,7 @@ mod tests {
 
     #[actix_web::test]
     async fn the_sixth_request_is_denied_with_retry_after() {
-        // The clock does not advance, so the waits are exact.
+        // The clock stands still, so waits are exact.
         let (clock, _) = Clock::manual(1_000_000);
         let client = Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap();
         let limit = limit(&client).unwrap();
@@ -85,12 +85,12 @@ mod tests {
             assert_eq!((status, fields, after), (200, limits(left, 10), None));
             assert_eq!(body, format!("Hello. You have {left} requests left.\n"));
         }
-        // What stands left of the proxy's own entry is the client's to choose.
+        // The client controls everything left of the proxy's own entry.
         let (status, fields, after, body) = get("/", "1.1.1.1, 203.0.113.9").await;
         assert_eq!((status, fields), (429, limits(0, 10)));
         assert_eq!(after.as_deref(), Some("10"));
         assert!(body.contains("quota-exceeded"), "{body}");
-        // Failures do not count; those that are not there have no limit of their own either.
+        // Failures do not count, and missing pages have no limit of their own either.
         for _ in 0..6 {
             assert_eq!(get("/broken", "203.0.113.10").await.0, 500);
             let limiter = client.limiter("caller:203.0.113.10").unwrap();

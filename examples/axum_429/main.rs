@@ -3,10 +3,10 @@
 //!     cargo run -p axum_429 --example axum_429
 //!     for i in 1 2 3 4 5 6 7; do curl -i -H 'x-api-key: me' 127.0.0.1:3000; done
 //!
-//! Every API key has its own limiter, and every address that sends none; all of them together have one
-//! as well. They need no set-up: the first request creates a limiter, and the server removes those of
-//! callers when they are no longer used. With `REDIS_URL` set, all instances of this service, and Java
-//! services too, share the limiters; without it they are in this process. `PORT` sets the port.
+//! Each API key has its own limiter, and so has each address that sends no key; one more limiter counts
+//! everybody. They need no set-up: the first request creates a limiter, and the server removes callers'
+//! limiters that are no longer used. With `REDIS_URL` set, all instances of this service, and Java services
+//! too, share the limiters; without it they are in this process. `PORT` sets the port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,10 +33,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Five requests in ten seconds for each caller, of which an upload counts as two; a hundred a second
-/// for all of them. Five failed logins a minute for each address.
+/// Five requests in ten seconds for each caller, where an upload counts as two; a hundred a second for all
+/// callers together; five failed logins a minute for each address.
 fn router(client: &Client) -> Result<Router, Error> {
-    // Redis may be away: requests pass then.
+    // If Redis is away, requests pass.
     let options = LimiterOptions::new().on_outage(OnOutage::Allow);
     let caller = Key::header("x-api-key").hashed().or(Key::peer());
     let caller = Limit::new("caller", caller, Rate::overall(5, Duration::from_secs(10))?)

@@ -11,13 +11,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// The clock does not advance, so the waits are exact.
+/// A client whose clock stands still, so that waits are exact.
 fn client() -> Client {
     let (clock, _) = Clock::manual(1_000_000);
     Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap()
 }
 
-/// Serves it on a port of its own; the address.
+/// Serves the router on a free port, and returns the address.
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ async fn five_pass_and_the_sixth_is_denied(http: reqwest::Client) {
         answer(http.head(format!("{url}/")).header("x-api-key", "me")).await;
     assert_eq!((status, after.as_deref(), body.as_str()), (429, Some("10"), ""));
     assert_eq!(answer(get("you")).await.0, 200);
-    // Callers without a key, by address; and by cost.
+    // Callers without a key are told apart by address, and requests have costs.
     for (path, expected) in [("upload", 200), ("upload", 200), ("upload", 429)] {
         assert_eq!(answer(http.post(format!("{url}/{path}"))).await.0, expected);
     }
@@ -73,7 +73,7 @@ async fn over_http_2() {
 async fn failed_logins_count_and_nothing_else_does() {
     let url = format!("http://{}", serve(router(&client()).unwrap()).await);
     let http = reqwest::Client::new();
-    // With a key for each request, so that only the limit of logins refuses.
+    // Each request has its own key, so that only the login limit refuses.
     let mut keys = 0..;
     let mut login = |path: &str| {
         let request = http.request(Method::POST, format!("{url}{path}"));
@@ -93,7 +93,7 @@ async fn an_upgrade_counts_once_and_is_carried_out() {
     let limit = Limit::new("ws", Key::peer(), Rate::per_minute(1));
     let layer = RateLimitLayer::new(Limits::new(&client(), [limit]).unwrap())
         .peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()));
-    // As a WebSocket begins. What is said afterwards is echoed.
+    // The request that opens a WebSocket. What is sent afterwards is echoed.
     let echo = async |mut request: Request| {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {

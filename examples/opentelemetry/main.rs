@@ -1,6 +1,6 @@
-//! Sends what limiters do to OpenTelemetry: numbers through the `metrics` facade, spans through
-//! `tracing`. The exporters here keep what they are given, and the program prints it; a service has those
-//! of `opentelemetry-otlp` in their place.
+//! Exports instrumentation to OpenTelemetry: metrics through the `metrics` facade, spans through `tracing`.
+//! The exporters here keep what they receive, and the program prints it; a service uses those of
+//! `opentelemetry-otlp` instead.
 //!
 //!     cargo run -p opentelemetry_example --example opentelemetry
 
@@ -26,14 +26,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn run() -> Result<String, Box<dyn Error>> {
-    // Numbers.
+    // Metrics.
     let metric_exporter = InMemoryMetricExporter::default();
     let meters =
         SdkMeterProvider::builder().with_periodic_exporter(metric_exporter.clone()).build();
     let recorder = OpenTelemetryRecorder::new(OpenTelemetryMetrics::new(meters.meter("limiters")));
     metrics::set_global_recorder(recorder)?;
 
-    // Spans: those of this crate are at the level DEBUG.
+    // Spans: this crate's are at the level DEBUG.
     let span_exporter = InMemorySpanExporter::default();
     let spans = SdkTracerProvider::builder().with_simple_exporter(span_exporter.clone()).build();
     let levels = Targets::new()
@@ -42,7 +42,7 @@ async fn run() -> Result<String, Box<dyn Error>> {
     let layer = tracing_opentelemetry::layer().with_tracer(spans.tracer("limiters"));
     tracing_subscriber::registry().with(layer.with_filter(levels)).init();
 
-    // Only now the client, which counts with the recorder that is there when it is built.
+    // The client comes last: it counts with the recorder that is installed when it is built.
     let client = Client::builder().in_process(&InProcessStore::new())?;
     let options = LimiterOptions::new().metrics_label("checkout");
     let limiter = client.limiter_with("checkout", options)?.with_rate(Rate::per_hour(3));
@@ -75,7 +75,7 @@ async fn run() -> Result<String, Box<dyn Error>> {
     Ok(lines.join("\n"))
 }
 
-/// The counters that have counted anything, one on each line.
+/// The counters above zero, one on each line.
 fn counters(name: &str, data: &AggregatedMetrics) -> Vec<String> {
     let AggregatedMetrics::U64(MetricData::Sum(sum)) = data else { return Vec::new() };
     let points = sum.data_points().filter(|point| point.value() > 0);
@@ -108,6 +108,6 @@ async fn numbers_and_spans_are_exported() {
     );
     let call = "span redisson_limiter.call";
     assert_eq!(lines_with(&[call, "requests=1", "granted=1", "outcome=answered"]), 3, "{exported}");
-    // Each is a child of its request.
+    // Each call is a child of its request.
     assert_eq!(lines_with(&[call, "of 0000000000000000"]), 0, "{exported}");
 }

@@ -17,7 +17,7 @@ use redisson_rate_limiter::{Client, Decision, Error, InProcessStore, Rate, RateL
 const PERMITS: u64 = 20;
 const INTERVAL: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(6);
-/// The chart has a line for each of these.
+/// The time that each line of the chart covers.
 const LINE: Duration = Duration::from_millis(250);
 
 /// What counts as a second here. It is 20 ms shorter than the interval, because a grant is dated in
@@ -94,7 +94,7 @@ async fn run() -> Result<bool, Error> {
     Ok(sum_up(&calls.lock().unwrap(), elapsed))
 }
 
-/// A client for each service, of one server or of one store in this process.
+/// One client for each service, of one server or of one in-process store.
 async fn clients() -> Result<[Client; 2], Error> {
     if let Ok(url) = std::env::var("REDIS_URL") {
         return Ok([Client::connect(&url).await?, Client::connect(&url).await?]);

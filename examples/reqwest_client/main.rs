@@ -1,10 +1,10 @@
-//! A client of somebody else's HTTP API that keeps to a rate, and to what the other side says with 429
-//! and `Retry-After`.
+//! A client of somebody else's HTTP API that keeps to a rate, and waits when the server answers 429 with
+//! `Retry-After`.
 //!
 //!     cargo run -p axum_429 --example axum_429 &
 //!     cargo run -p reqwest_client --example reqwest_client http://127.0.0.1:3000/
 //!
-//! With `REDIS_URL` set, all processes together keep to the rate.
+//! With `REDIS_URL` set, all processes share the rate.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers 429 to the third request, with the given `Retry-After`, and 200 to all others.
+    /// A server that answers 429 to the third request, with this `Retry-After`, and 200 to all others.
     async fn them(retry_after: String) -> (SocketAddr, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = asked.clone();
@@ -84,11 +84,11 @@ mod tests {
         };
         get().await;
         get().await;
-        // By the rate.
+        // Limited by the rate.
         let (status, limited) = get().await;
         assert_eq!(status, 429);
         assert!(limited >= Duration::from_millis(290), "{limited:?}");
-        // By the other side, though the limiter has permits by then.
+        // Held back by the server, although the limiter has permits by then.
         let (status, held) = get().await;
         assert_eq!((status, asked.load(Ordering::Relaxed)), (200, 4));
         assert!(held >= limited + Duration::from_millis(990), "{held:?}");

@@ -1,4 +1,4 @@
-//! The service as a process of its own, without a Redis: its policy decides.
+//! The service as a process of its own, without Redis: its policy decides.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use reqwest::Response;
 
 use super::*;
 
-/// Tells this program that it is the service, and not its tests.
+/// Set if this program should run as the service, instead of its tests.
 const IS_SERVICE: &str = "SERVICE_EXAMPLE_IS_SERVICE";
 
-/// This program once more, as the service.
+/// This program, started again as the service.
 struct Service {
     process: Child,
     stdout: BufReader<ChildStdout>,
@@ -23,7 +23,7 @@ struct Service {
 
 impl Service {
     fn start(settings: &[(&str, &str)]) -> Service {
-        // The exporter does not say which port it got.
+        // We choose the port, because the exporter does not report which one it got.
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut process = Command::new(env::current_exe().unwrap())
             .args(["--exact", "tests::is_the_service", "--nocapture"])
@@ -31,7 +31,7 @@ impl Service {
             .env(IS_SERVICE, "yes")
             .env("ADDRESS", "127.0.0.1:0")
             .env("METRICS_ADDRESS", &free)
-            // Nothing listens there.
+            // Nothing listens at this address.
             .env("REDIS_URL", "redis://127.0.0.1:1")
             .envs(settings.iter().copied())
             .stdout(Stdio::piped())
@@ -57,7 +57,7 @@ impl Service {
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
-    /// Ends it by a signal; what it has written.
+    /// Ends the service by a signal, and returns its output.
     fn end(mut self, signal: &str) -> String {
         let begun = Instant::now();
         self.signal(signal);
@@ -65,7 +65,7 @@ impl Service {
         self.stdout.read_to_string(&mut output).unwrap();
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{signal}: {status}, {output}");
-        // Requests in flight have ten.
+        // Requests in flight may take ten seconds.
         assert!(begun.elapsed() < Duration::from_secs(9), "{signal}: {:?}", begun.elapsed());
         output
     }
@@ -78,7 +78,7 @@ impl Drop for Service {
     }
 }
 
-/// What [`Service`] runs; by itself it tests nothing.
+/// The entry point for [`Service`]; run as a test it does nothing.
 #[test]
 fn is_the_service() {
     if env::var_os(IS_SERVICE).is_some() {
@@ -118,7 +118,7 @@ async fn it_limits_measures_reports_and_shuts_down() {
     assert_eq!(health.status(), 200, "the policy decides");
     assert!(!health.text().await.unwrap().contains("Closed"));
     let exported = get(&service.metrics, "").await.text().await.unwrap();
-    // By limit, as the limits are told apart by their names.
+    // Limits are told apart by their names.
     let acquires = |limit: &str, result: &str| {
         let labels = [("limiter", limit), ("result", result), ("decided_by", "outage")];
         let labels = labels.map(|(key, value)| format!("{key}=\"{value}\""));
@@ -131,10 +131,10 @@ async fn it_limits_measures_reports_and_shuts_down() {
     };
     assert_eq!((acquires("user", "granted"), acquires("user", "denied")), (6, 1));
     assert_eq!((acquires("address", "granted"), acquires("all", "granted")), (7, 6));
-    // What the dashboard and the alert rules read.
+    // The dashboard and the alert rules read these.
     assert!(exported.contains("redisson_limiter_acquire_duration_seconds_bucket"), "{exported}");
 
-    // Who makes up a key for each request has the limit of an address.
+    // A caller that makes up a key for each request is limited by its address.
     for number in 0..75 {
         service.get(&format!("made-up-{number}")).await;
     }
@@ -164,7 +164,7 @@ async fn behind_a_trusted_proxy_each_client_has_its_own_limiter() {
     }
     assert_eq!((from("192.0.2.1").await, from("192.0.2.2").await), (429, 200));
     service.end("TERM");
-    // Nobody is trusted by default, which is said.
+    // By default no proxy is trusted, and the service says so.
     let service = Service::start(&[]);
     let request = reqwest::Client::new().get(&service.url).header("x-forwarded-for", "192.0.2.1");
     assert_eq!(request.send().await.unwrap().status(), 200);
@@ -185,21 +185,21 @@ fn a_client_that_stalls_holds_it_up_until_the_second_signal_at_most() {
     let mut service = Service::start(&[]);
     let mut stalls = TcpStream::connect(service.url.strip_prefix("http://").unwrap()).unwrap();
     stalls.write_all(b"GET / HT").unwrap();
-    // Otherwise it ends before the service has looked at the connection.
+    // Otherwise it would end before the service has looked at the connection.
     sleep(Duration::from_secs(1));
     service.signal("TERM");
     sleep(Duration::from_millis(300));
     let ended = service.process.try_wait().unwrap();
     assert!(ended.is_none(), "requests in flight have ten seconds");
-    // It takes no longer than `end` lets it.
+    // `end` checks how long it takes.
     service.end("TERM");
 }
 
-/// As rustfmt formats it by default, and not as it is formatted here. All lines count but empty ones, comments
-/// and those of the two handlers.
+/// Counts lines as rustfmt formats them by default, not as they are formatted here, without empty lines,
+/// comments and the two handlers.
 #[test]
 fn it_takes_at_most_forty_lines_beyond_its_handlers() {
-    // In a folder without a rustfmt.toml.
+    // Run in a folder without a rustfmt.toml.
     let mut rustfmt = Command::new("rustfmt")
         .args(["--edition", "2024", "--config", "use_small_heuristics=Default"])
         .current_dir("/")

@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(6);
 /// How long a call waits for its permit.
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// The pause between two calls of a service: together they ask for more than the rate.
+/// The pause between two calls of a service; together the services ask for more than the rate.
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// What counts as a second here. It is 20 ms shorter than the interval, because a grant is dated in
@@ -66,7 +66,7 @@ async fn main() -> Result<ExitCode> {
     let grants = Grants::default();
     let java_service = {
         let (name, grants) = (name.clone(), grants.clone());
-        // Java's pipes block, so they get a thread of their own.
+        // Java's pipes block, so they have a thread of their own.
         tokio::task::spawn_blocking(move || draw_in_java(java, &name, &grants))
     };
     let start = Instant::now();
@@ -142,7 +142,7 @@ fn busiest(grants: &[Granted]) -> usize {
     grants.iter().map(from).max().unwrap_or(0)
 }
 
-/// A process that is ended when this is dropped.
+/// A process that is killed when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -152,7 +152,7 @@ impl Drop for Process {
     }
 }
 
-/// The address of a server, and the server itself if it was started here.
+/// The address of a server, and the server itself if we started it.
 fn server() -> Result<(String, Option<Process>)> {
     if let Ok(url) = std::env::var("REDIS_URL") {
         return Ok((url, None));

@@ -3,8 +3,8 @@
 //!
 //!     cargo run -p tonic_limited --example tonic_limited
 //!
-//! Each caller, by its metadata `x-tenant` or else by its address, may make five calls in ten seconds.
-//! With `REDIS_URL` set, all instances share the limiters. `PORT` sets the port.
+//! Each caller may make five calls in ten seconds; callers are told apart by their metadata `x-tenant`, or
+//! else by their address. With `REDIS_URL` set, all instances share the limiters. `PORT` sets the port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,7 +59,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_sixth_call_is_denied_with_retry_info() {
-        // The clock does not advance, so the waits are exact.
+        // The clock stands still, so waits are exact.
         let (clock, handle) = Clock::manual(1_000_000);
         let client = Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,4 @@
-//! A limiter as it is stored, decoded: what [`RateLimiter::inspect`](crate::RateLimiter::inspect)
-//! answers.
+//! A limiter as it is stored, decoded: the result of [`RateLimiter::inspect`](crate::RateLimiter::inspect).
 
 use std::time::Duration;
 
@@ -11,41 +10,41 @@ use crate::wire::integer;
 
 /// A limiter as it is stored at one moment, decoded.
 ///
-/// Its methods compute what the rules (docs/semantics.md) say of it; nothing has been changed, and
-/// nothing is judged. An entry may be dated in the future: leased and reserved permits are, and what a
-/// client has written whose clock is ahead.
+/// Its methods compute what the rules (docs/semantics.md) say about it; nothing has been changed or judged.
+/// An entry may be dated in the future: leased and reserved permits are, and so are entries of a client whose
+/// clock is ahead.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// When it was read, by the client's [`Clock`](crate::Clock), in milliseconds since 1970. Entries that
+    /// The time of reading, by the client's [`Clock`](crate::Clock), in milliseconds since 1970. Entries that
     /// are an interval older than this have expired.
     pub now_ms: i64,
-    /// How far the clock of this machine is from the server's; `None` with an in-process store, and if the
-    /// user may not ask the server for its time.
+    /// How far this machine's clock is from the server's; `None` with an in-process store, and if the user
+    /// may not ask the server for its time.
     pub clock_skew: Option<ClockSkew>,
     /// The fields of the limiter's hash.
     pub hash: StoredKey<StoredRate>,
-    /// The rate that they mean, or why they mean none, as
-    /// [`RateLimiter::config`](crate::RateLimiter::config) answers.
+    /// The rate given by these fields, or why there is none, as
+    /// [`RateLimiter::config`](crate::RateLimiter::config) returns it.
     pub rate: Result<Option<Rate>, Error>,
     /// The budget that all clients share, in the mode [`Mode::Overall`].
     pub overall: Budget,
-    /// That of this client, in the mode [`Mode::PerClient`].
+    /// The budget of this client, in the mode [`Mode::PerClient`].
     pub per_client: Budget,
 }
 
-/// One of a limiter's keys.
+/// A key of a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredKey<T> {
-    /// There is none.
+    /// There is no such key.
     Missing,
-    /// It is of another type than this crate and Redisson use.
+    /// The key holds another type than this crate and Redisson use.
     WrongType,
-    /// It is there.
+    /// The key exists.
     Present {
-        /// What it holds.
+        /// The key's content.
         content: T,
-        /// How long it still lives; `None` for ever.
+        /// The remaining time to live; `None` if it does not expire.
         time_to_live: Option<Duration>,
     },
 }
@@ -78,9 +77,9 @@ pub struct Budget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredLog {
-    /// How many entries it has.
+    /// The number of entries in the log.
     pub len: u64,
-    /// The oldest of them: as many as were asked for.
+    /// The oldest entries, as many as were asked for.
     pub entries: Vec<LogEntry>,
 }
 
@@ -88,17 +87,17 @@ pub struct StoredLog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogEntry {
-    /// From when on its permits count, for an interval, in milliseconds since 1970.
+    /// The date from which its permits count, for an interval, in milliseconds since 1970.
     pub date_ms: i64,
-    /// Its permits; `None` of one in a [foreign](Writer::Foreign) format.
+    /// The permits; `None` for an entry in a [foreign](Writer::Foreign) format.
     pub permits: Option<u64>,
-    /// Who has written it, as far as it tells.
+    /// The writer, as far as the entry tells.
     pub writer: Writer,
-    /// Its bytes.
+    /// The entry's bytes.
     pub member: Vec<u8>,
 }
 
-/// Who has written an entry.
+/// The writer of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Writer {
@@ -106,15 +105,15 @@ pub enum Writer {
     Redisson,
     /// A client of this crate.
     Client {
-        /// A random number that all entries of the client have.
+        /// A random number shared by all entries of the client.
         tag: u32,
-        /// As how many clients it counts when an exhausted limiter is shared.
+        /// How many clients it counts as when an exhausted limiter is shared.
         weight: u8,
     },
-    /// Permits that were neither left nor in the log, and come back when this expires: nobody holds them.
+    /// Nobody: a debt, permits that were neither left nor in the log and become available when it expires.
     Debt,
-    /// Redisson 3.13.3 to 3.16.8, by the length of the entry, or something else. While it is live, calls
-    /// fail with [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry).
+    /// Redisson 3.13.3 to 3.16.8, judged by the length of the entry, or something else. While such an entry
+    /// is live, calls fail with [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry).
     Foreign,
 }
 
@@ -127,13 +126,13 @@ impl Inspection {
         }
     }
 
-    /// The rate and the budget in force; `None` if there is no rate, or none that can be read.
+    /// The rate and the budget in force; `None` if there is no rate, or an unreadable one.
     pub fn in_force(&self) -> Option<(Rate, &Budget)> {
         let rate = self.rate.as_ref().ok().copied().flatten()?;
         Some((rate, self.budget(rate.mode())))
     }
 
-    /// The live entries of a log under this rate: those that have not expired.
+    /// The live entries of a log under this rate, that is, those that have not expired.
     pub fn live<'a>(&self, rate: Rate, budget: &'a Budget) -> impl Iterator<Item = &'a LogEntry> {
         let cutoff = self.cutoff(rate);
         budget.entries().iter().filter(move |entry| entry.date_ms > cutoff)
@@ -149,12 +148,11 @@ impl Inspection {
         (live, sum(&mut budget.entries().iter()).saturating_sub(live))
     }
 
-    /// By how many permits value and log together exceed the rate, by *v* + Σ = *R*; negative if permits are
-    /// missing. `None` if there is no value that can be read, or more entries than were asked for.
+    /// How many permits value and log together are above the rate, by *v* + Σ = *R*; negative if permits are
+    /// missing. `None` if there is no readable value, or the log has more entries than were asked for.
     ///
-    /// A limiter that is used heals by itself: an excess or a deficit that was found once may be gone a
-    /// moment later. [`RateLimiter::preview_repair`](crate::RateLimiter::preview_repair) tells what the rules
-    /// make of it.
+    /// A limiter that is used heals by itself: an excess or a deficit may be gone a moment later.
+    /// [`RateLimiter::preview_repair`](crate::RateLimiter::preview_repair) tells what the rules make of it.
     pub fn drift(&self) -> Option<i64> {
         let (rate, budget) = self.in_force()?;
         if !budget.is_complete() {
@@ -166,7 +164,7 @@ impl Inspection {
     }
 
     /// The permits that an acquire finds now, from 0 to the rate, as far as value and log tell; `None` if
-    /// [`in_force`](Self::in_force) is, or if entries are missing that would be needed.
+    /// [`in_force`](Self::in_force) is `None`, or if entries that would be needed were not read.
     pub fn available(&self) -> Option<u64> {
         let (rate, budget) = self.in_force()?;
         let (live, expired) = self.permits_in_log(rate, budget);
@@ -178,7 +176,7 @@ impl Inspection {
         Some(left.min(rate.permits()))
     }
 
-    /// Entries dated at this time or before have expired.
+    /// Entries dated at this time or earlier have expired.
     fn cutoff(&self, rate: Rate) -> i64 {
         self.now_ms.saturating_sub_unsigned(rate.interval_ms())
     }
@@ -193,12 +191,12 @@ impl<T> StoredKey<T> {
         }
     }
 
-    /// Whether there is such a key, of whatever type.
+    /// Whether the key exists, whatever its type.
     pub fn exists(&self) -> bool {
         !matches!(self, StoredKey::Missing)
     }
 
-    /// Whether it is there and lives for ever.
+    /// Whether the key exists and never expires.
     pub fn is_endless(&self) -> bool {
         matches!(self, StoredKey::Present { time_to_live: None, .. })
     }

@@ -1,4 +1,4 @@
-//! Looking at what is stored, and putting it right.
+//! Inspecting what is stored, and repairing it.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
 impl RateLimiter {
-    /// Reads what is stored of the limiter, at one moment: the hash, and the value and the log of either
-    /// mode, with up to `most_entries` entries of each log, oldest first. Changes nothing.
+    /// Reads what is stored of the limiter at one moment: the hash, and the value and the log of either mode,
+    /// with up to `most_entries` entries of each log, oldest first. Changes nothing.
     ///
     /// It is for people and for tools: a thousand entries take about half a millisecond of server time. In
     /// the mode [`Mode::PerClient`](crate::Mode::PerClient) it reads the budget of this client;
@@ -38,27 +38,29 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server). A limiter that is damaged, or not there, is
-    /// an answer: see [`Inspection`].
+    /// The errors [of the server](RateLimiter#errors-of-the-server). A damaged or missing limiter is not an
+    /// error: see [`Inspection`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         self.own_budget().inspect(most_entries).await
     }
 
-    /// Fits the value and the log to the rate, by the rules of an audit, in one step, and grants nothing: a
-    /// value that is missing or too high becomes what the log leaves of the rate; permits that are neither
-    /// left nor in the log become a debt, which comes back within an interval; permits that are both left and in
-    /// the log are taken out of the log; and entries that are dated more than 25 hours ahead expire within an
-    /// interval. If the limiter has a time to live, its value and its log get it as well.
+    /// Fits the value and the log to the rate, by the rules of an audit, in one step, and grants nothing:
     ///
-    /// If all of that is so already, nothing is written. It never makes more permits available than the rate
-    /// allows, whoever uses the limiter meanwhile. A limiter that is used heals by itself; call it for one
-    /// that is not, or to have it done now. In the mode
-    /// [`Mode::PerClient`](crate::Mode::PerClient) it repairs the budget of this client.
+    /// - a value that is missing or too high becomes what the log leaves of the rate;
+    /// - permits that are neither left nor in the log become a debt, which comes back within an interval;
+    /// - permits that are both left and in the log are taken out of the log;
+    /// - entries dated more than 25 hours ahead expire within an interval;
+    /// - if the limiter has a time to live, its value and its log get it as well.
+    ///
+    /// If nothing needs repair, nothing is written. A repair never makes more permits available than the rate
+    /// allows, whoever uses the limiter meanwhile. A limiter that is used heals by itself; call this for one
+    /// that is not, or to heal one now. In the mode [`Mode::PerClient`](crate::Mode::PerClient) it repairs
+    /// the budget of this client.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire). What a live entry of an older Redisson forbids, no repair can
-    /// do: it has to expire.
+    /// See [`try_acquire`](Self::try_acquire). No repair is possible while there is a live entry of an older
+    /// Redisson: it must expire.
     ///
     /// # Cancel safety
     ///
@@ -67,32 +69,33 @@ impl RateLimiter {
         self.own_budget().repair().await
     }
 
-    /// What [`repair`](Self::repair) would do now. Changes nothing.
+    /// Returns what [`repair`](Self::repair) would do now. Changes nothing.
     ///
     /// # Errors
     ///
-    /// As [`repair`](Self::repair).
+    /// See [`repair`](Self::repair).
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
         self.own_budget().preview_repair().await
     }
 
-    /// Removes the value and the log of the mode in force if all permits are available, so that whoever uses
-    /// the limiter next finds the same without them. Returns how many keys it removed, 0 to 2.
+    /// Removes the value and the log of the mode in force if all permits are available, so that the next user
+    /// of the limiter finds the same without them. Returns how many keys it removed, 0 to 2.
     ///
     /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) it removes the keys of this client's budget.
     ///
     /// If the limiter's hash is gone, neither rate nor interval are known. Then the keys of both modes are
-    /// removed, each value with its log, if the log has only entries of Redisson 3.17.0 or later and of this
-    /// crate, and the last is older than `age`; or if there is no log: `age` must be longer than the interval
-    /// that a limiter of this name has had, or will have soon. A value that is not an integer is never
-    /// removed, as it may be another program's; one that is an integer may be as well, so name a limiter.
+    /// removed, each value with its log, if there is no log, or if the log has only entries of Redisson
+    /// 3.17.0 or later and of this crate, the last of them older than `age`. `age` must be longer than any
+    /// interval that a limiter of this name has had or will soon have. A value that is not an integer is
+    /// never removed, because it may belong to another program. So may one that is an integer: call this only
+    /// for names that you know to be limiters.
     ///
     /// Limiters called `api` and `{api}` have the same value and log: while the other one exists, nothing is
     /// removed. The user needs access to the hash of either.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), but for a hash that is missing.
+    /// The errors of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
     ///
     /// # Cancel safety
     ///
@@ -101,8 +104,8 @@ impl RateLimiter {
         self.own_budget().remove_unused(age).await
     }
 
-    /// The budget that another client has in the mode [`Mode::PerClient`](crate::Mode::PerClient), for
-    /// tools: its permits cannot be taken here. Nothing is sent.
+    /// The budget that another client has in the mode [`Mode::PerClient`](crate::Mode::PerClient), for tools:
+    /// its permits cannot be taken here. Nothing is sent.
     pub fn budget_of(&self, client_id: &str) -> ClientBudget {
         let full_name = &self.engine().keys.hash;
         ClientBudget { limiter: self.clone(), keys: Keys::new(full_name, client_id) }
@@ -121,11 +124,11 @@ pub struct ClientBudget {
 }
 
 impl ClientBudget {
-    /// As [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
+    /// Like [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
     ///
     /// # Errors
     ///
-    /// As [`RateLimiter::inspect`].
+    /// See [`RateLimiter::inspect`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         let begun = Instant::now();
         let reply = self.call(Operation::Inspect, InspectCall { most_entries }).await?;
@@ -147,30 +150,30 @@ impl ClientBudget {
         Ok(Inspection { now_ms, clock_skew, hash: reply.hash, rate, overall, per_client })
     }
 
-    /// As [`RateLimiter::repair`].
+    /// See [`RateLimiter::repair`].
     ///
     /// # Errors
     ///
-    /// As [`RateLimiter::repair`].
+    /// See [`RateLimiter::repair`].
     pub async fn repair(&self) -> Result<Repair, Error> {
         self.repair_unless(false).await
     }
 
-    /// As [`RateLimiter::preview_repair`].
+    /// See [`RateLimiter::preview_repair`].
     ///
     /// # Errors
     ///
-    /// As [`RateLimiter::repair`].
+    /// See [`RateLimiter::repair`].
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
         self.repair_unless(true).await
     }
 
-    /// As [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
-    /// unless the limiter has a keep-alive. The client may even still run: it finds the same.
+    /// Like [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
+    /// unless the limiter has a keep-alive. The client may still be running: nothing changes for it.
     ///
     /// # Errors
     ///
-    /// As [`RateLimiter::remove_unused`].
+    /// See [`RateLimiter::remove_unused`].
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
         let now = self.limiter.engine().core.clock.read().now;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -193,7 +196,7 @@ impl ClientBudget {
     }
 }
 
-/// What [`RateLimiter::repair`] did, or would do.
+/// The result of [`RateLimiter::repair`], done or only previewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair(RepairReply);
 
@@ -204,7 +207,7 @@ impl Repair {
         self.value_is_off() || [debt, endless, excess, ahead].iter().any(|count| *count > 0)
     }
 
-    /// Whether the value is another one afterwards, for other reasons than that permits have expired.
+    /// Whether the repair changes the value for any reason other than expired permits.
     pub fn value_is_off(&self) -> bool {
         let RepairReply { before, after, expired, .. } = self.0;
         let unused = before.is_none() && i64::try_from(self.0.rate.permits()) == Ok(after);
@@ -216,12 +219,12 @@ impl Repair {
         self.0.rate
     }
 
-    /// The value that was found; `None` if there was none that could be read.
+    /// The value that was found; `None` if there was no readable one.
     pub fn value_before(&self) -> Option<i64> {
         self.0.before
     }
 
-    /// The value that is right, with what has expired; it may be negative.
+    /// The correct value, including what has expired; it may be negative.
     pub fn value_after(&self) -> i64 {
         self.0.after
     }
@@ -231,25 +234,25 @@ impl Repair {
         self.0.expired
     }
 
-    /// The permits that were neither left nor in the log, and come back an interval after the repair.
+    /// The permits that were neither left nor in the log; they come back an interval after the repair.
     pub fn debt(&self) -> u64 {
         self.0.debt
     }
 
-    /// The permits that are both left and in the log, as Redisson's `release` leaves them: they are taken out
+    /// The permits that are both left and in the log, as Redisson's `release` leaves them; they are taken out
     /// of the log.
     pub fn excess(&self) -> u64 {
         self.0.excess
     }
 
-    /// How many entries are dated more than 25 hours ahead. No lease is held for more than a day, so they are
-    /// mistakes, which deny their permits until then. Their date becomes the present, and they expire an
-    /// interval after the repair.
+    /// The number of entries dated more than 25 hours ahead. No lease is held for more than a day, so such
+    /// dates are mistakes, which would withhold their permits until then. The repair dates them now, so they
+    /// expire an interval later.
     pub fn dated_ahead(&self) -> u64 {
         self.0.ahead
     }
 
-    /// How many of the hash, the value and the log live for ever although the limiter does not, and get its
+    /// How many of the hash, the value and the log live for ever although the limiter does not; they get its
     /// time to live.
     pub fn endless_keys(&self) -> u64 {
         self.0.endless

@@ -1,4 +1,4 @@
-//! Finding the limiters that a server has.
+//! Finding the limiters on a server.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,14 +12,14 @@ use crate::store::{ScanCall, Store};
 use crate::wire::keys::KeyParts;
 
 impl Client {
-    /// Walks over all keys of the servers with `SCAN`, all masters of a cluster, to find limiters by the names
-    /// of their values and logs. Each step looks at about `count` keys, which takes a server about a
-    /// microsecond each; pause between steps to be gentle. Nothing is sent yet.
+    /// Walks over all keys of the servers with `SCAN` (all masters of a cluster) to find limiters by the
+    /// names of their values and logs. Each step looks at about `count` keys, which takes a server about a
+    /// microsecond each; pause between steps to keep the load low. Nothing is sent yet.
     ///
-    /// Nothing but its name says that a key is a limiter's: another program may have a key `{cart:5}:value`.
+    /// Only its name says that a key belongs to a limiter: another program may have a key `{cart:5}:value`.
     ///
-    /// A limiter that has not been used, or whose keys have ended, has no value and no log, and is not found.
-    /// Besides the usual access rules (docs/deployment.md) the user needs `+scan`.
+    /// A limiter that has not been used, or whose keys have expired, has no value and no log, and is not
+    /// found. Besides the usual access rules (docs/deployment.md) the user needs `+scan`.
     ///
     /// ```
     /// use std::collections::BTreeSet;
@@ -52,11 +52,11 @@ impl Client {
     }
 }
 
-/// A walk over the keys of the servers: [`Client::scan_limiters`].
+/// A walk over the keys of the servers, from [`Client::scan_limiters`].
 pub struct LimiterScan {
     limiters: Arc<Limiters>,
     count: u32,
-    /// The servers that are left, the current one first; `None` before the first step.
+    /// The remaining servers, the current one first; `None` before the first step.
     parts: Option<VecDeque<Arc<str>>>,
     cursor: u64,
     steps: u64,
@@ -64,26 +64,26 @@ pub struct LimiterScan {
     servers: usize,
 }
 
-/// A key that a limiter has.
+/// A key that belongs to a limiter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct FoundKey {
     /// The limiter's name, without the client's prefix. Limiters called `api` and `{api}` have the same value
-    /// and log: of them it is `api`.
+    /// and log; for both this is `api`.
     pub limiter: String,
-    /// Whether it is the log; otherwise it is the value.
+    /// Whether the key is the log; otherwise it is the value.
     pub is_log: bool,
-    /// Of the mode [`Mode::PerClient`](crate::Mode::PerClient), the id of the client whose budget it is.
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient), the id of the client that owns the budget.
     pub client_id: Option<String>,
 }
 
 impl LimiterScan {
-    /// Makes one step, and returns the keys that it found, which may be none; `None` at the end. A key may be
+    /// Makes one step, and returns the keys that it found, possibly none; `None` at the end. A key may be
     /// found more than once.
     ///
     /// # Errors
     ///
-    /// Those [of the server](crate::RateLimiter#errors-of-the-server). The step can be repeated.
+    /// The errors [of the server](crate::RateLimiter#errors-of-the-server). The step can be repeated.
     ///
     /// # Cancel safety
     ///
@@ -116,17 +116,18 @@ impl LimiterScan {
         Ok(Some(found))
     }
 
-    /// How many keys it has looked at, about.
+    /// About how many keys it has looked at.
     pub fn looked_at(&self) -> u64 {
         self.steps.saturating_mul(u64::from(self.count.max(1)))
     }
 
-    /// How many keys it has left out as their names are not UTF-8: this crate and Redisson cannot use them.
+    /// How many keys it has left out because their names are not UTF-8: this crate and Redisson cannot use
+    /// them.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// How many servers there are, and how many of them it has finished. 0 before the first step.
+    /// The number of servers, and how many of them are finished. 0 before the first step.
     pub fn servers(&self) -> (usize, usize) {
         let left = self.parts.as_ref().map_or(0, VecDeque::len);
         (self.servers, self.servers - left)
@@ -135,7 +136,7 @@ impl LimiterScan {
 
 fn found_key(key: &str, prefix: &str) -> Option<FoundKey> {
     let KeyParts { full_name, is_log, client_id } = KeyParts::of(key)?;
-    // Clients of Redisson have such ids: another program's `{api}:value:draft` is no budget.
+    // Redisson clients have UUIDs as ids: another program's `{api}:value:draft` is not a budget.
     if !client_id.is_none_or(is_uuid) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Usage that is to be forgotten, and limiters that share it.
+//! Forgetting usage, and finding limiters that share it.
 
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
@@ -6,8 +6,8 @@ use crate::rate::{Mode, Rate};
 use crate::store::{DropUsageCall, ExistsCall};
 
 impl RateLimiter {
-    /// The other limiter that has the same values and logs, if it exists, by its full name, the prefix
-    /// included. That of `api` is `{api}`.
+    /// The other limiter with the same values and logs, if it exists, by its full name, prefix included. For
+    /// `api` it is `{api}`.
     pub async fn sibling(&self) -> Result<Option<String>, Error> {
         let sibling = self.engine().keys.sibling();
         let Some(sibling) = sibling.filter(|keys| self.engine().core.store.check(keys).is_ok())
@@ -19,7 +19,7 @@ impl RateLimiter {
         Ok(exists.then_some(name))
     }
 
-    /// Forgets the usage if the limiter is of this mode, and leaves its rate as it is. Returns the rate in
+    /// Forgets the usage if the limiter is in this mode, and leaves its rate as it is. Returns the rate in
     /// force; `None` if there is no limiter.
     pub async fn reset_usage(&self, mode: Mode) -> Result<Option<Rate>, Error> {
         let reset = self.engine().begin_reset();

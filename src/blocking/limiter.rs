@@ -1,4 +1,4 @@
-//! The calls of a limiter, each of which blocks.
+//! The calls of a limiter in blocking form.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::rate::Rate;
 use crate::store::{ExpireCondition, RemainingTime};
 
 /// A handle of one rate limiter whose calls block: [`crate::RateLimiter`] in another form. Made by
-/// [`Client::limiter`](super::Client::limiter), or of the other form by [`From`].
+/// [`Client::limiter`](super::Client::limiter), or converted from the other form with [`From`].
 #[derive(Clone)]
 pub struct RateLimiter(crate::RateLimiter);
 
@@ -23,7 +23,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::try_acquire`].
     pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         match self.0.decide_locally(permits, self.0.max_wait(timeout)) {
             Some(answer) => Ok(answer),
@@ -39,7 +39,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::try_acquire_now`].
     pub fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         match self.0.decide_locally(permits, MaxWait::None) {
             Some(answer) => Ok(answer),
@@ -53,11 +53,11 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::acquire`].
     pub fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         match self.0.decide_locally(permits, MaxWait::Unbounded) {
             Some(Decision::Granted(grant)) => Ok(grant),
-            // A request that waits without end is denied by nobody.
+            // A request without a timeout is never denied.
             _ => self.block_on(move |limiter| async move { limiter.acquire(permits).await }),
         }
     }
@@ -67,18 +67,18 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::run`].
     pub fn run<T>(&self, permits: u64, work: impl FnOnce() -> T) -> Result<T, Error> {
         self.acquire(permits)?;
         Ok(work())
     }
 
-    /// Like [`run`](Self::run), but waits for the permits up to `timeout`: see
+    /// Like [`run`](Self::run), but waits for the permits only up to `timeout`: see
     /// [`crate::RateLimiter::try_run`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::try_run`].
     pub fn try_run<T>(
         &self,
         permits: u64,
@@ -93,7 +93,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::try_run_now`].
     pub fn try_run_now<T>(
         &self,
         permits: u64,
@@ -106,7 +106,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::rename`].
     pub fn rename(&self, name: &str) -> Result<(), Error> {
         let name = name.to_owned();
         self.block_on(move |limiter| async move { limiter.rename(&name).await })
@@ -117,22 +117,22 @@ impl RateLimiter {
         self.0.name()
     }
 
-    /// This handle, carrying a rate: see [`crate::RateLimiter::with_rate`].
+    /// Gives this handle a rate: see [`crate::RateLimiter::with_rate`].
     #[must_use]
     pub fn with_rate(self, rate: Rate) -> Self {
         RateLimiter(self.0.with_rate(rate))
     }
 
-    /// This handle, with its own deadline: see [`crate::RateLimiter::with_deadline`].
+    /// Gives this handle its own deadline: see [`crate::RateLimiter::with_deadline`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// See [`crate::RateLimiter::with_deadline`].
     pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
         self.0.with_deadline(deadline).map(RateLimiter)
     }
 
-    /// This handle in its asynchronous form, for what does not wait: its report of outages.
+    /// This handle in its asynchronous form, for methods that do not wait: its outage report.
     pub fn as_async(&self) -> &crate::RateLimiter {
         &self.0
     }
@@ -149,7 +149,7 @@ impl RateLimiter {
     }
 }
 
-/// Calls that differ from the asynchronous ones in nothing but their form.
+/// Calls that differ from the asynchronous ones only in their form.
 macro_rules! calls {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $does:literal;)*) => {
         impl RateLimiter {
@@ -158,7 +158,7 @@ macro_rules! calls {
                 ///
                 /// # Errors
                 ///
-                /// The same.
+                /// The errors of the asynchronous call.
                 pub fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
                     self.block_on(move |limiter| async move { limiter.$name($($argument),*).await })
                 }

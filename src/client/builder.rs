@@ -1,4 +1,4 @@
-//! How a client is made: its settings, and the store that it is a client of.
+//! Building a client: its settings, and the servers or store that it uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,23 +22,23 @@ use crate::store::redis::{Access, RedisStore, Topology};
 #[cfg(feature = "redisson-yaml")]
 pub(crate) mod redisson_yaml;
 
-/// The default deadline of an operation: that of Redisson.
+/// The default deadline of an operation, the same as Redisson's.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 impl Client {
-    /// Builds a client with other settings than those of [`connect`](Self::connect), or on an
-    /// in-process store.
+    /// Builds a client with other settings than those of [`connect`](Self::connect), or on an in-process
+    /// store.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the
-    /// system's clock and a deadline of three seconds: see [`ClientBuilder::connect`]. A service that
-    /// may start before its server uses [`ClientBuilder::connect_lazy`].
+    /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the system's
+    /// clock and a deadline of three seconds: see [`ClientBuilder::connect`]. If a service may start before
+    /// its server, use [`ClientBuilder::connect_lazy`].
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// See [`ClientBuilder::connect`].
     pub async fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -65,37 +65,36 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The client's id: a UUID, random by default. A process that has the same id after a restart
-    /// keeps its budget in the mode [`Mode::PerClient`](crate::Mode::PerClient). Two clients with
-    /// the same id must not run at the same time.
+    /// Sets the client's id, a UUID; random by default. In the mode
+    /// [`Mode::PerClient`](crate::Mode::PerClient) a process that keeps its id across a restart keeps its
+    /// budget. Two clients with the same id must not run at the same time.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The prefix of every limiter's name on the server: Redisson's name mapper. Java clients of
-    /// the same limiters need the same prefix.
+    /// Sets the prefix of every limiter's name on the server: Redisson's name mapper. Java clients of the
+    /// same limiters need the same prefix.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
-    /// The clock that dates this client's grants: the system's by default.
+    /// Sets the clock that dates this client's grants; the system's by default.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Calls `warn` whenever a measurement (see [`Client::clock_skew`]) shows that the client's clock
-    /// differs from the server's by more than `threshold`, in either direction and whatever its
-    /// uncertainty: at most once a minute. By default nobody is warned.
+    /// Calls `warn` when a measurement (see [`Client::clock_skew`]) shows that the client's clock differs
+    /// from the server's by more than `threshold`, in either direction and regardless of its uncertainty, at
+    /// most once a minute. By default there is no warning.
     ///
-    /// A difference of clocks lets a fleet exceed its rate: permits that a client is granted count
-    /// for the interval less the largest difference between two clients. A hundredth of the shortest
-    /// interval is a sensible threshold.
+    /// Clock differences let a fleet exceed its rate: a client's permits count for the interval less the
+    /// largest difference between two clients. A hundredth of the shortest interval is a sensible threshold.
     ///
     /// `warn` runs on a task of the runtime that made the call, and should return soon.
     ///
@@ -118,18 +117,18 @@ impl ClientBuilder {
         self
     }
 
-    /// How long an operation may take, on the way to the server and back: three seconds by default.
-    /// It must be more than zero, and more than 30 years count as 30 years. The time that an
-    /// acquire waits for permits does not count.
+    /// Sets how long an operation may take, on the way to the server and back; three seconds by default. It
+    /// must be more than zero, and more than 30 years count as 30 years. The time that an acquire waits for
+    /// permits does not count.
     ///
-    /// One attempt of an operation that may be repeated takes at most a third of the deadline, so
-    /// that a lost answer leaves time to ask again. An operation that must not be carried out
-    /// twice, such as `release` or `set_rate`, is attempted again only if it was certainly not
-    /// carried out; each attempt may use all the time that is left.
+    /// One attempt of a repeatable operation takes at most a third of the deadline, so that after a lost
+    /// answer there is time to ask again. An operation that must not be carried out twice, such as `release`
+    /// or `set_rate`, is attempted again only if it was certainly not carried out; each attempt may use all
+    /// the remaining time.
     ///
-    /// If the server is certainly away (no connection can be made, and a second attempt at once
-    /// after the first fails as well), operations fail at once instead of using up their deadline.
-    /// Only acquires that wait go on trying: [`try_acquire`](crate::RateLimiter::try_acquire) and
+    /// If the server is certainly away (no connection can be made, and a second attempt right after the first
+    /// fails as well), operations fail at once instead of using up their deadline. Only acquires that wait
+    /// keep trying: [`try_acquire`](crate::RateLimiter::try_acquire) and
     /// [`acquire`](crate::RateLimiter::acquire) say how long.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -137,19 +136,18 @@ impl ClientBuilder {
         self
     }
 
-    /// What acquires are answered while the server is away, unless their limiter has a policy of its
-    /// own ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)). By default they fail.
+    /// Sets how acquires are answered while the server is away, unless their limiter has its own policy
+    /// ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)). By default they fail.
     ///
-    /// A client that is to start while its server is away uses
-    /// [`connect_lazy`](Self::connect_lazy).
+    /// If a client must be able to start while its server is away, use [`connect_lazy`](Self::connect_lazy).
     #[must_use]
     pub fn on_outage(mut self, policy: OnOutage) -> Self {
         self.on_outage = policy;
         self
     }
 
-    /// Tells this observer what the client does, next to those of the features `metrics` and `tracing`. Several can be set;
-    /// the same one can be set on several clients.
+    /// Adds an observer of what the client does, next to those of the features `metrics` and `tracing`. A
+    /// client can have several observers, and an observer can serve several clients.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -174,28 +172,28 @@ impl ClientBuilder {
         self
     }
 
-    /// The user to log in as, if it is not the one of the URL. Needs no encoding.
+    /// Sets the user to log in as, if it is not in the URL. Needs no encoding.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.access.user = Some(user.into());
         self
     }
 
-    /// The password, if it is not the one of the URL. Needs no encoding, and is never shown.
+    /// Sets the password, if it is not in the URL. Needs no encoding, and is never shown.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.access.password = Some(password.into());
         self
     }
 
-    /// The number of the database, if it is not the one of the URL: 0 by default.
+    /// Sets the number of the database, if it is not in the URL; 0 by default.
     #[must_use]
     pub fn database(mut self, database: u32) -> Self {
         self.access.database = Some(database);
         self
     }
 
-    /// How TLS is done with `rediss://` addresses. With the feature `tls`.
+    /// Sets up TLS for `rediss://` addresses. With the feature `tls`.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -204,10 +202,9 @@ impl ClientBuilder {
     }
 
     /// Connects to a server by its URL (see [`Endpoint`](crate::topology::Endpoint)), or to another
-    /// [`Topology`]. One attempt is made, which may take the whole deadline.
+    /// [`Topology`]. It makes one attempt, which may take the whole deadline.
     ///
-    /// The connection belongs to the runtime that calls this; other runtimes connect at their first
-    /// call.
+    /// The connection belongs to the runtime that calls this; other runtimes connect at their first call.
     ///
     /// # Errors
     ///
@@ -236,13 +233,12 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// Like [`connect`](Self::connect), but connects at the first call, so that a service can start
-    /// before its server does.
+    /// Like [`connect`](Self::connect), but connects at the first call, so that a service can start before
+    /// its server does.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), as
-    /// [`connect`](Self::connect).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument): see [`connect`](Self::connect).
     pub fn connect_lazy<T>(self, servers: T) -> Result<Client, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,
@@ -254,12 +250,12 @@ impl ClientBuilder {
         self.build_observed(Store::Redis(store), observers)
     }
 
-    /// A client of an in-process store, for which no server is needed.
+    /// A client of an in-process store, which needs no server.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not a
-    /// UUID, or a deadline of zero.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the id is not a UUID, the
+    /// deadline is zero, or a [`Fraction`](crate::Fraction) is out of range.
     pub fn in_process(self, store: &InProcessStore) -> Result<Client, Error> {
         self.build(Store::InProcess(store.0.clone()))
     }
@@ -273,7 +269,7 @@ impl ClientBuilder {
         self.check()?;
         let deadline = checked_deadline(self.deadline.unwrap_or(DEADLINE), Operation::Connect)?;
         let id = self.id.unwrap_or_else(random_uuid);
-        // A part of the deadline, so that a lost answer leaves time to ask again.
+        // Part of the deadline, so that a lost answer leaves time to ask again.
         let attempt = deadline / (ATTEMPTS_PER_DEADLINE as u32);
         let mut core = Core::new(store, self.clock, attempt).on_outage(self.on_outage);
         core.skew = SkewWatch::new(self.skew_warning);
@@ -281,7 +277,7 @@ impl ClientBuilder {
         Ok(Client::of(Limiters::new(id, self.key_prefix, deadline, core)))
     }
 
-    /// An error if a setting is out of its range, before anything is sent.
+    /// Checks the settings, before anything is sent.
     fn check(&self) -> Result<(), Error> {
         let invalid = |detail| Err(Error::invalid(Operation::Connect, detail));
         if let Some(deadline) = self.deadline {

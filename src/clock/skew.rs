@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How far the clock that dates a client's grants is from the server's, as measured by one look at
-/// the server's: [`Client::clock_skew`](crate::Client::clock_skew).
+/// How far the clock that dates a client's grants is from the server's, from one measurement:
+/// [`Client::clock_skew`](crate::Client::clock_skew).
 ///
-/// It is a measurement of this client's clock only. Two clients whose clocks differ from the
-/// server's by *a* and *b* differ from each other by *a* − *b*.
+/// It measures this client's clock only. Two clients whose clocks differ from the server's by *a* and *b*
+/// differ from each other by *a* − *b*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSkew {
     ahead_us: i64,
@@ -17,43 +17,43 @@ pub struct ClockSkew {
 }
 
 impl ClockSkew {
-    /// The server's clock showed `server` at some moment within `took`, which ended when the client's
-    /// showed `now`; in µs.
+    /// A measurement in µs: the server's clock showed `server` at some moment within `took`, which ended when
+    /// the client's clock showed `now`.
     pub(crate) fn measured(now: i64, took: Duration, server: i64, at: Instant) -> Self {
         let half = took / 2;
         let half_us = i64::try_from(half.as_micros()).unwrap_or(i64::MAX);
         ClockSkew {
             ahead_us: now.saturating_sub(half_us).saturating_sub(server),
-            // And the part of a microsecond that neither clock shows.
+            // Add the fraction of a microsecond that neither clock shows.
             uncertainty: half + Duration::from_micros(1),
             measured: at,
         }
     }
 
-    /// By how many microseconds the client's clock is ahead of the server's; negative if it is
-    /// behind. The true difference is within [`uncertainty`](Self::uncertainty) of this.
+    /// How many microseconds the client's clock is ahead of the server's; negative if it is behind. The true
+    /// difference is within [`uncertainty`](Self::uncertainty) of this.
     pub fn ahead_us(&self) -> i64 {
         self.ahead_us
     }
 
-    /// How wrong the measurement can be, in either direction: half of the round trip that it took.
+    /// The largest error of the measurement, in either direction: half of its round trip.
     pub fn uncertainty(&self) -> Duration {
         self.uncertainty
     }
 
-    /// How much the two clocks differ in any case, in either direction: the measurement without its
+    /// The least by which the two clocks differ, in either direction: the measurement without its
     /// uncertainty.
     pub fn at_least(&self) -> Duration {
         Duration::from_micros(self.ahead_us.unsigned_abs()).saturating_sub(self.uncertainty)
     }
 
-    /// How long ago it was measured.
+    /// The time since the measurement.
     pub fn age(&self) -> Duration {
         self.measured.elapsed()
     }
 }
 
-/// Such as `812.3 ms ahead of the server's clock (± 0.2 ms)`.
+/// For example `812.3 ms ahead of the server's clock (± 0.2 ms)`.
 impl fmt::Display for ClockSkew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.ahead_us.unsigned_abs() as f64 / 1000.0;
@@ -63,7 +63,7 @@ impl fmt::Display for ClockSkew {
     }
 }
 
-/// Whom to tell that the clocks differ, and from when on.
+/// The function to call when clocks differ, and the threshold.
 #[derive(Clone)]
 pub(crate) struct SkewWarning {
     pub(crate) threshold: Duration,

@@ -1,41 +1,41 @@
 //! The system's clock, without its steps back.
 //!
-//! If it is set back by a second, entries dated before count for a second longer: callers would be
-//! refused for that time. Nor may the entries be dated anew, as nobody can tell them from those of
-//! a client whose clock is ahead, which would then be granted the rate again and again. So dates
-//! go on from where they were and let the system's clock catch up: three seconds of dates in four
-//! seconds of time, which is three quarters of the rate for that long.
+//! If the clock is set back by a second, entries dated before the step count for a second longer: callers
+//! would be refused for that time. Entries cannot be dated again either, because nobody can tell them from
+//! those of a client whose clock is ahead, which would then be granted the rate again and again. So dates
+//! continue from where they were and let the system's clock catch up: three seconds of dates in four seconds
+//! of time, which is three quarters of the rate for that long.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How much further dates may be ahead of the system's clock, in µs. A clock that is set back by more
-/// has been wrong by more than this does good for: dates follow it at once.
+/// The most that dates may be ahead of the system's clock, in µs. A clock that is set back by more has been
+/// wrong by too much for this to help: dates follow it at once.
 const LONGEST_LEAD: i64 = 10_000_000;
 
-/// One part in this many of the time that passes is taken off the lead.
+/// The lead shrinks by one part in this many of the time that passes.
 const CATCH_UP: i64 = 4;
 
-/// A difference that is no step, in µs: of an adjustment in small parts, and of the time between
-/// the readings of the two clocks.
+/// A difference that is not a step, in µs: from gradual adjustments, and from the time between reading the
+/// two clocks.
 const NOISE: i64 = 1_000;
 
-/// How often both clocks are read to make sure of a step.
+/// How often both clocks are read to confirm a step.
 const LOOKS: usize = 5;
 
-/// What has been seen of the system's clock. Times are in microseconds.
+/// The observed state of the system's clock. Times are in microseconds.
 pub(super) struct SteadyClock {
-    /// What the system's clock was ahead of the monotonic one.
+    /// How far the system's clock was ahead of the monotonic one.
     offset: AtomicI64,
     is_ahead: AtomicBool,
     lead: Mutex<Option<Lead>>,
 }
 
-/// Dates are ahead of the system's clock.
+/// The lead of dates over the system's clock.
 struct Lead {
-    /// What they were ahead of the monotonic clock.
+    /// How far dates were ahead of the monotonic clock.
     offset: i64,
-    /// When that was.
+    /// When the lead was set.
     since: i64,
 }
 
@@ -54,7 +54,7 @@ impl SteadyClock {
         let offset = system.saturating_sub(monotonic);
         let known = self.offset.load(Ordering::Relaxed);
         if !self.is_ahead.load(Ordering::Acquire) && offset >= known.saturating_sub(NOISE) {
-            // Written seldom, as all threads read it.
+            // Written seldom, because all threads read it.
             if offset.abs_diff(known) > NOISE as u64 / 4 {
                 self.offset.store(offset, Ordering::Relaxed);
             }
@@ -65,7 +65,7 @@ impl SteadyClock {
 
     #[cold]
     fn catch_up(&self, known: i64, look: impl Fn() -> (i64, i64)) -> i64 {
-        // A thread that is suspended between the two readings finds less than there is.
+        // A thread that is suspended between the two readings sees a smaller offset than there is.
         let looks = (0..LOOKS).map(|_| look());
         let best = looks.max_by_key(|(system, monotonic)| system.saturating_sub(*monotonic));
         let Some((system, monotonic)) = best else { return known };
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn dates_are_the_systems_while_it_goes_forward() {
         let clock = clock();
-        // By a jump, a small adjustment, and over a sleep in which monotonic time stands still.
+        // By a jump, by a small adjustment, and over a sleep in which monotonic time stands still.
         for (system, monotonic) in [(9, 2), (10, 3), (500, 3)] {
             let date = EPOCH + system * SECOND;
             assert_eq!(clock.date(|| (date, monotonic * SECOND)), date);
@@ -119,7 +119,7 @@ mod tests {
     fn a_step_back_is_made_up_for_while_dates_go_on() {
         let clock = clock();
         let mut last = EPOCH + SECOND;
-        // Two seconds back, at this very moment.
+        // The clock goes two seconds back at this very moment.
         for ms in 0..10_000 {
             let passed = ms * 1000;
             let date = clock.date(|| (EPOCH - SECOND + passed, SECOND + passed));

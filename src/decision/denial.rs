@@ -1,4 +1,4 @@
-//! A denial, with its wait; and who decides.
+//! A denial with its wait, and who decided it.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum DecidedBy {
     /// This client, from permits that it has leased: see
     /// [`LimiterOptions::lease`](crate::LimiterOptions::lease).
     Lease,
-    /// This client, as the server is away: see [`OnOutage`](crate::OnOutage).
+    /// This client, because the server is away: see [`OnOutage`](crate::OnOutage).
     Outage,
 }
 
@@ -37,9 +37,9 @@ impl Denial {
         Denial { wait, rate, decided_by }
     }
 
-    /// How long after the denial the same call can succeed, if no other caller takes permits until
-    /// then, in whole milliseconds. It is exact unless [`is_lower_bound`](Denial::is_lower_bound); the call
-    /// can succeed sooner only if permits are given back or the rate is raised.
+    /// The time after which the same call can succeed, in whole milliseconds, if no other caller takes
+    /// permits until then. It is exact unless [`is_lower_bound`](Denial::is_lower_bound); the call can
+    /// succeed sooner only if permits are given back or the rate is raised.
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.wait.ms)
     }
@@ -50,8 +50,8 @@ impl Denial {
         self.wait.ms.div_ceil(1000)
     }
 
-    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the
-    /// queue is long or many small grants have to expire for this request.
+    /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the queue is
+    /// long or many small grants must expire for this request.
     pub fn is_lower_bound(&self) -> bool {
         self.wait.at_least
     }
@@ -61,7 +61,7 @@ impl Denial {
         self.rate
     }
 
-    /// Who decided.
+    /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
     }

@@ -16,8 +16,8 @@ use crate::rate::Rate;
 
 /// Permits that were taken.
 ///
-/// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives
-/// back what was not used.
+/// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives back what was
+/// not used.
 pub struct Grant {
     entry: GrantEntry,
     permits: u64,
@@ -25,14 +25,14 @@ pub struct Grant {
     deadline: Duration,
 }
 
-/// The log entry that has a grant's permits.
+/// The log entry that holds a grant's permits.
 #[derive(Clone)]
 enum GrantEntry {
-    /// That of this call, which has been answered.
+    /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
-    /// That of a lease.
+    /// The entry of a lease.
     Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
-    /// There is none: the server is away, and every call passes.
+    /// No entry: the server is away, and every call is granted.
     Unlimited { engine: Arc<Engine>, rate: Rate },
 }
 
@@ -45,9 +45,8 @@ impl GrantEntry {
     }
 }
 
-/// What the call of a grant decided.
 impl Grant {
-    /// A grant of a call that has been answered.
+    /// A grant from a call that has been answered.
     pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
         let permits = granted.permits();
         Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(granted.take()) }
@@ -64,7 +63,7 @@ impl Grant {
         Grant { entry, permits, returned: 0, deadline }
     }
 
-    /// A grant of a server that is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
+    /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
     pub(crate) fn unlimited(
         engine: Arc<Engine>,
         rate: Option<Rate>,
@@ -75,13 +74,13 @@ impl Grant {
         Grant { entry: GrantEntry::Unlimited { engine, rate }, permits, returned: 0, deadline }
     }
 
-    /// Whether a policy has granted it without a limit.
+    /// Whether a policy granted it without a limit.
     #[cfg(feature = "_web")]
     pub(crate) fn is_unlimited(&self) -> bool {
         matches!(self.entry, GrantEntry::Unlimited { .. })
     }
 
-    /// A refund in the background begins: closing the client waits until this is dropped.
+    /// Marks a refund in the background as in progress: closing the client waits until this is dropped.
     #[cfg(feature = "_web")]
     pub(crate) fn under_way(&self) -> TaskGuard {
         Tasks::begin(&self.entry.engine().core)
@@ -92,10 +91,10 @@ impl Grant {
         self.permits - self.returned
     }
 
-    /// The permits that were still available after the call that granted these; that call may have
-    /// granted permits to other callers as well. For a leased grant, those that remained in the lease;
-    /// under [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the
-    /// rate; under [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
+    /// The permits that were still available after the call that granted these; that call may also have
+    /// granted permits to other callers. For a leased grant, the permits that remained in the lease. Under
+    /// [`OnOutage::Local`](crate::OnOutage::Local), those of this client's fraction of the rate. Under
+    /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
             GrantEntry::Call(decided) => decided.left,
@@ -104,10 +103,10 @@ impl Grant {
         }
     }
 
-    /// The rate in force when the permits were granted; for a leased grant, the one that this client
-    /// last saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of
-    /// it. Under [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last one seen, or else that of
-    /// the handle, or else the highest that there is: 2^53 permits a millisecond.
+    /// The rate in force when the permits were granted; for a leased grant, the one that this client last
+    /// saw. Under [`OnOutage::Local`](crate::OnOutage::Local) it is this client's fraction of the rate. Under
+    /// [`OnOutage::Allow`](crate::OnOutage::Allow) it is the last rate seen, or else the handle's, or else
+    /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
         match &self.entry {
             GrantEntry::Call(decided) => decided.rate,
@@ -118,7 +117,7 @@ impl Grant {
         }
     }
 
-    /// Who decided.
+    /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         match self.entry {
             GrantEntry::Call(_) => self.entry.engine().core.decided_by,
@@ -127,7 +126,7 @@ impl Grant {
         }
     }
 
-    /// The date of the log entry, epoch ms; `None` for permits out of a lease.
+    /// The date of the log entry, epoch ms; `None` for leased permits.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
@@ -136,30 +135,30 @@ impl Grant {
         }
     }
 
-    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter:
-    /// fewer if the grant has expired in the meantime, if its limiter was reset, or if a
-    /// [`release`](crate::RateLimiter::release) took permits of the same log entry. (After an answer
-    /// that was lost nobody can tell those from permits of this refund: if the entry is then just as
-    /// the refund was to leave it, the refund counts as what did it.)
+    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter. It is fewer
+    /// if the grant has meanwhile expired, if its limiter was reset, or if a
+    /// [`release`](crate::RateLimiter::release) took permits from the same log entry. (After a lost answer
+    /// nobody can tell those from permits of this refund: if the entry is just as the refund was to leave it,
+    /// the refund is assumed to have done it.)
     ///
-    /// These permits can be taken again at once, by any client. Only the log entry of this grant is
-    /// changed, so that no other grant gets smaller. Permits of a leased grant go back into the
-    /// lease if it is still in use; this client remembers the last 256 leases that were used up. A
-    /// refund of zero permits does nothing. A grant can be refunded after its client was closed.
+    /// Any client can take these permits again at once. Only the log entry of this grant is changed, so no
+    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use; this
+    /// client remembers the last 256 leases that were used up. A refund of zero permits does nothing. A grant
+    /// can be refunded after its client was closed.
     ///
-    /// Permits that were granted while the server was away ([`DecidedBy::Outage`]) never come back to
-    /// the server's limiter: those of [`OnOutage::Local`](crate::OnOutage::Local) go back to this
-    /// client's own limiter as long as it decides, and count for nothing afterwards.
+    /// Permits granted while the server was away ([`DecidedBy::Outage`]) never come back to the server's
+    /// limiter. Those of [`OnOutage::Local`](crate::OnOutage::Local) go back to this client's own limiter as
+    /// long as it decides, and count for nothing afterwards.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `permits` is more than
     /// [`permits`](Grant::permits).
     ///
-    /// Otherwise those [of the server](crate::RateLimiter#errors-of-the-server). Unless
-    /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be
-    /// tried again. If the outcome is unknown, the permits count as given back, and are available
-    /// again an interval after they were granted at the latest.
+    /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
+    /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and the refund can be tried
+    /// again. If the outcome is unknown, the permits count as given back, and are available again at the
+    /// latest an interval after they were granted.
     ///
     /// # Cancel safety
     ///
@@ -207,18 +206,18 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// As [`refund`](Grant::refund).
+    /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         self.refund(self.permits()).await
     }
 
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see
-    /// [`refund`](Grant::refund), and [`blocking`](crate::blocking) for where it may be called. With
-    /// the feature `blocking`.
+    /// [`refund`](Grant::refund). [`blocking`](crate::blocking) says where it may be called. With the feature
+    /// `blocking`.
     ///
     /// # Errors
     ///
-    /// As [`refund`](Grant::refund).
+    /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
         let core = self.entry.engine().core.clone();
@@ -238,7 +237,7 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// As [`refund`](Grant::refund).
+    /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
         self.blocking_refund(self.permits())

@@ -1,5 +1,4 @@
-//! The text of an error: the operation, the fault, what was asked, what is allowed, the cause, what to
-//! do.
+//! The text of an error.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ impl fmt::Display for Inner {
     }
 }
 
-/// As the error that it belongs to.
+/// Formatted like the error that contains it.
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Error");
@@ -36,7 +35,7 @@ impl Inner {
     /// The fault, what was requested, what is allowed, the cause, what to do.
     fn message(&self) -> String {
         let mut text = self.fault();
-        // The cause of a timeout is the deadline, which the text names already.
+        // The cause of a timeout is the deadline, which the text already names.
         if let Some(cause) = self.cause.as_ref().filter(|_| self.kind != ErrorKind::Timeout) {
             let cause = cause.to_string();
             if !text.contains(&cause) {

@@ -5,7 +5,7 @@ use std::fmt;
 /// Each operation, and its name in errors and metrics.
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident => $name:literal,)+) => {
-        /// An operation of a limiter, as errors name it. What an operation is as a number may change.
+        /// An operation of a limiter, as errors name it. Its number as an integer may change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Operation {
@@ -13,7 +13,7 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// As errors and metrics name it.
+            /// The name in errors and metrics.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Operation::$operation => $name,)+
@@ -26,7 +26,7 @@ macro_rules! operations {
 operations! {
     /// Building a [`Rate`](crate::Rate).
     BuildRate => "rate",
-    /// Building a [`Client`](crate::Client), connecting included.
+    /// Building a [`Client`](crate::Client), including connecting.
     Connect => "connect",
     /// `ping`.
     Ping => "ping",
@@ -81,14 +81,14 @@ operations! {
 }
 
 impl Operation {
-    /// Whether carrying it out twice is the same as once.
+    /// Whether carrying out the operation twice has the same effect as once.
     pub(crate) fn is_idempotent(self) -> bool {
         let may_write =
             matches!(self, Operation::EnsureRate | Operation::Repair | Operation::RemoveUnused);
         may_write || self.only_reads()
     }
 
-    /// Whether it changes nothing that a limiter decides by.
+    /// Whether the operation changes nothing that a limiter's decisions depend on.
     pub(crate) fn only_reads(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! Texts, causes, and what is transient.
+//! Texts and causes of errors, and which errors are transient.
 
 use std::io;
 
@@ -16,7 +16,7 @@ fn unavailable(execution: Execution) -> Error {
     Error::new(ErrorKind::Unavailable, execution)
 }
 
-/// An error of another library, over one of the operating system.
+/// Another library's error, wrapping one of the operating system.
 #[derive(Debug)]
 struct Wrapper {
     text: &'static str,
@@ -87,14 +87,14 @@ fn the_text_names_the_server_and_the_cause_once() {
         shown.contains("kind: Unavailable") && shown.contains(text.split_once(": ").unwrap().1)
     );
 
-    // What the cause does not say lies beneath it.
+    // If the cause does not say it, the error beneath it is the source.
     let quiet = Wrapper { text: "the handshake failed", inner: refused() };
     let error = unavailable(Execution::NotExecuted).with_source(quiet);
     assert!(error.to_string().ends_with("is unavailable: the handshake failed"));
     assert_eq!(error.source().unwrap().to_string(), refused().to_string());
     let loud = Wrapper { text: "connecting: connection refused", inner: refused() };
     assert!(unavailable(Execution::NotExecuted).with_source(loud).source().is_none());
-    // An error that is not one of reaching the server does not name it.
+    // An error that is not about reaching the server does not name it.
     let error = Error::invalid(Operation::Limiter, "no").with_server(Some("10.0.0.1".into()));
     assert_eq!(error.to_string(), "limiter: no");
 }

@@ -1,4 +1,4 @@
-//! The body of an answer: the service's, or that of a refusal.
+//! The body of an answer, from the service or from a refusal.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,8 +8,8 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response that has come through [`RateLimited`](super::RateLimited): the service's,
-    /// or that of a refusal.
+    /// The body of a response that has passed through [`RateLimited`](super::RateLimited), from the service
+    /// or from a refusal.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]

@@ -18,8 +18,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped while the limits decide, nothing is taken; if the service works on the request
-    /// already, it counts.
+    /// If it is dropped while the limits decide, nothing is taken. If the service already works on the
+    /// request, the request counts.
     pub struct ResponseFuture<S, ReqBody>
     where
         S: Service<Request<ReqBody>>,
@@ -36,8 +36,8 @@ pin_project! {
     where
         S: Service<Request<ReqBody>>,
     {
-        // The decision alone is boxed, as its type cannot be named: the service's future need be
-        // neither `Send` nor `'static`.
+        // Only the decision is boxed, because its type cannot be named. The service's future need be neither
+        // `Send` nor `'static`.
         Deciding {
             decision: BoxFuture<'static, Verdict>,
             call: Option<(S, Request<ReqBody>)>,
@@ -54,7 +54,7 @@ impl<S, ReqBody> ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    /// No limit concerns the request.
+    /// A request that no limit concerns.
     pub(super) fn passing(response: S::Future) -> Self {
         let state = State::Serving { response, admitted: None };
         ResponseFuture { headers: RateHeaders::None, state }
@@ -107,7 +107,7 @@ where
     }
 }
 
-/// The service's answer, with the limits' header fields.
+/// Adds the limits' header fields to the service's answer.
 fn finish<B, E>(
     response: Result<Response<B>, E>,
     admitted: Admitted,

@@ -1,5 +1,4 @@
-//! Layers of tower: [`RateLimitLayer`] limits what a service accepts, [`OutgoingLayer`] what a client
-//! sends.
+//! Tower layers: [`RateLimitLayer`] limits what a service accepts, [`OutgoingLayer`] what a client sends.
 //!
 //! # A service
 //!
@@ -44,7 +43,7 @@
 //!
 //! # A client
 //!
-//! [`OutgoingLayer`] keeps to a limiter, and to what the other side answers with 429 and 503.
+//! [`OutgoingLayer`] keeps to a limiter, and to the other side's `Retry-After` in answers 429 and 503.
 
 mod body;
 mod future;
@@ -69,14 +68,14 @@ pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
 
 use crate::web::{Limits, RequestHead};
 
-/// Asks [`Limits`] before each request: a layer for axum, tonic, hyper, and whatever else serves
+/// A layer that asks [`Limits`] before each request, for axum, tonic, hyper, and anything else that serves
 /// `http::Request`.
 ///
-/// [`layer`](crate::layer) has a complete program. To stack layers is possible: what an inner one
-/// refuses, the outer ones give back.
+/// [`layer`](crate::layer) has a complete program. Layers can be stacked; if an inner layer refuses, the
+/// outer ones return their permits.
 ///
-/// The body of requests is passed on untouched, and that of responses in a [`ResponseBody`]. Upgrades
-/// (WebSocket) count as the request that asks for them.
+/// Request bodies are passed on untouched; response bodies are wrapped in a [`ResponseBody`]. An upgrade
+/// (WebSocket) counts as the request that asks for it.
 #[derive(Clone)]
 pub struct RateLimitLayer {
     limits: Arc<Limits>,
@@ -86,17 +85,17 @@ pub struct RateLimitLayer {
 type PeerFn = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
 impl RateLimitLayer {
-    /// Asks these limits.
+    /// A layer that asks these limits.
     pub fn new(limits: Limits) -> Self {
         RateLimitLayer { limits: Arc::new(limits), peer: None }
     }
 
-    /// Says where the address of a connection is: in which extension of a request. By default it is a
-    /// [`SocketAddr`] or an [`IpAddr`] there, and with the feature `axum` also axum's `ConnectInfo<SocketAddr>`.
+    /// Says which request extension holds the address of the connection. By default it is a [`SocketAddr`] or
+    /// an [`IpAddr`], and with the feature `axum` also axum's `ConnectInfo<SocketAddr>`.
     ///
-    /// With axum that extension is there if the router is served by `redisson_rate_limiter::serve::serve`, or by
-    /// `into_make_service_with_connect_info::<SocketAddr>()`; without the feature `axum` also
-    /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic:
+    /// With axum, that extension is present if the router is served by `redisson_rate_limiter::serve::serve`,
+    /// or by `into_make_service_with_connect_info::<SocketAddr>()`. Without the feature `axum`, also call
+    /// `.peer_from(|info: &ConnectInfo<SocketAddr>| Some(info.0.ip()))`. With tonic, call
     /// `.peer_from(|info: &TcpConnectInfo| Some(info.remote_addr()?.ip()))`.
     #[must_use]
     pub fn peer_from<T: Send + Sync + 'static>(
@@ -115,7 +114,7 @@ impl RateLimitLayer {
     }
 }
 
-/// The address of a connection where it can be without being said.
+/// The address of a connection, if it is in one of the default places.
 fn found(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(address) = extensions.get::<SocketAddr>() {
         return Some(address.ip());
@@ -123,7 +122,8 @@ fn found(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(address) = extensions.get::<IpAddr>() {
         return Some(*address);
     }
-    // Last, as features are those of the whole build: with it no layer may count anybody else than without.
+    // Checked last: features are unified across a build, so `axum` must not change whom an existing layer
+    // counts.
     #[cfg(feature = "axum")]
     if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
         return Some(info.0.ip());
@@ -171,8 +171,7 @@ where
             return ResponseFuture::passing(self.inner.call(request));
         };
         let decision = limits.clone().decide(plan);
-        // The service that is ready goes with the request; what stays is a clone, which has to become
-        // ready by itself.
+        // The ready service goes with the request. A clone stays, which must become ready by itself.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ResponseFuture::deciding(limits.headers(), decision, ready, request)

@@ -1,4 +1,5 @@
-//! What a client sends: no more than a limiter grants, and nothing while the other side wants none.
+//! Limiting what a client sends: no more than a limiter grants, and nothing while the other side asks for a
+//! pause.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,9 +23,9 @@ use crate::limiter::RateLimiter;
 use crate::observe::Event;
 use crate::rt::{Mutex, lock};
 
-/// Limits what a client sends to one other side: by a limiter, which all processes that use its name
-/// share, and by what the other side says. An answer 429 or 503 with `Retry-After`, in seconds or as a
-/// date, holds back all further requests of this layer for that long.
+/// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and
+/// by that server's answers. An answer 429 or 503 with `Retry-After`, in seconds or as a date, holds back all
+/// further requests of this layer for that long.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -46,14 +47,13 @@ use crate::rt::{Mutex, lock};
 /// # }
 /// ```
 ///
-/// - The request that was answered 429 is not sent again: that is for a layer outside of this one.
-/// - What has been sent already is not held back. When the time is over, the limiter paces what
-///   follows.
+/// - A request that was answered 429 is not sent again; that is the task of a layer outside this one.
+/// - Requests that have already been sent are not held back. After the pause, the limiter paces what follows.
 /// - Other processes do not learn of a `Retry-After`: each finds out by itself.
-/// - Use one layer for each other side, as one that says when to come back holds back all of them.
-///   Clones, and the services that one layer makes, are one.
+/// - Use a separate layer for each server, because a `Retry-After` from one holds back the requests of the
+///   whole layer. All clones of a layer, and the services it makes, are held back together.
 ///
-/// reqwest's client is such a service, but its responses are a type of their own: see
+/// reqwest's client is such a service, but its responses have a type of their own: see
 /// [`reading`](Self::reading), and the example `reqwest_client`.
 pub struct OutgoingLayer<R> {
     gate: Arc<Gate>,
@@ -71,7 +71,7 @@ struct Settings {
     longest_hold: Duration,
 }
 
-/// What requests go through, one for all services of a layer.
+/// The state shared by all services of a layer: every request passes through it.
 struct Gate {
     settings: Settings,
     /// Nothing is sent before this.
@@ -79,15 +79,15 @@ struct Gate {
 }
 
 impl<B> OutgoingLayer<http::Response<B>> {
-    /// Each request takes a permit of this limiter, without waiting for it; a `Retry-After` counts for
-    /// at most five minutes.
+    /// A layer whose requests each take a permit of this limiter without waiting for it. A `Retry-After`
+    /// counts for at most five minutes.
     pub fn new(limiter: RateLimiter) -> Self {
         OutgoingLayer::reading(limiter, |response| (response.status(), response.headers()))
     }
 }
 
 impl<R> OutgoingLayer<R> {
-    /// The same for a client with responses of a type of its own. For reqwest:
+    /// A layer for a client whose responses have a type of their own. For reqwest, `read` is
     /// `|response: &reqwest::Response| (response.status(), response.headers())`.
     pub fn reading(limiter: RateLimiter, read: fn(&R) -> (StatusCode, &HeaderMap)) -> Self {
         let settings = Settings {
@@ -99,21 +99,21 @@ impl<R> OutgoingLayer<R> {
         OutgoingLayer { gate: Gate::new(settings), read }
     }
 
-    /// Has a request wait this long at most, for permits and while requests are held back, together. One
-    /// that would have to wait longer fails at once.
+    /// Lets a request wait at most this long in total, for permits and while requests are held back. A
+    /// request that would have to wait longer fails at once.
     #[must_use]
     pub fn wait_up_to(self, wait: Duration) -> Self {
         self.with(|settings| settings.wait = wait)
     }
 
-    /// What each request costs, in permits: 1 to 2^32 − 1.
+    /// Sets what each request costs, in permits: 1 to 2^32 − 1.
     #[must_use]
     pub fn cost(self, permits: u64) -> Self {
         self.with(|settings| settings.permits = permits)
     }
 
-    /// The longest time for which a `Retry-After` counts, by default five minutes. A longer one counts
-    /// as this: otherwise a single answer could stop a client for years.
+    /// The longest time for which a `Retry-After` counts, by default five minutes. A longer one is cut to
+    /// this; otherwise a single answer could stop a client for years.
     #[must_use]
     pub fn longest_hold(self, longest: Duration) -> Self {
         self.with(|settings| settings.longest_hold = longest)
@@ -136,8 +136,8 @@ impl Gate {
         let Settings { limiter, permits, wait, .. } = &self.settings;
         let due = instant_after(*wait);
         loop {
-            // First this, then the permit: one that is used long after it was granted would count in
-            // an interval that has passed.
+            // Wait for the pause before taking the permit: a permit used long after it was granted would
+            // count in an interval that has passed.
             if let Some(until) = self.held_until() {
                 if until > due {
                     let retry_after = until.saturating_duration_since(Instant::now());
@@ -158,24 +158,24 @@ impl Gate {
         }
     }
 
-    /// Until when requests are held back, if they are.
+    /// The time until which requests are held back, if they are.
     fn held_until(&self) -> Option<Instant> {
         lock(&self.held_until).filter(|until| *until > Instant::now())
     }
 
-    /// Looks whether an answer says when to come back.
+    /// Notes if an answer says when to come back.
     fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
         if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
             let Settings { limiter, longest_hold, .. } = &self.settings;
             let hold = hold.min(*longest_hold);
             let until = instant_after(hold);
-            // Answers overtake each other: the latest time counts.
+            // Answers overtake each other, so the latest time counts.
             let before = {
                 let mut held_until = lock(&self.held_until);
                 let latest = (*held_until).max(Some(until));
                 std::mem::replace(&mut *held_until, latest)
             };
-            // Once for all requests that were under way.
+            // Told once for all requests in flight.
             if before.is_none_or(|before| before <= Instant::now()) {
                 let event = Event::HeldBack { status: status.as_u16(), hold };
                 limiter.engine().observer.event(&event);
@@ -184,7 +184,8 @@ impl Gate {
     }
 }
 
-/// An answer came while the request waited for its permit. If it cannot be given back, it expires.
+/// Gives back the permit of a request for which a pause began while it waited. If that fails, the permit
+/// expires.
 async fn give_back(mut grant: Grant) {
     let _ = grant.refund_all().await;
 }
@@ -215,7 +216,7 @@ impl<S, R> Layer<S> for OutgoingLayer<R> {
     }
 }
 
-/// A client's service that keeps to a limiter: see [`OutgoingLayer`].
+/// A client's service limited by an [`OutgoingLayer`].
 #[derive(Debug)]
 pub struct Outgoing<S, R> {
     inner: S,
@@ -259,15 +260,15 @@ where
     }
 }
 
-/// Why a request was not sent, or what went wrong when it was.
+/// Why a request was not sent, or how it failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OutgoingError<E> {
-    /// The limiter denies it: it would have to wait longer than it may. Not sent.
+    /// The limiter denied it, because it would have to wait longer than it may. Not sent.
     Denied(Denial),
-    /// The other side wants no requests for longer than this one may wait. Not sent.
+    /// The server asked for a pause longer than this request may wait. Not sent.
     HeldBack {
-        /// For how long.
+        /// The time until requests may be sent again.
         retry_after: Duration,
     },
     /// The limiter could not decide. Not sent.

@@ -1,4 +1,4 @@
-//! When the other side wants to be asked again.
+//! Reading when the other side wants to be asked again.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,18 +6,18 @@ use http::HeaderMap;
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
-/// How long an answer says to wait: `Retry-After` of a 429 or 503, in seconds or as a date.
+/// The wait that an answer asks for: `Retry-After` of a 429 or 503, in seconds or as a date.
 pub(super) fn of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;
     }
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More than fits is as good as forever; the layer has a limit of its own.
+        // A number that does not fit is as good as forever; the layer has its own limit.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    // By the other side's clock, if it tells it: ours may differ.
+    // Use the other side's clock if it sends the time: ours may differ.
     let now = headers
         .get(http::header::DATE)
         .and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok())
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(wait(429, &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")]), secs(30));
         // In the past.
         assert_eq!(wait(429, &[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")]), secs(0));
-        // By the clock of the other side, which is a minute behind.
+        // The other side's clock is a minute behind.
         let fields = [
             ("retry-after", "Sun, 06 Nov 1994 08:48:47 GMT"),
             ("date", "Sun, 06 Nov 1994 08:48:37 GMT"),

@@ -16,36 +16,34 @@ use crate::rate::Rate;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 impl RateLimiter {
-    /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits,
-    /// timeout)`.
+    /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits, timeout)`.
     ///
-    /// If the permits cannot be available in time, it is denied at once, with the time that the wait
-    /// would take. With a timeout of zero it does not wait, like
-    /// [`try_acquire_now`](Self::try_acquire_now).
+    /// If the permits cannot be available in time, the request is denied at once, with the time that the wait
+    /// would take. With a timeout of zero it does not wait, like [`try_acquire_now`](Self::try_acquire_now).
     ///
-    /// If the server is away, the call is attempted again until the timeout, and fails at most one
-    /// attempt, a third of the deadline, after it. If the server does not answer and the timeout is
-    /// zero, it fails after the deadline.
+    /// If the server is away, the call is attempted again until the timeout, and fails at most one attempt (a
+    /// third of the deadline) after it. If the server does not answer and the timeout is zero, it fails after
+    /// the deadline.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=2^32−1; nothing is sent.
-    /// - [`ErrorKind::ExceedsRate`] if it is more than the rate.
+    /// - [`ErrorKind::ExceedsRate`] if `permits` is more than the rate.
     /// - [`ErrorKind::NotInitialized`] if there is no limiter and this handle carries no rate.
     /// - [`ErrorKind::ForeignEntry`], [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if
     ///   the limiter's keys cannot be read.
-    /// - Those [of the server](RateLimiter#errors-of-the-server).
+    /// - The errors [of the server](RateLimiter#errors-of-the-server).
     ///
-    /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes
-    /// much later than usual, the call is repeated in the same way, so that its permits count from
-    /// the time at which they are used.
+    /// A call whose answer is lost is repeated under the same id, and counts once. If an answer comes much
+    /// later than usual, the call is repeated in the same way, so that its permits count from the time they
+    /// are used.
     ///
     /// # Cancel safety
     ///
-    /// The future may be dropped at any time. It then takes nothing, or gives back in the
-    /// background what it was granted.
+    /// The future may be dropped at any time. It then takes nothing, or gives back in the background what it
+    /// was granted.
     ///
-    /// It belongs to the runtime that polls it first. If another runtime polls it before it has its
+    /// The future belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
         let max_wait = self.max_wait(timeout);
@@ -65,26 +63,24 @@ impl RateLimiter {
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
     ///
-    /// It never waits for permits. If a waiting request that does not fit is ahead of it in its queue,
-    /// it is denied even if permits are left, as it would overtake that request.
+    /// This never waits for permits. If a waiting request that does not fit is ahead in the queue, this one
+    /// is denied even if permits are left, because it would overtake that request.
     ///
-    /// If the server is certainly away it fails at once: after a second attempt that cannot connect
-    /// either. If an attempt may have been carried out, it is attempted again, under the same id,
-    /// until the deadline.
+    /// If the server is certainly away it fails at once, after a second attempt that cannot connect either.
+    /// If an attempt may have been carried out, it is attempted again, under the same id, until the deadline.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         if self.engine().answers_locally() {
             self.pay_budget().await;
-            // Written out here: if the answer is passed through more futures, it takes a third more
-            // time.
+            // Written out here: passing the answer through more futures takes a third more time.
             if let Some(taken) = self.engine().take_leased(permits) {
                 let granted = Decision::Granted(self.leased(taken, permits));
                 observer.decided(&granted);
@@ -108,11 +104,11 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         loop {
@@ -134,8 +130,8 @@ impl RateLimiter {
                     }
                 }
             };
-            // A request that waits without end is denied only by an attempt that its own retry has
-            // overtaken: it is made again.
+            // A request without a timeout is denied only by an attempt that its own retry has overtaken, so
+            // it is made again.
             if answer.is_granted() {
                 observer.decided(&answer);
             }
@@ -145,7 +141,7 @@ impl RateLimiter {
         }
     }
 
-    /// How long a request with this timeout may wait that is made now.
+    /// How long a request with this timeout, made now, may wait.
     #[inline]
     pub(crate) fn max_wait(&self, timeout: Duration) -> MaxWait {
         if timeout.is_zero() {
@@ -155,8 +151,8 @@ impl RateLimiter {
         }
     }
 
-    /// Spends some of the task's budget, as this call may be answered locally. It does so before the
-    /// answer: a grant could be lost if the future were dropped while others run.
+    /// Spends some of the task's budget, because this call may be answered locally. It does so before the
+    /// answer: a grant could be lost if the future were dropped while other tasks run.
     #[inline]
     async fn pay_budget(&self) {
         if is_budget_due() {
@@ -179,16 +175,16 @@ impl RateLimiter {
         })
     }
 
-    /// The same for a caller that blocks.
+    /// Like [`answer_locally`](Self::answer_locally), for a caller that blocks.
     #[cfg(feature = "blocking")]
     pub(crate) fn decide_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
         let answer = self.answer_locally(permits, max_wait)?;
-        // Not before there is an answer: otherwise the call that follows would be counted twice.
+        // Only once there is an answer: otherwise the call that follows would be counted twice.
         self.engine().observer.acquire(permits).decided(&answer);
         Some(answer)
     }
 
-    /// Asks the store, through the queue. `consults`: the limiter's policy, if the server is away.
+    /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
     pub(super) async fn decide(
         &self,
         permits: u64,
@@ -207,26 +203,25 @@ impl RateLimiter {
         }
         let request = self.request(permits, max_wait);
         let verdict = match self.engine().leases() {
-            // On the heap: few calls need it, but it would make the future of every call larger.
+            // Boxed: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(request)).await,
             false => Acquire::new(self.engine(), request).await,
         };
-        // Most calls end here, without a look at the other outcomes.
+        // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
             return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
         }
         let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
         let decision = self.decision(verdict, permits);
         if is_local {
-            // No round trip slows down a caller that is answered here: without this, one that asks
-            // in a loop would keep other tasks from running.
+            // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
+            // from running.
             tokio::task::consume_budget().await;
         }
         decision
     }
 
-    /// Asks the store for a client that has leased permits itself, which a request that is refused
-    /// may need.
+    /// Asks the store for a client that leases permits, which a refused request may need.
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let began = self.engine().core.now();
         let mut verdict = Acquire::new(self.engine(), request).await;
@@ -273,15 +268,14 @@ impl RateLimiter {
         }
     }
 
-    /// The error of a request for more than the rate, without a call.
+    /// The error for a request of more than the rate, without a call.
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
         let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
         self.error(Operation::Acquire, Error::new(kind, Execution::NotExecuted))
     }
 
-    /// If a refused request would fit with the permits that this client has leased itself: returns
-    /// those, and asks a second time. Both calls together take no longer than one may, besides the
-    /// wait for permits.
+    /// If a refused request would fit with the permits that this client has leased, returns those and asks a
+    /// second time. Apart from the wait for permits, both calls together take no longer than one may.
     async fn ask_without_leases(
         &self,
         request: Request,
@@ -298,13 +292,12 @@ impl RateLimiter {
     }
 }
 
-/// Whether a call that may be answered locally must spend a unit of its task's cooperative budget.
-/// Without that, a task that asks in a loop would keep others from running, as no round trip slows
-/// it down.
+/// Whether a call that may be answered locally must spend a unit of its task's cooperative budget. Without
+/// that, a task that asks in a loop would keep others from running, because no round trip slows it down.
 ///
-/// A unit is meant for an operation of about a microsecond. Local answers take a fraction of that,
-/// so every eighth on a thread pays for eight: a task still yields after some tens of microseconds,
-/// but not eight times as often as other tasks.
+/// A unit is meant for an operation of about a microsecond. Local answers take a fraction of that, so every
+/// eighth on a thread pays for eight: a task still yields after some tens of microseconds, but not eight
+/// times as often as other tasks.
 fn is_budget_due() -> bool {
     thread_local!(static ANSWERS: Cell<u32> = const { Cell::new(0) });
     let answers = ANSWERS.get().wrapping_add(1);

@@ -1,4 +1,4 @@
-//! The limiter as keys on a server: its time to live, its name, its size.
+//! Operations on the limiter's keys: their time to live, their name, their size.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,13 +11,12 @@ use crate::store::{
 };
 
 impl RateLimiter {
-    /// Makes the limiter, with all its keys, expire after `time_to_live`, in whole milliseconds;
-    /// zero removes it at once. Returns whether the time to live of any key changed. Redisson's
-    /// `expire`, and with a condition `expireIfNotSet` (NX), `expireIfSet` (XX), `expireIfGreater`
-    /// (GT) and `expireIfLess` (LT).
+    /// Makes the limiter, with all its keys, expire after `time_to_live`, in whole milliseconds; zero removes
+    /// it at once. Returns whether the time to live of any key changed. Redisson's `expire`, and with a
+    /// condition `expireIfNotSet` (NX), `expireIfSet` (XX), `expireIfGreater` (GT) and `expireIfLess` (LT).
     ///
-    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) the keys of other clients are out of
-    /// reach; each client applies the hash's time to live to its own keys at its next call.
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) this call cannot reach the keys of other
+    /// clients; each client applies the hash's time to live to its own keys at its next call.
     ///
     /// # Errors
     ///
@@ -46,7 +45,7 @@ impl RateLimiter {
         self.set_lifetime(Lifetime::In(ms as u64), condition).await
     }
 
-    /// Like [`expire`](Self::expire), at a point in time by the server's clock, rounded down to the
+    /// Like [`expire`](Self::expire), but at a point in time by the server's clock, rounded down to the
     /// millisecond; a time in the past removes the limiter at once. Redisson's `expire(Instant)`.
     ///
     /// # Errors
@@ -90,14 +89,14 @@ impl RateLimiter {
     /// Removes the time to live from all keys, and returns whether any had one. Redisson's
     /// `clearExpire`.
     ///
-    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) the keys of other clients are out of
-    /// reach. There the limiter gets a time to live of ten years instead, which every client
-    /// applies to its own keys at its next call, and which
-    /// [`remaining_time_to_live`](Self::remaining_time_to_live) reports as endless.
+    /// In the mode [`Mode::PerClient`](crate::Mode::PerClient) this call cannot reach the keys of other
+    /// clients. There the limiter gets a time to live of ten years instead, which every client applies to its
+    /// own keys at its next call, and which [`remaining_time_to_live`](Self::remaining_time_to_live) reports
+    /// as endless.
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -106,11 +105,11 @@ impl RateLimiter {
         self.call(Operation::ClearExpire, ClearExpireCall).await
     }
 
-    /// How long the limiter still exists if it is not used. Redisson's `remainTimeToLive`.
+    /// How long the limiter will exist if it is not used. Redisson's `remainTimeToLive`.
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
         self.call(Operation::RemainingTimeToLive, RemainingTimeCall).await
     }
@@ -119,7 +118,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn exists(&self) -> Result<bool, Error> {
         self.call(Operation::Exists, ExistsCall).await
     }
@@ -128,7 +127,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -140,16 +139,15 @@ impl RateLimiter {
         Ok(deleted)
     }
 
-    /// Renames the limiter, with all its keys, to `name` (without the client's prefix), replacing a
-    /// limiter of that name. Redisson's `rename` leaves the value and the log behind. This handle
-    /// keeps its name.
+    /// Renames the limiter, with all its keys, to `name` (without the client's prefix), replacing any limiter
+    /// of that name. (Redisson's `rename` leaves the value and the log behind.) This handle keeps its name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter is of the mode
-    /// [`Mode::PerClient`](crate::Mode::PerClient), as the keys of other clients are out of reach;
-    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those [of the
-    /// server](RateLimiter#errors-of-the-server).
+    /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter's mode is
+    /// [`Mode::PerClient`](crate::Mode::PerClient), where the keys of other clients are out of reach;
+    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those
+    /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -160,19 +158,19 @@ impl RateLimiter {
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
         let to = self.limiters().keys(name, Operation::Rename)?;
         let target = self.limiters().handle(name)?;
-        // Afterwards another limiter, or none, has each of the two names.
+        // Afterwards each of the two names has another limiter, or none.
         let resets = [self.engine().begin_reset(), target.engine.begin_reset()];
         self.call(Operation::Rename, RenameCall { to }).await?;
         resets.into_iter().for_each(|reset| reset.end(true));
         Ok(())
     }
 
-    /// Marks all keys as used now, which matters if the server evicts by use, and returns whether
-    /// any existed. Redisson's `touch`.
+    /// Marks all keys as just used, which matters if the server evicts by use, and returns whether any
+    /// existed. Redisson's `touch`.
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn touch(&self) -> Result<bool, Error> {
         self.call(Operation::Touch, TouchCall).await
     }
@@ -182,7 +180,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those [of the server](RateLimiter#errors-of-the-server).
+    /// The errors [of the server](RateLimiter#errors-of-the-server).
     pub async fn size_in_memory(&self) -> Result<u64, Error> {
         self.call(Operation::SizeInMemory, SizeCall).await
     }

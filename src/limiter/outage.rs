@@ -1,4 +1,4 @@
-//! Acquires of limiters with a policy for when the server is away.
+//! Acquires of limiters that have a policy for outages.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,15 +17,15 @@ use crate::rate::Rate;
 use crate::store::Wait;
 
 impl RateLimiter {
-    /// What was decided while the server was away, of this limiter. The counts are those of the
-    /// name in this client. They outlive its last handle, until the client has very many names.
+    /// What was decided for this limiter while the server was away. The counts belong to the name in this
+    /// client. They outlive its last handle, until the client has very many names.
     pub fn outages(&self) -> OutageReport {
         self.engine().outage_report()
     }
 
-    /// Has the server decide, or the policy if it is away.
+    /// Lets the server decide, or the policy if the server is away.
     ///
-    /// On the heap, as the future of every call would be as large otherwise.
+    /// Boxed, because the future of every call would be as large otherwise.
     pub(super) fn decide_with_policy<'a>(
         &'a self,
         request: Request,
@@ -47,14 +47,14 @@ impl RateLimiter {
             if engine.is_closed() {
                 return Err(self.error(Operation::Acquire, closed()));
             }
-            // One that does not wait asks the server once: its deadline is over by then.
+            // A request that does not wait asks the server once: its deadline is over by then.
             if failed.is_none() || request.max_wait != MaxWait::None {
                 match self.ask_server(request, outage).await {
                     Ok(answer) => return answer,
                     Err(error) => failed = error,
                 }
             }
-            // What is answered here slows down nobody who asks in a loop.
+            // An answer given here does no round trip that would slow down a caller that asks in a loop.
             consume_budget().await;
             let error = failed.clone().or_else(|| {
                 let cause = engine.outage_cause(outage)?;
@@ -70,7 +70,7 @@ impl RateLimiter {
         }
     }
 
-    /// The server's answer; if there is none, why, unless it is known to be away.
+    /// The server's answer. If there is none, returns why, unless the server is known to be away.
     async fn ask_server(
         &self,
         request: Request,
@@ -86,7 +86,7 @@ impl RateLimiter {
         match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
             Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
-                // Longer than that call, whose end it notices, takes.
+                // Twice the deadline is longer than the call in flight takes; its end is noticed before.
                 match engine.turns_out_away(outage, self.deadline * 2).await {
                     true => Err(None),
                     false => Ok(Err(full)),
@@ -97,8 +97,8 @@ impl RateLimiter {
         }
     }
 
-    /// The policy's answer; `None`: the stand-in has been taken away, and the server is to be asked, or
-    /// the client has closed.
+    /// The policy's answer; `None` if the client has closed, or if the stand-in was taken away, so that the
+    /// server is to be asked.
     async fn answer_in_outage(
         &self,
         request: Request,
@@ -128,7 +128,7 @@ impl RateLimiter {
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
         engine.end_stand_in_soon();
-        // It creates nothing there: what is taken away stays away.
+        // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..request };
         let wait = match Acquire::new(&stand_in, request).await {
             Ok(Answer::Granted(granted)) => {
@@ -153,8 +153,8 @@ impl RateLimiter {
         Some(Ok(Decision::Denied(denial)))
     }
 
-    /// A denial until the server is looked for again. More than the rate is never granted, and a
-    /// call that waits without end cannot be denied.
+    /// A denial until the next probe of the server. It is an error instead if the request is for more than
+    /// the rate, which is never granted, or waits without end, which rules out a denial.
     fn deny(
         &self,
         request: Request,

@@ -1,4 +1,4 @@
-//! Releasing a number of permits, and looking at those that are available.
+//! Releasing permits, and looking at what is available.
 
 use super::RateLimiter;
 use crate::decision::Peek;
@@ -7,20 +7,20 @@ use crate::rate::MAX_EXACT;
 use crate::store::{ExistsCall, PeekCall, PeekReply, ReleaseCall, Wait};
 
 impl RateLimiter {
-    /// Gives back up to `permits` permits that were granted, to any client, less than an interval
-    /// ago, and returns how many it gave back. They are taken out of the log, oldest grant first.
-    /// Redisson's `release`; `release(0)` sends nothing and returns 0.
+    /// Gives back up to `permits` permits that any client was granted less than an interval ago, and returns
+    /// how many it gave back. They are taken out of the log, oldest grant first. Redisson's `release`;
+    /// `release(0)` sends nothing and returns 0.
     ///
     /// If there is no limiter yet and this handle carries its rate, the result is 0.
     ///
-    /// Prefer [`Grant::refund`], which gives back the permits of one grant: permits released after
-    /// their interval has passed, or twice, can exceed the rate by the same number.
+    /// Prefer [`Grant::refund`], which gives back the permits of one grant. Permits released after their
+    /// interval has passed, or released twice, can exceed the rate by the same number.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if `permits` is more than 2^53; otherwise as
-    /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted
-    /// again: the error then has [`Execution::Unknown`].
+    /// [`ErrorKind::InvalidArgument`] if `permits` is more than 2^53; for others see
+    /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted again: the
+    /// error then has [`Execution::Unknown`].
     ///
     /// [`Grant::refund`]: crate::Grant::refund
     ///
@@ -42,8 +42,8 @@ impl RateLimiter {
             permits,
             seen: self.engine().seen(),
         };
-        // Even if this future is dropped, the call may be carried out: waiting calls check again
-        // in either case.
+        // The call may be carried out even if this future is dropped, so waiting calls check again in either
+        // case.
         let _may_come_back = self.engine().permits_may_come_back();
         let answer = self.call(Operation::Release, call).await;
         let Some(reply) = self.unless_absent(Operation::Release, answer).await? else {
@@ -53,26 +53,26 @@ impl RateLimiter {
     }
 
     /// The permits that are available now, from 0 to the rate. Changes nothing. Redisson's
-    /// `availablePermits`. Permits that this client has leased are not available.
+    /// `availablePermits`. Permits that this client has leased are not counted.
     ///
     /// If there is no limiter yet and this handle carries its rate, this is the whole rate.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
         self.peek_for(Operation::AvailablePermits, 1).await.map(|peek| peek.available)
     }
 
-    /// What an acquire of `permits` would find now: the permits available, the rate, the wait.
-    /// Changes nothing. Requests that wait in this client's queue are not taken into account.
+    /// What an acquire of `permits` would find now: the permits available, the rate, and the wait. Changes
+    /// nothing. Requests waiting in this client's queue are not taken into account.
     ///
-    /// If there is no limiter yet and this handle carries its rate, the answer is for the limiter
-    /// that the next acquire would create.
+    /// If there is no limiter yet and this handle carries its rate, the answer describes the limiter that the
+    /// next acquire would create.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
         let peek = self.peek_for(Operation::Peek, permits).await?;
         let rate = peek.rate.permits();
@@ -86,7 +86,7 @@ impl RateLimiter {
     async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
         let call = PeekCall {
             now: self.engine().core.clock.read().now,
-            // More than the highest rate is enough, and is exact in the store's arithmetic.
+            // One more than the highest rate is enough, and is exact in the store's arithmetic.
             permits: permits.min(MAX_EXACT + 1),
             seen: self.engine().seen(),
         };
@@ -103,8 +103,8 @@ impl RateLimiter {
         })
     }
 
-    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which
-    /// its next acquire creates it. Such a limiter has all its permits.
+    /// The answer; `None` if there is no limiter yet and this handle carries the rate with which its next
+    /// acquire would create it. Such a limiter has all its permits.
     async fn unless_absent<T>(
         &self,
         operation: Operation,
@@ -114,7 +114,7 @@ impl RateLimiter {
             Err(error)
                 if error.kind() == ErrorKind::NotInitialized
                     && self.rate.is_some()
-                    // A hash that lacks some of its fields exists, and no acquire would create it.
+                    // A hash that lacks some of its fields does exist, and no acquire would create it.
                     && !self.hash_exists(operation).await? =>
             {
                 Ok(None)

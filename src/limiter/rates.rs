@@ -18,8 +18,8 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::CorruptState`] if the limiter's hash has a mode but no rate or interval;
-    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those [of the
-    /// server](RateLimiter#errors-of-the-server).
+    /// [`ErrorKind::WrongType`] if the key is not a hash; otherwise those
+    /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
     ///
@@ -32,18 +32,18 @@ impl RateLimiter {
     }
 
     async fn create_rate(&self, operation: Operation, rate: Rate) -> Result<bool, Error> {
-        // Leases do not end before it is sent: it is called often, and seldom sets anything.
+        // Leases are not ended before the call: it is made often, and seldom sets anything.
         let reset = ResetOnDrop(self.engine());
         let set = self.call(operation, TrySetRateCall(rate)).await?;
         std::mem::forget(reset);
         if set {
-            // An old value and log may still exist: the next call adjusts them to the rate.
+            // An old value and log may still exist; the next call adjusts them to the rate.
             self.engine().begin_reset().end_created(rate);
         }
         Ok(set)
     }
 
-    /// Sets the rate, whatever it was, and resets the usage in the new rate's mode: all its permits
+    /// Sets the rate, whatever it was, and resets the usage in the new rate's mode, so that all its permits
     /// are available again. Redisson's `setRate(mode, rate, interval, keepAlive)`.
     ///
     /// # Errors
@@ -68,13 +68,13 @@ impl RateLimiter {
         .map(drop)
     }
 
-    /// Sets the rate, like [`set_rate`](Self::set_rate), and either resets the usage or keeps that of
-    /// the last interval, so that only the rest of the new rate is available. A change of mode resets
-    /// it in any case. Redisson's `setRate(RateLimiterArgs)`.
+    /// Sets the rate, like [`set_rate`](Self::set_rate), and either resets the usage or keeps that of the
+    /// last interval, so that only the rest of the new rate is available. A change of mode always resets it.
+    /// Redisson's `setRate(RateLimiterArgs)`.
     ///
     /// # Errors
     ///
-    /// As [`set_rate`](Self::set_rate); and [`ErrorKind::ForeignEntry`] if the usage is to be kept
+    /// The errors of [`set_rate`](Self::set_rate), and [`ErrorKind::ForeignEntry`] if the usage is to be kept
     /// and the log has entries of a Redisson older than 3.17.0.
     ///
     /// # Cancel safety
@@ -93,7 +93,7 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`set_rate_with`](Self::set_rate_with).
+    /// See [`set_rate_with`](Self::set_rate_with).
     ///
     /// # Cancel safety
     ///
@@ -102,14 +102,13 @@ impl RateLimiter {
         self.store_rate(Operation::UpdateRate, rate, self.engine().rate(), true, usage.into()).await
     }
 
-    /// Makes this the limiter's rate: sets it if there is no limiter or its rate is different, and
-    /// keeps the usage. Returns what it found.
+    /// Makes this the limiter's rate and keeps the usage: sets the rate if there is no limiter or its rate
+    /// differs. Returns what it found.
     ///
-    /// Every instance of a service can call it when it starts; if the rate is right already, it
-    /// only reads. To roll out a new rate, deploy the new value: the first instance to start with
-    /// it changes the rate, and all others, those in Java included, follow at their next call. An
-    /// instance that restarts with the old value during the roll-out changes it back: the last one
-    /// to start decides.
+    /// Every instance of a service can call this when it starts; if the rate is already right, it only reads.
+    /// To roll out a new rate, deploy the new value: the first instance that starts with it changes the rate,
+    /// and all others, including those in Java, follow at their next call. An instance that restarts with the
+    /// old value during the roll-out changes it back: the last one to start decides.
     ///
     /// ```
     /// use redisson_rate_limiter::{Client, Ensured, InProcessStore, Rate};
@@ -129,15 +128,16 @@ impl RateLimiter {
     /// # }
     /// ```
     ///
-    /// A change of the mode would reset the usage of all clients: it is refused, and
-    /// [`update_rate`](Self::update_rate) makes it. Instances that call it at the same moment may each
-    /// report the same change, and one whose answer was lost may report [`Ensured::Unchanged`] for a limiter that it has created itself.
+    /// A change of the mode would reset the usage of all clients, so it is refused; use
+    /// [`update_rate`](Self::update_rate) for that. Instances that call this at the same moment may each
+    /// report the same change. If an answer was lost, an instance may report [`Ensured::Unchanged`] for a
+    /// limiter that it has created itself.
     ///
     /// # Errors
     ///
-    /// As [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's rate is of
-    /// another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. As repeating it changes
-    /// nothing, it is attempted until the deadline, and can be called again after any error.
+    /// The errors of [`set_rate_with`](Self::set_rate_with); [`ErrorKind::InvalidArgument`] if the limiter's
+    /// rate has another mode; and [`ErrorKind::CorruptState`] if its hash cannot be read. Because repeating
+    /// it changes nothing, it is attempted until the deadline, and can be called again after any error.
     ///
     /// # Cancel safety
     ///
@@ -159,7 +159,7 @@ impl RateLimiter {
         .await
     }
 
-    /// [`ensure_rate`](Self::ensure_rate), which replaces a rate only if this function says so of it.
+    /// [`ensure_rate`](Self::ensure_rate), but it replaces an existing rate only if this function says so.
     pub(crate) async fn ensure_rate_if(
         &self,
         rate: Rate,
@@ -168,7 +168,7 @@ impl RateLimiter {
         const OPERATION: Operation = Operation::EnsureRate;
         let deadline = Instant::now() + self.deadline;
         let mut handle = self.clone();
-        // Read first: most of the time there is nothing to write. If another client creates or removes the
+        // Read first, because there is usually nothing to write. If another client creates or removes the
         // limiter between our read and our write, the write does nothing, and the loop reads again.
         loop {
             match handle.read_rate(OPERATION).await? {
@@ -191,7 +191,7 @@ impl RateLimiter {
         }
     }
 
-    /// `from`: the rate that it had, as far as this client knows.
+    /// `from` is the rate that the limiter had, as far as this client knows.
     async fn store_rate(
         &self,
         operation: Operation,
@@ -236,12 +236,12 @@ impl RateLimiter {
     }
 }
 
-/// What happens to the usage of the last interval when a rate is set: Redisson's `keepState`.
+/// Whether the last interval's usage is kept when a rate is set: Redisson's `keepState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Usage {
-    /// The permits granted in the last interval count against the new rate.
+    /// Permits granted in the last interval count against the new rate.
     Keep,
-    /// They are forgotten: the whole new rate is available at once.
+    /// Permits granted so far are forgotten: the whole new rate is available at once.
     Reset,
 }
 
@@ -254,7 +254,7 @@ impl From<Usage> for StateRule {
     }
 }
 
-/// What [`RateLimiter::ensure_rate`] found, and did about it.
+/// The result of [`RateLimiter::ensure_rate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ensured {
     /// There was no limiter: it was created with the rate.
@@ -268,8 +268,8 @@ pub enum Ensured {
     },
 }
 
-/// Unless it is forgotten, treats a call as one that replaced the limiter: if its future is
-/// dropped, the call may still be carried out.
+/// Unless it is forgotten, assumes that a call has replaced the limiter: if the call's future is dropped, the
+/// call may still be carried out.
 struct ResetOnDrop<'a>(&'a Arc<Engine>);
 
 impl Drop for ResetOnDrop<'_> {

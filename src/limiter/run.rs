@@ -1,4 +1,4 @@
-//! Work that begins once its permits are granted.
+//! Running work once its permits are granted.
 
 use std::time::Duration;
 
@@ -7,11 +7,10 @@ use crate::decision::{Decision, Denial};
 use crate::error::Error;
 
 impl RateLimiter {
-    /// Takes `permits`, waiting for them for as long as it takes, and then runs `work`. Returns its
-    /// output.
+    /// Takes `permits`, waiting for them for as long as it takes, then runs `work` and returns its output.
     ///
-    /// `work` is not polled before the permits are granted. Whatever its output, they count as used;
-    /// to give some back, take them with [`acquire`](Self::acquire).
+    /// `work` is not polled before the permits are granted. Whatever its output, they count as used; to be
+    /// able to give some back, take them with [`acquire`](Self::acquire).
     ///
     /// ```
     /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
@@ -28,22 +27,22 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); `work` is then dropped without having run. If its output is a
-    /// `Result`, it is returned within this one.
+    /// See [`acquire`](Self::acquire). On an error `work` is dropped without having run. If the output of
+    /// `work` is a `Result`, it is returned within this one.
     ///
     /// # Cancel safety
     ///
-    /// The future may be dropped at any time. Before `work` begins it takes nothing, or gives back in
-    /// the background what it was granted. `work` begins in the same poll in which the permits are
-    /// granted, so there is no time between; from then on they count as used, and `work` is dropped.
+    /// The future may be dropped at any time. Before `work` begins, it takes nothing or gives back in the
+    /// background what it was granted. `work` begins in the same poll in which the permits are granted; from
+    /// then on they count as used, and dropping the future drops `work`.
     pub async fn run<F: Future>(&self, permits: u64, work: F) -> Result<F::Output, Error> {
         self.acquire(permits).await?;
         Ok(work.await)
     }
 
-    /// Like [`run`](Self::run), but waits for the permits up to `timeout`, as
-    /// [`try_acquire`](Self::try_acquire) does. If they are denied, `work` is dropped without having
-    /// run, and the denial is returned within the result.
+    /// Like [`run`](Self::run), but waits for the permits only up to `timeout`, as
+    /// [`try_acquire`](Self::try_acquire) does. If they are denied, `work` is dropped without having run, and
+    /// the denial is returned within the result.
     ///
     /// ```
     /// use std::time::Duration;
@@ -63,15 +62,15 @@ impl RateLimiter {
     /// # }
     /// ```
     ///
-    /// The timeout is for the permits alone: `work` takes as long as it takes.
+    /// The timeout applies to the permits only; `work` may take any time.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// See [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// See [`run`](Self::run).
     pub async fn try_run<F: Future>(
         &self,
         permits: u64,
@@ -82,17 +81,17 @@ impl RateLimiter {
         Ok(unless_denied(decision, work).await)
     }
 
-    /// Like [`run`](Self::run), but does not wait for the permits, as
-    /// [`try_acquire_now`](Self::try_acquire_now) does not. If they are denied, `work` is dropped
-    /// without having run, and the denial is returned within the result.
+    /// Like [`run`](Self::run), but does not wait for the permits, as with
+    /// [`try_acquire_now`](Self::try_acquire_now). If they are denied, `work` is dropped without having run,
+    /// and the denial is returned within the result.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire_now`](Self::try_acquire_now).
+    /// See [`try_acquire_now`](Self::try_acquire_now).
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// See [`run`](Self::run).
     pub async fn try_run_now<F: Future>(
         &self,
         permits: u64,

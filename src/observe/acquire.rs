@@ -1,4 +1,4 @@
-//! One acquire, from its first poll to what its caller is told.
+//! One acquire, from its first poll to its answer.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use crate::rt;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AcquireEnd<'a> {
-    /// The permits that it asked for.
+    /// The permits requested.
     pub permits: u64,
-    /// What became of it.
+    /// How it ended.
     pub outcome: AcquireOutcome<'a>,
-    /// How long it took, unless it was answered at once, from a lease or a remembered denial.
+    /// How long it took; `None` if it was answered at once, from a lease or a remembered denial.
     pub took: Option<Duration>,
 }
 
-/// What became of an acquire.
+/// How an acquire ended.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireOutcome<'a> {
     /// Its permits were granted.
     Granted(&'a Grant),
-    /// They were denied.
+    /// The permits were denied.
     Denied(&'a Denial),
-    /// It could not be decided.
+    /// The acquire could not be decided.
     Failed(&'a Error),
     /// Its future was dropped after its first poll, and before it had an answer.
     Cancelled,
 }
 
-/// An acquire that its caller has begun. It is told once: with its answer, or as cancelled if it is
-/// dropped before that.
+/// Instrumentation for one acquire. It reports once: the answer, or a cancellation if it is dropped before
+/// that.
 #[must_use]
 pub(crate) struct AcquireObserver<'a> {
-    /// `None`: it has ended, or nobody looks.
+    /// `None` once it has ended, or if there are no observers.
     limiter: Option<&'a ObservedLimiter>,
     permits: u64,
     queued_at: Option<Instant>,
@@ -52,7 +52,7 @@ impl<'a> AcquireObserver<'a> {
         AcquireObserver { limiter, permits, queued_at: None }
     }
 
-    /// It was not answered here, and goes to a queue: what it waits from now on is measured.
+    /// Starts to measure the wait: the acquire was not answered locally and goes to a queue.
     #[inline]
     pub(crate) fn is_queued(&mut self) {
         if self.limiter.is_some() {
@@ -60,7 +60,7 @@ impl<'a> AcquireObserver<'a> {
         }
     }
 
-    /// Its caller is told this.
+    /// Reports what the caller is told.
     #[inline]
     pub(crate) fn ended(&mut self, answer: &Result<Decision, Error>) {
         match answer {

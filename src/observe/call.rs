@@ -10,7 +10,7 @@ pub(crate) use tracing::Span;
 use super::{ObservedLimiter, Observers};
 use crate::error::{Error, Operation};
 
-/// Stands for a span where there are none.
+/// Stands in for a span without the feature `tracing`.
 #[cfg(not(feature = "tracing"))]
 #[derive(Clone)]
 pub(crate) struct Span;
@@ -22,7 +22,7 @@ impl Span {
     }
 }
 
-/// The span that the caller is in, if it is in one. On the heap, as every waiting caller keeps it.
+/// The caller's current span, if there is one. It is boxed because every waiting caller keeps it.
 pub(crate) fn current_span() -> Option<Box<Span>> {
     #[cfg(feature = "tracing")]
     return Some(Span::current()).filter(|span| !span.is_none()).map(Box::new);
@@ -30,69 +30,69 @@ pub(crate) fn current_span() -> Option<Box<Span>> {
     None
 }
 
-/// What the acquires in a call ask for.
+/// How much the acquires in a call request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CallSize {
     pub(crate) requests: u64,
     pub(crate) permits: u64,
 }
 
-/// A call to the server, or to an in-process store, to an [`Observer`](super::Observer).
+/// A call to the server or to an in-process store, as an [`Observer`](super::Observer) sees it.
 pub struct ObservedCall {
     observers: Observers,
     limiter: Option<Arc<ObservedLimiter>>,
     operation: Operation,
     size: CallSize,
     attempts: u32,
-    /// The call's own, which only the feature `tracing` knows.
+    /// The call's own span, which only the feature `tracing` uses.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "it is empty"))]
     pub(super) span: Span,
 }
 
-/// What happens to a call.
+/// A step in the life of a call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CallEvent<'a> {
-    /// It is about to be made.
+    /// The call is about to be made.
     Began,
     /// An attempt of acquires was answered after this long.
     #[non_exhaustive]
     AttemptAnswered {
-        /// From sending it to its answer.
+        /// The time from sending the attempt to its answer.
         took: Duration,
     },
     /// The answer came so late that another attempt confirms it.
     #[non_exhaustive]
     CameLate {
-        /// From sending the attempt to its answer.
+        /// The time from sending the attempt to its answer.
         took: Duration,
     },
-    /// An attempt has failed, and is followed by another one after this pause.
+    /// An attempt has failed; another follows after a pause.
     #[non_exhaustive]
     Retried {
-        /// Why it failed.
+        /// Why the attempt failed.
         error: &'a Error,
-        /// The pause.
+        /// The pause before the next attempt.
         pause: Duration,
     },
-    /// It has ended with an answer.
+    /// The call has ended with an answer.
     #[non_exhaustive]
     Answered {
-        /// The permits that its acquires were granted; `None` for other operations.
+        /// The permits granted to its acquires; `None` for other operations.
         granted: Option<u64>,
     },
-    /// It has ended without an answer.
+    /// The call has ended without an answer.
     #[non_exhaustive]
     Failed {
-        /// Why.
+        /// Why the call failed.
         error: &'a Error,
     },
-    /// Its runtime has ended; its callers, if there are any, begin anew.
+    /// The call's runtime has ended; its callers, if any, start over.
     Abandoned,
 }
 
 impl ObservedCall {
-    /// `span`: the span of its only caller, or else that of whoever makes this.
+    /// `span` is the span of the call's only caller. Without it, the parent is the current span.
     pub(super) fn begin(
         observers: &Observers,
         limiter: Option<&Arc<ObservedLimiter>>,
@@ -111,7 +111,7 @@ impl ObservedCall {
         call
     }
 
-    /// A call that has not begun: nobody is told about it.
+    /// A call of which nobody is told.
     pub(crate) fn none() -> Self {
         ObservedCall::begin(
             &Observers::default(),
@@ -132,17 +132,17 @@ impl ObservedCall {
         self.operation
     }
 
-    /// How many acquires share it; 0 for other operations, and for one that only takes permits ahead.
+    /// The number of acquires that share the call; 0 for other operations, and for a call that only leases.
     pub fn requests(&self) -> u64 {
         self.size.requests
     }
 
-    /// The permits that these ask for together.
+    /// The permits that these acquires request together.
     pub fn permits(&self) -> u64 {
         self.size.permits
     }
 
-    /// How many attempts there were until now, with the one under way.
+    /// The number of attempts so far, including the current one.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -165,7 +165,7 @@ impl ObservedCall {
         self.tell(&CallEvent::CameLate { took: Duration::from_micros(micros) });
     }
 
-    /// It was answered; so many permits were granted.
+    /// Reports an answer that granted this many permits.
     pub(crate) fn granted(&self, permits: u64) {
         self.tell(&CallEvent::Answered { granted: Some(permits) });
     }
@@ -174,7 +174,7 @@ impl ObservedCall {
         self.tell(&CallEvent::Failed { error });
     }
 
-    /// It was answered, or has failed; nothing more is to be said of the answer.
+    /// Reports the end of a call, answered or failed, without details of the answer.
     pub(crate) fn ended<T>(&self, answer: &Result<T, Error>) {
         match answer {
             Ok(_) => self.tell(&CallEvent::Answered { granted: None }),
@@ -182,14 +182,14 @@ impl ObservedCall {
         }
     }
 
-    /// Its runtime is ending.
+    /// Reports that the call's runtime is ending.
     pub(crate) fn abandoned(&self) {
         self.tell(&CallEvent::Abandoned);
     }
 }
 
 impl Observers {
-    /// A call to the store begins that is not for one limiter.
+    /// Starts to observe a call to the store that is not for one limiter.
     pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
         ObservedCall::begin(self, None, operation, CallSize::default(), Span::none())
     }

@@ -1,4 +1,4 @@
-//! What is logged on a test's thread, as lines.
+//! Log events of a test's thread, as lines.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, Interest};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
-/// The events of this crate on one thread, each as a line: its level, its text, and its fields.
+/// This crate's events on one thread, each as a line of its level, text and fields.
 #[derive(Clone, Default)]
 pub(crate) struct Captured(Arc<Mutex<Vec<String>>>);
 
@@ -18,9 +18,10 @@ impl Captured {
     }
 }
 
-/// From now on, until the guard is dropped.
+/// Captures events until the guard is dropped.
 pub(crate) fn capture() -> (Captured, DefaultGuard) {
-    // While there is only one subscriber, an event that another thread comes to first is off for all.
+    // A second subscriber must exist: with only one, an event first reached by another thread is disabled for
+    // all.
     static SECOND: OnceLock<Dispatch> = OnceLock::new();
     SECOND.get_or_init(|| Dispatch::new(Captured::default()));
     let captured = Captured::default();
@@ -40,7 +41,7 @@ impl Visit for Line {
 }
 
 impl Subscriber for Captured {
-    /// Other tests' threads have none, or another one.
+    /// Threads of other tests have no subscriber, or another one.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }

@@ -1,4 +1,4 @@
-//! The connection of one runtime, which is opened again after it has failed.
+//! One runtime's connection, which is opened again after it fails.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ pub(crate) struct ConnectionObserver {
     history: Mutex<History>,
 }
 
-/// What was told last.
+/// The last report.
 #[derive(Default)]
 struct History {
-    /// The server that was connected to last.
+    /// The server of the last connection.
     server: Option<Arc<str>>,
     is_open: bool,
-    /// Attempts that have failed since.
+    /// Attempts that have failed since then.
     failures: u32,
 }
 
@@ -26,7 +26,7 @@ impl ConnectionObserver {
         ConnectionObserver { observers: observers.clone(), history: Mutex::default() }
     }
 
-    /// A connection to this server was opened.
+    /// Reports that a connection to this server was opened.
     pub(crate) fn opened(&self, server: &Arc<str>) {
         let (before, failures) = {
             let mut history = lock(&self.history);
@@ -36,7 +36,7 @@ impl ConnectionObserver {
         self.observers.event(&Event::Connected { server, before: before.as_deref(), failures });
     }
 
-    /// An attempt to connect has failed.
+    /// Reports that an attempt to connect has failed.
     pub(crate) fn failed(&self, error: &Error) {
         let failures = {
             let mut history = lock(&self.history);
@@ -46,7 +46,7 @@ impl ConnectionObserver {
         self.observers.event(&Event::ConnectFailed { error, failures });
     }
 
-    /// The connection to this server is not used any more. Told once for each that was opened.
+    /// Reports that the connection to this server is no longer used, once for each that was opened.
     pub(crate) fn lost(&self, server: &str, why: &'static str) {
         if std::mem::take(&mut lock(&self.history).is_open) {
             self.observers.event(&Event::ConnectionLost { server, why });

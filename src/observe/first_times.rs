@@ -1,28 +1,28 @@
-//! Mistakes in the set-up of a web service, which mostly concern every request: each is warned of once.
+//! Configuration mistakes of a web service. They usually concern every request, so each is warned of once.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Event, Observers};
 
-/// Something that is wrong with requests to a limit.
+/// A problem with requests to a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// The key cannot be found.
     NoKey,
     /// A request costs more than the rate.
     NeverFits,
-    /// The server is away, or does not serve this client.
+    /// The server is away, or refuses this client.
     Unavailable,
     /// The limiter does not exist, or cannot be read.
     Broken,
-    /// The limiter has another rate than the limit.
+    /// The limiter's rate differs from the limit's.
     OtherRate,
-    /// The limiter should get the limit's rate, and that failed.
+    /// Giving the limiter the limit's rate has failed.
     NotRolledOut,
-    /// A connection from outside of the trusted networks has the header of a proxy.
+    /// A connection from outside the trusted networks carries a proxy's header.
     UntrustedProxy,
-    /// A connection from a trusted network does not say for whom it forwards.
+    /// A connection from a trusted network does not name its client.
     NotForwarded,
 }
 
@@ -41,14 +41,15 @@ impl Trouble {
     }
 }
 
-/// Which troubles of one limit were warned of. What follows the first one of a kind is told at DEBUG.
+/// The kinds of trouble of one limit that were warned of. After the first of a kind, the rest is told at
+/// DEBUG.
 #[derive(Debug, Default)]
 pub(crate) struct FirstTimes {
     told: AtomicU32,
 }
 
 impl FirstTimes {
-    /// `limit`: its name, or an empty one if it is not known.
+    /// `limit` is the limit's name, empty if unknown.
     pub(crate) fn tell(
         &self,
         observers: &Observers,

@@ -1,4 +1,4 @@
-//! What is observed of one limiter.
+//! Instrumentation for one limiter.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::{AcquireObserver, CallSize, Count, Event, ObservedCall, Observers, Span};
 use crate::error::Operation;
 
-/// A limiter of one client, to an [`Observer`](super::Observer).
+/// A limiter of one client, as an [`Observer`](super::Observer) sees it.
 pub struct ObservedLimiter {
     name: Arc<str>,
     label: Option<Arc<str>>,
@@ -26,14 +26,14 @@ impl ObservedLimiter {
         })
     }
 
-    /// Its name, without the client's prefix.
+    /// The limiter's name, without the client's prefix.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The label that its numbers are counted under, if it has one: see
-    /// [`LimiterOptions::metrics_label`](crate::LimiterOptions::metrics_label). Numbers of limiters without a label are
-    /// added up.
+    /// The label under which the limiter's numbers are counted, if it has one: see
+    /// [`LimiterOptions::metrics_label`](crate::LimiterOptions::metrics_label). Numbers of limiters without a
+    /// label are added up.
     pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
     }
@@ -50,12 +50,12 @@ impl fmt::Debug for ObservedLimiter {
     }
 }
 
-/// What tells the observers about one limiter of one client.
+/// Reports to the observers about one limiter of one client.
 pub(crate) struct LimiterObserver {
     without_label: Arc<ObservedLimiter>,
-    /// It has a label that somebody has chosen.
+    /// Set if somebody has chosen a label.
     chosen: OnceLock<(&'static str, Arc<ObservedLimiter>)>,
-    /// It has the label of its limit, unless somebody chooses one.
+    /// Used until somebody chooses a label: the name of the limit that the limiter belongs to.
     by_default: OnceLock<Arc<ObservedLimiter>>,
 }
 
@@ -79,29 +79,29 @@ impl LimiterObserver {
         ObservedLimiter::new(name.clone(), Some(label), observers.clone())
     }
 
-    /// The label that somebody has chosen.
+    /// The chosen label.
     pub(crate) fn label(&self) -> Option<&'static str> {
         self.chosen.get().map(|(label, _)| *label)
     }
 
-    /// Chooses a label, unless it has one.
+    /// Chooses a label, unless one has been chosen.
     pub(crate) fn set_label(&self, label: &'static str) {
         self.chosen.get_or_init(|| (label, self.labelled(label.into())));
     }
 
-    /// Sets the label that it has for as long as nobody chooses one.
+    /// Sets the label used as long as nobody chooses one.
     #[cfg(feature = "_web")]
     pub(crate) fn set_default_label(&self, label: &Arc<str>) {
         self.by_default.get_or_init(|| self.labelled(label.clone()));
     }
 
-    /// An acquire of so many permits begins.
+    /// Starts to observe an acquire of this many permits.
     #[inline]
     pub(crate) fn acquire(&self, permits: u64) -> AcquireObserver<'_> {
         AcquireObserver::new(self.limiter(), permits)
     }
 
-    /// A call to the store begins.
+    /// Starts to observe a call to the store.
     pub(crate) fn call(&self, operation: Operation) -> ObservedCall {
         let limiter = self.limiter();
         ObservedCall::begin(
@@ -113,19 +113,19 @@ impl LimiterObserver {
         )
     }
 
-    /// A call with the requests of acquires begins; `span` is that of its only caller.
+    /// Starts to observe a call that carries acquires; `span` is the span of its only caller.
     pub(crate) fn acquire_call(&self, size: CallSize, span: Option<Box<Span>>) -> ObservedCall {
         let (limiter, span) = (self.limiter(), span.map_or_else(Span::none, |span| *span));
         ObservedCall::begin(&limiter.observers, Some(limiter), Operation::Acquire, size, span)
     }
 
-    /// Something has happened to it.
+    /// Reports an event of this limiter.
     pub(crate) fn event(&self, event: &Event<'_>) {
         let limiter = self.limiter();
         limiter.observers.tell(|observer| observer.event(Some(limiter), event));
     }
 
-    /// A number of it has changed.
+    /// Reports that a number of this limiter has changed.
     pub(crate) fn counted(&self, count: Count, change: u64) {
         if change > 0 {
             self.limiter().counted(count, i64::try_from(change).unwrap_or(i64::MAX));
@@ -133,10 +133,10 @@ impl LimiterObserver {
     }
 }
 
-/// What one of several adds to a count. It takes that away when it ends.
+/// One contribution to a count that several share. It is subtracted when this is dropped.
 #[derive(Default)]
 pub(crate) struct CountPart {
-    /// The label may change meanwhile.
+    /// Kept, because the label may change before it is subtracted.
     of: Option<(Arc<ObservedLimiter>, Count)>,
     part: i64,
 }

@@ -1,5 +1,5 @@
-//! What the feature `metrics` counts, by handles of the recorder that is installed when a client is
-//! built. docs/observability.md says what each number means.
+//! What the feature `metrics` counts. Metric handles are obtained from the recorder that is installed when a
+//! client is built. docs/observability.md says what each number means.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ mod names;
 use names as name;
 pub use names::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 
-/// The key of the label of limiters that have one.
+/// The label key for limiters that have a label.
 const LIMITER: &str = "limiter";
 
-/// One label.
+/// A label's key and value.
 type Pair = (&'static str, &'static str);
 
-/// How handles are registered: with the limiter's label, if it has one.
+/// Registers handles, with the limiter's label if it has one.
 #[derive(Clone, Default)]
 struct Registrar(Option<Arc<str>>);
 
@@ -50,7 +50,7 @@ impl Registrar {
         metrics::histogram!(name, self.labels(labels))
     }
 
-    /// Counters by who decided; of those who never decide so there is none.
+    /// Counters by decider, without those deciders that never make such a decision.
     fn by_decider(
         &self,
         name: &'static str,
@@ -64,7 +64,7 @@ impl Registrar {
     }
 }
 
-/// How many there are of [`DecidedBy`].
+/// The number of variants of [`DecidedBy`].
 const DECIDERS: usize = 5;
 
 const GRANTS: [DecidedBy; 3] = [DecidedBy::Store, DecidedBy::Lease, DecidedBy::Outage];
@@ -74,7 +74,7 @@ const DENIES: [DecidedBy; 4] =
 /// How a call ends.
 const OUTCOMES: [&str; 3] = ["answered", "failed", "abandoned"];
 
-/// The handles of all limiters of a client, or of those with one label.
+/// The metric handles of all limiters of a client, or of those with one label.
 pub(super) struct Handles {
     registrar: Registrar,
     granted: Decided,
@@ -85,7 +85,7 @@ pub(super) struct Handles {
     failed_after: Histogram,
     batch: Histogram,
     attempt: Histogram,
-    /// Those of acquires, by [`OUTCOMES`].
+    /// Counters of acquire calls, by [`OUTCOMES`].
     calls: [Counter; OUTCOMES.len()],
     queued: Gauge,
     lease_held: Gauge,
@@ -98,7 +98,7 @@ pub(super) struct Handles {
     not_written: Counter,
 }
 
-/// Acquires that were granted, or that were denied.
+/// Counters of acquires that were granted, or that were denied.
 struct Decided {
     acquires: [Counter; DECIDERS],
     permits: [Counter; DECIDERS],
@@ -145,7 +145,7 @@ impl Handles {
         }
     }
 
-    /// Looked up each time, as there are many kinds, most of which never occur.
+    /// Looked up each time, because there are many kinds, most of which never occur.
     #[cold]
     fn failed(&self, operation: Operation, error: &Error) {
         let labels = [
@@ -174,9 +174,9 @@ impl Handles {
 
 /// The meters of one client.
 pub(super) struct Meters {
-    /// Of all limiters without a label.
+    /// Handles of all limiters without a label.
     limiters: Arc<Handles>,
-    /// Shared by all limiters with the same label, of which a web service has one for each caller.
+    /// Shared by all limiters with the same label; a web service has one limiter for each caller.
     by_label: Mutex<HashMap<Arc<str>, Arc<Handles>>>,
     skew: Gauge,
     skew_uncertainty: Gauge,
@@ -221,7 +221,7 @@ impl Meters {
         if let Some(handles) = lock(&self.by_label).get(label) {
             return handles.clone();
         }
-        // Not under the lock: the recorder is foreign code.
+        // Called without the lock, because the recorder is foreign code.
         let handles = Arc::new(Handles::new(Registrar(Some(label.clone()))));
         lock(&self.by_label).entry(label.clone()).or_insert(handles).clone()
     }
@@ -263,7 +263,7 @@ impl Observer for Meters {
     fn call(&self, call: &ObservedCall, event: &CallEvent<'_>) {
         let (handles, operation) = (self.of(call.limiter()), call.operation());
         match event {
-            // One that only refills a lease has no requests.
+            // A call that only refills a lease has no requests.
             CallEvent::Began if call.requests() > 0 => handles.batch.record(call.requests() as f64),
             CallEvent::Began => {}
             CallEvent::AttemptAnswered { took } => handles.attempt.record(*took),

@@ -1,4 +1,4 @@
-//! Observers of a user's own, next to those of the features.
+//! Users' own observers, next to those of the features.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Client, ClientBuilder, InProcessStore, LimiterOptions, OnOutage, Rate, RateLimiter};
 
-/// Writes down what it is told, and calls the client where it may.
+/// An observer that records what it is told, and calls the client where it may.
 #[derive(Default)]
 struct Seen {
     lines: Mutex<Vec<String>>,
@@ -28,7 +28,7 @@ impl Seen {
         self.lines.lock().unwrap().iter().filter(|seen| *seen == line).count()
     }
 
-    /// What the changes of a count add up to, and how far they have risen.
+    /// The sum of a count's changes, and its highest value.
     fn count(&self, limiter: Option<&str>, count: Count) -> (i64, i64) {
         let all = self.counts.lock().unwrap();
         let changes = all.iter().filter(|(of, what, _)| of.as_deref() == limiter && *what == count);

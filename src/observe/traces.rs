@@ -1,8 +1,8 @@
-//! What the feature `tracing` writes down: a span for each call to the server, and what happens rarely.
-//! Nothing for each permit, and no secret: errors and addresses are shown without credentials.
+//! What the feature `tracing` records: a span for each call to the server, and rare events. It records
+//! nothing for each permit, and no secrets: errors and addresses are shown without credentials.
 //!
-//! A span is never entered. Its call is polled by whoever needs it and wakes callers as it goes, and what
-//! those do is not part of it; what is a part names the span as its parent.
+//! A span is never entered. Its call is polled by whoever needs it, and wakes callers whose work is not part
+//! of the span; what is part of it names the span as its parent.
 
 use std::time::Duration;
 
@@ -13,15 +13,14 @@ use super::{CallEvent, Event, ObservedCall, ObservedLimiter, Observer};
 use crate::error::ErrorKind;
 use crate::rate::Rate;
 
-/// What spans and events are filtered by, wherever they come from within the crate.
+/// The target of all spans and events, for filters, wherever in the crate they arise.
 const TARGET: &str = "redisson_rate_limiter";
 
-/// A clock that differs by more than this is warned of, unless the client's user has named another
-/// threshold.
+/// A clock that differs by more than this is warned of, unless the client's user has set another threshold.
 const SKEW: Duration = Duration::from_millis(100);
 
-/// Opens the span of a call that begins. Its parent is the span of its only caller, which the call has until now, or else
-/// the current one.
+/// Opens the span of a call that begins. Its parent is the span of the only caller, which the call has held
+/// until now, or else the current span.
 pub(super) fn open_span(call: &ObservedCall) -> Span {
     let span = call.span.in_scope(|| {
         debug_span!(
@@ -43,7 +42,7 @@ pub(super) fn open_span(call: &ObservedCall) -> Span {
     span
 }
 
-/// Writes spans and events.
+/// The observer that writes spans and events.
 pub(super) struct Traces;
 
 impl Observer for Traces {
@@ -85,7 +84,7 @@ impl Observer for Traces {
     fn event(&self, limiter: Option<&ObservedLimiter>, event: &Event<'_>) {
         let limiter = limiter.map(ObservedLimiter::name);
         match *event {
-            // The call's span has it.
+            // The call's span records it.
             Event::Failed { .. } => {}
             Event::Repaired { deficit } if deficit > 0 => warn!(
                 target: TARGET,
@@ -94,7 +93,7 @@ impl Observer for Traces {
             Event::Repaired { deficit } => {
                 warn!(target: TARGET, limiter, permits = -deficit, "took away permits beyond the rate");
             }
-            // A keep-alive alone is no other rate, and may be set for one limiter of each user.
+            // A different keep-alive does not make it another rate, and may be set for each user's limiter.
             Event::RateChanged { from, to, operation, client }
                 if from.map(Rate::without_keep_alive) == Some(to.without_keep_alive()) =>
             {
@@ -111,7 +110,8 @@ impl Observer for Traces {
                     limiter, from, %to, operation, client, "changed the rate of a limiter"
                 );
             }
-            // For each limiter, which may be one for each user.
+            // There may be such an event for each limiter, and a limiter for each user, so it is not a
+            // warning.
             Event::Charged { permits, is_written: true } => debug!(
                 target: TARGET,
                 limiter, permits, "wrote what was granted while the server was away"
@@ -149,7 +149,7 @@ impl Observer for Traces {
             Event::Connected { server, before, failures } => {
                 info!(target: TARGET, server, before, failures, "connected to another server");
             }
-            // The first of several failures is worth a warning.
+            // Only the first of several failures is worth a warning.
             Event::ConnectFailed { error, failures: 0 | 1 } => {
                 warn!(target: TARGET, error = %error, "cannot connect");
             }

@@ -1,48 +1,47 @@
-//! What is decided while the server is away.
+//! Decisions made while the server is away.
 
 use std::fmt;
 
 use crate::rate::{Mode, Rate};
 
-/// What an acquire is answered while the server is away:
+/// How an acquire is answered while the server is away:
 /// [`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage).
 ///
-/// An outage begins with a fault only: the server cannot be reached, does not answer, cannot carry
-/// out writes, refuses the login or the TLS handshake. A denial, a limiter that does not exist, a
-/// wrong argument or a missing right begin none. [`DecidedBy::Outage`](crate::DecidedBy::Outage)
-/// marks what is answered in its place.
+/// Only a fault begins an outage: the server cannot be reached, does not answer, cannot carry out writes, or
+/// refuses the login or the TLS handshake. A denial, a limiter that does not exist, a wrong argument or a
+/// missing right does not. [`DecidedBy::Outage`](crate::DecidedBy::Outage) marks answers that the policy
+/// gave.
 ///
-/// `docs/deployment.md` has a table of what callers see, how much later, and what can be granted
-/// beyond the rate.
+/// `docs/deployment.md` has a table of what callers see, how long it takes, and what can be granted beyond
+/// the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnOutage {
-    /// Calls fail with the error. The default.
+    /// Calls fail with the error of the server call. The default.
     #[default]
     Fail,
-    /// Calls are granted at once. There is no limit while the outage lasts, and nothing of it is
+    /// Calls are granted at once. There is no limit while the outage lasts, and none of these grants is
     /// written to the server afterwards.
     Allow,
-    /// Calls are denied at once, with the time until the server is looked for again
-    /// ([`Denial::is_lower_bound`](crate::Denial::is_lower_bound)).
-    /// [`acquire`](crate::RateLimiter::acquire), which is never denied, fails.
+    /// Calls are denied at once, with the time until the next probe of the server
+    /// ([`Denial::is_lower_bound`](crate::Denial::is_lower_bound)). [`acquire`](crate::RateLimiter::acquire),
+    /// which is never denied, fails.
     Deny,
-    /// This client decides by itself, by the same rules, with this fraction of the rate: calls are
-    /// granted, wait or are denied as ever. What it has granted is written to the limiter's log when
-    /// the server is back, as far as it still counts. The fraction is rounded down to whole permits: an
-    /// eighth of 5 is none, and then every call is denied. If the handle carries such a rate, acquires
-    /// fail with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), also while the server
-    /// is there.
+    /// This client decides by itself, by the same rules, with this fraction of the rate: calls are granted,
+    /// wait or are denied as usual. When the server is back, what still counts of these grants is written to
+    /// the limiter's log. The fraction is rounded down to whole permits: an eighth of 5 is none, and then
+    /// every call is denied. If the handle carries such a rate, acquires fail with
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), even while the server is up.
     ///
     /// At most 10,000 limiters of a client are decided in this way at the same time, which takes less than
-    /// 100 MB of memory; one leaves its place when none of its grants counts any more. Calls of further
-    /// limiters are denied as with [`Deny`](OnOutage::Deny). If a service has a limiter for each of its
-    /// callers, and callers can make up keys, they can use up these places, but not the memory.
+    /// 100 MB of memory; a limiter frees its place when none of its grants counts any more. Calls of further
+    /// limiters are denied as with [`Deny`](OnOutage::Deny). If a service has a limiter for each caller, and
+    /// callers can make up keys, they can use up these places, but not the memory.
     ///
     /// The rate is the one that this client last saw, or else that of the handle
     /// ([`with_rate`](crate::RateLimiter::with_rate)); without either, calls fail as with
-    /// [`Fail`](OnOutage::Fail). In the mode [`Mode::PerClient`](crate::Mode::PerClient) all of the
-    /// rate is this client's, and the fraction does not count.
+    /// [`Fail`](OnOutage::Fail). In the mode [`Mode::PerClient`](crate::Mode::PerClient) the whole rate is
+    /// this client's, and the fraction does not apply.
     Local(Fraction),
 }
 
@@ -68,20 +67,20 @@ impl Fraction {
     /// All of the rate.
     pub const ALL: Fraction = Fraction::one_of(1);
 
-    /// An equal part for each of `clients`. With a deployment's largest number of clients, all of
+    /// An equal part for each of `clients`. If this is the deployment's largest number of clients, all of
     /// them together grant no more than the rate while the server is away.
     pub const fn one_of(clients: u32) -> Self {
         Fraction::new(1, clients)
     }
 
-    /// `parts` ÷ `of`. It must be within 1 ÷ `of` and 1, which
-    /// [`Client::limiter_with`](crate::Client::limiter_with) and the
-    /// [`ClientBuilder`](crate::ClientBuilder) check.
+    /// `parts` ÷ `of`. It must be at least 1 ÷ `of` and at most 1, which
+    /// [`Client::limiter_with`](crate::Client::limiter_with) and the [`ClientBuilder`](crate::ClientBuilder)
+    /// check.
     pub const fn new(parts: u32, of: u32) -> Self {
         Fraction { parts, of }
     }
 
-    /// The permits of a rate that are one client's.
+    /// One client's permits of a rate.
     pub(crate) fn of_rate(self, rate: Rate) -> u64 {
         match rate.mode() {
             Mode::Overall => self.of(rate.permits()),
@@ -94,7 +93,7 @@ impl Fraction {
         (u128::from(permits) * u128::from(self.parts) / u128::from(self.of.max(1))) as u64
     }
 
-    /// The same, rounded up.
+    /// This part of a number of permits, rounded up.
     pub(crate) fn of_rounded_up(self, permits: u64) -> u64 {
         let of = u128::from(self.of.max(1));
         (u128::from(permits) * u128::from(self.parts)).div_ceil(of) as u64
@@ -108,7 +107,7 @@ impl fmt::Display for Fraction {
 }
 
 impl OnOutage {
-    /// Why it is out of range, if it is.
+    /// Checks that the fraction is in range; the error says why it is not.
     pub(crate) fn check(self) -> Result<(), String> {
         match self {
             OnOutage::Local(Fraction { parts, of }) if parts == 0 || parts > of => Err(format!(
@@ -118,7 +117,7 @@ impl OnOutage {
         }
     }
 
-    /// The same with this rate.
+    /// Checks that this policy can grant anything of this rate.
     pub(crate) fn check_with(self, rate: Rate) -> Result<(), String> {
         match self {
             OnOutage::Local(fraction) if fraction.of_rate(rate) == 0 => Err(format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Mode, Rate};
 use crate::error::{Error, Operation};
 
-/// The units of a time, longest first, in milliseconds.
+/// The units of time, longest first, in milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
@@ -73,8 +73,8 @@ impl FromStr for Rate {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for anything else, and as
-    /// [`Rate::new`] and [`Rate::with_keep_alive`].
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other text, and for values
+    /// that [`Rate::new`] or [`Rate::with_keep_alive`] refuses.
     fn from_str(text: &str) -> Result<Self, Error> {
         let invalid = || {
             Error::invalid(
@@ -113,7 +113,7 @@ impl FromStr for Rate {
     }
 }
 
-/// A time in the longest unit that it is a whole number of.
+/// A time as a number of the longest unit that divides it.
 fn unit_of(ms: u64) -> (u64, &'static str) {
     let found = UNITS.iter().find(|(_, unit)| ms.is_multiple_of(*unit));
     found.map_or((ms, "ms"), |(name, unit)| (ms / unit, *name))
@@ -145,7 +145,7 @@ mod serde_impls {
 
     use crate::rate::{Mode, Rate};
 
-    /// Reads what [`FromStr`] reads.
+    /// A visitor that reads text through [`FromStr`].
     struct Text<T>(&'static str, PhantomData<T>);
 
     impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {

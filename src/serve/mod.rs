@@ -1,5 +1,5 @@
-//! What a service on axum needs around its handlers: the layer, and [`serve_at`], which shuts down in an
-//! orderly way.
+//! What a service on axum needs around its handlers: the layer, and [`serve_at`], which shuts down
+//! gracefully.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
@@ -14,13 +14,13 @@
 //!     let app = Router::new()
 //!         .route("/", get(async || "Hello.\n"))
 //!         .layer(RateLimitLayer::new(limits));
-//!     // Until SIGTERM or Ctrl-C.
+//!     // Serves until SIGTERM or Ctrl-C.
 //!     serve_at("127.0.0.1:3000", app, &client).await?;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! [`RateLimitLayer`] finds the address of a connection where axum puts it, in `ConnectInfo<SocketAddr>`.
+//! [`RateLimitLayer`] finds the address of a connection where axum puts it: in `ConnectInfo<SocketAddr>`.
 
 mod signals;
 #[cfg(all(test, not(shuttle)))]
@@ -53,18 +53,18 @@ use crate::observe::Event;
 pub use crate::web::{Key, Limit, Limits, TrustedProxies};
 use signals::Signals;
 
-/// How long requests in flight have to finish, if the service does not say otherwise.
+/// How long requests in flight may take to finish, unless the service says otherwise.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Serves a router at this address until the process is to end, and then closes the client.
+/// Serves a router at this address until the process is told to end, and then closes the client.
 ///
-/// The address is that of an interface and a port: `127.0.0.1:3000`, `0.0.0.0:80`, `[::]:80`, or a host name instead of the
-/// first part. It is bound once the future is awaited; with the feature `tracing` an event tells it then. Everything else
-/// is as in [`serve`].
+/// The address names an interface and a port: `127.0.0.1:3000`, `0.0.0.0:80`, `[::]:80`, or a host name and a
+/// port. It is bound when the future is awaited; with the feature `tracing` an event then names it.
+/// Everything else is as in [`serve`].
 ///
 /// # Errors
 ///
-/// The address cannot be bound: the error names it. And those of [`serve`].
+/// Fails if the address cannot be bound (the error names it), and for the reasons that [`serve`] lists.
 pub fn serve_at(address: impl Into<String>, router: Router, client: &Client) -> Serve<TcpListener> {
     let address = address.into();
     let listener = async move {
@@ -74,34 +74,35 @@ pub fn serve_at(address: impl Into<String>, router: Router, client: &Client) -> 
     Serve::new(listener.boxed(), router, client)
 }
 
-/// Serves a router until the process is to end, and then closes the client.
+/// Serves a router until the process is told to end, and then closes the client.
 ///
-/// As [`axum::serve`](fn@::axum::serve), with connect info. The listener is a `TcpListener`, or another one whose addresses
-/// are [`SocketAddr`]s. Awaited, it serves until the process gets SIGTERM (on Unix) or Ctrl-C, and then, in this order,
+/// This is [`axum::serve`](fn@::axum::serve) with connect info and an orderly end. The listener is a
+/// `TcpListener`, or another one whose addresses are [`SocketAddr`]s. When awaited, it serves until the
+/// process gets SIGTERM (on Unix) or Ctrl-C, and then, in this order,
 ///
 /// 1. closes the listener: further connections are refused;
-/// 2. lets requests in flight finish, and closes idle connections, for at most ten seconds
-///    ([`drain_within`](Serve::drain_within)). Connections that are not done by then, because a client has sent half a
-///    request, a handler does not end, or a response is never read, are not waited for. With the feature `tracing` an
-///    event says so;
-/// 3. [closes the client](Client::close), which waits for permits that are being given back, for as long as the client's
-///    deadline at most.
+/// 2. lets requests in flight finish and closes idle connections, for at most ten seconds
+///    ([`drain_within`](Serve::drain_within)). After that it no longer waits for connections where a client
+///    has sent half a request, a handler does not end, or a response is never read. With the feature
+///    `tracing` an event says so;
+/// 3. [closes the client](Client::close), which waits for permits that are being given back, at most for the
+///    client's deadline.
 ///
-/// A handler that blocks a thread (`spawn_blocking`) is not waited for either, but `#[tokio::main]` does so afterwards:
-/// build the runtime by hand, and end it with `shutdown_timeout`, if handlers do.
+/// It does not wait for handlers that block a thread (`spawn_blocking`) either, but `#[tokio::main]` does so
+/// afterwards. If your handlers block, build the runtime by hand and end it with `shutdown_timeout`.
 ///
-/// A second signal, of either kind, ends the waiting at once. The connections that are left, and what has been upgraded (WebSocket), end
-/// with the runtime; until then their requests are answered as with a client that is closed.
+/// A second signal, of either kind, ends the waiting at once. Remaining connections and upgraded ones
+/// (WebSocket) end with the runtime; until then their requests are answered as with a closed client.
 ///
 /// # Errors
 ///
-/// The signals cannot be listened to. Nothing has been served then, and the client is open. Connections that fail, and
-/// those that cannot be accepted, are no errors of this future.
+/// Fails if signals cannot be listened to. Nothing has been served in that case, and the client is open.
+/// Connections that fail or cannot be accepted are not errors of this future.
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, the listener is closed, and connections end after their current request. The client stays
-/// open, unless it is being closed already.
+/// If the future is dropped, the listener is closed, and connections end after their current request. The
+/// client stays open, unless it is already being closed.
 pub fn serve<L: Listener<Addr = SocketAddr>>(
     listener: L,
     router: Router,
@@ -110,7 +111,7 @@ pub fn serve<L: Listener<Addr = SocketAddr>>(
     Serve::new(async { Ok(listener) }.boxed(), router, client)
 }
 
-/// A service that is about to be served: what [`serve`] and [`serve_at`] return. It does nothing until it is awaited.
+/// A service about to be served, returned by [`serve`] and [`serve_at`]. It does nothing until it is awaited.
 #[must_use = "it serves nothing until it is awaited"]
 pub struct Serve<L> {
     listener: BoxFuture<'static, io::Result<L>>,
@@ -125,16 +126,16 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         Serve { listener, router, client: client.clone(), drain: DRAIN, shutdown: None }
     }
 
-    /// How long requests in flight have to finish, instead of ten seconds. Together with the client's deadline it should
-    /// be less than what the platform waits before it kills the process: in Kubernetes 30 seconds by default. Zero waits
-    /// for none.
+    /// How long requests in flight may take to finish, instead of ten seconds; zero does not wait. Together
+    /// with the client's deadline this should be less than what the platform waits before it kills the
+    /// process: 30 seconds by default in Kubernetes.
     pub fn drain_within(mut self, longest: Duration) -> Self {
         self.drain = longest;
         self
     }
 
-    /// Shuts down when this future ends, instead of by signals. Signals then do what they do without this: SIGTERM and
-    /// Ctrl-C end the process at once, unless the program listens to them.
+    /// Shuts down when this future ends, instead of by signals. SIGTERM and Ctrl-C then end the process at
+    /// once as usual, unless the program listens to them.
     pub fn with_graceful_shutdown(
         mut self,
         shutdown: impl Future<Output = ()> + Send + 'static,
@@ -146,8 +147,8 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
     async fn run(self) -> io::Result<()> {
         let Serve { listener, router, client, drain, shutdown } = self;
         let observers = client.observers();
-        // First, as it may fail: a process that listens to signals once does so to its end, and would no
-        // longer be ended by them.
+        // Bind first, because it may fail: once a process listens to signals it does so to its end, and
+        // signals would no longer end it.
         let listener = listener.await?;
         let mut signals = match &shutdown {
             Some(_) => None,
@@ -160,12 +161,12 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
             Some(shutdown) => shutdown.map(|()| "asked to by the program").boxed(),
             None => next(&mut signals).boxed(),
         };
-        // Dropped with this future, it ends the connections too.
+        // If this future is dropped, so is `stop`, which ends the connections too.
         let (stop, stopped) = oneshot::channel::<()>();
         let service = WithConnectInfo(router.with_state(()));
         let serving =
             axum::serve(listener, service).with_graceful_shutdown(stopped.map(drop)).into_future();
-        // Unless it is stopped it is served for ever, or until its runtime ends while another one polls this.
+        // Unless stopped, this serves for ever, or until its runtime ends while another one polls it.
         let serving = match select(serving, shutdown).await {
             Either::Left(_) => None,
             Either::Right((cause, serving)) => {
@@ -175,7 +176,7 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         };
         drop(stop);
         let end = async {
-            // Late or not, the listener is closed afterwards.
+            // The listener is closed afterwards, whether the connections finished in time or not.
             if let Some(serving) = serving
                 && timeout(drain, serving).await.is_err()
             {
@@ -185,7 +186,7 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         };
         if let Either::Right((cause, _)) = select(pin!(end), pin!(next(&mut signals))).await {
             observers.event(&Event::ShutdownCut { cause });
-            // Closed, without waiting for anything.
+            // Close the client without waiting for anything.
             let _ = client.close().now_or_never();
         }
         observers.event(&Event::ShutDown);
@@ -211,7 +212,7 @@ impl<L> fmt::Debug for Serve<L> {
     }
 }
 
-/// The next one, if any are listened to.
+/// The next signal, if any are listened to.
 async fn next(signals: &mut Option<Signals>) -> &'static str {
     match signals {
         Some(signals) => signals.next().await,
@@ -219,7 +220,7 @@ async fn next(signals: &mut Option<Signals>) -> &'static str {
     }
 }
 
-/// `Router::into_make_service_with_connect_info`, which knows axum's own listeners alone.
+/// `Router::into_make_service_with_connect_info` supports only axum's own listeners; this supports all.
 struct WithConnectInfo(Router);
 
 impl<L: Listener<Addr = SocketAddr>> Service<IncomingStream<'_, L>> for WithConnectInfo {

@@ -1,4 +1,4 @@
-//! The signals by which a process is asked to end.
+//! Signals that ask a process to end.
 
 use std::io;
 #[cfg(unix)]
@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(not(unix))]
 use tokio::signal::windows::{CtrlC, ctrl_c};
 
-/// From now on they do not end the process by themselves any more.
+/// The signals being listened to. From now on they no longer end the process by themselves.
 pub(super) struct Signals {
     #[cfg(unix)]
     interrupt: Signal,
@@ -35,7 +35,7 @@ impl Signals {
         Ok(Signals { ctrl_c: ctrl_c()? })
     }
 
-    /// Waits for the next one, and names it.
+    /// Waits for the next signal and returns its name.
     #[cfg(unix)]
     pub(super) async fn next(&mut self) -> &'static str {
         match select(pin!(self.interrupt.recv()), pin!(self.terminate.recv())).await {

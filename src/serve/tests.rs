@@ -1,5 +1,5 @@
-//! Through real sockets: what is answered, what is waited for, and for how long. The signals are tested by the
-//! example `service`, in a process of its own.
+//! Serving through real sockets: what is answered, what is waited for, and for how long. The example
+//! `service` tests the signals in a process of its own.
 
 use std::future::{IntoFuture, pending};
 use std::io;
@@ -27,15 +27,15 @@ fn in_process() -> Client {
     Client::builder().in_process(&InProcessStore::new()).unwrap()
 }
 
-/// A service that is being served, and the ends of its handler.
+/// A service that is being served, and the means to control its handler.
 struct Site {
     address: SocketAddr,
     client: Client,
     shutdown: Arc<Notify>,
     served: JoinHandle<io::Result<()>>,
-    /// A request for `/slow` has reached its handler.
+    /// Notified when a request for `/slow` has reached its handler.
     reached: Arc<Notify>,
-    /// It may answer.
+    /// Lets that handler answer.
     go_on: Arc<Notify>,
 }
 
@@ -67,7 +67,7 @@ impl Site {
         Site { address, client, shutdown, served, reached, go_on }
     }
 
-    /// A connection on which this has been sent.
+    /// Opens a connection and sends this text.
     async fn send(&self, text: &str) -> TcpStream {
         let mut connection = TcpStream::connect(self.address).await.unwrap();
         connection.write_all(text.as_bytes()).await.unwrap();
@@ -78,7 +78,7 @@ impl Site {
         rest(self.send(&request(path)).await).await
     }
 
-    /// Shuts down; how long it took.
+    /// Shuts down, and returns how long it took.
     async fn end(self) -> Duration {
         let begun = Instant::now();
         self.shutdown.notify_one();
@@ -95,14 +95,14 @@ fn request(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
 }
 
-/// What is sent until the other side closes the connection.
+/// Everything sent until the other side closes the connection.
 async fn rest(mut connection: TcpStream) -> String {
     let mut text = String::new();
     connection.read_to_string(&mut text).await.unwrap();
     text
 }
 
-/// By address, so that nothing is answered unless the layer has found it.
+/// A limit by address, so that nothing is answered unless the layer has found it.
 fn by_address() -> [Limit; 1] {
     [Limit::new("address", Key::peer(), Rate::per_hour(10))]
 }
@@ -195,7 +195,7 @@ async fn dropped_it_accepts_no_more_and_leaves_the_client_open() {
     served.abort();
     assert!(served.await.unwrap_err().is_cancelled());
     assert!(TcpStream::connect(address).await.is_err());
-    // Its connection is closed.
+    // The idle connection is closed.
     rest(idle).await;
     assert!(client.ping().await.is_ok());
 }
@@ -218,7 +218,7 @@ async fn an_address_that_cannot_be_bound_is_named_and_the_client_stays_open() {
     served.abort();
 }
 
-/// As docs/web.md says.
+/// docs/web.md promises this.
 #[tokio::test]
 async fn the_layer_limits_routes_added_before_it_and_paths_that_do_not_exist() {
     let layer = || {

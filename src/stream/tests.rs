@@ -30,7 +30,7 @@ async fn items_keep_their_order_and_the_rate() {
         limited.map_ok(|item| (item, start.elapsed())).try_collect().await.unwrap();
     for (nth, (item, at)) in passed.into_iter().enumerate() {
         assert_eq!(item, nth);
-        // What others may want as well is free an eighth of a second later.
+        // Permits that others may want as well are free to take an eighth of a second later.
         let due = SECOND * (nth / 2) as u32;
         assert!(at >= due && at < due + SECOND / 2, "item {nth} came after {at:?}");
     }
@@ -84,7 +84,7 @@ async fn an_item_whose_call_fails_is_returned_with_the_error() {
     }
 }
 
-/// A `next` that was dropped, by `select!` for example, loses neither the item nor its place.
+/// A dropped `next`, for example in `select!`, loses neither the item nor its place.
 #[tokio::test(start_paused = true)]
 async fn an_item_that_waits_stays_in_the_stream_if_next_is_dropped() {
     let mut items = stream::iter(0..2).rate_limited(per_second(1));

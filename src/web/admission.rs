@@ -1,12 +1,12 @@
-//! What a handler can learn of the limits that its request has passed.
+//! What a handler can learn about the limits that its request has passed.
 
 use std::sync::Arc;
 
 use crate::decision::{DecidedBy, Grant};
 use crate::rate::Rate;
 
-/// What the limits of a request have left, for its handler: in the request's extensions, in axum
-/// `Extension<Admission>` and in actix-web `ReqData<Admission>`.
+/// What a request's limits have left. Handlers find it in the request's extensions: with axum as
+/// `Extension<Admission>`, with actix-web as `ReqData<Admission>`.
 #[derive(Clone, Debug)]
 pub struct Admission(Arc<[Standing]>);
 
@@ -15,7 +15,7 @@ impl Admission {
         Admission(standings.into())
     }
 
-    /// The limits that have granted the request, in their order. Those in shadow are not among them.
+    /// The limits that granted the request, in their order, without those in shadow mode.
     pub fn standings(&self) -> &[Standing] {
         &self.0
     }
@@ -52,12 +52,13 @@ impl Standing {
         self.rate
     }
 
-    /// The permits left, as [`Grant::left`] has them.
+    /// The permits left; see [`Grant::left`].
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Granted without a server, and without a limit in its place: nothing is known of what is left.
+    /// Whether an outage policy granted the request without any count, so that nothing is known of what is
+    /// left.
     pub(super) fn is_unlimited(&self) -> bool {
         self.is_unlimited
     }

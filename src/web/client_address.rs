@@ -1,4 +1,4 @@
-//! Whose address counts behind proxies.
+//! Finding the client's address behind proxies.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,12 +9,11 @@ use super::request::RequestHead;
 use crate::error::{Error, Operation};
 use crate::observe::{FirstTimes, Observers, Trouble};
 
-/// The proxies in front of a service, and the header in which they say whom they forward for.
+/// The proxies in front of a service, and the header in which they name the client.
 ///
-/// Anybody can send `X-Forwarded-For`, so the header counts only if the connection comes from one of
-/// these networks, and only as far back as each further address in it is one of them: it is read from
-/// the right, where the nearest proxy adds, and the first address that is no proxy of ours is the
-/// client. What stands left of that is whatever the client sent.
+/// Anybody can send `X-Forwarded-For`, so the header counts only if the connection comes from one of these
+/// networks. It is read from the right, where the nearest proxy appends: the first address that is not one of
+/// these proxies is the client. Anything to the left of it was sent by the client.
 ///
 /// ```
 /// use redisson_rate_limiter::web::TrustedProxies;
@@ -26,9 +25,8 @@ use crate::observe::{FirstTimes, Observers, Trouble};
 /// # }
 /// ```
 ///
-/// Name only networks from which no client can connect to the service without going through a
-/// proxy, and only the one header that your proxies write: one that they pass on as it is would be
-/// the client's own.
+/// Name only networks from which no client can reach the service without going through a proxy, and only the
+/// header that your proxies write. A header that they merely pass on is under the client's control.
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
@@ -54,8 +52,8 @@ impl Header {
 }
 
 impl TrustedProxies {
-    /// The loopback addresses, private ones and those of a link: where proxies are that share a
-    /// machine or a private network with the service, if no client is in it.
+    /// Loopback, private and link-local addresses. Use them if proxies share a machine or a private network
+    /// with the service, and no client is in it.
     pub const PRIVATE: [&str; 8] = [
         "127.0.0.0/8",
         "10.0.0.0/8",
@@ -67,13 +65,13 @@ impl TrustedProxies {
         "fe80::/10",
     ];
 
-    /// Proxies that write `X-Forwarded-For`, in these networks: `"10.0.0.0/8"`, `"2001:db8::/32"`, or
-    /// single addresses.
+    /// Proxies in these networks that write `X-Forwarded-For`. A network is written `"10.0.0.0/8"`,
+    /// `"2001:db8::/32"`, or as a single address.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if one is neither a network
-    /// nor an address.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an item is neither a network nor
+    /// an address.
     pub fn x_forwarded_for<I>(networks: I) -> Result<Self, Error>
     where
         I: IntoIterator,
@@ -82,11 +80,11 @@ impl TrustedProxies {
         Self::header("x-forwarded-for", networks)
     }
 
-    /// The same for the header `Forwarded` (RFC 7239).
+    /// Proxies that write the header `Forwarded` (RFC 7239).
     ///
     /// # Errors
     ///
-    /// As [`x_forwarded_for`](Self::x_forwarded_for).
+    /// See [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn forwarded<I>(networks: I) -> Result<Self, Error>
     where
         I: IntoIterator,
@@ -95,12 +93,12 @@ impl TrustedProxies {
         TrustedProxies::new(networks, Header::Forwarded)
     }
 
-    /// The same for a header of another name, with an address or a list of them:
-    /// `CF-Connecting-IP`, `X-Real-IP`.
+    /// Proxies that write another header, which holds an address or a list of addresses: `CF-Connecting-IP`,
+    /// `X-Real-IP`.
     ///
     /// # Errors
     ///
-    /// As [`x_forwarded_for`](Self::x_forwarded_for).
+    /// See [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn header<I>(name: &str, networks: I) -> Result<Self, Error>
     where
         I: IntoIterator,
@@ -119,7 +117,7 @@ impl TrustedProxies {
         Ok(TrustedProxies { networks, header, first_times: Arc::default() })
     }
 
-    /// The client's address; `None` if that of the connection is not known.
+    /// The client's address; `None` if the address of the connection is unknown.
     pub(super) fn client(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
         let peer = request.peer()?;
         let mut client = peer;
@@ -127,7 +125,7 @@ impl TrustedProxies {
         if let Some(observers) = request.observers() {
             self.tell_mistakes(observers, peer, !lines.is_empty());
         }
-        // The last line first: a proxy may add a line of its own.
+        // Last line first: a proxy may add a line of its own.
         for line in lines.into_iter().rev() {
             for element in Elements(line) {
                 if !self.is_trusted(client) {
@@ -137,8 +135,8 @@ impl TrustedProxies {
                     Header::List(_) => address(element),
                     Header::Forwarded => forwarded_for(element),
                 };
-                // A proxy that does not say for whom it forwards counts as the client: what stands
-                // left of that was not written by a proxy of ours.
+                // A trusted proxy that does not name its client counts as the client, because no proxy of
+                // ours wrote what is further left.
                 match address {
                     Some(address) => client = address,
                     None => return Some(client),
@@ -148,7 +146,8 @@ impl TrustedProxies {
         Some(client)
     }
 
-    /// A proxy that is not among the networks, or that does not write the header, has all its callers share one limiter.
+    /// Reports a proxy outside the networks, or one that does not write the header: all its callers share one
+    /// limiter.
     fn tell_mistakes(&self, observers: &Observers, peer: IpAddr, has_header: bool) {
         let header = self.header.name();
         match (self.is_trusted(peer), has_header) {
@@ -198,8 +197,8 @@ fn parse_network(text: &str) -> Result<IpNet, Error> {
     })
 }
 
-/// A network of IPv4 addresses in the form of IPv6 (`::ffff:10.0.0.0/104`) as one of IPv4, the form in which addresses
-/// are compared.
+/// An IPv4 network written as IPv6 (`::ffff:10.0.0.0/104`), turned into IPv4, the form in which addresses are
+/// compared.
 fn canonical(network: IpNet) -> IpNet {
     if let IpNet::V6(mapped) = network
         && let (Some(address), Some(bits)) =
@@ -213,8 +212,7 @@ fn canonical(network: IpNet) -> IpNet {
 
 /// The elements of a list, from the right. Commas within quotes do not separate.
 ///
-/// From the right, as quotes that the client has not closed would hide what a proxy has added if
-/// they were read from the left.
+/// Read from the left, a quote that the client left open would hide what a proxy has added.
 struct Elements<'a>(&'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
@@ -226,7 +224,7 @@ impl<'a> Iterator for Elements<'a> {
         }
         let mut is_quoted = false;
         let comma = (0..self.0.len()).rfind(|&at| {
-            // What a client has sent may be within a proxy's quotes, its own quotes escaped.
+            // A proxy may quote what the client has sent, with the client's quotes escaped.
             is_quoted ^= self.0[at] == b'"' && !is_escaped(self.0, at);
             self.0[at] == b',' && !is_quoted
         });
@@ -244,8 +242,8 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// The value of the first `for` in an element of `Forwarded`, if it is an address. Semicolons within
-/// quotes do not separate.
+/// The value of the first `for` in an element of `Forwarded`, if it is an address. Semicolons within quotes
+/// do not separate.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut is_quoted = false;
     let mut at = 0;
@@ -273,8 +271,7 @@ fn address(text: &[u8]) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-/// An address as a key: of IPv6 the network that a customer has, as its host part is the caller's to
-/// choose.
+/// An address as a key. IPv6 addresses are cut to their network, because callers can choose the host part.
 pub(super) fn text(address: IpAddr, ipv6_prefix: u8) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
@@ -312,7 +309,7 @@ mod tests {
         assert_eq!(client(&x_forwarded_for(), "203.0.113.9", &["198.51.100.1"]), "203.0.113.9");
     }
 
-    /// As some platforms write them, and `ss` shows them.
+    /// Some platforms write addresses this way, and `ss` shows them.
     #[test]
     fn trusted_networks_in_the_form_of_ipv6() {
         for network in
@@ -331,7 +328,7 @@ mod tests {
     fn what_a_client_sends_to_a_proxy_does_not_count() {
         let spoofed = ["1.1.1.1, 10.9.9.9, 203.0.113.9"];
         assert_eq!(client(&x_forwarded_for(), "10.0.0.1", &spoofed), "203.0.113.9");
-        // In a line of its own, and through two proxies.
+        // On a line of its own, and through two proxies.
         let spoofed = ["1.1.1.1", "203.0.113.9, 10.0.0.2"];
         assert_eq!(client(&x_forwarded_for(), "10.0.0.1", &spoofed), "203.0.113.9");
     }
@@ -374,19 +371,19 @@ mod tests {
             ("By=10.0.0.1 ; For=\"[2001:db8:2::7]:4711\"", "2001:db8:2::7"),
             ("for=1.1.1.1, for=203.0.113.9, for=10.0.0.2", "203.0.113.9"),
             ("for=1.1.1.1, for=_hidden", "10.0.0.1"),
-            // Quotes that the client has left open do not hide what the proxy has added.
+            // Quotes left open by the client do not hide what the proxy has added.
             ("for=\"1.1.1.1, for=203.0.113.9", "203.0.113.9"),
             ("host=\"a,b\";for=203.0.113.9", "203.0.113.9"),
             ("host=\"a;for=1.1.1.1;b\";for=203.0.113.9", "203.0.113.9"),
-            // A host that the client has sent with quotes, as a proxy escapes it.
+            // A host that the client sent with quotes, escaped by a proxy.
             ("host=\"a\\\";for=1.1.1.1;\\\"b\";for=203.0.113.9", "203.0.113.9"),
             ("host=\"a, for=1.1.1.1;b=\\\"c\";for=203.0.113.9", "203.0.113.9"),
-            // The first one of an element decides.
+            // The first `for` in an element decides.
             ("for=_hidden;for=1.1.1.1", "10.0.0.1"),
         ] {
             assert_eq!(client(&proxies, "10.0.0.1", &[sent]), expected, "{sent}");
         }
-        // Only the header that was named counts.
+        // Only the named header counts.
         let mut request = http::Request::new(());
         request.headers_mut().insert("x-forwarded-for", "1.1.1.1".parse().unwrap());
         let head = RequestHead::of(&request, Some("10.0.0.1".parse().unwrap()));

@@ -1,4 +1,4 @@
-//! What happens to one request: its keys, then its permits, limit by limit.
+//! The decision on one request: first its keys, then its permits, limit by limit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::limiter::RateLimiter;
 use crate::observe::{Observers, Trouble};
 use crate::rate::Rate;
 
-/// What was read of a request, which is all that a decision needs.
+/// Everything that a decision needs from a request.
 pub(crate) struct Plan {
     steps: Vec<Step>,
     form: Form,
@@ -35,7 +35,7 @@ struct Step {
     permits: u64,
 }
 
-/// What becomes of a request.
+/// The decision on a request.
 pub(crate) enum Verdict {
     Admitted(Admitted),
     Refused(http::Response<Bytes>),
@@ -48,24 +48,24 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// The response is known: gives back what does not count. `is_refused`: by another layer further
-    /// inside.
+    /// Gives back what does not count, once the response is known. `is_refused`: a layer further inside
+    /// refused the request.
     pub(crate) fn settle(self, response: &ResponseHead<'_>, is_refused: bool) {
         self.held.settle(response, is_refused);
     }
 }
 
-/// In the extensions of a response: a layer has refused the request, so that for those outside of it
-/// nothing counts.
+/// A mark in a response's extensions: a layer refused the request, so nothing counts for the layers around
+/// it.
 #[derive(Clone, Copy)]
 pub(crate) struct WasRefused;
 
 impl Limits {
-    /// What the limits have to decide of this request; `None`: nothing, it passes.
+    /// What the limits must decide for this request; `None` if no limit concerns it.
     pub(crate) fn plan(&self, request: &RequestHead<'_>) -> Option<Plan> {
         let request = &request.seen_by(self.client.observers());
         let mut steps = Vec::new();
-        // Found once, however many limits ask for it.
+        // Computed once, however many limits use it.
         let mut shared = None;
         let mut cost =
             || *shared.get_or_insert_with(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
@@ -141,14 +141,14 @@ impl Limits {
                 Ok(Decision::Denied(denial)) => Reason::Denied(denial),
                 Err(error) => Reason::Failed(error),
             };
-            // What `held` has goes back.
+            // Dropping `held` gives its permits back.
             return Err((Refusal::new(limit.name.clone(), Some(key), reason), standings));
         }
         held.admit();
         Ok(Admitted { held, admission: Admission::new(standings) })
     }
 
-    /// All keys, before anything is taken: to find one may fail, and takes time.
+    /// Finds all keys before any permit is taken, because finding one may fail and take time.
     async fn find_keys(&self, steps: Vec<Step>) -> Result<Vec<(&Slot, String, u64)>, Refusal> {
         let mut found = Vec::with_capacity(steps.len());
         for Step { slot, key, permits } in steps {
@@ -206,13 +206,13 @@ impl Limits {
 }
 
 impl Slot {
-    /// Something is wrong with requests to this limit.
+    /// Tells observers about a problem with requests to this limit.
     fn tell(&self, observers: &Observers, trouble: Trouble, why: fmt::Arguments<'_>) {
         self.first_times.tell(observers, trouble, &self.limit.name, why);
     }
 }
 
-/// Without a wait in the cheaper way.
+/// Takes the cheaper path if there is no wait.
 async fn take(
     limiter: &RateLimiter,
     permits: u64,
@@ -225,14 +225,14 @@ async fn take(
     }
 }
 
-/// Until when this limit may let a request wait that is to be answered by `due`.
+/// The time until which this limit may let a request wait that must be answered by `due`.
 fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
     let wait = limit.longest_wait();
     let due = due.filter(|_| !wait.is_zero())?;
     Some(due.min(instant_after(wait)))
 }
 
-/// The rate that the limiter had when this was decided, if that is known.
+/// The limiter's rate at the time of the decision, if known.
 fn rate_of(limiter: &RateLimiter, decision: &Result<Decision, Error>) -> Option<Rate> {
     match decision {
         Ok(Decision::Granted(grant)) if grant.decided_by() != DecidedBy::Outage => {
@@ -246,7 +246,7 @@ fn rate_of(limiter: &RateLimiter, decision: &Result<Decision, Error>) -> Option<
     }
 }
 
-/// Gives the limiter the rate of its limit, and asks again if the old one has refused.
+/// Gives the limiter the rate of its limit, and asks again if the old rate refused.
 async fn roll_out(
     handle: &Handle,
     slot: &Slot,
@@ -266,7 +266,7 @@ async fn roll_out(
         }
         refused => Some(refused),
     };
-    // A lease or a remembered denial may be older than the rate: what the server has now decides.
+    // A lease or a remembered denial may be older than the rate: the server's current rate decides.
     let changed =
         handle.limiter.ensure_rate_if(rate, |found| Ok(limit.replaces(found, rate))).await;
     if let Err(error) = &changed {
@@ -294,15 +294,15 @@ mod tests {
     use crate::web::key::Key;
     use crate::{Client, Clock, InProcessStore};
 
-    /// Until the server has answered, nothing is decided: neither who has the permits nor that the rate
-    /// has been changed.
+    /// Nothing is decided until the server has answered: neither who has the permits nor whether the rate has
+    /// changed.
     #[tokio::test]
     async fn a_request_that_is_dropped_while_a_rate_is_rolled_out_gives_its_permits_back() {
         let (clock, _) = Clock::manual(1_000_000);
         let client = Client::builder().clock(clock).in_process(&InProcessStore::new()).unwrap();
         let limiter = client.limiter("user:me").unwrap().with_rate(Rate::per_hour(5));
         let decision = limiter.try_acquire_now(2).await;
-        // It accepts connections and never answers.
+        // It accepts connections but never answers.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let silent = Client::builder().connect_lazy(url.as_str()).unwrap();

@@ -1,4 +1,4 @@
-//! The header fields that tell callers of their limits.
+//! Header fields that tell callers about their limits.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::admission::Standing;
 use crate::decision::Denial;
 use crate::rate::Rate;
 
-/// Which header fields answers carry besides `Retry-After`.
+/// The header fields that answers carry in addition to `Retry-After`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateHeaders {
-    /// None.
+    /// No other fields.
     None,
     /// `RateLimit-Policy` and `RateLimit`, of draft-ietf-httpapi-ratelimit-headers-11:
     ///
@@ -20,14 +20,14 @@ pub enum RateHeaders {
     /// RateLimit: "user";r=42;t=60
     /// ```
     ///
-    /// `q` is the rate in permits, `w` its interval in seconds; a rate whose interval is not whole
-    /// seconds has none, as the draft has no fractions. `r` is what is left, and
-    /// `t` the seconds for which no more than `r` is guaranteed, rounded up: the interval, or for a
-    /// request that was refused its wait, which is also the `Retry-After`.
+    /// `q` is the rate in permits and `w` its interval in seconds. The draft has no fractions, so `w` is left
+    /// out if the interval is not whole seconds. `r` is what is left. `t`, rounded up, is the number of
+    /// seconds for which no more than `r` is guaranteed: the interval, or for a refused request its wait,
+    /// which is also the `Retry-After`.
     #[default]
     Draft,
-    /// Also `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds), of the
-    /// limit that has the least left, unless the answer has one of them already: they are no lists.
+    /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds) for the limit
+    /// with the least left. They are no lists, so an answer that already has one of them keeps its own.
     DraftAndLegacy,
 }
 
@@ -36,22 +36,22 @@ const HIGHEST: u64 = 999_999_999_999_999;
 
 const LEGACY: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
 
-/// What an answer has by itself.
+/// The fields that an answer already has.
 pub(crate) struct OwnFields {
-    /// When to come back: the window's end must not be later.
+    /// It says when to come back, so the window must not end later.
     has_retry_after: bool,
-    /// Older fields, to which nothing can be added, as they are not lists.
+    /// It has one of the older fields, which are no lists: nothing can be added to them.
     has_legacy: bool,
 }
 
 impl OwnFields {
-    /// `has`: whether the answer has a field of this name.
+    /// `has` tells whether the answer has a field of this name.
     pub(crate) fn of(has: impl Fn(&'static str) -> bool) -> Self {
         OwnFields { has_retry_after: has("retry-after"), has_legacy: LEGACY.into_iter().any(has) }
     }
 }
 
-/// Hands the fields of an admitted request's answer to `add`.
+/// Passes the fields for an admitted request's answer to `add`.
 pub(crate) fn of_admitted(
     headers: RateHeaders,
     standings: &[Standing],
@@ -83,7 +83,7 @@ pub(crate) fn of_admitted(
     }
 }
 
-/// The same for a request that a limit has denied.
+/// Passes the fields for a denied request's answer to `add`.
 pub(super) fn of_denied(
     headers: RateHeaders,
     standings: &[Standing],
@@ -115,7 +115,7 @@ pub(super) fn of_denied(
     }
 }
 
-/// The seconds after which to try again: at least one, as zero would mean at once.
+/// The seconds after which to try again: at least one, because zero would mean at once.
 pub(super) fn retry_after_secs(denial: &Denial) -> u64 {
     denial.retry_after_secs().max(1)
 }
@@ -131,7 +131,7 @@ fn push(list: &mut String, item: impl fmt::Display) {
     if !list.is_empty() {
         list.push_str(", ");
     }
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(list, "{item}");
 }
 
@@ -139,7 +139,7 @@ fn whole_secs(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// An item of `RateLimit-Policy`. A limit's name needs no escapes.
+/// An item of `RateLimit-Policy`. The name of a limit needs no escaping.
 struct Policy<'a>(&'a str, Rate);
 
 impl fmt::Display for Policy<'_> {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn intervals_of_another_clients_rate_that_the_draft_cannot_have() {
-        // 2^53 ms is the longest that is built here, but not that can be on the server.
+        // 2^53 ms is the longest interval that can be built here; the server may hold a longer one.
         let rate = Rate::from_wire(Mode::Overall, 1, i64::MAX as u64 / 1000 * 1000, 0);
         assert_eq!(Policy("a", rate).to_string(), "\"a\";q=1;w=999999999999999");
         let window = Some(whole_secs(rate.interval()));

@@ -1,11 +1,11 @@
-//! The details of a gRPC status, without a library for it: one message, whose fields never change.
+//! The details of a gRPC status, written without a library: they are one message whose fields never change.
 
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-/// The status codes that are used here.
+/// The status codes used here.
 #[derive(Clone, Copy)]
 pub(super) enum Code {
     ResourceExhausted = 8,
@@ -33,7 +33,7 @@ pub(super) fn status_details(code: Code, message: &str, retry_after: Duration) -
 }
 
 fn varint_field(message: &mut Vec<u8>, field: u8, value: u64) {
-    // Zero is what a missing field means.
+    // A missing field means zero.
     if value > 0 {
         message.push(field << 3);
         varint(message, value);

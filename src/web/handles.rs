@@ -11,14 +11,14 @@ use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
 
-/// A limiter's options (its leases, its stand-in during an outage) end with its last handle, so handles
-/// are kept: those that were used last, in two generations. When the younger one is full, the older
-/// one is dropped.
+/// The most recently used handles, in two generations: when the younger one is full, the older one is
+/// dropped. Handles are kept because a limiter's options (its leases, its stand-in during an outage) end with
+/// its last handle.
 pub(super) struct Handles {
     generations: Mutex<Generations>,
-    /// The handles in one generation, at most.
+    /// The most handles that one generation holds.
     most: usize,
-    /// What their metrics are labelled with, unless the limiter has a label of its own.
+    /// The label of their metrics, unless a limiter has its own.
     label: Arc<str>,
 }
 
@@ -30,12 +30,12 @@ struct Generations {
 /// A handle of one key's limiter.
 pub(super) struct Handle {
     pub(super) limiter: RateLimiter,
-    /// The rate with which it is created, if that is for the limit to say.
+    /// The rate to create the limiter with, if the limit specifies one.
     pub(super) rate: Option<Rate>,
 }
 
 impl Handles {
-    /// None yet, with room for as many as the limit says, at least two.
+    /// An empty cache with room for as many handles as the limit says, at least two.
     pub(super) fn new(limit: &Limit) -> Self {
         let generations = Generations { young: HashMap::new(), old: HashMap::new() };
         Handles {
@@ -82,10 +82,10 @@ impl Handles {
         }
         generations.young.insert(key.into(), handle.clone());
         drop(generations);
-        // After the lock is released: there may be thousands.
+        // Dropped after the lock is released, because there may be thousands.
         drop(dropped);
-        // Likewise, as it asks a recorder. No option, as it would contradict one that a service gives the same
-        // limiter elsewhere.
+        // Outside the lock as well, because it calls a recorder. It is not an option, because that could
+        // contradict the label that a service gives the same limiter elsewhere.
         if is_new {
             handle.limiter.engine().observer.set_default_label(&self.label);
         }

@@ -1,4 +1,4 @@
-//! Permits that a request has taken, and that go back if it is not admitted.
+//! Permits that a request has taken; they go back if it is not admitted.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::limit::Limit;
 use super::request::ResponseHead;
 use crate::decision::Grant;
 
-/// What a request has taken so far. Until it is [admitted](Held::admit), dropping this gives
-/// everything back: the request was refused by another limit, or its caller has gone.
+/// What a request has taken so far. Dropping it before it is [admitted](Held::admit) gives everything back:
+/// another limit refused the request, or its caller has gone.
 #[derive(Default)]
 pub(super) struct Held {
     grants: Vec<(Grant, Arc<Limit>)>,
@@ -22,18 +22,18 @@ impl Held {
         self.grants.push((grant, limit));
     }
 
-    /// Takes the last grant out: what becomes of it is up to the caller.
+    /// Removes the last grant, which the caller then owns.
     pub(super) fn take_last(&mut self) -> Option<Grant> {
         self.grants.pop().map(|(grant, _)| grant)
     }
 
-    /// From now on the permits are spent, even if the request is dropped while it is served.
+    /// Marks the permits as spent, even if the request is dropped while it is served.
     pub(super) fn admit(&mut self) {
         self.is_admitted = true;
     }
 
-    /// Gives back the permits of limits that do not count this response. `is_refused`: by a limit
-    /// further inside, so that nothing counts.
+    /// Gives back the permits of limits that do not count this response. `is_refused`: a limit further inside
+    /// refused the request, so nothing counts.
     pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
         let grants = mem::take(&mut self.grants);
         let counts = |limit: &Limit| limit.count_if.as_ref().is_none_or(|count| count(response));
@@ -49,8 +49,8 @@ impl Drop for Held {
     }
 }
 
-/// In the background, as no answer should wait for it; closing the client does. If that fails, or there is
-/// no runtime, the permits come back by themselves, an interval after they were taken.
+/// Gives permits back in the background, because no answer should wait for it; closing the client does. If it
+/// fails, or there is no runtime, the permits expire an interval after they were taken.
 fn give_back(grants: impl Iterator<Item = (Grant, Arc<Limit>)>) {
     let Ok(runtime) = Handle::try_current() else { return };
     let grants: Vec<_> = grants.map(|(grant, _)| (grant.under_way(), grant)).collect();

@@ -1,4 +1,4 @@
-//! What tells callers apart.
+//! Keys, which tell callers apart.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -16,19 +16,19 @@ use crate::error::{Error, Operation};
 /// Why a key could not be determined.
 pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 
-/// What tells the callers of a [`Limit`](super::Limit) apart: each key has a limiter of its own.
+/// What tells the callers of a [`Limit`](super::Limit) apart: each key has its own limiter.
 ///
-/// A request without a key passes, uncounted: [`or`](Key::or) gives such requests another one.
+/// A request without a key passes uncounted; [`or`](Key::or) gives such requests another key.
 ///
 /// ```
 /// use redisson_rate_limiter::web::Key;
 ///
-/// // By API key, and callers without one by address.
+/// // By API key, or by address for callers without one.
 /// let by_caller = Key::header("x-api-key").or(Key::peer());
 /// // By tenant and path, both from the request.
 /// let tenant = Key::from_fn(|request| Some(request.path().split('/').nth(1)?.to_owned()));
 /// let by_tenant_and_path = Key::all([tenant, Key::path()]);
-/// // By something that has to be looked up.
+/// // By something that must be looked up.
 /// let by_customer = Key::from_async_fn(|request| {
 ///     let token = request.header("x-token").map(str::to_owned);
 ///     async move { customer_of(token).await }
@@ -38,11 +38,10 @@ pub(crate) type KeyError = Box<dyn StdError + Send + Sync>;
 ///
 /// # As a name
 ///
-/// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is; braces,
-/// quotes, `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits`, are
-/// percent-encoded, so that no caller can choose a name that means something else to the server.
-/// More than 128 characters are replaced by their SHA-256. The key of an [alternative](Key::or)
-/// begins with `%or-`. An empty key is none.
+/// A key becomes the end of the limiter's name: `NAME:KEY`. Visible ASCII stays as it is. Braces, quotes,
+/// `\`, `|`, `%`, all other bytes, and a colon before `value` or `permits` are percent-encoded, so no caller
+/// can choose a name that means something else to the server. A key of more than 128 characters is replaced
+/// by its SHA-256. The key of an [alternative](Key::or) begins with `%or-`. An empty key counts as no key.
 #[derive(Clone)]
 pub struct Key(Kind);
 
@@ -66,7 +65,7 @@ type SyncFn = dyn Fn(&RequestHead<'_>) -> Option<String> + Send + Sync;
 type AsyncFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, Found> + Send + Sync;
 type Found = Result<Option<String>, KeyError>;
 
-/// A key, ready to be a part of a name, or what it takes to find it.
+/// A key that is ready to be part of a name, or a way to find it.
 pub(crate) enum Lookup {
     Found(Option<String>),
     Pending(BoxFuture<'static, Found>),
@@ -89,30 +88,30 @@ impl Lookup {
 }
 
 impl Key {
-    /// None: all requests share one limiter, whose name is the limit's.
+    /// No key: all requests share one limiter, named after the limit.
     pub fn global() -> Self {
         Key(Kind::Global)
     }
 
-    /// The address of the other end of the connection; of IPv6 its network of 64 bits. With a proxy in
-    /// front, use [`client`](Self::client).
+    /// The address of the other end of the connection, cut to its 64-bit network if it is IPv6. Behind a
+    /// proxy, use [`client`](Self::client).
     ///
-    /// A request whose address is not known is answered with 500, as a limit by address would be none
-    /// otherwise. With axum, serve by `redisson_rate_limiter::serve::serve`; with others of tower, say where it is:
-    /// `RateLimitLayer::peer_from`.
+    /// A request whose address is unknown is answered with 500; otherwise a limit by address would not limit
+    /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say
+    /// where the address is with `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
         Key(Kind::Peer { ipv6_prefix: 64 })
     }
 
-    /// The address of the client, behind proxies that are trusted to tell it; of IPv6 its network of
-    /// 64 bits. As [`peer`](Self::peer) if the connection does not come from one of them; and as for `peer`, the
-    /// address of the connection has to be known.
+    /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6. If the
+    /// connection does not come from one of the proxies, this is the same as [`peer`](Self::peer). Like
+    /// `peer`, it needs the address of the connection.
     pub fn client(proxies: TrustedProxies) -> Self {
         Key(Kind::Client { proxies: Arc::new(proxies), ipv6_prefix: 64 })
     }
 
-    /// Of IPv6 addresses, takes the first `bits`, 1 to 128: one limiter for all addresses of a
-    /// customer. Changes [`peer`](Self::peer) and [`client`](Self::client) only.
+    /// Uses the first `bits` (1 to 128) of IPv6 addresses, so that all addresses of a customer share a
+    /// limiter. Affects [`peer`](Self::peer) and [`client`](Self::client) only.
     #[must_use]
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         let ipv6_prefix = bits.clamp(1, 128);
@@ -125,15 +124,15 @@ impl Key {
 
     /// The first header of this name. Requests without it, or with an empty one, have no key.
     ///
-    /// Callers choose their headers: one that nobody has checked (that a session or an API key exists)
-    /// lets a caller have as many limiters as it likes. For a header that is a secret, use
+    /// Callers choose their headers. Unless something has validated the header (that the session or API key
+    /// exists), a caller can have as many limiters as it likes. If the header is a secret, use
     /// [`hashed`](Self::hashed) too.
     pub fn header(name: &str) -> Self {
         Key(Kind::Header(name.into()))
     }
 
-    /// The [path](RequestHead::path), without the query. If it contains identifiers, each has its own
-    /// limiter; axum's `MatchedPath`, as an [extension](RequestHead::extension), has none.
+    /// The [path](RequestHead::path), without the query. If it contains identifiers, each one has its own
+    /// limiter; axum's `MatchedPath`, read as an [extension](RequestHead::extension), contains none.
     pub fn path() -> Self {
         Key(Kind::Path)
     }
@@ -143,50 +142,51 @@ impl Key {
         Key(Kind::Method)
     }
 
-    /// All of these together. A request that lacks one of them has no key.
+    /// All of these keys together. A request that lacks one of them has no key.
     pub fn all(keys: impl IntoIterator<Item = Key>) -> Self {
         Key(Kind::All(keys.into_iter().collect()))
     }
 
     /// This key, or the other one if a request does not have it.
     ///
-    /// The other key is marked with `%or-` in the limiter's name, which no caller can send: the limiter
-    /// of the header `203.0.113.9` is `user:203.0.113.9`, and that of the address
-    /// `user:%or-203.0.113.9`. Each further alternative has one mark more.
+    /// In the limiter's name the other key is marked with `%or-`, which no caller can send: the limiter of
+    /// the header `203.0.113.9` is `user:203.0.113.9`, and that of the address is `user:%or-203.0.113.9`.
+    /// Each further alternative adds another mark.
     #[must_use]
     pub fn or(self, other: Key) -> Self {
         Key(Kind::Or(Arc::new((self, other))))
     }
 
-    /// The SHA-256 of this key, so that a secret (a token) does not become a name that operators can
+    /// The SHA-256 of this key, so that a secret such as a token does not appear in a name that operators can
     /// see.
     ///
-    /// **This hides only what nobody can guess**, such as a random token. Who sees the names finds a phone number, an
-    /// e-mail address or a short number by hashing all of them: use [`hashed_with`](Self::hashed_with) for these.
+    /// **This hides only what nobody can guess**, such as a random token. Anyone who sees the names can
+    /// recover a phone number, an e-mail address or a short number by hashing all candidates: use
+    /// [`hashed_with`](Self::hashed_with) for those.
     #[must_use]
     pub fn hashed(self) -> Self {
         Key(Kind::Hashed(Arc::new(self)))
     }
 
-    /// The HMAC-SHA-256 of this key with a secret, so that what could be guessed (a phone number, an e-mail address)
-    /// does not become a name that operators can see: who does not have the secret cannot try values out.
+    /// The HMAC-SHA-256 of this key with a secret, so that guessable values such as phone numbers and e-mail
+    /// addresses do not appear in names that operators can see: without the secret nobody can try values out.
     ///
-    /// All services that share the limiters need the same secret, of 16 random bytes or more; shorter ones are refused
-    /// when the limits are made. With another secret all callers have other limiters.
+    /// All services that share the limiters need the same secret, of at least 16 random bytes; a shorter one
+    /// is refused when the limits are built. With a different secret, every caller has a different limiter.
     #[must_use]
     pub fn hashed_with(self, secret: impl AsRef<[u8]>) -> Self {
         Key(Kind::HashedWith(Arc::new(self), secret.as_ref().into()))
     }
 
-    /// What this function returns; `None` lets the request pass, uncounted.
+    /// The key that this function returns; `None` lets the request pass uncounted.
     pub fn from_fn(
         key: impl Fn(&RequestHead<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         Key(Kind::Sync(Arc::new(key)))
     }
 
-    /// What the future of this function returns; `None` lets the request pass, uncounted, and an error
-    /// is answered with 500. The function takes from the request what the future needs.
+    /// The key that this function's future returns; `None` lets the request pass uncounted, and an error is
+    /// answered with 500. The function copies what the future needs from the request.
     ///
     /// All keys of a request are found before any permit is taken.
     pub fn from_async_fn<F, Fut, E>(key: F) -> Self
@@ -205,11 +205,11 @@ impl Key {
         })))
     }
 
-    /// More marks of an [alternative](Self::or) than any key that is found begins with.
+    /// More [alternative](Self::or) marks than any key found by this one can begin with.
     fn alternatives(&self) -> usize {
         match &self.0 {
             Kind::Or(keys) => keys.0.alternatives() + keys.1.alternatives(),
-            // Its first part is what it begins with.
+            // A composed key begins with its first part.
             Kind::All(keys) => keys.first().map_or(1, Key::alternatives),
             _ => 1,
         }
@@ -219,7 +219,7 @@ impl Key {
         matches!(self.0, Kind::Global)
     }
 
-    /// Whether what is found may be the hash of what a caller sent.
+    /// Whether this key may be the hash of something that a caller sent.
     pub(crate) fn has_hash(&self) -> bool {
         match &self.0 {
             Kind::Hashed(_) | Kind::HashedWith(..) => true,
@@ -229,7 +229,7 @@ impl Key {
         }
     }
 
-    /// Why it can never be found, if so.
+    /// Why this key can never be found, if it cannot.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &self.0 {
             Kind::Header(name) => super::check_header_name(name),
@@ -279,7 +279,7 @@ impl Key {
 /// The shortest secret of [`Key::hashed_with`], in bytes.
 const SHORTEST_SECRET: usize = 16;
 
-/// A part of a key; none if it is empty.
+/// A part of a key; `None` if it is empty.
 fn part(text: &[u8]) -> Option<String> {
     (!text.trim_ascii().is_empty()).then(|| name::escaped(text))
 }
@@ -303,7 +303,7 @@ fn find_all(keys: &[Key], request: &RequestHead<'_>) -> Result<Lookup, KeyError>
     Ok(Lookup::Found(Some(joined(&parts))))
 }
 
-/// The rest of [`find_all`], from a part that has to be waited for.
+/// The rest of [`find_all`], starting with a part that must be awaited.
 async fn join_later(
     mut parts: Vec<String>,
     pending: BoxFuture<'static, Found>,
@@ -324,7 +324,7 @@ fn joined(parts: &[String]) -> String {
 
 fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
     let (first, other) = keys;
-    // Otherwise a caller could send, as the first key, what another one has as the second.
+    // Otherwise a caller could send, as the first key, what another caller has as the second.
     let alternatives = first.alternatives();
     let marked = move |key: String| name::ALTERNATIVE.repeat(alternatives) + &key;
     let first = match first.find(request)? {
@@ -332,7 +332,7 @@ fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> Result<Lookup, K
         Lookup::Found(None) => None,
         Lookup::Pending(key) => Some(key),
     };
-    // It needs the request, which will be gone by the time that the first one is known.
+    // Start this now: it needs the request, which is gone by the time the first key is known.
     let other = other.find(request)?;
     if let (None, Lookup::Found(key)) = (&first, &other) {
         return Ok(Lookup::Found(key.clone().map(marked)));

@@ -1,4 +1,4 @@
-//! One limit: whom it tells apart, and what it counts.
+//! One limit of a service: its callers, rate and cost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 /// use redisson_rate_limiter::web::{Key, Limit};
 ///
 /// let per_user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100))
-///     // Some have more.
+///     // Some customers have more.
 ///     .rate_by_key(|key| (key == "big-customer").then_some(Rate::per_minute(10_000)))
 ///     // An upload counts as ten requests.
 ///     .cost_by(|request| if request.method() == "POST" { 10 } else { 1 })
 ///     // Requests may wait for their turn.
 ///     .wait_up_to(Duration::from_millis(200))
 ///     .skip_if(|request| request.path() == "/health" || request.is_preflight());
-/// // Attempts that failed, and no others.
+/// // Only failed attempts count.
 /// let logins = Limit::new("login", Key::peer(), Rate::per_minute(5))
 ///     .skip_if(|request| request.path() != "/login")
 ///     .count_if(|response| response.status() == 401);
@@ -34,20 +34,20 @@ use crate::wire::entry::MAX_ENTRY_PERMITS;
 ///
 /// # The limiters
 ///
-/// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] `NAME`; Java services can use
+/// The limiter of a key is named `NAME:KEY`, that of [`Key::global`] is named `NAME`; Java services can use
 /// the same ones. A limiter that does not exist is created by its first request. If its rate has no
-/// keep-alive, and the key is not global, it gets a keep-alive of twice its interval, and of at least a
-/// minute: the server then removes a limiter that is not in use, which has all its permits by then.
+/// keep-alive and the key is not global, it gets a keep-alive of twice its interval, at least a minute: the
+/// server then removes limiters that are not in use, which have all their permits by then.
 ///
-/// **A limiter that exists keeps its rate**, whether Java, an operator or an earlier version of the service
-/// has set it. With the feature `tracing` the first request that meets another rate than the limit's is warned of.
-/// [`roll_out_from`](Self::roll_out_from) replaces the rates of earlier versions. A limiter that has the limit's rate
-/// and no keep-alive gets the limit's.
+/// **A limiter that exists keeps its rate**, whether it was set by Java, an operator or an earlier version of
+/// the service. With the feature `tracing`, the first request that meets a rate other than the limit's logs a
+/// warning. [`roll_out_from`](Self::roll_out_from) replaces the rates of earlier versions. A limiter that has
+/// the limit's rate but no keep-alive gets the limit's keep-alive.
 ///
 /// # Cancellation
 ///
-/// A request that is dropped while it waits takes nothing. One that is dropped while the service
-/// works on it counts.
+/// A request that is dropped while it waits takes nothing. One that is dropped while the service works on it
+/// counts.
 #[derive(Clone)]
 #[must_use = "a limit does nothing until it is in a list of `Limits`"]
 pub struct Limit {
@@ -55,7 +55,7 @@ pub struct Limit {
     pub(super) key: Key,
     pub(super) rate: Option<Rate>,
     pub(super) rate_by_key: Option<Arc<RateFn>>,
-    /// `None`: that of all limits.
+    /// `None`: the cost shared by all limits.
     pub(super) cost: Option<Cost>,
     pub(super) skip_if: Option<Arc<SkipFn>>,
     pub(super) count_if: Option<Arc<CountFn>>,
@@ -79,12 +79,12 @@ pub(super) enum Cost {
 }
 
 impl Limit {
-    /// A limit of this rate for each key. Each request costs one permit, unless [`Limits::cost_by`] says otherwise,
-    /// and none waits.
+    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`] says otherwise, each
+    /// request costs one permit. No request waits.
     ///
     /// [`Limits::cost_by`]: super::Limits::cost_by
     ///
-    /// The name is that of the policy in the answers, and the beginning of the limiters' names:
+    /// The name is that of the policy in answers, and the beginning of the limiters' names. It must be
     /// visible ASCII without quotes, braces, `\`, `|` and `%`.
     ///
     /// The rate is a [`Rate`], or `None` if the limiters are set up elsewhere.
@@ -106,11 +106,11 @@ impl Limit {
         }
     }
 
-    /// The rate for some keys, as they are in the limiter's name; `None`: that of the limit. A key of more than 128
-    /// characters is given as its hash, and a limit whose key is [hashed](Key::hashed) is refused.
+    /// The rate for some keys, as they appear in the limiter's name; `None` means the limit's rate. A key of
+    /// more than 128 characters is passed as its hash. A limit whose key is [hashed](Key::hashed) is refused.
     ///
-    /// It is called for each request, so it should look into memory only. A limiter that exists keeps its rate, also if
-    /// this function answers otherwise from some time on: see [`roll_out_from`](Self::roll_out_from).
+    /// The function is called for each request, so it should read memory only. A limiter that exists keeps
+    /// its rate even if the function starts to return another: see [`roll_out_from`](Self::roll_out_from).
     pub fn rate_by_key(
         mut self,
         rate: impl Fn(&str) -> Option<Rate> + Send + Sync + 'static,
@@ -119,16 +119,16 @@ impl Limit {
         self
     }
 
-    /// What each request costs, in permits. One that costs nothing passes; one that costs more than
-    /// the rate is refused, without a `Retry-After`. More than 2^32 - 1, the most that a call can take,
-    /// counts as that many.
+    /// Sets what each request costs, in permits. A request that costs nothing passes. One that costs more
+    /// than the rate is refused without a `Retry-After`. More than 2^32 − 1 permits, the most that a call can
+    /// take, count as 2^32 − 1.
     pub fn cost(mut self, permits: u64) -> Self {
         self.cost = Some(Cost::Fixed(permits));
         self
     }
 
-    /// What a request costs, in permits: see [`cost`](Self::cost). For several limits at once:
-    /// [`Limits::cost_by`](super::Limits::cost_by).
+    /// Sets what a request costs, in permits: see [`cost`](Self::cost). To set the cost for several limits at
+    /// once, use [`Limits::cost_by`](super::Limits::cost_by).
     pub fn cost_by(
         mut self,
         cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,
@@ -137,7 +137,7 @@ impl Limit {
         self
     }
 
-    /// Requests that this limit does not concern.
+    /// Skips requests that this limit does not concern.
     pub fn skip_if(
         mut self,
         skip: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static,
@@ -146,23 +146,23 @@ impl Limit {
         self
     }
 
-    /// Has a request wait for its permits, for this long at most. One that would have to wait longer
-    /// is refused at once. More than a year counts as one. All limits of a request together let it wait
-    /// no longer than the one that waits longest.
+    /// Lets a request wait for its permits, for at most this long. A request that would have to wait longer
+    /// is refused at once. More than a year counts as a year. All limits of a request together make it wait
+    /// no longer than the longest of these times.
     ///
-    /// While it waits, the service behind the layer is kept ready for it: put layers that limit
-    /// concurrency inside of this one.
+    /// While a request waits, the service behind the layer is kept ready for it: put layers that limit
+    /// concurrency inside this one.
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
     /// Gives the permits of a request back, in the background, unless its response is counted:
-    /// `|response| !response.is_failure()` does not count failures, and
-    /// `|response| response.is_failure()` counts only these.
+    /// `|response| !response.is_failure()` does not count failures, and `|response| response.is_failure()`
+    /// counts nothing else.
     ///
-    /// The permits are taken before the request is served, so no more requests than the rate are
-    /// under way at a time. A service that fails without a response counts as status 500.
+    /// The permits are taken before the request is served, so no more requests than the rate are in progress
+    /// at a time. A service that fails without a response counts as status 500.
     pub fn count_if(
         mut self,
         count: impl Fn(&ResponseHead<'_>) -> bool + Send + Sync + 'static,
@@ -171,71 +171,71 @@ impl Limit {
         self
     }
 
-    /// How long the server may take to decide by this limit, instead of the
+    /// How long the server may take to decide, instead of the
     /// [client's deadline](crate::ClientBuilder::deadline): see
     /// [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
     ///
-    /// Limits are asked one after the other, each within its own deadline: while the server is slow, a request may
-    /// take as long as those of all its limits together. What a request waits for its permits
-    /// ([`wait_up_to`](Self::wait_up_to)) is not included.
+    /// Limits are asked one after the other, each within its own deadline. While the server is slow, a
+    /// request may therefore take as long as the deadlines of all its limits together. Time spent waiting for
+    /// permits ([`wait_up_to`](Self::wait_up_to)) is not included.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Options of the limiters: leases, remembered denials, the label of their metrics, and what happens while the
-    /// server is away ([`on_outage`](LimiterOptions::on_outage)).
+    /// Options of the limiters: leases, remembered denials, the label of their metrics, and what happens
+    /// while the server is away ([`on_outage`](LimiterOptions::on_outage)).
     ///
-    /// Without a policy here that of the client decides
-    /// ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)), and without either requests are answered with
-    /// 503. Without a [label](LimiterOptions::metrics_label) the limiters have the limit's name as theirs: one for all
-    /// its keys.
+    /// Without a policy here, the [client's](crate::ClientBuilder::on_outage) applies; without either,
+    /// requests are answered with 503. Without a [label](LimiterOptions::metrics_label), the limiters of all
+    /// keys share the limit's name as their label.
     pub fn options(mut self, options: LimiterOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// How many keys' limiters this process keeps handles of, by default 4,096; at least two. What a
-    /// handle has of its own, its lease and what it decides by itself during an outage, ends with it;
-    /// nothing else is lost if there are more keys than this.
+    /// The number of keys for whose limiters this process keeps handles: 4,096 by default, at least two. If
+    /// there are more keys, a handle's own state ends with it: its lease, and what it decides by itself
+    /// during an outage. Nothing else is lost.
     pub fn max_handles(mut self, handles: usize) -> Self {
         self.most_handles = handles;
         self
     }
 
-    /// Decides and [reports](super::Limits::on_decision), but lets every request pass: to try out a
-    /// limit. Requests do not wait for permits and nothing is added to answers; errors and missing keys
-    /// let pass too.
+    /// Decides and [reports](super::Limits::on_decision) but lets every request pass, to try out a limit.
+    /// Requests do not wait for permits, and nothing is added to answers. Errors and missing keys let
+    /// requests pass too.
     pub fn shadow(mut self) -> Self {
         self.is_shadow = true;
         self
     }
 
-    /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one of these
-    /// changes its rate to the limit's, and the usage is kept. All other rates are left alone, such as those that an
-    /// operator has set.
+    /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one
+    /// of these rates changes it to the limit's and keeps the usage. All other rates, such as those that an
+    /// operator has set, are left alone.
     ///
     /// ```
     /// use redisson_rate_limiter::Rate;
     /// use redisson_rate_limiter::web::{Key, Limit};
     ///
-    /// // It was 100 a minute, and is 150 from this version on.
+    /// // It was 100 a minute; from this version on it is 150.
     /// let user = Limit::new("user", Key::header("x-user"), Rate::per_minute(150))
     ///     .roll_out_from([Rate::per_minute(100)]);
     /// ```
     ///
-    /// While both versions run, the new rate wins, as the old version does not name it. Two versions that name each
-    /// other's rates change them in turns until one of them is gone: nothing is over-issued, but each change costs two
-    /// calls and a line of the log.
+    /// While both versions run, the new rate wins, because the old version does not name it. Two versions
+    /// that name each other's rates keep changing them back until one of them is gone. Nothing is
+    /// over-issued, but each change costs two calls and a log line.
     ///
-    /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the usage.
+    /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the
+    /// usage.
     pub fn roll_out_from(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
         self.roll_out_from = rates.into_iter().map(Rate::without_keep_alive).collect();
         self
     }
 
-    /// Whether a limiter that has the rate `found` is to have `rate` instead: it has that of an earlier version, or only
-    /// lacks the keep-alive.
+    /// Whether a limiter with the rate `found` should get `rate`, because it has the rate of an earlier
+    /// version or only lacks the keep-alive.
     pub(super) fn replaces(&self, found: Rate, rate: Rate) -> bool {
         match is_another(found, rate) {
             true => self.roll_out_from.contains(&found.without_keep_alive()),
@@ -243,8 +243,8 @@ impl Limit {
         }
     }
 
-    /// Whether it concerns a request, and what that costs then; zero if not. `shared`: the cost of limits that have
-    /// none of their own.
+    /// What a request costs; zero if this limit does not concern it. `shared`: the cost for limits without
+    /// their own.
     pub(super) fn cost_of(&self, request: &RequestHead<'_>, shared: impl FnOnce() -> u64) -> u64 {
         if self.skip_if.as_ref().is_some_and(|skip| skip(request)) {
             return 0;
@@ -254,16 +254,16 @@ impl Limit {
             Some(Cost::By(cost)) => cost(request),
             None => shared(),
         };
-        // A call for more would be an error of the set-up, whatever the rate is: 500.
+        // A call for more would fail as a configuration error (500), whatever the rate is.
         permits.min(MAX_ENTRY_PERMITS)
     }
 
-    /// For how long a request may wait for its permits.
+    /// How long a request may wait for its permits.
     pub(super) fn longest_wait(&self) -> Duration {
         if self.is_shadow { Duration::ZERO } else { self.wait }
     }
 
-    /// The rate of a key, with a keep-alive if each key has its own.
+    /// The rate of a key, with a keep-alive if each key has its own limiter.
     pub(super) fn rate_of(&self, key: &str) -> Option<Rate> {
         let own = self.rate_by_key.as_ref().and_then(|rate| rate(key));
         let rate = own.or(self.rate)?;
@@ -271,7 +271,7 @@ impl Limit {
             return Some(rate);
         }
         let keep_alive = rate.interval().saturating_mul(2).max(Duration::from_secs(60));
-        // An interval that is too long for it, of millions of years, has none.
+        // An interval too long for a keep-alive (millions of years) gets none.
         Some(rate.with_keep_alive(keep_alive).unwrap_or(rate))
     }
 
@@ -286,8 +286,8 @@ impl Limit {
         name
     }
 
-    /// Both names, if this limit's begins like those of the limiters of the other one: a key of the
-    /// other could complete it.
+    /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys
+    /// could complete it.
     pub(super) fn names_one_of<'a>(&'a self, other: &'a Limit) -> Option<(&'a str, &'a str)> {
         let rest = self.name.strip_prefix(&*other.name)?;
         (rest.starts_with(':') && !other.key.is_global()).then_some((&*self.name, &*other.name))
@@ -334,7 +334,7 @@ impl Limit {
     }
 }
 
-/// Whether these are different rates, whatever their keep-alives are.
+/// Whether these rates differ, apart from their keep-alives.
 pub(super) fn is_another(found: Rate, rate: Rate) -> bool {
     found.without_keep_alive() != rate.without_keep_alive()
 }

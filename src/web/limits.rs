@@ -1,4 +1,4 @@
-//! The limits of a service, in their order, and what they answer.
+//! The limits of a service, in their order, and its answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,18 +17,17 @@ use crate::observe::FirstTimes;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
-/// A request has to be granted by all of them. If one refuses, what the earlier ones have granted is
-/// given back, in the background. So put the limit that refuses most first; but one whose keys callers
-/// can make up after one by address, as otherwise each made-up key becomes a limiter on the server.
+/// A request needs a grant from every limit. If one refuses, what the earlier ones granted is given back in
+/// the background, so put the limit that refuses most first. But if callers can make up a limit's keys, put
+/// it after one by address; otherwise each made-up key becomes a limiter on the server.
 ///
-/// Each limit is a round trip to the server, unless its [options](Limit::options) make it
-/// unnecessary.
+/// Each limit costs a round trip to the server, unless its [options](Limit::options) make it unnecessary.
 #[derive(Clone)]
 #[must_use = "limits do nothing until a layer has them"]
 pub struct Limits {
     pub(super) client: Client,
     pub(super) limits: Arc<[Slot]>,
-    /// Of limits that have none of their own.
+    /// The cost for limits that have none of their own.
     pub(super) cost: Option<Arc<CostFn>>,
     pub(super) headers: RateHeaders,
     pub(super) respond: Option<Arc<RespondFn>>,
@@ -44,36 +43,39 @@ pub(super) struct Slot {
     pub(super) limit: Arc<Limit>,
     pub(super) handles: Handles,
     pub(super) first_times: FirstTimes,
-    /// Held while the rate of one of its limiters is changed: requests that meet it at the same time leave that to one.
+    /// Held while the rate of a limiter is changed, so that only one of several concurrent requests does it.
     pub(super) rate_change: tokio::sync::Mutex<()>,
 }
 
-/// What a limit has decided of a request: see [`Limits::on_decision`].
+/// What a limit has decided about a request: see [`Limits::on_decision`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Report<'a> {
     /// The limit's name.
     pub limit: &'a str,
-    /// The key, as in the limiter's name; empty if it is global.
+    /// The key, as in the limiter's name; empty for a global limit.
     pub key: &'a str,
     /// What the request costs.
     pub permits: u64,
-    /// Whether the limit only decides, and refuses nothing.
+    /// Whether the limit is in shadow mode: it decides, but refuses nothing.
     pub is_shadow: bool,
-    /// What was decided. A limit in shadow that lets requests wait has granted one that it denies here
-    /// with a shorter wait.
+    /// The decision. In shadow mode nothing waits, so this may be a denial with a short wait where a limit
+    /// with [`wait_up_to`](Limit::wait_up_to) would otherwise let the request wait and grant it.
     pub decision: &'a Result<Decision, Error>,
 }
 
 impl Limits {
-    /// These limits, whose limiters are the client's.
+    /// Limits whose limiters belong to this client.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if a name, a header or an
-    /// option of a limit is not valid; two limits have the same name, or names with which their
-    /// limiters could be the same: `user`, by a key, and `user:admin`; or the part of a limit's rate that decides while
-    /// the server is away ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if
+    ///
+    /// - a name, a header or an option of a limit is not valid;
+    /// - two limits have the same name, or names with which their limiters could be the same: `user` with a
+    ///   key, and `user:admin`;
+    /// - the part of a limit's rate that this client may grant while the server is away
+    ///   ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
         let mut slots: Vec<Slot> = Vec::new();
         for limit in limits {
@@ -111,8 +113,8 @@ impl Limits {
         })
     }
 
-    /// What a request costs, in permits, by all limits that have no [cost](Limit::cost) of their own: without this,
-    /// one. A request that costs nothing passes.
+    /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
+    /// by default. A request that costs nothing passes.
     ///
     /// ```
     /// use redisson_rate_limiter::web::{Key, Limit, Limits};
@@ -122,7 +124,7 @@ impl Limits {
     /// # let client = Client::builder().in_process(&InProcessStore::new())?;
     /// let user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100));
     /// let all = Limit::new("all", Key::global(), Rate::per_second(5000));
-    /// // However expensive a request is, it counts once against the number of requests.
+    /// // Every request counts once here, however expensive it is.
     /// let requests = Limit::new("requests", Key::global(), Rate::per_second(10_000)).cost(1);
     /// let limits = Limits::new(&client, [user, all, requests])?.cost_by(|request| {
     ///     match (request.method(), request.path()) {
@@ -141,16 +143,14 @@ impl Limits {
         self
     }
 
-    /// Which header fields answers carry, by default those of the draft; `Retry-After` is always
-    /// there.
+    /// The header fields that answers carry; by default those of the draft. `Retry-After` is always there.
     pub fn with_headers(mut self, headers: RateHeaders) -> Self {
         self.headers = headers;
         self
     }
 
-    /// What is answered to a request that is not admitted. The function is given the answer as it
-    /// would be, with all header fields, and returns what is sent: it can replace the body, the
-    /// status, all of it.
+    /// Replaces the answer to requests that are not admitted. The function receives the default answer with
+    /// all its header fields and returns what is sent. It can replace the body, the status, everything.
     ///
     /// ```
     /// use redisson_rate_limiter::web::Limits;
@@ -175,14 +175,14 @@ impl Limits {
         self
     }
 
-    /// Called with each decision of each limit: for metrics and logs, and to see what a limit in
-    /// [shadow](Limit::shadow) would do. It is called while the request waits, so it should not block.
+    /// Calls this function with each decision of each limit: for metrics and logs, and to see what a limit in
+    /// [shadow mode](Limit::shadow) would do. The request waits for it, so it should not block.
     pub fn on_decision(mut self, report: impl Fn(&Report<'_>) + Send + Sync + 'static) -> Self {
         self.on_decision = Some(Arc::new(report));
         self
     }
 
-    /// The handles that are kept, of all limits.
+    /// The number of handles that are kept, over all limits.
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(crate) fn handles(&self) -> usize {
         self.limits.iter().map(|slot| slot.handles.len()).sum()

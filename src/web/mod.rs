@@ -1,7 +1,7 @@
-//! What the limits of a service are, whatever its framework: features `tower` and `actix-web`.
+//! Limits of a service, whatever its framework: features `tower` and `actix-web`.
 //!
-//! [`Limits`] are a list of [`Limit`]s; each has a [`Key`], which tells its callers apart, a rate,
-//! and what a request costs. A layer asks them before each request:
+//! [`Limits`] is a list of [`Limit`]s. Each has a [`Key`], which tells its callers apart, a rate, and a cost
+//! per request. A layer asks them before each request:
 //! [`tower::RateLimitLayer`](crate::layer::RateLimitLayer) or
 //! [`actix_web::RateLimit`](crate::actix::RateLimit).
 //!
@@ -15,17 +15,17 @@
 //! | the server is away, or the limiter's queue is full | 503 | UNAVAILABLE |
 //! | the limiter is not set up, or the key cannot be found | 500 | INTERNAL |
 //!
-//! While the server is away, a policy decides otherwise if the limit has one
-//! ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)) or the client does
-//! ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)). A gRPC call is a POST with the
-//! content type of gRPC; the details are in `grpc-status-details-bin`. Refusals are not to be stored
-//! in caches (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
+//! While the server is away, the limit's policy
+//! ([`LimiterOptions::on_outage`](crate::LimiterOptions::on_outage)) or the client's
+//! ([`ClientBuilder::on_outage`](crate::ClientBuilder::on_outage)) decides instead, if there is one. A gRPC
+//! call is a POST with gRPC's content type; its details are in `grpc-status-details-bin`. Refusals must not
+//! be cached (`Cache-Control: no-store`). [`Limits::respond_with`] changes what is sent.
 //!
-//! Answers carry `RateLimit-Policy` and `RateLimit`, as
-//! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/)
-//! has them: see [`RateHeaders`]. A page of another origin sees them only if the service lets it, by
-//! `Access-Control-Expose-Headers`; and an answer to it needs the headers of CORS, so the layer for
-//! CORS belongs outside of this one, where it also answers preflights, which are not counted then.
+//! Answers carry `RateLimit-Policy` and `RateLimit` as defined in
+//! [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/11/):
+//! see [`RateHeaders`]. A page of another origin sees them only if the service lists them in
+//! `Access-Control-Expose-Headers`. Answers to such pages also need CORS headers, so put the CORS layer
+//! outside this one; it then also answers preflights, which are not counted.
 
 mod admission;
 mod client_address;

@@ -1,28 +1,28 @@
-//! From what identifies a caller to a part of a limiter's name.
+//! Turning what identifies a caller into a part of a limiter's name.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// Longer keys are hashed: a limiter has five keys on the server, and each contains it.
+/// The longest key that is not hashed: a limiter has five keys on the server, and each contains it.
 const LONGEST: usize = 128;
 
-/// Between the parts of a key that is made of several.
+/// Separates the parts of a composed key.
 pub(super) const SEPARATOR: &str = "|";
 
-/// Before the key of an alternative ([`Key::or`](super::Key::or)). Nobody can send a key that looks the
-/// same: a `%` is followed by two hexadecimal digits otherwise.
+/// Precedes the key of an alternative ([`Key::or`](super::Key::or)). Nobody can send a key that looks like
+/// it, because in escaped keys two hexadecimal digits follow a `%`.
 pub(super) const ALTERNATIVE: &str = "%or-";
 
-/// The key as a part of a name: different for different keys, and safe whatever a caller sent.
+/// The key as a part of a name: unique to the key, and safe whatever a caller sent.
 ///
-/// Visible ASCII stays as it is, so that names can be read, and written in Java. The rest is
+/// Visible ASCII stays as it is, so that names are readable and can be written in Java. The rest is
 /// percent-encoded, and so are
 ///
-/// - braces, as a caller could choose the cluster slot otherwise, or have the limiter's keys in
-///   different slots;
-/// - a colon before `value` and `permits`: otherwise the name of one caller's limiter could be that
-///   of a key of another's;
+/// - braces: a caller could otherwise choose the cluster slot, or put the limiter's keys into different
+///   slots;
+/// - a colon before `value` and `permits`: otherwise the name of one caller's limiter could equal that of
+///   another limiter's key;
 /// - the separator, quotes and the backslash, which have a meaning around the key.
 pub(super) fn escaped(key: &[u8]) -> String {
     let mut escaped = String::with_capacity(key.len());
@@ -42,13 +42,13 @@ pub(super) fn escaped(key: &[u8]) -> String {
     shortened(escaped)
 }
 
-/// Hashed if it is too long to be a part of a name.
+/// The key, or its hash if it is too long to be a part of a name.
 pub(super) fn shortened(key: String) -> String {
     if key.len() > LONGEST { hashed(&key) } else { key }
 }
 
-/// Its SHA-256, marked so that nobody can send a key that looks the same: a `%` is followed by two
-/// hexadecimal digits otherwise.
+/// The SHA-256 of a key, marked so that nobody can send a key that looks the same: in escaped keys two
+/// hexadecimal digits follow a `%`.
 pub(super) fn hashed(key: &str) -> String {
     let mut text = String::from("%sha256-");
     for byte in Sha256::digest(key.as_bytes()) {
@@ -57,7 +57,7 @@ pub(super) fn hashed(key: &str) -> String {
     text
 }
 
-/// Its HMAC-SHA-256 (RFC 2104), marked in the same way.
+/// The HMAC-SHA-256 (RFC 2104) of a key, marked in the same way.
 pub(super) fn hashed_with(secret: &[u8], key: &str) -> String {
     let mut text = String::from("%hmac-");
     for byte in hmac_sha256(secret, key.as_bytes()) {
@@ -79,7 +79,7 @@ fn hmac_sha256(secret: &[u8], message: &[u8]) -> impl IntoIterator<Item = u8> {
 }
 
 fn push_hex(text: &mut String, mark: &str, byte: u8) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, "{mark}{byte:02X}");
 }
 
@@ -113,14 +113,14 @@ mod tests {
         assert_eq!(escaped(b"alice:permits:1"), "alice%3Apermits:1");
     }
 
-    /// As docs/web.md says, so that operators find the limiter of a key.
+    /// docs/web.md promises this, so that operators can find the limiter of a key.
     #[test]
     fn a_hash_is_in_upper_case() {
         let of_me = "%sha256-2744CCD10C7533BD736AD890F9DD5CAB2ADB27B07D500B9493F29CDC420CB2E0";
         assert_eq!(hashed("me"), of_me);
     }
 
-    /// Cases 2 and 6 of RFC 4231: a short secret, and one that is longer than a block.
+    /// Cases 2 and 6 of RFC 4231: a short secret, and one longer than a block.
     #[test]
     fn a_keyed_hash_is_an_hmac() {
         let short = "%hmac-5BDCC146BF60754E6A042426089575C75A003F089D2739839DEC58B964EC3843";
@@ -135,7 +135,7 @@ mod tests {
         let (one, two) = (vec![b'a'; 5000], vec![b'a'; 5001]);
         assert_eq!(escaped(&one).len(), "%sha256-".len() + 64);
         assert_ne!(escaped(&one), escaped(&two));
-        // What a caller sends never looks like a hash.
+        // Nothing that a caller sends looks like a hash.
         assert!(escaped(escaped(&one).as_bytes()).starts_with("%25sha256-"));
         assert_eq!(escaped(&[b'a'; LONGEST]).len(), LONGEST);
     }

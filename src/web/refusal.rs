@@ -1,4 +1,4 @@
-//! A request that is not admitted, and what it is answered.
+//! A request that is not admitted, and the answer to it.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ pub struct Refusal {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The limit denies it: 429, or RESOURCE_EXHAUSTED.
+    /// The limit denied it: 429, or RESOURCE_EXHAUSTED.
     Denied(Denial),
-    /// No decision could be made. 429 if the request costs more than the rate; 503, or UNAVAILABLE, if
-    /// the server is away or its limiter's queue full; 500, or INTERNAL, if the limiter is not set up
-    /// or cannot be read.
+    /// No decision could be made. The answer is 429 if the request costs more than the rate; 503
+    /// (UNAVAILABLE) if the server is away or the limiter's queue is full; 500 (INTERNAL) if the limiter is
+    /// not set up or cannot be read.
     Failed(Error),
-    /// Its key could not be found: 500, or INTERNAL.
+    /// The request's key could not be found: 500, or INTERNAL.
     NoKey(Box<dyn StdError + Send + Sync>),
 }
 
-/// In which form a request is answered.
+/// The form of the answer to a request.
 pub(super) enum Form {
     Http,
-    /// Without a body, which some clients would take for that of the next answer.
+    /// HTTP without a body: some clients would take a body for that of the next answer.
     Head,
-    /// With this content type.
+    /// gRPC, with this content type.
     Grpc(Box<str>),
 }
 
@@ -55,7 +55,7 @@ impl Form {
     }
 }
 
-/// What a status is in HTTP, in gRPC, and in words.
+/// A status in HTTP, in gRPC, and in words.
 struct Answer {
     status: http::StatusCode,
     grpc: grpc::Code,
@@ -99,13 +99,13 @@ impl Refusal {
         self.key.as_deref()
     }
 
-    /// Why.
+    /// Why the request is not admitted.
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
 
-    /// After how many seconds to try again, rounded up and at least one; `None` if that is not known,
-    /// or would not help.
+    /// The seconds after which to try again, rounded up and at least one; `None` if that is unknown or would
+    /// not help.
     pub fn retry_after_secs(&self) -> Option<u64> {
         match &self.reason {
             Reason::Denied(denial) => Some(fields::retry_after_secs(denial)),
@@ -154,8 +154,8 @@ impl Refusal {
         response
     }
 
-    /// Problem details (RFC 9457), in the type of the draft. Neither a limit's name nor the texts need
-    /// escapes, and an error's own text is not for callers to see.
+    /// Problem details (RFC 9457), in the type of the draft. Neither a limit's name nor these texts need
+    /// escaping. The text of an error is not shown to callers.
     fn problem(&self, answer: &Answer) -> String {
         let Answer { status, kind, title, .. } = answer;
         let (limit, status) = (&self.limit, status.as_u16());
@@ -184,7 +184,7 @@ impl Refusal {
     }
 }
 
-/// What it means for the limit that no decision could be made.
+/// The kind of trouble to report when no decision could be made.
 pub(super) fn trouble_of(error: &Error) -> Trouble {
     match error.kind() {
         ErrorKind::ExceedsRate { .. } => Trouble::NeverFits,
@@ -199,7 +199,7 @@ pub(super) fn trouble_of(error: &Error) -> Trouble {
     }
 }
 
-/// Appends, as a layer further inside may have added a field of the same name, and both are lists.
+/// Appends a list field: a layer further inside may have added a field of the same name.
 pub(crate) fn append(headers: &mut HeaderMap, name: &'static str, value: String) {
     // All values are visible ASCII.
     if let Ok(value) = HeaderValue::try_from(value) {

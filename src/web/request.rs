@@ -1,16 +1,15 @@
-//! What keys, costs and predicates see of a request, and `count_if` of a response, whatever the
-//! framework.
+//! Requests and responses as keys, costs, predicates and `count_if` see them, whatever the framework.
 
 use std::net::IpAddr;
 
 use crate::observe::Observers;
 
-/// The head of a request, as keys, costs and predicates see it: the same with tower and actix-web.
+/// The head of a request as keys, costs and predicates see it, the same with tower and actix-web.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
     source: Source<'a>,
     peer: Option<IpAddr>,
-    /// Who is told if it shows a mistake in the set-up.
+    /// Told if the request shows a configuration mistake.
     observers: Option<&'a Observers>,
 }
 
@@ -63,9 +62,9 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The path that requests are routed by, without the query. With tower, as the client sent it,
-    /// percent-encoded; in a nested router of axum, the part that this router sees. With actix-web it
-    /// is decoded, as actix-web routes `/%6Cogin` to `/login`; `%25`, `%2B` and `%2F` stay encoded.
+    /// The path by which requests are routed, without the query. With tower it is percent-encoded, as the
+    /// client sent it; in a nested axum router it is the part that this router sees. With actix-web it is
+    /// decoded, because actix-web routes `/%6Cogin` to `/login`; `%25`, `%2B` and `%2F` stay encoded.
     pub fn path(&self) -> &'a str {
         match self.source {
             #[cfg(feature = "tower")]
@@ -85,14 +84,14 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The first header of this name, if it is visible ASCII. Case does not matter.
+    /// The first header of this name, if its value is visible ASCII. Case does not matter.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let value = self.header_bytes(name)?;
         let is_visible = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
         std::str::from_utf8(value).ok().filter(|_| is_visible)
     }
 
-    /// The first header of this name, whatever its bytes are.
+    /// The first header of this name, as bytes.
     pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
         match self.source {
             #[cfg(feature = "tower")]
@@ -116,8 +115,7 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// A copy of what another layer, or the server, has stored with the request: its type's
-    /// extension.
+    /// A clone of the extension of this type, stored with the request by another layer or the server.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
         match self.source {
             #[cfg(feature = "tower")]
@@ -130,22 +128,22 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The address of the other end of the connection, a proxy's if there is one in front; `None` if
-    /// it is not known. IPv4 addresses in the form of IPv6 (`::ffff:192.0.2.1`) are IPv4 here.
+    /// The address of the other end of the connection, which is a proxy's if there is one in front; `None` if
+    /// it is unknown. IPv4 addresses written as IPv6 (`::ffff:192.0.2.1`) are returned as IPv4.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
 
-    /// Whether this is a browser's question, before a request to another origin, whether it may make
-    /// it (CORS): it carries no credentials and no header to find a key in.
+    /// Whether this is a CORS preflight, by which a browser asks whether it may send a request to another
+    /// origin. It carries no credentials, and no header to find a key in.
     pub fn is_preflight(&self) -> bool {
         self.method() == "OPTIONS"
             && self.header_bytes("origin").is_some()
             && self.header_bytes("access-control-request-method").is_some()
     }
 
-    /// Its content type, if this is a gRPC call, which is always a POST: caches would keep the answer
-    /// to another method, whose status is 200.
+    /// The content type, if this is a gRPC call. gRPC calls are always POSTs; for another method, caches
+    /// would keep the answer, whose status is 200.
     pub(super) fn grpc_content_type(&self) -> Option<&'a str> {
         if self.method() != "POST" {
             return None;
@@ -166,7 +164,7 @@ pub struct ResponseHead<'a> {
 
 #[derive(Clone, Copy)]
 enum Headers<'a> {
-    /// There is no response: the service failed.
+    /// No response: the service failed.
     #[cfg(feature = "tower")]
     None,
     #[cfg(feature = "tower")]
@@ -176,7 +174,7 @@ enum Headers<'a> {
 }
 
 impl<'a> ResponseHead<'a> {
-    /// What a service that failed without a response counts as.
+    /// The stand-in for the response of a service that failed without one.
     #[cfg(feature = "tower")]
     pub(crate) const FAILED: ResponseHead<'static> =
         ResponseHead { status: 500, headers: Headers::None };
@@ -198,7 +196,7 @@ impl<'a> ResponseHead<'a> {
         self.status
     }
 
-    /// The first header of this name, if it is visible ASCII.
+    /// The first header of this name, if its value is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         match self.headers {
             #[cfg(feature = "tower")]
@@ -210,9 +208,9 @@ impl<'a> ResponseHead<'a> {
         }
     }
 
-    /// Whether its status is 400 or more, or it is gRPC's answer to a call that failed before it sent
-    /// anything. (The status of a call that fails later is in the trailers, which come after the
-    /// decision whether it counts.)
+    /// Whether the status is 400 or more, or this is the answer to a gRPC call that failed before it sent
+    /// anything. (A call that fails later has its status in the trailers, which arrive after the decision
+    /// whether it counts.)
     pub fn is_failure(&self) -> bool {
         self.status >= 400 || self.header("grpc-status").is_some_and(|status| status != "0")
     }

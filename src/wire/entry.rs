@@ -1,16 +1,16 @@
 //! The members of the log: Redisson's `struct` format `Bc0I`.
 //!
-//! One byte *L*, *L* random bytes, the permits as an unsigned 32-bit little-endian integer. *L* is
-//! 16 since Redisson 3.21.0 and 8 before it; both are read, 16 is written.
+//! A member is one byte *L*, *L* random bytes, and the permits as an unsigned 32-bit little-endian integer.
+//! *L* is 16 since Redisson 3.21.0 and was 8 before; we read both and write 16.
 
 use byteorder::{ByteOrder, LittleEndian};
 
 use crate::rt;
 
-/// The bytes of an id that this crate writes.
+/// The length, in bytes, of the ids that this crate writes.
 pub(crate) const ID_LEN: usize = 16;
 
-/// The most permits that one entry can hold: the format has 32 bits for them.
+/// The most permits in one entry: the format has 32 bits for them.
 pub(crate) const MAX_ENTRY_PERMITS: u64 = u32::MAX as u64;
 
 /// The largest number of parts, or of debts, that can be derived from one id.
@@ -20,19 +20,19 @@ pub(crate) const MAX_PARTS: u16 = 0x3fff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EntryId(pub(crate) [u8; ID_LEN]);
 
-/// The first bytes of an id that this crate makes: the log tells its clients from Redisson's by
-/// them. Redisson's ids are random, so that one in 2^24 of them is mistaken for a client of this
-/// crate, for as long as its entry lives.
+/// The first bytes of an id made by this crate, by which the log tells its clients from Redisson's.
+/// Redisson's ids are random, so one in 2^24 of them is mistaken for a client of this crate for as long as
+/// its entry lives.
 const MARK: [u8; 3] = [0xa7, 0x52, 0xf1];
 
-/// A client of this crate, in the ids of its entries: the log tells its permits from others' by it.
+/// A client of this crate, as named in the ids of its entries; the log tells its permits from others' by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientTag(pub(crate) [u8; 4]);
 
-/// Who holds the permits of an entry.
+/// The holder of an entry's permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// A client of this crate, which counts as this number of parties.
+    /// A client of this crate, counting as this number of parties.
     Client(ClientTag, u8),
     /// Redisson, or anybody else.
     Redisson,
@@ -40,7 +40,7 @@ pub(crate) enum Holder {
     Debt,
 }
 
-/// What a log member turned out to be.
+/// A decoded log member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Member<'a> {
     /// An entry of Redisson 3.17.0 or later, or of this crate.
@@ -54,13 +54,12 @@ pub(crate) enum Member<'a> {
 }
 
 impl EntryId {
-    /// A new id of this client, which counts as `weight` parties: the mark (3 bytes), the weight
-    /// (1), the client (4), and 62 random bits. The last two bits say that an entry is a debt, or a
-    /// reservation.
+    /// A new id of this client, which counts as `weight` parties: the mark (3 bytes), the weight (1), the
+    /// client (4), and 62 random bits. The last two bits say whether the entry is a debt or a reservation.
     ///
-    /// An id is looked for among entries of its own client only, and with part numbers 48 of its
-    /// random bits count: of two calls of one client in the same millisecond one is taken for the
-    /// other with a probability of 2^-48.
+    /// An id is searched only among entries of its own client, and with part numbers 48 of its random bits
+    /// count. Two calls of one client in the same millisecond are mistaken for each other with a probability
+    /// of 2^-48.
     pub(crate) fn random(client: ClientTag, weight: u8) -> Self {
         let mut id = [0; ID_LEN];
         id[..3].copy_from_slice(&MARK);
@@ -80,15 +79,15 @@ impl EntryId {
         }
     }
 
-    /// The id of part `part` of an entry whose permits do not fit into one member; part 0 has the
-    /// id itself. Without an id of its own, a part with as many permits would be the same member.
+    /// The id of part `part` of an entry whose permits do not fit into one member; part 0 has the id itself.
+    /// Without ids of their own, two parts with equally many permits would be the same member.
     pub(crate) fn part(self, part: u16) -> EntryId {
         debug_assert!(part <= MAX_PARTS);
         self.with_tail_xor(part)
     }
 
-    /// The id of part `part` of permits that are reserved for a call with this id. It is a part like
-    /// others, but anybody can tell it from a grant.
+    /// The id of part `part` of permits reserved for a call with this id. It is a part like the others, but
+    /// it can be told from a grant.
     pub(crate) fn reserved_part(self, part: u16) -> EntryId {
         debug_assert!(part <= MAX_PARTS);
         self.with_tail_xor(0x4000 | part)
@@ -121,18 +120,18 @@ impl EntryId {
     }
 }
 
-/// The bit of an id's last eight bytes that only debts have.
+/// The bit in an id's last eight bytes that only debts have.
 const DEBT: u64 = 1 << 63;
 
-/// The bit of an id's last eight bytes that only reservations have.
+/// The bit in an id's last eight bytes that only reservations have.
 const RESERVED: u64 = 1 << 62;
 
-/// Whether the permits of an entry with this id are reserved for a call that has yet to ask for them.
+/// Whether an entry with this id is a reservation: permits held for a call that has yet to take them.
 pub(crate) fn is_reserved(id: &[u8]) -> bool {
     matches!(holder(id), Holder::Client(..)) && LittleEndian::read_u64(&id[8..]) & RESERVED != 0
 }
 
-/// Who holds the permits of an entry with this id.
+/// The holder of the permits of an entry with this id.
 pub(crate) fn holder(id: &[u8]) -> Holder {
     if id.len() != ID_LEN || id[..3] != MARK {
         return Holder::Redisson;
@@ -156,7 +155,7 @@ pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
     member
 }
 
-/// Reads a member. Each older format has a length of its own, by which it is recognised.
+/// Reads a member. Each older format has its own length, by which it is recognised.
 pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
     match member.split_first() {
         Some((&len, rest)) if matches!(len, 8 | 16) && rest.len() == usize::from(len) + 4 => {

@@ -6,9 +6,8 @@ use crate::rate::Mode;
 
 /// The five keys that a client uses for one limiter.
 ///
-/// `value` and `permits` (the log) belong to the mode OVERALL and are shared by all clients; the
-/// other two belong to the mode PER_CLIENT and end in this client's id. The hash says which mode is
-/// in force.
+/// `value` and `permits` (the log) belong to the mode OVERALL and are shared by all clients; the other two
+/// belong to the mode PER_CLIENT and end with this client's id. The hash says which mode is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     /// The key of the hash: the limiter's name, with the prefix.
@@ -57,18 +56,18 @@ impl Keys {
         }
     }
 
-    /// All five, in the order of a script's KEYS.
+    /// All five keys, in the order of a script's KEYS.
     pub(crate) fn all(&self) -> [&str; 5] {
         [&self.hash, &self.value, &self.permits, &self.client_value, &self.client_permits]
     }
 }
 
-/// What the name of a value or a log says.
+/// The parts of the name of a value or a log.
 #[cfg(feature = "admin")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyParts<'a> {
-    /// The limiter's full name. Of `{api}` and `api`, whose values and logs have the same names, the
-    /// latter.
+    /// The limiter's full name. The values and logs of `{api}` and `api` have the same names; for both this
+    /// is `api`.
     pub(crate) full_name: &'a str,
     pub(crate) is_log: bool,
     /// The client, in the mode PER_CLIENT.
@@ -77,7 +76,7 @@ pub(crate) struct KeyParts<'a> {
 
 #[cfg(feature = "admin")]
 impl<'a> KeyParts<'a> {
-    /// Reads the name of a key; `None` if it is not one of a value or a log.
+    /// Reads the name of a key; `None` if it does not name a value or a log.
     pub(crate) fn of(key: &'a str) -> Option<Self> {
         let (base, is_log, client_id) = match key.strip_suffix(":value") {
             Some(base) => (base, false, None),

@@ -21,12 +21,12 @@ Exit codes:
   6  what is stored cannot be read
   7  anything else";
 
-/// What clap would write leaves out `--all`, and names the URL as if it had to be given, if the environment has it.
+/// clap's own usage leaves out `--all`, and shows the URL as required if the environment has it.
 const DOCTOR_USAGE: &str = "\
 redisson-limiter doctor [OPTIONS] <NAME>...
        redisson-limiter doctor [OPTIONS] --all";
 
-/// Looks at Redisson's rate limiters on a server, and puts them right.
+/// Inspects and repairs Redisson's rate limiters on a server.
 #[derive(Debug, Parser)]
 #[command(name = "redisson-limiter", bin_name = "redisson-limiter", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Arguments {
@@ -36,19 +36,18 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// Which servers, and how to log in. Values from the environment are not shown.
+/// The servers, and how to log in. Values from the environment are not shown.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// The servers: redis://, rediss://, unix://, redis+sentinel://host,host/name,
-    /// redis+cluster://host,host. Give the password in another way: others see the arguments.
-    /// By default redis://127.0.0.1:6379
+    /// The servers: redis://, rediss://, unix://, redis+sentinel://host,host/name, redis+cluster://host,host.
+    /// Do not put the password here: others can see the arguments. By default redis://127.0.0.1:6379
     #[arg(long, global = true, env = "REDISSON_LIMITER_URL", hide_env_values = true)]
     #[arg(help_heading = "Servers")]
     pub url: Vec<String>,
-    /// The URLs are of a master and its replicas, without sentinels
+    /// The URLs name a master and its replicas, without sentinels
     #[arg(long, global = true, help_heading = "Servers")]
     pub replicated: bool,
-    /// The configuration file of the Java side, instead of a URL
+    /// The Java side's configuration file, instead of a URL
     #[arg(long, global = true, env = "REDISSON_LIMITER_REDISSON_YAML", value_name = "FILE")]
     #[arg(hide_env_values = true, help_heading = "Servers")]
     pub redisson_yaml: Option<PathBuf>,
@@ -60,14 +59,14 @@ pub struct Common {
     #[arg(long, global = true, env = "REDISSON_LIMITER_PASSWORD_FILE", value_name = "FILE")]
     #[arg(hide_env_values = true, help_heading = "Servers")]
     pub password_file: Option<PathBuf>,
-    /// The user of the sentinels; their password is REDISSON_LIMITER_SENTINEL_PASSWORD
+    /// The user for the sentinels; their password is REDISSON_LIMITER_SENTINEL_PASSWORD
     #[arg(long, global = true, env = "REDISSON_LIMITER_SENTINEL_USER", hide_env_values = true)]
     #[arg(help_heading = "Servers")]
     pub sentinel_user: Option<String>,
-    /// Where a server is that announces another address, as announced=reachable
+    /// How to reach a server that announces another address, as announced=reachable
     #[arg(long, global = true, value_name = "PAIR", help_heading = "Servers")]
     pub address_map: Vec<String>,
-    /// The number of the database
+    /// The database number
     #[arg(long, global = true, env = "REDISSON_LIMITER_DATABASE", hide_env_values = true)]
     #[arg(help_heading = "Servers")]
     pub database: Option<u32>,
@@ -79,21 +78,21 @@ pub struct Common {
     #[arg(long, global = true, env = "REDISSON_LIMITER_CERT", value_name = "FILE")]
     #[arg(hide_env_values = true, help_heading = "Servers", requires = "key")]
     pub cert: Option<PathBuf>,
-    /// Its key, in PEM format
+    /// The certificate's key, in PEM format
     #[arg(long, global = true, env = "REDISSON_LIMITER_KEY", value_name = "FILE")]
     #[arg(hide_env_values = true, help_heading = "Servers", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// The name that the servers' certificates have to be valid for
+    /// The name that the servers' certificates must be valid for
     #[arg(long, global = true, value_name = "NAME", help_heading = "Servers")]
     pub tls_server_name: Option<String>,
     /// The prefix of all names on the server: Redisson's name mapper
     #[arg(long, global = true, env = "REDISSON_LIMITER_KEY_PREFIX", hide_env_values = true)]
     #[arg(value_name = "PREFIX", help_heading = "Servers")]
     pub key_prefix: Option<String>,
-    /// Of the mode PER_CLIENT, the client whose budget is meant
+    /// In the mode PER_CLIENT, the client whose budget to use
     #[arg(long, global = true, value_name = "UUID", help_heading = "Servers")]
     pub client_id: Option<String>,
-    /// Whose clock dates what is done, and says what has expired
+    /// The clock that dates grants and decides what has expired
     #[arg(long, global = true, value_enum, default_value = "server", help_heading = "Servers")]
     pub clock: Dated,
     /// How long an operation may take
@@ -105,29 +104,29 @@ pub struct Common {
     pub color: Color,
 }
 
-/// A clock.
+/// The clock to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Dated {
-    /// The server's, as the clock of an operator's machine may be wrong.
+    /// The server's clock, because an operator's machine may have a wrong one.
     Server,
-    /// This machine's.
+    /// This machine's clock.
     Machine,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show all that is stored of a limiter
+    /// Show everything that is stored of a limiter
     Inspect(Inspect),
     /// Watch limiters live
     Watch(Watch),
-    /// Show the busiest limiters of the servers
+    /// Show the busiest limiters on the servers
     Top(Top),
-    /// List the limiters of the servers, with their rates
+    /// List the limiters on the servers, with their rates
     List(List),
     /// Find what is wrong with limiters, and repair it
     #[command(override_usage = DOCTOR_USAGE)]
     Doctor(Doctor),
-    /// Set the rate of a limiter, which is created if there is none
+    /// Set the rate of a limiter, and create the limiter if there is none
     Set(Set),
     /// Change the rate of an existing limiter
     Update(Update),
@@ -135,13 +134,13 @@ pub enum Command {
     Acquire(Acquire),
     /// Forget the usage of a limiter, or remove it
     Reset(Reset),
-    /// Measure the servers with a limiter of its own, for some seconds
+    /// Measure the servers for some seconds, with a limiter made for this
     Bench(Bench),
-    /// Decide an exported log anew, under other rates, without a server
+    /// Replay an exported log under other rates, without a server
     Replay(Replay),
     /// Print the completions of a shell
     Completions { shell: Shell },
-    /// Print the manual page, or that of a command
+    /// Print the manual page of the program, or of a command
     Man { command: Option<String> },
 }
 
@@ -164,7 +163,7 @@ pub struct Watch {
     /// The limiters
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// The time between two looks
+    /// The time between two updates
     #[arg(long, value_parser = parse_duration, default_value = "1s", value_name = "TIME")]
     pub every: Duration,
     /// Stop after this many updates
@@ -178,10 +177,10 @@ pub struct Watch {
     pub entries: u64,
 }
 
-/// How keys are looked for.
+/// How keys are searched.
 #[derive(Debug, Args)]
 pub struct Scan {
-    /// How many keys a step of SCAN looks at
+    /// How many keys each SCAN step looks at
     #[arg(long, default_value_t = 500, value_name = "NUMBER")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub scan_count: u32,
@@ -192,7 +191,7 @@ pub struct Scan {
 
 #[derive(Debug, Args)]
 pub struct Top {
-    /// How many to show
+    /// How many limiters to show
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     pub limit: usize,
     /// Print JSON
@@ -216,19 +215,19 @@ pub struct Doctor {
     /// The limiters
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
     pub names: Vec<String>,
-    /// All limiters that are found by SCAN
+    /// All limiters that SCAN finds
     #[arg(long)]
     pub all: bool,
-    /// Repair what can be repaired, after a question
+    /// Repair what can be repaired, after asking
     #[arg(long)]
     pub fix: bool,
-    /// Do not ask
+    /// Repair without asking
     #[arg(long, requires = "fix")]
     pub yes: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How old the last grant of a limiter without a hash must be, before its keys are removed: longer than
+    /// How old the last grant of a limiter without a hash must be before its keys are removed: longer than
     /// the longest interval in use
     #[arg(long, value_parser = parse_duration, default_value = "1d", value_name = "TIME")]
     pub orphan_age: Duration,
@@ -240,9 +239,9 @@ pub struct Doctor {
 pub struct Set {
     /// The limiter
     pub name: String,
-    /// Such as "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
+    /// For example "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
     pub rate: Rate,
-    /// Forget the usage, so that all permits are available; otherwise that of the last interval counts
+    /// Forget the usage, so that all permits are available; otherwise the last interval's usage counts
     #[arg(long, conflicts_with = "if_absent")]
     pub reset_usage: bool,
     /// Only if there is no limiter of that name
@@ -254,9 +253,9 @@ pub struct Set {
 pub struct Update {
     /// The limiter
     pub name: String,
-    /// Such as "100/s"
+    /// For example "100/s"
     pub rate: Rate,
-    /// Forget the usage; otherwise that of the last interval counts
+    /// Forget the usage; otherwise the last interval's usage counts
     #[arg(long)]
     pub reset_usage: bool,
 }
@@ -265,7 +264,7 @@ pub struct Update {
 pub struct Acquire {
     /// The limiter
     pub name: String,
-    /// How many permits
+    /// How many permits to take
     #[arg(default_value_t = 1)]
     pub permits: u64,
     /// Wait up to this long for them
@@ -280,20 +279,21 @@ pub struct Acquire {
 pub struct Reset {
     /// The limiter
     pub name: String,
-    /// Remove it with all its keys; of the mode PER_CLIENT, for all clients, whose values and logs are left
+    /// Remove the limiter with all its keys; in the mode PER_CLIENT for all clients, but leave their values
+    /// and logs
     #[arg(long)]
     pub delete: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// How long
+    /// How many seconds to measure
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub seconds: u64,
-    /// How many callers at the same time
+    /// The number of concurrent callers
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub callers: u32,
     /// The name of the limiter, which must not exist yet
@@ -303,10 +303,10 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// What `inspect --json` has printed; or lines of a date in ms and a number of permits; - for standard
+    /// The output of `inspect --json`, or lines with a date in ms and a number of permits; - for standard
     /// input
     pub file: PathBuf,
-    /// A rate to decide under; can be repeated
+    /// A rate to replay under; can be repeated
     #[arg(long, required = true)]
     pub rate: Vec<Rate>,
     /// Print JSON

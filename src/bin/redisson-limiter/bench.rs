@@ -1,4 +1,4 @@
-//! `bench`: a short load on a limiter of its own.
+//! `bench`: a short load on a limiter made for it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,21 +11,21 @@ use crate::exit::{Exit, Failure};
 use crate::out::Out;
 use crate::text::{count, quoted};
 
-/// If this program is killed, the limiter ends by itself.
+/// If this program is killed, the limiter expires by itself.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// Exact percentiles of so many calls are kept; later ones replace them in turn.
+/// The number of calls kept for exact percentiles; later ones replace them in turn.
 const KEPT: usize = 1 << 20;
 
 pub async fn run(client: &Client, args: &Bench, out: &mut Out) -> Result<Exit, Failure> {
     let name =
         args.name.clone().unwrap_or_else(|| format!("redisson-limiter-bench-{}", client.id()));
     let limiter = client.limiter(&name)?;
-    // Never exhausted, and its entries are few: an interval of 100 ms.
+    // It is never exhausted, and an interval of 100 ms keeps its entries few.
     let rate = Rate::new(Mode::Overall, 1 << 40, Duration::from_millis(100))?;
     let rate = rate.with_keep_alive(KEEP_ALIVE)?;
     if let Some(sibling) = limiter.sibling().await? {
-        // To delete ours would be to delete its value and log.
+        // Deleting our limiter would delete that one's value and log.
         return Err(Failure::Usage(format!(
             "the limiter {} has the same value and log: choose another name",
             quoted(&sibling)
@@ -62,11 +62,11 @@ struct Measured {
     callers: u32,
     calls: u64,
     elapsed: Duration,
-    /// In µs.
+    /// Latencies in µs.
     latencies: Vec<u32>,
 }
 
-/// One caller for a third of the time, then all of them.
+/// Measures one caller for a third of the time, then all of them.
 async fn measure(limiter: &RateLimiter, args: &Bench) -> Result<Vec<Measured>, Error> {
     let time = Duration::from_secs(args.seconds);
     // The first call sends the script.

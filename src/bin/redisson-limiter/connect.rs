@@ -1,4 +1,4 @@
-//! The client, as the arguments and the environment describe it.
+//! The client that the arguments and the environment describe.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const PASSWORD: &str = "REDISSON_LIMITER_PASSWORD";
 const SENTINEL_PASSWORD: &str = "REDISSON_LIMITER_SENTINEL_PASSWORD";
 const URL: &str = "redis://127.0.0.1:6379";
 
-/// Connects. One attempt is made.
+/// Connects, with one attempt.
 pub async fn connect(common: &Common, out: &mut Out) -> Result<Client, Failure> {
     if common.password_file.is_some() && std::env::var_os(PASSWORD).is_some() {
         out.complain(&format!("{PASSWORD} is ignored, because there is a --password-file"));
@@ -30,7 +30,7 @@ pub async fn connect(common: &Common, out: &mut Out) -> Result<Client, Failure> 
     Ok(builder.connect(topology(common, out)?).await?)
 }
 
-/// Where else a limiter may be that was not found.
+/// Hints where a limiter may be that was not found under this name.
 pub fn other_names(name: &str, common: &Common) -> String {
     match common.key_prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
         None => "if the services put a prefix before their names, give it as --key-prefix; \
@@ -44,7 +44,7 @@ pub fn other_names(name: &str, common: &Common) -> String {
     }
 }
 
-/// Nothing else may say which servers, and how to log in to sentinels.
+/// Refuses arguments that name servers or sentinel logins next to the file.
 fn only_the_file(common: &Common, out: &mut Out) -> Result<(), Failure> {
     if !common.url.is_empty() {
         return Err(Failure::Usage(
@@ -68,7 +68,7 @@ fn only_the_file(common: &Common, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Environments may be those of other servers too.
+/// The variable is not an error, because the environment may be meant for other servers too.
 fn ignore_sentinel_password(out: &mut Out) {
     if std::env::var_os(SENTINEL_PASSWORD).is_some() {
         out.complain(&format!("{SENTINEL_PASSWORD} is ignored, because no --url names sentinels"));
@@ -101,7 +101,7 @@ fn builder(common: &Common) -> Result<ClientBuilder, Failure> {
     })
 }
 
-/// That of the file, without the end of its line, or that of the environment.
+/// The password from the file, without its line ending, or from the environment.
 fn password(common: &Common) -> Result<Option<String>, Failure> {
     let Some(path) = &common.password_file else { return Ok(std::env::var(PASSWORD).ok()) };
     let text = String::from_utf8(read(path)?);

@@ -15,10 +15,10 @@ use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{count, duration, quoted};
 
-/// The most entries of a log that are looked at; the rules look at all of them.
+/// The most log entries that are looked at here; the rules look at all of them.
 const ENTRIES: u64 = 5_000;
 
-/// A limiter with all that is wrong with it, and what is left of that after a repair.
+/// A limiter with all its findings, and what is left of them after a repair.
 struct Patient {
     name: String,
     rate: Option<Rate>,
@@ -39,7 +39,7 @@ pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, 
     };
     let looks = with_each(names, out, "examining", async |(name, clients)| {
         match look(client, name, clients, args).await {
-            // A wrong name does not keep the others from being examined.
+            // A wrong name must not keep the others from being examined.
             Err(failure) if failure.exit() == Exit::NoLimiter => Ok(Err(failure)),
             looked => looked.map(Ok),
         }
@@ -89,7 +89,7 @@ async fn named(
     let mut names = Vec::new();
     for name in &args.names {
         let mut clients = BTreeSet::new();
-        // One that is not valid is a finding.
+        // An invalid name is reported as a finding.
         if let Ok(limiter) = client.limiter(name) {
             let (found, note) = clients_of(client, &limiter, &args.scan, out).await?;
             if let Some(note) = note {
@@ -102,7 +102,7 @@ async fn named(
     Ok(names)
 }
 
-/// `None` if what was found is not of the key prefix.
+/// `None` if the limiter does not have the key prefix.
 async fn look(
     client: &Client,
     name: String,
@@ -131,7 +131,7 @@ async fn look(
     if view.is_missing() && !args.all {
         return Err(Failure::NoLimiter(name));
     }
-    // If nobody may look for it, nothing is removed: see `examine`.
+    // If the user may not look for the sibling, nothing is removed: see `examine`.
     if !args.all
         && !view.hash().exists()
         && let Ok(Some(sibling)) = view.limiter.sibling().await
@@ -155,7 +155,7 @@ fn orphans(args: &Doctor) -> Orphans {
     Orphans { age: args.orphan_age, is_named: !args.all }
 }
 
-/// Repairs what can be repaired, after a question, and looks again; false if the answer was no.
+/// Repairs what can be repaired, after asking, and looks again; false if the answer was no.
 async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<bool, Failure> {
     let is_possible = |finding: &&Finding| finding.fix.is_possible();
     let fixes: usize =
@@ -194,8 +194,8 @@ async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<b
     Ok(true)
 }
 
-/// Each is one step on the server, which looks again before it writes. A limiter that has changed meanwhile
-/// does not keep others from being repaired.
+/// Carries out repairs. Each is one step on the server, which checks again before it writes. A limiter that
+/// has changed meanwhile does not keep others from being repaired.
 async fn carry_out(
     limiter: &RateLimiter,
     finding: &Finding,

@@ -1,4 +1,4 @@
-//! How the program ends: codes that scripts can use, and what went wrong.
+//! How the program ends: exit codes for scripts, and the reasons for failing.
 
 use std::fmt;
 use std::io;
@@ -11,9 +11,9 @@ use redisson_rate_limiter::{Error, ErrorKind};
 pub enum Exit {
     /// Done; granted; nothing found.
     Done = 0,
-    /// The answer is no: denied, something found that is not repaired, refused in a replay.
+    /// The answer is no: denied, findings that are not repaired, refused in a replay.
     No = 1,
-    /// The arguments are wrong, or a question was not answered with yes. clap's own code.
+    /// The arguments are wrong, or a question was not answered with yes. The same code as clap's.
     Usage = 2,
     /// There is no limiter of that name.
     NoLimiter = 3,
@@ -33,18 +33,18 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not do what it is for.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Of the crate.
+    /// An error of the crate.
     Limiter(Error),
-    /// Something that the user has to say in another way.
+    /// A mistake in the arguments.
     Usage(String),
     /// There is no limiter of this name.
     NoLimiter(String),
-    /// There is none either, but one that has the same values and logs.
+    /// There is no limiter of this name, but another one has the same values and logs.
     KeysOfAnother { name: String, sibling: String },
-    /// A file, or the terminal.
+    /// A failure of a file or the terminal.
     Io(String, io::Error),
 }
 
@@ -67,7 +67,7 @@ impl Failure {
         }
     }
 
-    /// The name, if nothing is known of a limiter of that name.
+    /// The name, if this failure says that there is no limiter of that name.
     pub fn unknown_limiter(&self) -> Option<&str> {
         match self {
             Failure::NoLimiter(name) => Some(name),
@@ -84,7 +84,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // What the library advises is for its callers.
+            // The library's advice is for programmers, so it is left out.
             Failure::Limiter(error) if error.kind() == ErrorKind::NotInitialized => {
                 write!(f, "there is no limiter {:?}", error.limiter().unwrap_or_default())
             }

@@ -1,4 +1,4 @@
-//! What can be wrong with a limiter, why, and what repairs it.
+//! Problems that a limiter can have, their causes, and their repairs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::found::{BudgetView, View, expires_in, has_keys};
 use crate::text::{count, duration, name, quoted};
 
-/// What is wrong, as scripts read it.
+/// The kind of a problem, as scripts read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     DatedAhead,
@@ -25,33 +25,33 @@ pub enum Kind {
     WrongType,
 }
 
-/// Something that is wrong.
+/// A problem that was found.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub kind: Kind,
-    /// Of the mode PER_CLIENT, whose budget.
+    /// In the mode PER_CLIENT, the client whose budget it concerns.
     pub client_id: Option<String>,
     pub text: String,
     pub fix: Fix,
 }
 
-/// What repairs it.
+/// How to repair it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fix {
-    /// `RateLimiter::repair`.
+    /// By `RateLimiter::repair`.
     Repair { text: String },
-    /// `RateLimiter::remove_unused`, for these clients, or for the limiter.
+    /// By `RateLimiter::remove_unused`, for these clients or for the limiter.
     Remove { clients: Vec<Option<String>> },
-    /// A person, or time.
+    /// By a person, or by waiting.
     None { advice: String },
 }
 
-/// Which keys without a hash may be removed.
+/// The conditions for removing keys without a hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Orphans {
     /// How old the last grant must be.
     pub age: Duration,
-    /// Whether the user named the limiter; otherwise only the names of its keys say that it is one, and other
+    /// Whether the user named the limiter. Otherwise only the names of its keys say that it is one, and other
     /// programs may use such names.
     pub is_named: bool,
 }
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// How it comes about, and what it leads to.
+    /// The cause of the problem, and its consequences.
     pub fn why(self) -> &'static str {
         match self {
             Kind::DatedAhead => {
@@ -128,7 +128,7 @@ impl Fix {
     }
 }
 
-/// Looks for everything that is wrong with a limiter. Changes nothing.
+/// Looks for all problems of a limiter. Changes nothing.
 pub async fn examine(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Failure> {
     let mut findings = findings_of(view, orphans).await?;
     let is_removal = |finding: &Finding| matches!(finding.fix, Fix::Remove { .. });
@@ -243,7 +243,7 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
     Ok(findings)
 }
 
-/// The answer; `None` if the limiter has changed since it was looked at: the next look says how.
+/// The answer; `None` if the limiter has changed since it was looked at, which the next look will show.
 pub fn answered<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -257,10 +257,10 @@ pub fn answered<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
     }
 }
 
-/// Keys without a hash: what is known of them, and whether they are a limiter's and old enough.
+/// Describes keys without a hash, and checks whether they are a limiter's and old enough to remove.
 fn orphaned(view: &View, orphans: Orphans) -> (String, Fix) {
     let none = |advice: String| Fix::None { advice };
-    // Those of all clients are removed together with those of a client.
+    // The keys of all clients are removed together with those of one client.
     let budgets: Vec<&Budget> = view
         .views
         .iter()
@@ -294,7 +294,7 @@ fn orphaned(view: &View, orphans: Orphans) -> (String, Fix) {
     (text, fix)
 }
 
-/// Whether it holds what no limiter writes: it may be another program's.
+/// Whether a budget holds something that no limiter writes, so that it may be another program's.
 fn is_strange(budget: &Budget) -> bool {
     budget.value.exists() && budget.number().is_none()
         || budget.log == StoredKey::WrongType
@@ -326,7 +326,7 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
     ))
 }
 
-/// What a repair would do about the value and the log, and why.
+/// What a repair would change in the value and the log, and why.
 fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
     if !repair.value_is_off() && repair.debt() == 0 && repair.excess() == 0 {
         return None;
@@ -372,7 +372,7 @@ fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
     })
 }
 
-/// Whether a client's budget is as if it had no keys, for ever.
+/// Whether a client's budget is as if it had no keys, but never expires.
 fn is_litter(budget: &BudgetView, rate: Rate) -> bool {
     let stored = budget.budget();
     let inspection = &budget.inspection;

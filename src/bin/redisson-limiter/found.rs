@@ -11,19 +11,19 @@ use crate::args::Scan;
 use crate::exit::Failure;
 use crate::out::Out;
 
-/// How many limiters are looked at together, so that a server far away does not take a round trip for each of
-/// them; and the most that calls of others wait for.
+/// How many limiters are looked at together, so that a distant server does not take a round trip for each; it
+/// also bounds what other clients' calls wait for.
 const TOGETHER: usize = 32;
 
-/// The limiters that were found, each with the ids of the clients that have a budget of their own.
+/// The limiters found, each with the ids of the clients that have a budget of their own.
 #[derive(Debug, Default)]
 pub struct Found {
     pub limiters: BTreeMap<String, BTreeSet<String>>,
-    /// How many keys were left out as their names are not UTF-8.
+    /// The number of keys left out because their names are not UTF-8.
     pub unreadable: u64,
 }
 
-/// Walks over all keys, or those of one limiter among them.
+/// Walks over all keys, and collects all limiters or just one.
 pub async fn walk(
     client: &Client,
     only: Option<&str>,
@@ -57,7 +57,7 @@ pub async fn walk(
     Ok(found)
 }
 
-/// Does something with each limiter, with several at the same time, and returns the results in order.
+/// Runs an action on each limiter, several at a time, and returns the results in order.
 pub async fn with_each<I, T, F>(
     limiters: Vec<I>,
     out: &mut Out,
@@ -78,8 +78,8 @@ where
     Ok(results)
 }
 
-/// Looks at a limiter that a walk has found by its values and logs; `None` if they are those of a limiter
-/// outside of the client's key prefix.
+/// Looks at a limiter that a walk has found by its values and logs; `None` if they belong to a limiter
+/// outside the client's key prefix.
 pub async fn look_at(
     client: &Client,
     limiter: RateLimiter,
@@ -90,18 +90,18 @@ pub async fn look_at(
     if view.hash().exists() {
         return Ok(Some(view));
     }
-    // Limiters called `api` and `{api}` have the same values and logs, and a walk says `api`.
+    // Limiters called `api` and `{api}` have the same values and logs, and the walk reports `api`.
     match view.limiter.sibling().await? {
         None => Ok(Some(view)),
         Some(full_name) if full_name == format!("{{{}}}", view.name()) => {
             View::of(client.limiter(&full_name)?, clients, entries).await.map(Some)
         }
-        // With the prefix `p:` no name means `{p:api}`.
+        // With the prefix `p:` no name stands for `{p:api}`.
         Some(_) => Ok(None),
     }
 }
 
-/// The clients of a limiter that may have budgets of their own, and why they could not all be found.
+/// The clients of a limiter that may have their own budgets, and why some could not be found.
 pub async fn clients_of(
     client: &Client,
     limiter: &RateLimiter,
@@ -124,7 +124,7 @@ pub async fn clients_of(
     Ok((clients, None))
 }
 
-/// A limiter as it was at one moment; of the mode PER_CLIENT, each budget at a moment of its own.
+/// A limiter at one moment; in the mode PER_CLIENT, each budget at a moment of its own.
 pub struct View {
     pub limiter: RateLimiter,
     pub views: Vec<BudgetView>,
@@ -132,7 +132,7 @@ pub struct View {
 
 /// A budget, with the hash as it was at the same moment.
 pub struct BudgetView {
-    /// Of the mode PER_CLIENT.
+    /// The client, in the mode PER_CLIENT.
     pub client_id: Option<String>,
     pub inspection: Inspection,
 }
@@ -142,7 +142,7 @@ pub fn has_keys(budget: &Budget) -> bool {
     budget.value.exists() || budget.log.exists()
 }
 
-/// After how long an entry of this date expires.
+/// The time until an entry of this date expires.
 pub fn expires_in(inspection: &Inspection, rate: Rate, date_ms: i64) -> Duration {
     let ms = date_ms.saturating_sub(inspection.now_ms).saturating_add_unsigned(interval_ms(rate));
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
@@ -153,7 +153,7 @@ pub fn interval_ms(rate: Rate) -> u64 {
 }
 
 impl View {
-    /// Looks at a limiter, and of the mode PER_CLIENT at each of these clients' budgets.
+    /// Looks at a limiter and, in the mode PER_CLIENT, at the budget of each of these clients.
     pub async fn of(
         limiter: RateLimiter,
         clients: &BTreeSet<String>,
@@ -191,7 +191,7 @@ impl View {
             match error.kind() {
                 ErrorKind::WrongType => "the key of its name is not a hash".to_owned(),
                 _ => match error.to_string().split_once("cannot be read (") {
-                    // What the library advises is for its callers.
+                    // The library's advice is for programmers, so it is left out.
                     Some((_, rest)) => rest.split("): ").next().unwrap_or(rest).to_owned(),
                     None => error.to_string(),
                 },

@@ -1,4 +1,4 @@
-//! `inspect`: all that is stored of a limiter.
+//! `inspect`: everything that is stored of a limiter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{bar, count, duration, name, quoted};
 
-/// Of the chart of ages.
+/// The rows in the chart of ages.
 const ROWS: u64 = 10;
 const WIDTH: u64 = 40;
 
@@ -33,7 +33,7 @@ pub async fn run(
     if view.is_missing() {
         return Err(Failure::NoLimiter(args.name.clone()));
     }
-    // Without the right to it nothing else is worse.
+    // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
     let text = match args.json {
         true => json::text(&json::limiter(&view, note.as_deref(), memory)),
@@ -115,7 +115,7 @@ fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) 
     ages(text, &live, inspection.now_ms, rate, out);
 }
 
-/// Whether value + log = rate.
+/// Says whether value + log = rate.
 fn invariant(budget: &BudgetView, out: &Out) -> String {
     let stored = budget.budget();
     let doubtful = |text: String| out.paint(Tone::Doubtful, text);
@@ -137,7 +137,7 @@ fn invariant(budget: &BudgetView, out: &Out) -> String {
     }
 }
 
-/// The permits by who holds them.
+/// Lists the permits by holder.
 fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
     let mut by_writer: BTreeMap<Writer, (u64, u64)> = BTreeMap::new();
     for entry in live {
@@ -165,7 +165,7 @@ fn writers(text: &mut String, live: &[&LogEntry], out: &Out) {
     }
 }
 
-/// The permits by age.
+/// Lists the permits by age.
 fn ages(text: &mut String, live: &[&LogEntry], now_ms: i64, rate: Rate, out: &Out) {
     if live.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Limiters as JSON, for other programs: docs/cli.md describes it. Fields may be added; those that are there
+//! Limiters as JSON, for other programs: docs/cli.md describes the format. Fields may be added; existing ones
 //! keep their meaning as long as `schema` is 1.
 
 use std::fmt::Write;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::found::{BudgetView, View};
 use crate::text::is_harmless;
 
-/// What `schema` is.
+/// The version in the field `schema`.
 pub const SCHEMA: u64 = 1;
 
-/// A document as text. Its reader gets every character, and a terminal obeys none of them: JSON leaves some
-/// unescaped that do something to one, such as U+009B.
+/// A document as text. Characters that a terminal would obey are escaped, because JSON leaves some of them
+/// unescaped, such as U+009B. The reader still gets every character.
 pub fn text(document: &Value) -> String {
     let mut text = String::new();
     for character in format!("{document:#}\n").chars() {

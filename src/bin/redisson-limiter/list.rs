@@ -1,4 +1,4 @@
-//! `list`: the limiters of the servers, with their rates.
+//! `list`: the limiters on the servers, with their rates.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,9 +15,10 @@ use crate::text::{count, quoted};
 
 struct Row {
     name: String,
-    /// Or why it cannot be read; `None` if the limiter is gone and has left a value or a log behind.
+    /// The rate, or why it cannot be read; `None` if the limiter is gone and has left a value or a log
+    /// behind.
     rate: Result<Option<Rate>, String>,
-    /// How many clients have a budget of their own.
+    /// The number of clients that have a budget of their own.
     clients: usize,
 }
 
@@ -27,7 +28,7 @@ pub async fn run(client: &Client, args: &List, out: &mut Out) -> Result<Exit, Fa
         row_of(client, name, clients.len()).await
     });
     let mut rows: Vec<Row> = rows.await?.into_iter().flatten().collect();
-    // A walk says `api` for `{api}`.
+    // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     let text = match args.json {
         true => json::text(&as_json(&rows)),
@@ -40,7 +41,7 @@ pub async fn run(client: &Client, args: &List, out: &mut Out) -> Result<Exit, Fa
 async fn row_of(client: &Client, name: String, clients: usize) -> Result<Option<Row>, Failure> {
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
-        // On a cluster: doctor tells of it.
+        // This happens on a cluster; doctor explains it.
         Err(error) => return Ok(Some(Row { name, rate: Err(error.to_string()), clients })),
     };
     let view = look_at(client, limiter, &BTreeSet::new(), 0).await?;

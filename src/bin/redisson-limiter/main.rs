@@ -1,7 +1,7 @@
-//! `redisson-limiter`: limiters on a server, for those who run them.
+//! `redisson-limiter`: a tool for those who operate limiters.
 //!
-//! Each command is a module; all of them use the crate's public API, and of what is hidden in it `sibling` and
-//! `reset_usage`. docs/cli.md shows what they print.
+//! Each command is a module. All of them use the crate's public API, and two of its hidden methods, `sibling`
+//! and `reset_usage`. docs/cli.md shows what they print.
 
 mod acquire;
 mod args;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     };
     match ended {
         Ok(exit) => exit.into(),
-        // Whoever read the output has seen enough.
+        // The reader of the output has seen enough.
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             out.complain(&failure.to_string());

@@ -1,4 +1,4 @@
-//! The terminal, or what stands in its place.
+//! The terminal, or whatever replaces it.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crossterm::style::Stylize;
 use crate::exit::Failure;
 use crate::text::visible;
 
-/// When the output has colours.
+/// When to colour the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -19,7 +19,7 @@ pub enum Color {
     Never,
 }
 
-/// A meaning that has a colour.
+/// A meaning expressed by a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Strong,
@@ -33,7 +33,7 @@ pub enum Tone {
 pub struct Out {
     colors: bool,
     is_terminal: bool,
-    /// Of the progress line; `None` if none is shown.
+    /// The time of the last progress line; `None` if none is shown.
     progress: Option<Instant>,
     shows_progress: bool,
 }
@@ -48,7 +48,7 @@ impl Out {
             Color::Always => true,
             Color::Never => false,
         };
-        // Otherwise crossterm turns colours off by NO_COLOR itself, even if they are asked for.
+        // Otherwise crossterm turns colours off itself because of NO_COLOR, even if the user asked for them.
         crossterm::style::force_color_output(colors);
         Out { colors, is_terminal, progress: None, shows_progress: io::stderr().is_terminal() }
     }
@@ -57,7 +57,7 @@ impl Out {
         self.is_terminal
     }
 
-    /// Text in the colour of its meaning. It must be [`visible`] already.
+    /// Text in the colour of its meaning. The text must already be [`visible`].
     pub fn paint(&self, tone: Tone, text: impl Into<String>) -> String {
         let text = text.into();
         if !self.colors {
@@ -78,20 +78,20 @@ impl Out {
         self.write(text.as_bytes())
     }
 
-    /// The same with bytes, which are no text for a person.
+    /// Writes bytes to standard output that are not text for people.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
         written.map_err(|error| Failure::Io("standard output".to_owned(), error))
     }
 
-    /// Says what went wrong.
+    /// Reports what went wrong.
     pub fn complain(&mut self, text: &str) {
         self.end_progress();
         let _ = writeln!(io::stderr(), "redisson-limiter: {}", visible(text));
     }
 
-    /// Shows how far a long walk has come, on a terminal, a few times a second.
+    /// Shows the progress of a long walk on a terminal, a few times a second.
     pub fn progress(&mut self, text: &str) {
         let is_due = self.progress.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
         if self.shows_progress && is_due {
@@ -107,8 +107,8 @@ impl Out {
         }
     }
 
-    /// Asks a question that has to be answered with yes; `assumed` answers it. Without a terminal nobody
-    /// can be asked.
+    /// Asks a question that must be answered with yes; `assumed` answers it. Without a terminal nobody can be
+    /// asked.
     pub fn confirm(&mut self, question: &str, assumed: bool) -> Result<bool, Failure> {
         if assumed {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! `set`, `update` and `reset`: commands that replace a limiter, or its usage.
+//! `set`, `update` and `reset`: commands that replace a limiter or its usage.
 
 use redisson_rate_limiter::{Client, Error, ErrorKind, Mode, Rate, RateLimiter, Usage};
 
@@ -45,14 +45,14 @@ pub async fn update(
     Ok(Exit::Done)
 }
 
-/// A new rate of a limiter.
+/// A change of a limiter's rate.
 struct Change<'a> {
     name: String,
     rate: Rate,
     is_reset: bool,
     client_id: Option<&'a str>,
     usage: Usage,
-    /// The rate so far; `None` if there is no limiter.
+    /// The previous rate; `None` if there is no limiter.
     before: Result<Option<Rate>, Error>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Change<'a> {
                  lists them"
             )));
         }
-        // The keys of a client that exists only here are not written.
+        // Without --client-id the client exists only in this process; its keys must not be written.
         let usage = if is_reset || is_of_no_client { Usage::Reset } else { Usage::Keep };
         let before = match limiter.config().await {
             Err(error) if error.kind() != ErrorKind::CorruptState => return Err(error.into()),
@@ -80,7 +80,7 @@ impl<'a> Change<'a> {
         Ok(Change { name, rate, is_reset, client_id, usage, before })
     }
 
-    /// The rates, and what has become of the usage.
+    /// Describes the rates, and what became of the usage.
     fn said(&self) -> String {
         let Change { name, rate, .. } = self;
         let before = match &self.before {
@@ -137,7 +137,7 @@ pub async fn reset(
     if !out.confirm(&question, args.yes)? {
         return Ok(Exit::Usage);
     }
-    // The rate may have been changed since it was read: it is left as it is.
+    // The rate may have changed since it was read; it is left as it is.
     let now = limiter.reset_usage(rate.mode()).await?.ok_or_else(no_limiter)?;
     let is_reset = now.mode() == rate.mode();
     let (exit, said) = match is_reset {
@@ -168,7 +168,7 @@ async fn delete(
         )));
     }
     let sibling = match limiter.sibling().await {
-        // A user who may not look for it goes on, as in Redisson.
+        // A user who may not look for the sibling may go on, as in Redisson.
         Err(error) if error.kind() == ErrorKind::Auth => None,
         found => found?,
     };
@@ -178,7 +178,7 @@ async fn delete(
             quoted(&sibling)
         )));
     }
-    // One that cannot be read can be removed.
+    // A limiter whose rate cannot be read can still be removed.
     let rate = limiter.config().await.ok().flatten();
     let is_per_client = rate.is_some_and(|rate| rate.mode() == Mode::PerClient);
     let question = match is_per_client {

@@ -1,4 +1,4 @@
-//! `replay`: the grants of a log, decided anew under other rates by the crate's own rules.
+//! `replay`: decides a log's grants again, under other rates, by the crate's own rules.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,15 +13,15 @@ use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration};
 
-/// What was asked for, as far as the log tells.
+/// A request, as far as the log shows it.
 struct Request {
     date_ms: i64,
     permits: u64,
-    /// Which budget of the file it is of: each client of the mode PER_CLIENT has one.
+    /// The budget in the file: each client in the mode PER_CLIENT has one.
     budget: usize,
 }
 
-/// What a rate makes of all requests.
+/// The outcome of all requests under one rate.
 #[derive(Default)]
 struct Outcome {
     granted: u64,
@@ -61,7 +61,8 @@ pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
     Ok(if any_refused { Exit::No } else { Exit::Done })
 }
 
-/// Reads what `inspect --json` prints, or lines of two numbers. And why something is missing in it.
+/// Reads the output of `inspect --json`, or lines of two numbers. Also returns why something is missing in
+/// it.
 fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
     if !text.trim_start().starts_with('{') {
         let lines = text
@@ -99,7 +100,7 @@ fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
                 log["length"]
             ));
         }
-        // Nobody has asked for a debt.
+        // Nobody has requested a debt.
         let grants = entries.iter().filter(|entry| entry["writer"] != "debt");
         requests.extend(grants.filter_map(|entry| {
             let (date_ms, permits) = (entry["date_ms"].as_i64()?, entry["permits"].as_u64()?);
@@ -109,7 +110,7 @@ fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
     Ok((requests, value["note"].as_str().map(str::to_owned)))
 }
 
-/// By one limiter; under a rate per client, by one for each budget.
+/// Decides with one limiter; under a rate per client, with one for each budget.
 async fn decide(requests: &[Request], rate: Rate) -> Result<Outcome, Failure> {
     let (clock, clock_handle) = Clock::manual(0);
     let store = InProcessStore::with_clock(clock.clone());

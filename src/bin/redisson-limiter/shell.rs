@@ -1,4 +1,4 @@
-//! Completions and the manual pages.
+//! Shell completions and manual pages.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -13,8 +13,8 @@ pub fn completions(shell: Shell, out: &mut Out) -> Result<Exit, Failure> {
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, &mut script);
     if shell == Shell::Bash {
-        // clap-rs/clap#6421: for a program whose name has a hyphen it writes one name for the options of
-        // a subcommand, and looks for another.
+        // clap-rs/clap#6421: for a program whose name has a hyphen, clap writes one name for a subcommand's
+        // options and looks for another.
         script = String::from_utf8_lossy(&script)
             .replace("redisson__subcmd__limiter", "redisson__limiter")
             .into_bytes();
@@ -23,7 +23,7 @@ pub fn completions(shell: Shell, out: &mut Out) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The page of the program, or that of a command of it.
+/// The manual page of the program, or of one of its commands.
 pub fn man(of: Option<&str>, out: &mut Out) -> Result<Exit, Failure> {
     let mut command = Arguments::command();
     command.build();

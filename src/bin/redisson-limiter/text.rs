@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// Whether a terminal shows a character, and does not obey it: control characters do something, and some others
-/// are invisible or change the order of their neighbours.
+/// Whether a terminal just shows a character. Control characters do something instead, and some others are
+/// invisible or reorder their neighbours.
 pub fn is_harmless(character: char) -> bool {
     matches!(character, '\'' | '"' | '\\') || character.escape_debug().len() == 1
 }
 
-/// Text from a server or a user for a terminal: what is not [harmless](is_harmless) is escaped as in Rust's
-/// `"\u{1b}"`. Messages may have several lines.
+/// Text from a server or a user, made safe for a terminal: characters that are not [harmless](is_harmless)
+/// are escaped as in Rust's `"\u{1b}"`. Messages may have several lines.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // No other text may look the same.
+            // Escaped, so that no other text looks the same.
             '\\' => shown.push_str("\\\\"),
             '\n' => shown.push('\n'),
             _ if is_harmless(character) => shown.push(character),
@@ -24,12 +24,12 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// The same for a name, which is on one line.
+/// Like [`visible`], for a name, which must be on one line.
 pub fn name(text: &str) -> String {
     visible(text).replace('\n', "\\n")
 }
 
-/// A name in quotes if something in it could be taken for something else.
+/// A name, in quotes if something in it could be mistaken for something else.
 pub fn quoted(text: &str) -> String {
     let shown = name(text);
     match shown == text && !text.contains(char::is_whitespace) {
@@ -48,7 +48,7 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
-/// The unit in which so many milliseconds are shown: how many of them it has, and its name.
+/// The unit in which a time is shown: its length in milliseconds, and its name.
 fn unit_of(ms: u128) -> (u128, &'static str) {
     match ms {
         0..1_000 => (1, "ms"),
@@ -59,7 +59,7 @@ fn unit_of(ms: u128) -> (u128, &'static str) {
     }
 }
 
-/// The same as [`duration`], rounded up: after that time, what is not possible before it is.
+/// Like [`duration`], but rounded up: what must wait for this time is possible after it.
 pub fn duration_rounded_up(time: Duration) -> String {
     let ms = time.as_millis();
     let (unit, _) = unit_of(ms);
@@ -86,7 +86,7 @@ pub fn bar(part: u64, whole: u64, width: u64) -> String {
     "█".repeat(usize::try_from(full).unwrap_or(0).min(width as usize))
 }
 
-/// A character for each number, as high as the number is in comparison with the largest.
+/// One character for each number, whose height shows its size relative to the largest.
 pub fn sparkline(numbers: impl IntoIterator<Item = u64> + Clone, at_least: u64) -> String {
     const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let top = numbers.clone().into_iter().max().unwrap_or(0).max(at_least).max(1);

@@ -1,4 +1,4 @@
-//! `top`: the busiest limiters of the servers.
+//! `top`: the busiest limiters on the servers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::out::{Out, Tone};
 use crate::text::{bar, quoted};
 use crate::watch::Sample;
 
-/// The most entries of a log that are read: more tell little more.
+/// The most log entries that are read; more would tell little more.
 const ENTRIES: u64 = 2_000;
 
 struct Row {
@@ -52,7 +52,7 @@ async fn rows_of(
     name: &str,
     clients: &BTreeSet<String>,
 ) -> Result<Vec<Row>, Failure> {
-    // A name that no client can use on a cluster: doctor tells of it.
+    // A name that no client can use on a cluster; doctor explains it.
     let Ok(limiter) = client.limiter(name) else { return Ok(Vec::new()) };
     let Some(view) = look_at(client, limiter, clients, ENTRIES).await? else {
         return Ok(Vec::new());
@@ -93,7 +93,7 @@ fn shown(rows: &[Row], total: usize, out: &Out) -> String {
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    // A limiter per client has a row for each of them.
+    // A limiter in the mode PER_CLIENT has a row for each client.
     let limiters: BTreeSet<&str> = rows.iter().map(|row| &*row.name).collect();
     let _ = writeln!(text, "{} of {total} limiters with a value or a log", limiters.len());
     text

@@ -1,4 +1,4 @@
-//! `watch`: limiters, looked at again and again.
+//! `watch`: looks at limiters again and again.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -17,32 +17,32 @@ use crate::found::expires_in;
 use crate::out::{Out, Tone};
 use crate::text::{bar, duration, quoted, sparkline};
 
-/// The looks that a sparkline shows, at most.
+/// The most looks that a sparkline shows.
 const KEPT: usize = 60;
 
-/// What one look at a limiter tells.
+/// What one look at a limiter shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// The permits that an acquire finds; `None` if it cannot be told.
+    /// The permits that an acquire finds; `None` if that is unknown.
     pub free: Option<u64>,
     pub rate: u64,
-    /// Granted in the time before the look, per second.
+    /// Permits granted per second in the time before the look.
     pub granted_per_second: f64,
-    /// How long a request for one permit waits.
+    /// The wait of a request for one permit.
     pub wait: Option<Duration>,
 }
 
-/// A limiter, and what the last looks told.
+/// A limiter, and the results of the last looks.
 struct Row {
     limiter: RateLimiter,
-    /// At the last look.
+    /// The rate at the last look.
     rate: Option<Rate>,
     samples: VecDeque<Sample>,
     problem: Option<String>,
 }
 
 impl Sample {
-    /// `window`: the time before the look that is of interest; of a shorter interval, that.
+    /// `window` is the time before the look to evaluate, cut to the interval.
     pub fn of(inspection: &Inspection, window: Duration) -> Option<Sample> {
         let (rate, budget) = inspection.in_force()?;
         let window = window.min(rate.interval()).as_millis().max(1);
@@ -96,7 +96,7 @@ pub async fn run(
     let mut looks = 0;
     let mut ticks = tokio::time::interval(args.every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // One for all looks: a Ctrl-C that comes while nobody waits for it would be lost.
+    // One signal stream for all looks: a Ctrl-C that arrives while nobody listens would be lost.
     let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let look = async {
@@ -133,7 +133,7 @@ impl Row {
         let inspection = self.limiter.inspect(args.entries).await?;
         let sample = Sample::of(&inspection, args.every);
         self.problem = match &inspection.rate {
-            // The budget of a client that exists only here would say nothing.
+            // The budget of a client that exists only here would be meaningless.
             Ok(Some(rate)) if rate.mode() == Mode::PerClient && common.client_id.is_none() => {
                 Some(format!("{rate}: name a client with --client-id; `inspect` lists them"))
             }
@@ -157,7 +157,7 @@ impl Row {
         self.samples.back().copied().unwrap_or_default()
     }
 
-    /// The part of the rate that is in use, for the order.
+    /// The fraction of the rate in use, for sorting.
     fn use_of_rate(&self) -> f64 {
         let last = self.last();
         last.free.map_or(0.0, |free| 1.0 - free as f64 / last.rate.max(1) as f64)
@@ -185,7 +185,7 @@ fn lines(rows: &[Row]) -> String {
 }
 
 fn drawn(rows: &[Row], args: &Watch, out: &Out) -> String {
-    // Some terminals do not say.
+    // Some terminals do not report a size.
     let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
     let (columns, height) = size.unwrap_or((80, 24));
     let chart = usize::from(columns).saturating_sub(24).clamp(10, KEPT);
@@ -226,7 +226,7 @@ fn drawn(rows: &[Row], args: &Watch, out: &Out) -> String {
     text
 }
 
-/// The terminal while it is drawn on; it is as before when this is dropped.
+/// The terminal while it is drawn on; dropping this restores it.
 struct Screen;
 
 impl Screen {

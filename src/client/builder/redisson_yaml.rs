@@ -1,5 +1,5 @@
-//! The configuration file of a Redisson, in the layouts of 3.x and 4.x. Its blocks share their
-//! settings, so they are read in one file, from top to bottom.
+//! Redisson's configuration file, in the layouts of 3.x and 4.x. Its blocks share their settings, so one pass
+//! reads them all, from top to bottom.
 
 use std::fmt;
 use std::path::Path;
@@ -19,8 +19,8 @@ mod tree;
 
 use tree::{Map, Node};
 
-/// The servers and settings that a `redisson.yaml` names, ready to connect: what
-/// [`ClientBuilder::redisson_yaml`] answers.
+/// The servers and settings in a `redisson.yaml`, ready to connect; returned by
+/// [`ClientBuilder::redisson_yaml`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RedissonYaml {
@@ -37,15 +37,15 @@ pub struct IgnoredSetting {
 }
 
 impl ClientBuilder {
-    /// Reads the configuration file that the Java side has: the block of one server, of a cluster,
-    /// of sentinels or of replicated servers, in the layout of Redisson 3.x or 4.x (which has
-    /// credentials and TLS at the root). What this builder has been given already is kept.
+    /// Reads the Java side's configuration file: the block of one server, of a cluster, of sentinels or of
+    /// replicated servers, in the layout of Redisson 3.x or 4.x (which has credentials and TLS at the root).
+    /// Settings that this builder already has are kept.
     ///
-    /// Taken over are the addresses and the database; the user and the password; `nameMapper` with a
-    /// `prefix` alone; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a
-    /// cluster or of sentinels; for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the
-    /// files are in PEM format. `${NAME}` and `${NAME:-default}` are replaced by environment variables.
-    /// All other settings are listed by [`RedissonYaml::ignored`]. With the feature `redisson-yaml`.
+    /// It takes over the addresses and the database; the user and the password; a `nameMapper` that has only
+    /// a `prefix`; `timeout`, as the [deadline](Self::deadline) of an operation; the `natMapper` of a cluster
+    /// or of sentinels; and for `rediss://` addresses `sslTruststore` and `sslKeystore`, if the files are in
+    /// PEM format. `${NAME}` and `${NAME:-default}` are replaced by environment variables.
+    /// [`RedissonYaml::ignored`] lists all other settings. With the feature `redisson-yaml`.
     ///
     /// ```no_run
     /// use redisson_rate_limiter::Client;
@@ -63,12 +63,14 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read,
-    /// has no such block or more than one, or has a setting that must not be ignored: an invalid
-    /// address, a variable without a value, a store of certificates that is not a file in PEM format,
-    /// unless this builder has `tls` settings, a `credentialsResolver` without a password
-    /// beside it, or a `nameMapper` that has no prefix or more than that, unless this builder has a
-    /// [`key_prefix`](Self::key_prefix).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be read, does not
+    /// have exactly one such block, or has a setting that must not be ignored:
+    ///
+    /// - an invalid address, or a variable without a value;
+    /// - a certificate store that is not a file in PEM format, unless this builder has `tls` settings;
+    /// - a `credentialsResolver` without a password next to it;
+    /// - a `nameMapper` that has no prefix or more than a prefix, unless this builder has a
+    ///   [`key_prefix`](Self::key_prefix).
     pub fn redisson_yaml(self, path: impl AsRef<Path>) -> Result<RedissonYaml, Error> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
@@ -77,7 +79,7 @@ impl ClientBuilder {
         read.map_err(|why| invalid(format!("{}: {why}", path.display())))
     }
 
-    /// Reads the text of such a file, with these variables.
+    /// Reads the text of such a file, with these environment variables.
     pub(crate) fn redisson_yaml_text(
         self,
         text: &str,
@@ -98,7 +100,7 @@ impl RedissonYaml {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// See [`ClientBuilder::connect`].
     ///
     /// # Cancel safety
     ///
@@ -111,19 +113,19 @@ impl RedissonYaml {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect_lazy`].
+    /// See [`ClientBuilder::connect_lazy`].
     pub fn connect_lazy(self) -> Result<Client, Error> {
         self.builder.connect_lazy(self.topology)
     }
 }
 
 impl IgnoredSetting {
-    /// Where it is, as in `clusterServersConfig.readMode`.
+    /// Where the setting is, for example `clusterServersConfig.readMode`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why it has no effect.
+    /// Why the setting has no effect.
     pub fn reason(&self) -> &str {
         self.reason
     }
@@ -136,7 +138,7 @@ impl fmt::Display for IgnoredSetting {
     }
 }
 
-/// What is to be said about the file.
+/// Why a file is refused.
 type Why = String;
 
 const BLOCKS: [&str; 5] = [
@@ -147,7 +149,7 @@ const BLOCKS: [&str; 5] = [
     "masterSlaveServersConfig",
 ];
 
-/// Takes settings out of a file, and keeps those that it ignores.
+/// Takes settings out of a file, and collects those that it ignores.
 struct Reader {
     builder: ClientBuilder,
     root: Map,
@@ -227,13 +229,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Keys without their prefix would be those of other limiters: this is never ignored.
+    /// Never ignored: keys without their prefix would be those of other limiters.
     fn read_name_mapper(&mut self) -> Result<(), Why> {
         let Some(mapper) = self.shared("nameMapper") else { return Ok(()) };
         if is_default(&mapper) {
             return Ok(());
         }
-        // The builder's own prefix says what the mapper does.
+        // The builder's own prefix replaces the mapper.
         if !self.builder.key_prefix.is_empty() {
             return Ok(());
         }
@@ -273,7 +275,7 @@ impl Reader {
         Ok(cluster.and_then(|cluster| cluster.address_map(pairs)))
     }
 
-    /// Redisson has three ways to say it: a map, and mappers by host or by host and port.
+    /// Redisson writes it in three ways: as a map, or as a mapper by host or by host and port.
     fn read_address_map(&mut self) -> Result<Vec<(String, String)>, Why> {
         let map = match (self.block.take("natMap"), self.block.take("natMapper")) {
             (Some(map), _) => map,
@@ -352,8 +354,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The text of a store in PEM format. One that cannot be read is never ignored: without its trust
-    /// store a client would trust all authorities of the platform.
+    /// The text of a store in PEM format. A store that cannot be read is never ignored: without its trust
+    /// store, a client would trust all authorities of the platform.
     #[cfg(feature = "tls")]
     fn read_pem(&self, name: &str, url: Option<String>) -> Result<Option<String>, Why> {
         let Some(url) = url else { return Ok(None) };
@@ -370,7 +372,7 @@ impl Reader {
         }
     }
 
-    /// A setting of the block that, since 4.0, is at the root.
+    /// A setting of the block that has been at the root since 4.0.
     fn shared(&mut self, name: &str) -> Option<Node> {
         let of_block = self.block.take(name);
         self.root.take(name).or(of_block)
@@ -421,7 +423,7 @@ impl Reader {
     }
 }
 
-/// Whether it is the class that Redisson uses by default.
+/// Whether this is the class that Redisson uses by default.
 fn is_default(node: &Node) -> bool {
     matches!(node, Node::Map(map) if map.class().starts_with("Default"))
 }

@@ -1,4 +1,4 @@
-//! What callers are answered: status, header fields, body; and in gRPC.
+//! What callers are answered over HTTP and gRPC: status, header fields, body.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -21,7 +21,7 @@ async fn fields_of_the_draft() {
     assert_eq!(header(&response, "x-ratelimit-limit"), None);
     clock.set(1_002_500);
     site.send(get("me")).await;
-    // In 7.5 s: rounded up, and the same in both.
+    // The wait is 7.5 s: rounded up, and the same in both fields.
     let response = site.send(get("me")).await;
     assert_eq!(response.status(), 429);
     assert_eq!(header(&response, "retry-after").unwrap(), "8");
@@ -37,7 +37,7 @@ async fn fields_of_the_draft() {
 #[tokio::test]
 async fn numbers_that_the_draft_cannot_have() {
     let (client, _) = client();
-    // Parts of a second, and an integer of more than 15 digits.
+    // Fractions of a second, and an integer of more than 15 digits.
     let short = per_user("10 per 100ms".parse().unwrap());
     let many = Limit::new("all", Key::global(), Rate::per_second(1 << 53));
     let response = Site::new(&client, [short, many]).send(get("me")).await;
@@ -123,7 +123,7 @@ async fn the_answer_of_an_error_says_nothing_of_the_server() {
     let response = Site::new(&away, [limit()]).send(get("me")).await;
     assert_eq!(response.status(), 503);
     assert!(!text(response).await.contains("127.0.0.1"));
-    // By the policy, without a server.
+    // The policy grants it without a server.
     let allow = LimiterOptions::new().on_outage(OnOutage::Allow);
     let response = Site::new(&away, [limit().options(allow)]).send(get("me")).await;
     assert_eq!((response.status().as_u16(), header(&response, "ratelimit")), (200, None));
@@ -185,11 +185,12 @@ async fn grpc_is_answered_in_its_own_terms() {
         assert_eq!(header(&response, "grpc-status").unwrap(), "8");
         let details = header(&response, "grpc-status-details-bin").unwrap();
         let details = STANDARD_NO_PAD.decode(details).unwrap();
-        // The example `tonic_limited` decodes it by a library; here, the seconds: field 1 of field 1.
+        // The example `tonic_limited` decodes it with a library; here we read the seconds, field 1 of field
+        // 1.
         assert!(details.ends_with(&[0x12, 0x04, 0x0a, 0x02, 0x08, 90]), "{details:x?}");
         assert_eq!(text(response).await, "");
     }
-    // Not gRPC, though it begins like it.
+    // Not gRPC, although the type begins like it.
     assert_eq!(site.status(call("application/grpcx")).await, 429);
 }
 

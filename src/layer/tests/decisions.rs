@@ -44,7 +44,7 @@ async fn names_are_safe_whatever_callers_send() {
         assert_eq!(site.status(request()).await, 200, "{key:?}");
         assert_eq!(site.status(request()).await, 429, "{key:?}");
     }
-    // As Java would name them.
+    // Java would use the same names.
     let limiter = client.limiter("user:a").unwrap();
     assert_eq!(limiter.available_permits().await.unwrap(), 0);
     let limiter = client.limiter("user:%7Ba%7D").unwrap();
@@ -77,7 +77,7 @@ async fn addresses_of_connections() {
     assert_eq!(site.status(from("2001:db8::1")).await, 200);
     assert_eq!(site.status(from("2001:db8::2")).await, 429, "the same customer");
     assert_eq!(site.status(from("2001:db8:0:1::1")).await, 200);
-    // A limit by address must not be none because the address is missing.
+    // A limit by address must still limit when the address is missing.
     assert_eq!(site.status(Request::new(String::new())).await, 500);
 }
 
@@ -202,7 +202,7 @@ async fn costs_skips_and_preflights() {
         .header("origin", "https://a.example")
         .header("access-control-request-method", "PUT");
     assert_eq!(left(preflight.body(String::new()).unwrap()).await, None);
-    // Another question by OPTIONS counts.
+    // Any other OPTIONS request counts.
     let options = Request::options("/").header("x-key", "me").body(String::new()).unwrap();
     assert_eq!(left(options).await.unwrap(), "\"user\";r=3;t=60");
 }
@@ -246,7 +246,7 @@ async fn tenants_have_rates_of_their_own_and_new_ones_are_rolled_out() {
         assert_eq!(site.status(get("big")).await, expected);
     }
     assert_eq!((site.status(get("small")).await, site.status(get("small")).await), (200, 429));
-    // The next version of the service: the usage counts, and the first request has the new rate.
+    // The next version of the service: the usage is kept, and the first request sets the new rate.
     let next = || big(Rate::per_minute(5)).roll_out_from([Rate::per_minute(3)]);
     let site = Site::new(&client, [next()]);
     for expected in [200, 200, 429] {
@@ -261,12 +261,12 @@ async fn rate_of(client: &Client, limiter: &str) -> Rate {
     rate.without_keep_alive()
 }
 
-/// Sets a rate as an operator does, who may know nothing of keep-alives.
+/// Sets a rate as an operator would, without a keep-alive.
 async fn set(client: &Client, limiter: &str, rate: Rate) {
     client.limiter(limiter).unwrap().set_rate_with(rate, Usage::Keep).await.unwrap();
 }
 
-/// At every request, not only the first one; with more keys than handles; for one limiter and for those of callers.
+/// The rate is kept at every request, with more keys than handles, and for global and per-caller limiters.
 #[tokio::test]
 async fn a_rate_that_somebody_else_has_set_is_kept() {
     let (client, _) = client();
@@ -287,7 +287,7 @@ async fn a_rate_that_somebody_else_has_set_is_kept() {
             set(&client, "user:1", Rate::per_minute(80)).await;
         }
     }
-    // Nor does an instance that is started later.
+    // An instance that is started later keeps it too.
     let site = Site::new(&client, [own(), all()]);
     for key in keys.iter().chain(&keys) {
         assert_eq!(site.status(get(key)).await, 200);
@@ -297,8 +297,8 @@ async fn a_rate_that_somebody_else_has_set_is_kept() {
     assert_eq!(rate_of(&client, "user:2").await, Rate::per_minute(100));
 }
 
-/// Two versions side by side, each with two instances and with more keys than handles: the new rate wins, once, and what
-/// an operator changes afterwards stays.
+/// Two versions side by side, each with two instances and more keys than handles: the new rate wins, once,
+/// and later changes by an operator stay.
 #[tokio::test]
 async fn versions_of_a_service_do_not_change_a_rate_in_turns() {
     let (client, _) = client();
@@ -350,7 +350,8 @@ async fn a_change_of_the_mode_is_rolled_out_only_if_it_is_named() {
     assert_eq!(rate_of(&client, "user:me").await, Rate::per_minute(10));
 }
 
-/// One with the limit's rate. One with another rate is somebody's own: with a keep-alive it would be forgotten.
+/// A limiter with the limit's rate gets one. A limiter with another rate belongs to somebody: with a
+/// keep-alive it would be forgotten.
 #[tokio::test]
 async fn a_limiter_of_a_caller_that_has_no_keep_alive_gets_one() {
     let (client, _) = client();
@@ -392,7 +393,7 @@ async fn a_request_does_not_wait_again_after_a_rate_was_rolled_out() {
     let begun = tokio::time::Instant::now();
     let waiting = site.clone();
     let waiting = tokio::spawn(async move { waiting.status(get("me")).await });
-    // While it waits, another service makes the rate lower: it is refused, and rolls out its own.
+    // While it waits, another service lowers the rate: the request is refused, and rolls out its own rate.
     tokio::time::sleep(Duration::from_secs(5)).await;
     other.ensure_rate(Rate::per_hour(1)).await.unwrap();
     assert_eq!(waiting.await.unwrap(), 429);
@@ -473,7 +474,7 @@ async fn requests_wait_up_to_a_time_and_give_back_if_they_are_dropped() {
     assert_eq!(site.status(get("me")).await, 200);
     assert_eq!(site.status(get("me")).await, 200);
     assert_eq!(begun.elapsed().as_secs(), 10);
-    // The next one is 10 s away, and the one behind it 20 s.
+    // The next permit is 10 s away, and the one after it 20 s.
     let dropped = site.clone();
     let dropped = tokio::spawn(async move { dropped.status(get("me")).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -484,7 +485,7 @@ async fn requests_wait_up_to_a_time_and_give_back_if_they_are_dropped() {
     assert!(dropped.await.is_err());
     assert_eq!(site.status(get("me")).await, 200);
     assert_eq!(begun.elapsed().as_secs(), 20);
-    // What the first limit has granted goes back if the caller leaves while it waits for the second.
+    // What the first limit granted is given back if the caller leaves while it waits for the second.
     let first = Limit::new("first", Key::global(), Rate::per_hour(5));
     let site = Site::new(&client, [first, limit(15)]);
     assert!(tokio::time::timeout(Duration::from_secs(2), site.status(get("me"))).await.is_err());
@@ -503,7 +504,7 @@ async fn a_request_may_wait_without_end() {
 
 #[tokio::test]
 async fn a_fraction_decides_during_an_outage_however_many_callers_there_are() {
-    // A stand-in belongs to a name's handles: without kept handles each request would have a new one.
+    // A stand-in belongs to a name's handles: if handles were not kept, each request would have a new one.
     let away = Client::builder().connect_lazy("redis://127.0.0.1:1").unwrap();
     let local = LimiterOptions::new().on_outage(OnOutage::Local(crate::Fraction::one_of(2)));
     let site = Site::new(&away, [per_user(Rate::per_hour(4)).options(local)]);
@@ -511,7 +512,7 @@ async fn a_fraction_decides_during_an_outage_however_many_callers_there_are() {
         assert_eq!(site.status(get("me")).await, expected);
     }
     assert_eq!(site.status(get("you")).await, 200);
-    // As ever, also by the last permit.
+    // The last permit is granted as ever.
     let response = site.send(get("you")).await;
     assert_eq!(super::header(&response, "ratelimit").unwrap(), "\"user\";r=0;t=3600");
 }
@@ -530,7 +531,7 @@ async fn the_rate_of_a_key_may_change_at_any_time() {
     assert_eq!((site.status(get("me")).await, site.status(get("me")).await), (200, 429));
 }
 
-/// In shadow none waits.
+/// In shadow mode nothing waits.
 #[tokio::test(start_paused = true)]
 async fn a_limit_in_shadow_does_not_make_requests_wait_longer() {
     let client =
@@ -543,7 +544,7 @@ async fn a_limit_in_shadow_does_not_make_requests_wait_longer() {
     let shadow = shadow.wait_up_to(Duration::from_secs(10)).shadow();
     let site = Site::new(&client, [shadow, limit("a", 400), limit("b", 850)]);
     assert_eq!(site.status(get("me")).await, 200);
-    // 400 ms for the first of them, and then 450 for the other.
+    // It waits 400 ms for the first limit, and then 450 ms for the other.
     let begun = tokio::time::Instant::now();
     assert_eq!(site.status(get("me")).await, 429);
     assert!(begun.elapsed() <= ms(600), "{:?}", begun.elapsed());
@@ -584,7 +585,7 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(refused(vec![twice().deadline(Duration::ZERO)]).contains("deadline"));
     let options = LimiterOptions::new().denial_memory(Duration::ZERO);
     assert!(!refused(vec![twice().options(options)]).is_empty());
-    // Under one hash tag the hash of `a:value` would be the value of `a`.
+    // Under one hash tag, the hash of `a:value` would be the value of `a`.
     for name in ["a:value", "a:permits", "a:value:b", "a:permits:b"] {
         assert!(refused(vec![Limit::new(name, Key::global(), rate)]).contains("same names"));
     }
@@ -602,7 +603,7 @@ async fn what_is_wrong_is_refused_at_once() {
     assert!(error.contains("16 or more") && !error.contains("12345"), "{error}");
     let without = Limit::new("a", Key::global(), None).roll_out_from([rate]);
     assert!(refused(vec![without]).contains("has no rate"));
-    // Less than a permit of each: with the policy of the limit, and with that of the client.
+    // Less than a permit for each client, with the limit's policy and with the client's.
     let tenth = OnOutage::Local(crate::Fraction::one_of(10));
     let local = |permits, mode| {
         let rate = Rate::per_second(permits).with_mode(mode);
@@ -611,7 +612,7 @@ async fn what_is_wrong_is_refused_at_once() {
     let error = refused(vec![local(9, Mode::Overall)]);
     assert!(error.contains("9/s") && error.contains("1/10"), "{error}");
     assert!(Limits::new(&client, [local(10, Mode::Overall)]).is_ok());
-    // Each client has its own budget, and all of it.
+    // Each client has its own budget, all of which it may use.
     assert!(Limits::new(&client, [local(9, Mode::PerClient)]).is_ok());
     let of_all = Client::builder().on_outage(tenth).connect_lazy("redis://127.0.0.1:1").unwrap();
     assert!(Limits::new(&of_all, [Limit::new("a", Key::global(), Rate::per_second(9))]).is_err());
@@ -660,7 +661,7 @@ async fn a_hash_with_a_secret_cannot_be_found_by_trying() {
     assert!(of(0) != of(1) && of(1) != of(2), "{seen:?}");
 }
 
-/// The label that a limit gives its limiters by itself contradicts none that somebody chooses, in any order.
+/// A label that a limit gives its limiters by default never contradicts a chosen one, in any order.
 #[tokio::test]
 async fn a_chosen_metrics_label_is_accepted_after_a_limit_has_given_its_name() {
     let (client, _) = client();
@@ -672,11 +673,11 @@ async fn a_chosen_metrics_label_is_accepted_after_a_limit_has_given_its_name() {
     }
     assert!(client.limiter_with("user:ann", options).is_ok());
     let other = crate::LimiterOptions::new().metrics_label("other");
-    // Two that were chosen do contradict each other.
+    // Two chosen labels do contradict each other.
     assert!(client.limiter_with("user:ann", other).is_err());
 }
 
-/// The feature `axum` changes nobody's count: it may have been turned on by another part of the program.
+/// The feature `axum` changes nobody's count: another part of the program may have turned it on.
 #[cfg(feature = "axum")]
 #[tokio::test]
 async fn an_address_in_an_extension_comes_before_what_axum_knows() {
@@ -697,7 +698,6 @@ mod logged {
     use super::*;
     use crate::observe::captured::capture;
 
-    /// The lines at WARN, and how many have followed at DEBUG with the same text.
     fn warnings(lines: &[String]) -> Vec<&String> {
         lines.iter().filter(|line| line.starts_with("WARN")).collect()
     }

@@ -32,7 +32,7 @@ fn get(key: &str) -> Request<String> {
     Request::get("/").header("x-key", key).body(String::new()).unwrap()
 }
 
-/// A service behind limits, whose answer has the status that the request asks for.
+/// A limited service that answers with the status that the request asks for.
 #[derive(Clone)]
 struct Site {
     layer: RateLimitLayer,
@@ -93,7 +93,7 @@ where
     String::from_utf8(bytes).unwrap()
 }
 
-/// Waits until what is given back in the background is there.
+/// Waits until permits given back in the background have arrived.
 async fn wait_for_permits(limiter: &RateLimiter, expected: u64) {
     for _ in 0..500 {
         if limiter.available_permits().await.unwrap() == expected {

@@ -1,4 +1,4 @@
-//! What a client sends: by its limiter, and by the other side's `Retry-After`.
+//! What a client sends, limited by its limiter and by the other side's `Retry-After`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn limiter(rate: Rate) -> RateLimiter {
     client.limiter("them").unwrap().with_rate(rate)
 }
 
-/// The other side: each of its answers has the status and the `Retry-After` that the request asks for.
+/// The other side: it answers with the status and the `Retry-After` that the request asks for.
 fn them(
     layer: OutgoingLayer<Response<()>>,
 ) -> (
@@ -39,7 +39,7 @@ fn them(
             let Some((status, after)) = request.body().split_once(' ') else {
                 return Ok(Response::new(()));
             };
-            // So that requests can be under way at the same time.
+            // Lets requests be in flight at the same time.
             tokio::time::sleep(Duration::from_millis(10)).await;
             let response = Response::builder().status(status).header("retry-after", after);
             Ok::<_, std::io::Error>(response.body(()).unwrap())
@@ -80,7 +80,7 @@ async fn a_retry_after_holds_back_all_that_follows() {
         assert_eq!(begun.elapsed().as_secs(), 20);
     }
     assert_eq!(asked.load(Ordering::Relaxed), 4);
-    // Longer than a request may wait.
+    // This is longer than a request may wait.
     service.clone().oneshot(ask("429 31")).await.unwrap();
     let error = service.clone().oneshot(ask("")).await.unwrap_err();
     assert!(
@@ -90,7 +90,7 @@ async fn a_retry_after_holds_back_all_that_follows() {
     assert_eq!(asked.load(Ordering::Relaxed), 5);
 }
 
-/// Once for each pause, however many requests were under way.
+/// It is logged once for each pause, however many requests were in flight.
 #[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_logged() {
@@ -116,7 +116,7 @@ async fn a_retry_after_is_bounded_and_the_latest_counts() {
     let layer = layer.wait_up_to(Duration::from_secs(3600)).longest_hold(Duration::from_secs(60));
     let (_, service) = them(layer);
     let begun = Instant::now();
-    // Sent at the same time; the one that is answered last says less.
+    // Both are sent at the same time; the one answered last asks for less.
     let one = service.clone().oneshot(ask("429 99999999999999999999"));
     let other = service.clone().oneshot(ask("429 1"));
     let (one, other) = futures::future::join(one, other).await;
@@ -145,7 +145,7 @@ async fn one_that_is_held_back_by_the_time_of_its_permit_gives_it_back() {
     let layer = OutgoingLayer::new(limiter.clone()).wait_up_to(Duration::from_secs(100));
     let (_, service) = them(layer);
     let begun = Instant::now();
-    // The second one waits for its permit when the first is answered, and gets it after 10 s.
+    // The second waits for its permit when the first is answered, and gets it after 10 s.
     let (first, second) = (service.clone().oneshot(ask("429 25")), service.oneshot(ask("")));
     let look = async {
         tokio::time::sleep(Duration::from_secs(12)).await;

@@ -1,4 +1,4 @@
-//! The contract of tower: readiness, clones, stacks, services whose futures are not `Send`.
+//! Tower's contract: readiness, clones, stacks, services whose futures are not `Send`.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -13,7 +13,7 @@ use crate::Rate;
 use crate::layer::RateLimitLayer;
 use crate::web::{Key, Limit, Limits};
 
-/// Panics if it is called without having been ready, as a service with a limit of its own does.
+/// A service that panics if it is called before it is ready, as one with a limit of its own does.
 #[derive(Default)]
 struct Strict {
     is_ready: bool,
@@ -49,7 +49,7 @@ async fn the_service_that_was_ready_is_called() {
     for request in [get("me"), Request::new(String::new()), get("me")] {
         service.ready().await.unwrap().call(request).await.unwrap();
     }
-    // Two at a time, from one service.
+    // Two requests at a time, from one service.
     let first = service.ready().await.unwrap().call(get("me"));
     let second = service.ready().await.unwrap().call(get("me"));
     second.await.unwrap();
@@ -123,7 +123,7 @@ async fn upgrades_pass_through() {
         (101, "websocket".into())
     );
     assert!(response.extensions().get::<OnUpgrade>().is_some());
-    // The next one is refused before the connection is given up for it.
+    // The next request is refused before the connection is given up for it.
     assert_eq!(service.oneshot(get("me")).await.unwrap().status(), 429);
 }
 
@@ -152,7 +152,7 @@ async fn memory_is_bounded_however_many_callers_there_are() {
     for key in 0..1000 {
         assert_eq!(site.status(get(&format!("user-{key}"))).await, 200);
     }
-    // What was forgotten here is not forgotten by the limiters.
+    // What was forgotten here is still known to the limiters.
     for key in [0, 500, 999] {
         assert_eq!(site.status(get(&format!("user-{key}"))).await, 429);
     }

@@ -1,4 +1,4 @@
-//! The names of what is counted, what each means, and the values of labels.
+//! Metric names, their descriptions, and the values of labels.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -29,15 +29,16 @@ pub(super) const FAILOVERS: &str = "redisson_limiter_failovers_total";
 pub(super) const SKEW: &str = "redisson_limiter_clock_skew_seconds";
 pub(super) const SKEW_UNCERTAINTY: &str = "redisson_limiter_clock_skew_uncertainty_seconds";
 
-/// What the names of all metrics of this crate begin with.
+/// The prefix of all metric names of this crate.
 pub const METRICS_PREFIX: &str = "redisson_limiter_";
 
-/// Buckets for the histograms of this crate: in seconds, from a millisecond to four minutes, and in requests per
-/// call, up to the 8,192 of a full one.
+/// Buckets for this crate's histograms, which measure seconds, from a millisecond to four minutes, and
+/// requests per call, up to the 8,192 of a full call.
 ///
-/// An exporter for Prometheus without buckets exports summaries, which cannot be added up: the dashboard and the
-/// alert rules of `docs/observability.md` find nothing then. Set them for the names that begin with
-/// [`METRICS_PREFIX`] alone, as others of the service may need other ones. With `metrics-exporter-prometheus`:
+/// Without buckets, an exporter for Prometheus exports summaries, which cannot be added up: the dashboard and
+/// the alert rules of `docs/observability.md` then find nothing. Set them only for names that begin with
+/// [`METRICS_PREFIX`], because the service's other metrics may need different ones. With
+/// `metrics-exporter-prometheus`:
 ///
 /// ```text
 /// PrometheusBuilder::new()
@@ -79,7 +80,7 @@ const HISTOGRAMS: [(&str, Unit, &str); 3] = [
     (ATTEMPT_DURATION, Unit::Seconds, "From sending an attempt of an acquire call to its answer."),
 ];
 
-/// Tells the recorder what each number means.
+/// Describes each metric to the recorder.
 pub(super) fn describe() {
     for (name, help) in COUNTERS {
         describe_counter!(name, Unit::Count, help);

@@ -1,4 +1,4 @@
-//! Why a setting of Redisson has no effect here.
+//! Why a Redisson setting has no effect here.
 
 /// The settings are those of 3.20.1, 3.52.0 and 4.7.0.
 pub(super) fn why_ignored(setting: &str) -> &'static str {

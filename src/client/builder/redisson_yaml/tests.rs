@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::error::ErrorKind;
 
-/// A file that is removed in the end.
+/// A file that is removed when this is dropped.
 struct File(PathBuf);
 
 impl File {
@@ -40,7 +40,7 @@ fn ignored(file: &RedissonYaml) -> Vec<&str> {
     file.ignored().iter().map(IgnoredSetting::name).collect()
 }
 
-/// As `Config.toYAML` of 3.52.0 writes it, shortened.
+/// Written by `Config.toYAML` of 3.52.0, shortened.
 const CLUSTER_3: &str = r#"---
 clusterServersConfig:
   idleConnectionTimeout: 10000
@@ -178,7 +178,7 @@ fn what_answers_credentials_is_not_replaced_by_none() {
 
 #[test]
 fn variables_come_from_the_environment() {
-    // Cargo sets it for every test.
+    // Cargo sets this variable for every test.
     let file = read("singleServerConfig:\n  address: redis://${CARGO_PKG_NAME}:${NOT_SET:-7}\n");
     assert!(format!("{file:?}").contains("redisson-rate-limiter:7"), "{file:?}");
     let text =
@@ -232,7 +232,8 @@ fn stores_are_read_if_they_are_in_pem_format() {
     let expected = ["singleServerConfig.sslVerificationMode", "sslTruststorePassword"];
     assert_eq!(ignored(&file), expected);
     assert!(!format!("{file:?}").contains("s3cret"));
-    // Without one of them a client would trust the platform's authorities, or have no certificate.
+    // Without the truststore a client would trust the platform's authorities; without the keystore it would
+    // have no certificate.
     for name in ["sslTruststore", "sslKeystore"] {
         for (url, why) in [
             (format!("file:{}", store.0.display()), "it is not in PEM format"),

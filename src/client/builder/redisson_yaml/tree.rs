@@ -1,5 +1,4 @@
-//! A YAML file as maps, lists and text. Scalars keep the text that the file has: a password of
-//! `0123` is no number.
+//! A YAML file as maps, lists and text. Scalars keep the file's text: a password of `0123` is not a number.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
@@ -14,13 +13,13 @@ pub(super) enum Node {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Map {
-    /// The Java class that the tag names, as in `!<org.redisson.config.HostNatMapper>`.
+    /// The Java class named by the tag, as in `!<org.redisson.config.HostNatMapper>`.
     pub(super) class: Option<String>,
     pub(super) entries: Vec<(String, Node)>,
 }
 
 impl Map {
-    /// Reads a file that is a map.
+    /// Reads a file whose root is a map.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let mut events = Parser::new_from_str(text);
         let mut next = move || match events.next() {
@@ -42,7 +41,7 @@ impl Map {
         }
     }
 
-    /// Takes a setting out. One that is null is as if it were not there.
+    /// Takes a setting out. A null counts as absent.
     pub(super) fn take(&mut self, name: &str) -> Option<Node> {
         let at = self.entries.iter().rposition(|(key, _)| key == name)?;
         Some(self.entries.remove(at).1).filter(|node| *node != Node::Null)
@@ -54,10 +53,10 @@ impl Map {
     }
 }
 
-/// How deep settings may be nested; Redisson's are by three. Each level takes room on the stack.
+/// How deep settings may be nested; Redisson's go three deep. Each level takes room on the stack.
 const DEEPEST: usize = 32;
 
-/// The node that begins with this event, nested this deep at most.
+/// The node that begins with this event, nested at most this deep.
 fn node<'a>(
     first: Event<'a>,
     next: &mut impl FnMut() -> Result<Event<'a>, String>,
@@ -101,8 +100,8 @@ fn class(tag: &Tag) -> String {
     format!("{}{}", tag.handle, tag.suffix).trim_start_matches('!').to_owned()
 }
 
-/// What is in the braces of the variable with which a text begins. As in Redisson a name has letters,
-/// digits, `_` and dots: anything else is text, and may be part of a password.
+/// What is in the braces of the variable with which a text begins. As in Redisson, a name consists of
+/// letters, digits, `_` and dots; anything else is text, and may be part of a password.
 fn variable(text: &str) -> Option<&str> {
     let inside = text.strip_prefix("${")?;
     let inside = &inside[..inside.find(['}', '\n'])?];
@@ -112,13 +111,13 @@ fn variable(text: &str) -> Option<&str> {
     (is_closed && !name.is_empty() && name.bytes().all(is_of_name)).then_some(inside)
 }
 
-/// The name of a variable in the text that has not been replaced.
+/// The name of the first variable in the text that has not been replaced.
 pub(super) fn first_variable(text: &str) -> Option<&str> {
     text.match_indices("${").find_map(|(at, _)| variable(&text[at..]))
 }
 
-/// Replaces `${name}` and `${name:-default}` by the variables that `value_of` knows, or by the
-/// default. Others stay as they are, as in Redisson: they may stand in a comment.
+/// Replaces `${name}` and `${name:-default}` by the variables that `value_of` knows, or by the default.
+/// Others stay as they are, as in Redisson, because they may be in a comment.
 pub(super) fn with_variables(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
