@@ -1,5 +1,5 @@
 -- Takes permits out of the log, oldest grant first, and gives them back to the value.
--- Twin: src/store/memory/release.rs.
+-- Twin: src/store/calls/release.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock

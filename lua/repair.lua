@@ -1,5 +1,5 @@
 -- Fits value and log to the rate as an audit does, and has both live as long as the hash. Grants nothing,
--- and writes nothing if that is so already. Twin: src/store/memory/repair.rs.
+-- and writes nothing if that is so already. Twin: src/store/calls/repair.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock

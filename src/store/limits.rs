@@ -104,7 +104,6 @@ mod tests {
             let names = folders.into_iter().flat_map(entries);
             names.filter(|name| name.ends_with(suffix)).collect()
         };
-        let in_store = |rust: &str| rust.rsplit('/').next().map(str::to_owned);
         let mut by_lua = BTreeSet::new();
         for lua in files(["lua", "lua/part"], ".lua") {
             let header = text(&lua).replace("\n-- ", " ");
@@ -112,7 +111,7 @@ mod tests {
                 let end = twin.find(".rs").expect("a twin is a file of Rust") + 3;
                 let twin = &twin[..end];
                 if twin.starts_with("src/store/") {
-                    by_lua.insert((in_store(twin), lua));
+                    by_lua.insert((twin.to_owned(), lua));
                 }
             }
         }
@@ -122,7 +121,7 @@ mod tests {
                 text(&rust).lines().take_while(|line| line.starts_with("//!")).collect();
             if header.contains("is its twin") || header.contains("are its twins") {
                 let quoted = header.split('`').filter(|quoted| quoted.ends_with(".lua"));
-                by_rust.extend(quoted.map(|lua| (in_store(&rust), lua.to_owned())));
+                by_rust.extend(quoted.map(|lua| (rust.clone(), lua.to_owned())));
             }
         }
         assert!(by_lua.len() > 15, "{by_lua:?}");
