@@ -3,11 +3,12 @@
 //! The program `redisson-limiter` is built on this module and the rest of the public API. No service needs it
 //! on its request path.
 
-mod inspection;
 mod repair;
 mod scan;
 mod usage;
 
-pub use inspection::{Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer};
+pub use crate::inspection::{
+    Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer,
+};
 pub use repair::{ClientBudget, Repair};
 pub use scan::{FoundKey, LimiterScan};

@@ -75,7 +75,7 @@
 
 #[cfg(feature = "actix-web")]
 pub mod actix;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 pub mod admin;
 #[cfg(feature = "_bench")]
 #[doc(hidden)]
@@ -91,6 +91,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod in_process;
+#[cfg(any(feature = "admin", test))]
+mod inspection;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod limiter;
@@ -105,7 +107,7 @@ pub mod serve;
 #[cfg(all(test, not(shuttle)))]
 mod sim;
 #[cfg_attr(
-    not(feature = "admin"),
+    not(any(feature = "admin", test)),
     allow(dead_code, unused_imports, reason = "what only `admin` asks a store")
 )]
 mod store;

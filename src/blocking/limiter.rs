@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::block_on;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 use crate::admin::{Inspection, Repair};
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
@@ -187,7 +187,7 @@ calls! {
     size_in_memory() -> u64, "The memory that all keys take on the server, in bytes";
 }
 
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 calls! {
     inspect(most_entries: u64) -> Inspection, "Reads what is stored of the limiter";
     repair() -> Repair, "Fits the value and the log to the rate";

@@ -32,7 +32,7 @@ impl Keys {
 
     /// The keys of the other limiter that has the same values and logs: of `api` it is `{api}`, and the
     /// other way round. Only its hash is another one.
-    #[cfg(feature = "admin")]
+    #[cfg(any(feature = "admin", test))]
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
         let other = match name.contains('{') {
@@ -63,7 +63,7 @@ impl Keys {
 }
 
 /// The parts of the name of a value or a log.
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyParts<'a> {
     /// The limiter's full name. The values and logs of `{api}` and `api` have the same names; for both this
@@ -74,7 +74,7 @@ pub(crate) struct KeyParts<'a> {
     pub(crate) client_id: Option<&'a str>,
 }
 
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 impl<'a> KeyParts<'a> {
     /// Reads the name of a key; `None` if it does not name a value or a log.
     pub(crate) fn of(key: &'a str) -> Option<Self> {

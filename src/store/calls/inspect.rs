@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::admin::{Budget, LogEntry, StoredKey, StoredLog, StoredRate};
+use crate::inspection::{Budget, LogEntry, StoredKey, StoredLog, StoredRate};
 use crate::rate::MAX_EXACT;
 use crate::store::memory::config::config_of;
 use crate::store::memory::keyspace::{Data, Keyspace};

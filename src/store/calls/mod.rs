@@ -17,17 +17,17 @@ use crate::wire::keys::Keys;
 mod acquire;
 mod charge;
 mod config;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 mod drop_usage;
 mod expire;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 mod inspect;
 mod peek;
 mod refund;
 mod release;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 mod remove_unused;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 mod repair;
 mod server;
 mod set_rate;
@@ -43,23 +43,23 @@ pub(crate) use acquire::{
 };
 pub(crate) use charge::{ChargeCall, ChargeReply};
 pub(crate) use config::ConfigCall;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 pub(crate) use drop_usage::DropUsageCall;
 pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, RemainingTimeCall};
 pub use expire::{ExpireCondition, RemainingTime};
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 pub(crate) use inspect::InspectCall;
 #[cfg(test)]
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 pub(crate) use inspect::InspectReply;
 pub(crate) use peek::{PeekCall, PeekReply};
 pub(crate) use refund::RefundCall;
 #[cfg(test)]
 pub(crate) use refund::RefundReply;
 pub(crate) use release::ReleaseCall;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 pub(crate) use remove_unused::RemoveUnusedCall;
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 pub(crate) use repair::{RepairCall, RepairReply};
 pub(crate) use server::{ProbeCall, ServerTimeCall};
 pub(crate) use set_rate::{SetRateCall, StateRule};
