@@ -7,8 +7,9 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::wire::keys::Keys;
 
-/// If answers are lost, what they have reserved may be left behind until it expires.
-async fn large_requests_come_and_go(seed: u64, loses_answers: bool) {
+/// Returns how many reservations were seen. If answers are lost, what they have reserved may be left behind
+/// until it expires.
+async fn large_requests_come_and_go(seed: u64, loses_answers: bool) -> usize {
     let world = World::new();
     let mut random = StdRng::seed_from_u64(seed);
     let (small, large) = (world.client(), world.client());
@@ -45,15 +46,19 @@ async fn large_requests_come_and_go(seed: u64, loses_answers: bool) {
     stream.iter().for_each(|task| task.abort());
     sleep(ms(4000)).await;
     assert_eq!(small.available_permits().await.unwrap(), 100, "seed {seed}");
-    assert!(granted > 0 && reserved > 0, "seed {seed}: {granted} granted, {reserved} reserved");
+    assert!(granted > 0, "seed {seed}");
+    reserved
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_left_behind() {
+    let mut reserved = 0;
     for seed in 0..6 {
-        large_requests_come_and_go(seed, false).await;
-        large_requests_come_and_go(seed, true).await;
+        reserved += large_requests_come_and_go(seed, false).await;
+        reserved += large_requests_come_and_go(seed, true).await;
     }
+    // A reservation is seen only if its caller goes before its permits are free.
+    assert!(reserved > 10, "{reserved} reservations seen");
 }
 
 #[tokio::test(start_paused = true)]
