@@ -12,9 +12,7 @@
 //! `redisson_rate_limiter=debug,info`. Behind proxies, `TRUSTED_PROXIES` must name their networks, separated
 //! by spaces; otherwise all callers would share the limiter of the proxy's address.
 
-use std::env;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::{env, net::SocketAddr, time::Duration};
 
 use axum::{Router, extract::State, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
