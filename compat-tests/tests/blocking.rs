@@ -317,7 +317,7 @@ fn no_call_is_missing() {
     for file in [
         "client.rs",
         "limiter/acquire.rs",
-        "limiter/inspect.rs",
+        "admin/repair.rs",
         "limiter/keys.rs",
         "limiter/permits.rs",
         "limiter/rates.rs",
