@@ -103,9 +103,9 @@ impl Clock {
         matches!(self.0, TimeSource::Server)
     }
 
-    /// Whether a [`ManualClock`] may set this clock at any time.
+    /// Whether a [`ManualClock`] sets this clock now. One that follows the system's sets nothing.
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self.0, TimeSource::Manual(_))
+        matches!(&self.0, TimeSource::Manual(now) if now.load(Ordering::SeqCst) != FOLLOW_SYSTEM)
     }
 
     /// The time to send with an attempt.
