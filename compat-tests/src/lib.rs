@@ -40,6 +40,7 @@ pub mod faults;
 pub mod fleet;
 pub mod keys;
 pub mod ledger;
+pub mod log;
 pub mod machine;
 pub mod monitor;
 pub mod oracle;

@@ -3,11 +3,12 @@
 //! logged.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use compat_tests::log::Log;
 use compat_tests::peer::{self, Kind, Peer};
 use compat_tests::server::Server;
 use redisson_rate_limiter::serve::{Key, Limit, Limits, RateLimitLayer, serve};
@@ -19,29 +20,6 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
-
-/// What was logged in this process.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn lines(&self, of: &[&str]) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let has_all = |line: &&str| of.iter().all(|part| line.contains(part));
-        text.lines().filter(has_all).map(str::to_owned).collect()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// One of the service's processes.
 struct Instance {

@@ -1,10 +1,8 @@
 //! What is logged of a server that goes away and comes back: each change once, calls and not permits,
 //! and no secret.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use compat_tests::acl;
+use compat_tests::log::Log;
 use compat_tests::server::Server;
 use futures::future::join_all;
 use redisson_rate_limiter::{Client, OnOutage, Rate};
@@ -12,30 +10,6 @@ use tokio::time::sleep;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::ms;
-
-/// What was logged in this process; tests tell their lines apart by their server's port, and their
-/// limiter's name.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn lines(&self, of: &[&str]) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let has_all = |line: &&str| of.iter().all(|part| line.contains(part));
-        text.lines().filter(has_all).map(str::to_owned).collect()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[tokio::test]
 async fn calls_and_changes_are_logged_and_no_secret_is() {
