@@ -9,11 +9,11 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 /// The most requests in one call.
 pub(super) const MAX_REQUESTS: usize = 8192;
 
-/// The most groups in one call: the server's time grows with the groups, not with the requests.
+/// The most groups in one call: the server's time grows with the number of groups, not of requests.
 pub(super) const MAX_GROUPS: usize = 256;
 
-/// The groups of equal neighbours that ask for these requests, in order, and how many requests are in
-/// them: as many as a call has room for.
+/// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
+/// of requests in the groups.
 fn combine(requests: impl Iterator<Item = (u64, u64)>) -> (Vec<RequestGroup>, usize) {
     let (mut groups, mut taken): (Vec<RequestGroup>, usize) = (Vec::new(), 0);
     for (permits, max_wait_ms) in requests.take(MAX_REQUESTS) {
@@ -36,8 +36,8 @@ pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> impl Iterator<Item = Outcome
 }
 
 impl<C> Queue<C> {
-    /// Moves the front of the queue into a call: those that can be served by `served_by`, and one
-    /// more, whose answer tells when to ask next.
+    /// Moves the front of the queue into a call: the requests that can be served by `served_by`, and the one
+    /// after them, whose answer tells when to ask next.
     pub(super) fn take_batch(&mut self, now: Time, served_by: Time) -> Call {
         let reserve = self.reserves(now);
         let most = if reserve { 1 } else { usize::MAX };
@@ -64,8 +64,8 @@ impl<C> Queue<C> {
         Call { groups, create, share, reserve, due, shortest_deadline }
     }
 
-    /// A call without callers is sent, while the queue is idle. It is answered as any other, with
-    /// no outcomes.
+    /// Begins a call without callers; the queue must be idle. Its reply is handled like any other, with no
+    /// outcomes.
     pub(crate) fn call_without_callers(&mut self) -> Call {
         debug_assert!(self.is_idle());
         self.in_flight = Some(Vec::new());
@@ -79,7 +79,7 @@ impl<C> Queue<C> {
         }
     }
 
-    /// The caller of the call in flight, if it has one only.
+    /// The caller of the call in flight, if there is exactly one.
     pub(crate) fn only_caller(&self) -> Option<&C> {
         match self.in_flight.as_deref() {
             Some([waiter]) => waiter.caller.as_ref(),
@@ -89,7 +89,7 @@ impl<C> Queue<C> {
 
     /// Whether the call in flight asks for a request that has waited already.
     pub(crate) fn has_waited_in_flight(&self) -> bool {
-        // They are at the front.
+        // Requests that have waited are at the front.
         let first = self.in_flight.iter().flatten().next();
         first.is_some_and(|waiter| waiter.has_server_answer)
     }
