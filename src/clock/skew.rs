@@ -41,8 +41,7 @@ impl ClockSkew {
         self.uncertainty
     }
 
-    /// The least by which the two clocks differ, in either direction: the measurement without its
-    /// uncertainty.
+    /// The smallest difference between the two clocks, in either direction, that the measurement allows.
     pub fn at_least(&self) -> Duration {
         Duration::from_micros(self.ahead_us.unsigned_abs()).saturating_sub(self.uncertainty)
     }
