@@ -10,8 +10,8 @@ use crate::store::calls::Holders;
 use crate::store::redis::{Script, ServerAnswer, ServerCommand, mode_text};
 use crate::wire::entry;
 
-/// The call of `acquire.lua`, whose head says what the arguments are. Arguments that say nothing are left
-/// out at the end: the usual call has three.
+/// The call of `acquire.lua`, whose head explains the arguments. Empty arguments at the end are left out: the
+/// usual call has three.
 pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall) -> ServerCommand {
     let total = total_permits(&call.groups);
     let entry = match u32::try_from(total) {
@@ -58,7 +58,7 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
     optional[..given].iter().fold(command, |command, arg| command.arg(arg.as_slice()))
 }
 
-/// Requests as `acquire.lua` takes them: 15 bytes a group. No wait is longer than 2^53 ms.
+/// Encodes requests for `acquire.lua`: 15 bytes per group. No wait is longer than 2^53 ms.
 pub(crate) fn pack_groups(groups: &[RequestGroup]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(groups.len() * 15);
     for group in groups {
@@ -83,7 +83,7 @@ fn requests(call: &AcquireCall) -> u64 {
     call.groups.iter().map(|group| group.count).sum()
 }
 
-/// All requests were granted, and the rate is the one that the client last saw.
+/// The answer if all requests were granted and the rate is the one that the client last saw.
 fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let now = match (answer.len(), call.now) {
         (1, Now::At(now)) => now,
@@ -109,7 +109,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         Some(holders) => (answer.len() - 1, Some(Holders::read(holders)?)),
         None => (answer.len(), None),
     };
-    // Outcomes are three numbers each.
+    // Each outcome is three numbers.
     let (len, repaired) = match len % 3 {
         1 => (len - 1, exact(answer.integer(len - 1)?)),
         _ => (len, 0),
