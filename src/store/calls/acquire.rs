@@ -211,7 +211,7 @@ mod tests {
         source.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("--"))
     }
 
-    /// How many names a statement declares in the chunk; a list that goes on in the next line ends with a comma.
+    /// How many names a statement declares in the chunk. A list that continues on the next line ends with a comma.
     fn locals(source: &str) -> usize {
         let lines: Vec<&str> = code(source).collect();
         let mut count = 0;
