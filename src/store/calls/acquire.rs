@@ -211,7 +211,7 @@ mod tests {
         source.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("--"))
     }
 
-    /// How many names a statement declares in the chunk. A list that continues on the next line ends with a comma.
+    /// The number of names that the chunk declares. A list that continues on the next line ends with a comma.
     fn locals(source: &str) -> usize {
         let lines: Vec<&str> = code(source).collect();
         let mut count = 0;
@@ -230,8 +230,8 @@ mod tests {
         count
     }
 
-    /// Each function that a script makes, and each name that it declares, is made anew at each call; Lua takes
-    /// 200 of them. What goes beyond this is better left out than raised.
+    /// Each function that a script makes and each name that it declares is created anew at each call, and Lua
+    /// allows 200 of them. Rather leave code out than raise these numbers.
     #[test]
     fn an_acquire_stays_small() {
         let source = ACQUIRE.source();

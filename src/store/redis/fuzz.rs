@@ -1,4 +1,4 @@
-//! What reads the answers of servers, sentinels and nodes of a cluster, for fuzzing.
+//! Entry points for fuzzing the parsers of answers by servers, sentinels and nodes of a cluster.
 
 use super::nodes::{self, slot::slot_of};
 use super::sentinel::Sentinels;
@@ -15,7 +15,7 @@ use crate::store::{
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
-/// Reads an answer as that of each call. It is read, or is an error whose text can be shown.
+/// Reads an answer as the answer to each call: it must be readable, or an error whose text can be shown.
 pub(crate) fn read(answer: &[u8], number: u64) {
     let Ok(value) = redis::parse_redis_value(answer) else { return };
     reply::is_no_script(&value);
@@ -81,7 +81,7 @@ fn said<T>(read: Result<T, Error>) {
     }
 }
 
-/// What a call is answered, its queue can settle, and go on.
+/// The queue of a call must be able to settle its answer, and go on.
 fn settle(requests: u64, reply: AcquireReply) {
     let mut queue: Queue<()> = Queue::default();
     for request in 0..requests {
