@@ -1,4 +1,4 @@
--- Removes the value and the log if the limiter is of this mode, and leaves the hash as it is.
+-- Removes the value and the log if the limiter is of this mode, and keeps the hash.
 -- Twin: src/store/calls/drop_usage.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
