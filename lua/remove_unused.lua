@@ -15,7 +15,7 @@ if KEYS[6] and call('EXISTS', KEYS[6]) == 1 then
   return {0, 0}
 end
 
--- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
+-- Deletes keys one by one: in a cluster's slot that is being moved, a command on several keys needs all of them.
 local function remove(value_key, log_key)
   return call('DEL', value_key) + call('DEL', log_key)
 end

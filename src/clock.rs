@@ -1,6 +1,6 @@
 //! The clock that dates grants in the log.
 //!
-//! It only supplies dates: timeouts and timers run on the runtime's own time.
+//! The clock only supplies dates: timeouts and timers run on the runtime's own time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};

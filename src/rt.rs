@@ -1,6 +1,6 @@
 //! Operations the engine needs from a runtime: locks, identity, tasks and time.
 //!
-//! They come from the standard library and tokio. Under `--cfg shuttle` they come from a model checker, which
+//! The standard library and tokio provide the operations, or under `--cfg shuttle` a model checker, which
 //! runs the code in many orders.
 
 #[cfg(not(all(test, shuttle)))]

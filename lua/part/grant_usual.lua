@@ -3,7 +3,7 @@
 -- it, and by Redisson 4.7.0's script: nothing has expired 8.6, 36, 9.8; an entry has expired 9.5, 36, 11.1.
 --
 -- It grants all requests if the hash has exactly the rate that the client last saw, value and log agree as far
--- as this call looks, and all requests fit. It grants as the parts below do; all other calls reach these, with
+-- as this call looks, and all requests fit. It grants as the parts below do, which decide all other calls, with
 -- nothing written yet.
 --
 -- Reads  call, fields (part/hash.lua), the arguments (part/arguments.lua), DROP_STEP, KEYS

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How far the clock that dates a client's grants is from the server's, from one measurement:
+/// A measurement of how far the clock that dates a client's grants is from the server's:
 /// [`Client::clock_skew`](crate::Client::clock_skew).
 ///
 /// It measures this client's clock only. Two clients whose clocks differ from the server's by *a* and *b*

@@ -24,11 +24,11 @@ pub(super) struct HeadBlock {
 
 /// Whether a request without a server answer can be served in time behind a blocked head.
 pub(super) enum Feasibility {
-    /// It cannot.
+    /// The request cannot be served in time.
     TooLate,
     /// Only the server can tell.
     Unknown,
-    /// It can, if no other process draws permits.
+    /// The request can be served in time, if no other process draws permits.
     InTime,
 }
 

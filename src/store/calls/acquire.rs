@@ -180,15 +180,15 @@ pub(crate) struct OutcomeGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,
-    /// It did not fit, and its longest wait is shorter than this.
+    /// The request did not fit, and its longest wait is shorter than this.
     Refused(Wait),
-    /// It does not fit and can wait: it stays in the queue, and so do all requests behind it.
+    /// The request does not fit and can wait: it stays in the queue, and so do all requests behind it.
     Waiting(Wait),
-    /// It does not fit and can wait. So that nobody takes its permits one by one as they come back, its entry
-    /// is already in the log, dated with the end of this wait, and the value is negative until then. A later
-    /// call grants it.
+    /// The request does not fit and can wait. So that nobody takes its permits one by one as they come back,
+    /// its entry is already in the log, dated with the end of this wait, and the value is negative until
+    /// then. A later call grants it.
     Reserved(Wait),
-    /// It asks for more than the rate. It does not block others.
+    /// The request asks for more than the rate. It does not block others.
     ExceedsRate,
     /// The log has more expired entries than one call drops: ask again at once. All requests behind an
     /// undecided one are undecided.

@@ -1,6 +1,6 @@
 //! Setting, reading and clearing the time to live of all keys.
 //!
-//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, but for reading.
+//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, except for reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,9 +95,9 @@ pub(crate) struct RemainingTimeCall;
 pub enum RemainingTime {
     /// There is no limiter.
     NoLimiter,
-    /// It does not expire.
+    /// The limiter does not expire.
     Endless,
-    /// It expires after this time.
+    /// The limiter expires after this time.
     Ends(Duration),
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Budget {
     pub(super) share: Option<Share>,
 }
 
-/// The same outcome for all requests.
+/// Answers all requests with one outcome.
 pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup> {
     let count = groups.iter().map(|group| group.count).sum();
     vec![OutcomeGroup { count, outcome }]

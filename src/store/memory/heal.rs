@@ -25,9 +25,10 @@ pub(crate) struct Healed {
     pub(crate) debt: i64,
 }
 
-/// Looks if the log has been summed, or has no more than `audit_limit` entries, or is short and a request is
-/// refused. A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
-/// the log, and out of the value if the log holds less; permits taken beyond the excess become a debt.
+/// Looks only if the log has been summed, or has no more than `audit_limit` entries, or is short and a
+/// request is refused. A deficit becomes a debt in the log, which comes back when it expires. An excess is
+/// taken out of the log, and out of the value if the log holds less; permits taken beyond the excess become a
+/// debt.
 pub(crate) fn heal(
     config: &Config,
     value: &mut Value,

@@ -113,7 +113,7 @@ impl<'a> LiveLog<'a> {
         self.log.iter().filter(move |(_, member)| !is_own(own, member)).skip(self.dropped.count)
     }
 
-    /// Those entries as they will be, with their permits, or an error for a live foreign entry.
+    /// The entries of `others` as they will be, with their permits, or an error for a live foreign entry.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &'a [u8], Result<i64, Error>)> {
         self.others().enumerate().filter_map(|(at, (score, member))| match self.trimmed.get(at) {
             None => Some((score, member, permits_of(score, member, self.cutoff))),

@@ -1,11 +1,11 @@
 //! The in-process store: the rules as plain Rust, the executable model.
 //!
-//! It holds the same data as a server ([`keyspace`], [`log`]), and decides as the scripts do. Each call has
-//! its rule next to it, in [`calls`](crate::store::calls). Shared rules are here and in `lua/part`, in files
-//! and functions of the same names: [`live_log`] is the log after the drop, [`settle`] and [`heal`] are the
-//! two phases, [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`] finds who
-//! holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, and [`grant`]
-//! takes permits out of them. [`acquire`] combines them all.
+//! The store holds the same data as a server ([`keyspace`], [`log`]), and decides as the scripts do. Each
+//! call has its rule next to it, in [`calls`](crate::store::calls). Shared rules are here and in `lua/part`,
+//! in files and functions of the same names: [`live_log`] is the log after the drop, [`settle`] and [`heal`]
+//! are the two phases, [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`]
+//! finds who holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, and
+//! [`grant`] takes permits out of them. [`acquire`] combines them all.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

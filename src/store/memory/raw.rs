@@ -11,7 +11,7 @@ use crate::store::memory::log::Log;
 /// The contents of all keys.
 pub type Snapshot = BTreeMap<String, Key>;
 
-/// A key with its content and its remaining time to live (`PTTL`; `None` for ever).
+/// A key with its content and its remaining time to live (`PTTL`; `None` if it lives forever).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The content.

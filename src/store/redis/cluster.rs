@@ -8,7 +8,7 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 
 /// A Redis Cluster or Valkey Cluster, given by one or more of its nodes, from which the others are found.
 ///
-/// As an address for [`ClientBuilder::connect`](crate::ClientBuilder::connect) it is written
+/// Its address for [`ClientBuilder::connect`](crate::ClientBuilder::connect) is
 /// `redis+cluster://[[user]:password@]host[:port],host[:port]…`, or with TLS `rediss+cluster://…`.
 ///
 /// ```

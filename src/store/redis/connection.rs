@@ -168,7 +168,7 @@ impl Connection {
         Answer: Future<Output = RedisResult<T>>,
     {
         if deadline.is_zero() {
-            // It would be given up as soon as it is handed over, and the connection with it.
+            // The call would be given up as soon as it is handed over, and the connection with it.
             return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
         }
         let mut progress = Progress::default();

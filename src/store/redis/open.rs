@@ -150,7 +150,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
+/// Marks a connection as closed when its driver ends, which it also does when its runtime ends.
 struct CloseOnDrop(Arc<AtomicBool>);
 
 impl Drop for CloseOnDrop {
@@ -178,8 +178,8 @@ fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
     .with_source(error)
 }
 
-/// Disables the dependency's timeouts, which would cut calls short on a busy server: the store has deadlines
-/// of its own.
+/// A configuration without the dependency's timeouts, which would cut calls short on a busy server: the
+/// store has deadlines of its own.
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)

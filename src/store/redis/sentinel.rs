@@ -88,7 +88,7 @@ impl Sentinels {
         else {
             return invalid("the address of sentinels must end with the name of the master");
         };
-        // It would be a guess whether they belong to the sentinels or to the servers.
+        // The credentials could belong to the sentinels or to the servers.
         if hosts.contains('@') {
             return invalid(
                 "the address of sentinels has no credentials: give them to `Sentinels` and the builder",
@@ -276,7 +276,7 @@ impl Discovery {
     }
 }
 
-/// Asks one sentinel, over its connection or a new one. If this future is dropped, the sentinel hangs, and
+/// Asks one sentinel, over its connection or a new one. This future is dropped if the sentinel hangs: then
 /// its connection is not kept.
 async fn ask_one(
     sentinels: &Sentinels,

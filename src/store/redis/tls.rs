@@ -1,7 +1,7 @@
 //! TLS: whom this client trusts, and how it identifies itself.
 //!
-//! This crate has its own, because the `redis` crate does not hand out its streams, loads the platform's
-//! certificates at each connect, and depends on a setting of the process.
+//! This crate sets up TLS itself, because the `redis` crate does not hand out its streams, loads the
+//! platform's certificates at each connect, and depends on a setting of the process.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -56,7 +56,7 @@ impl Nodes {
                 let command = call.command.in_open_slot(script, &declared);
                 let here = RoutedCall { command: &command, ..*call };
                 let value = self.send_to(owner, &here).await?;
-                // They may have left since we looked.
+                // The keys may have left since we looked.
                 match Redirect::read(&value, owner) {
                     Some(_) => Err(on_their_way()),
                     None => Ok(value),
