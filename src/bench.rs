@@ -2,7 +2,7 @@
 
 pub mod sizing;
 
-use crate::queue::{MaxWait, Queue, Request, Step};
+use crate::queue::{MaxWait, NO_COSTS, Queue, Request, Step};
 use crate::store::{Outcome, OutcomeGroup, Wait};
 use crate::wire::entry::{self, EntryId, Member};
 use crate::wire::keys::Keys;
@@ -56,7 +56,8 @@ impl Rounds {
     }
 
     fn arrive(&mut self, requests: u64, max_wait: MaxWait) {
-        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
+        let request =
+            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
         for _ in 0..requests {
             assert!(self.queue.arrive(|| self.now, request, ()).is_ok());
         }

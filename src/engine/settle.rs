@@ -9,6 +9,7 @@ use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
+use crate::queue::Request;
 use crate::store::Outcome;
 
 impl Flight {
@@ -67,15 +68,16 @@ impl Flight {
         }
         engine.watch_skew(now);
         let decided = Arc::new(Decided { engine: engine.clone(), entry, rate, left });
-        let answer = |permits, outcome| match outcome {
-            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), permits)),
-            Outcome::Refused(wait) | Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
-                Answer::Denied { wait, decided: decided.clone() }
-            }
+        let answer = |request: Request, outcome| match outcome {
+            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request.permits)),
+            Outcome::Refused(wait)
+            | Outcome::RefusedBy(_, wait)
+            | Outcome::Waiting(wait)
+            | Outcome::Reserved(wait) => Answer::Denied { wait, decided: decided.clone() },
             Outcome::ExceedsRate | Outcome::Undecided => Answer::ExceedsRate(rate),
         };
         let callers = settled.decided.into_iter();
-        tell(callers.map(|(caller, permits, outcome)| (caller, Ok(answer(permits, outcome)))))
+        tell(callers.map(|(caller, request, outcome)| (caller, Ok(answer(request, outcome)))))
     }
 
     /// It has failed for good: tells the callers, and returns how many there were.

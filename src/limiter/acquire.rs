@@ -11,7 +11,7 @@ use crate::engine::micros;
 use crate::engine::opt_ins::LocalAnswer;
 use crate::engine::opt_ins::pool::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::queue::{MaxWait, Request, Time};
+use crate::queue::{MaxWait, NO_COSTS, Request, Time};
 use crate::rate::Rate;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -235,7 +235,13 @@ impl RateLimiter {
 
     #[inline]
     fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
-        Request { permits, max_wait, deadline: micros(self.deadline), create: self.rate }
+        Request {
+            permits,
+            max_wait,
+            deadline: micros(self.deadline),
+            costs: NO_COSTS,
+            create: self.rate,
+        }
     }
 
     #[cold]

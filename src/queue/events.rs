@@ -35,9 +35,20 @@ pub(crate) struct Request {
     pub(crate) max_wait: MaxWait,
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
+    /// The permits that it asks for at each limit of a group; `permits` is the first of them.
+    pub(crate) costs: Costs,
     /// The rate to create the limiter with if there is none.
     pub(crate) create: Option<Rate>,
 }
+
+/// The most limits in one group.
+pub(crate) const MAX_LIMITS: usize = 8;
+
+/// The permits that a request asks for at each limit of a group, in the group's order; all zero outside of groups.
+pub(crate) type Costs = [u32; MAX_LIMITS];
+
+/// Those of a request to a limiter alone.
+pub(crate) const NO_COSTS: Costs = [0; MAX_LIMITS];
 
 impl Request {
     /// The time at which the request times out if its call is sent now.
@@ -75,6 +86,8 @@ pub(crate) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
+    /// What the requests of each group cost; empty outside of groups of limiters.
+    pub(crate) costs: Vec<Costs>,
     /// The rate to create the limiter with if there is none, by the first request. Asked one by one, requests
     /// before the first one that creates it would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<Rate>,
@@ -99,9 +112,9 @@ pub(crate) struct Turn<C> {
 /// The result of an answered call.
 #[derive(Debug)]
 pub(crate) struct Settled<C> {
-    /// The callers whose requests are decided, the permits they requested, and their outcomes. All other
+    /// The callers whose requests are decided, the requests, and their outcomes. All other
     /// requests in the call keep waiting.
-    pub(crate) decided: Vec<(C, u64, Outcome)>,
+    pub(crate) decided: Vec<(C, Request, Outcome)>,
     /// The permits granted to the call.
     pub(crate) granted: u64,
     /// The granted permits whose callers have given up.

@@ -53,14 +53,18 @@ impl<C> Queue<C> {
                     self.ask_now = true;
                     back.extend(waiter.caller.is_some().then_some(waiter));
                 }
-                Outcome::Granted | Outcome::Refused(_) | Outcome::ExceedsRate => {
+                Outcome::Granted
+                | Outcome::Refused(_)
+                | Outcome::RefusedBy(..)
+                | Outcome::ExceedsRate => {
                     if outcome == Outcome::Granted {
                         settled.granted += permits;
                         if waiter.caller.is_none() {
                             settled.unwanted += permits;
                         }
                     }
-                    settled.decided.extend(waiter.caller.map(|caller| (caller, permits, outcome)));
+                    let request = waiter.request;
+                    settled.decided.extend(waiter.caller.map(|caller| (caller, request, outcome)));
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::lease::{ClientLeases, HeldLease};
 use crate::clock::Now;
 use crate::engine::Remembered;
 use crate::engine::opt_ins::lease::{add_lease_requests, take_lease_outcomes};
-use crate::queue::{Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
+use crate::queue::{Call, MaxWait, NO_COSTS, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
@@ -109,7 +109,8 @@ impl FleetClient {
             return effects;
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
-        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
+        let request =
+            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
         match self.queue.arrive(|| now, request, now) {
             Err(_) => effects.answered.push(now),
             Ok(_) => self.step(now, &mut effects),

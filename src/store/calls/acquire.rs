@@ -8,8 +8,8 @@ use crate::wire::entry::EntryId;
 
 mod wire;
 
-#[cfg(test)]
 pub(crate) use wire::pack_groups;
+pub(super) use wire::{read_outcome, request_count};
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
     "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
@@ -182,6 +182,8 @@ pub(crate) enum Outcome {
     Granted,
     /// The request did not fit, and its longest wait is shorter than this.
     Refused(Wait),
+    /// The same of a request that takes from several limiters; this one of them is to be waited for longest.
+    RefusedBy(u8, Wait),
     /// The request does not fit and can wait: it stays in the queue, and so do all requests behind it.
     Waiting(Wait),
     /// The request does not fit and can wait. So that nobody takes its permits one by one as they come back,
@@ -193,6 +195,15 @@ pub(crate) enum Outcome {
     /// The log has more expired entries than one call drops: ask again at once. All requests behind an
     /// undecided one are undecided.
     Undecided,
+}
+
+/// Adds what became of so many requests.
+pub(crate) fn push_outcome(outcomes: &mut Vec<OutcomeGroup>, count: u64, outcome: Outcome) {
+    match outcomes.last_mut() {
+        _ if count == 0 => {}
+        Some(group) if group.outcome == outcome => group.count += count,
+        _ => outcomes.push(OutcomeGroup { count, outcome }),
+    }
 }
 
 /// The time until a request can be granted, counting the requests before it.

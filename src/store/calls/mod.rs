@@ -14,6 +14,7 @@ use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::keys::Keys;
 
 mod acquire;
+mod acquire_all;
 mod charge;
 mod config;
 #[cfg(any(feature = "admin", test))]
@@ -38,8 +39,9 @@ mod whole_limiter;
 pub(crate) use acquire::pack_groups;
 pub(crate) use acquire::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, decided,
-    total_permits,
+    push_outcome, total_permits,
 };
+pub(crate) use acquire_all::{AcquireAllCall, AcquireAllReply, LimitReply};
 pub(crate) use charge::{ChargeCall, ChargeReply};
 pub(crate) use config::ConfigCall;
 #[cfg(any(feature = "admin", test))]
@@ -83,6 +85,11 @@ pub(crate) trait StoreCall: Clone + Send + Sync + 'static {
     /// Fails if the nodes of a cluster cannot carry the call out.
     fn check_in_cluster(&self, _keys: &Keys) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// The keys of the limiters that it concerns, if they are several.
+    fn other_keys(&self) -> impl Iterator<Item = &Keys> {
+        std::iter::empty()
     }
 
     /// The call to repeat with all keys, if this answer says that it named the wrong ones.

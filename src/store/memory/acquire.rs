@@ -54,7 +54,7 @@ pub(crate) fn acquire(
 }
 
 /// A call at its time.
-struct Attempt<'a> {
+pub(super) struct Attempt<'a> {
     call: &'a AcquireCall,
     config: &'a Config,
     t: i64,
@@ -92,14 +92,19 @@ enum Entries {
 
 impl<'a> Attempt<'a> {
     fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
-        let t = match call.earlier {
+        let t = Attempt::time(call, t);
+        let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
+        Attempt { call, config, t, date }
+    }
+
+    /// The time of the call at the time `t`: not before what an earlier attempt has seen of the server's clock.
+    pub(super) fn time(call: &AcquireCall, t: i64) -> i64 {
+        match call.earlier {
             Earlier::Since(since) | Earlier::Reserved { since, .. } => {
                 t.max(since.saturating_add(1))
             }
             _ => t,
-        };
-        let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date }
+        }
     }
 
     fn decide(&self, log: &Log, before: Option<i64>) -> Result<AttemptResult, Error> {

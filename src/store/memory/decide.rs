@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
 use crate::store::memory::share::Share;
 use crate::store::memory::wait::WaitScan;
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
 /// The permits that the requests may take, and those that they took.
 pub(super) struct Budget {
@@ -35,22 +35,17 @@ pub(super) fn answer_as_before(
 ) -> Vec<OutcomeGroup> {
     let wait = Wait { ms: 1, at_least: true };
     let mut outcomes: Vec<OutcomeGroup> = Vec::new();
-    let mut answer = |count, outcome| match outcomes.last_mut() {
-        _ if count == 0 => {}
-        Some(group) if group.outcome == outcome => group.count += count,
-        _ => outcomes.push(OutcomeGroup { count, outcome }),
-    };
     let mut left = permits;
     for group in groups {
         let each = i64::try_from(group.permits).unwrap_or(i64::MAX);
         if each > rate {
-            answer(group.count, Outcome::ExceedsRate);
+            push_outcome(&mut outcomes, group.count, Outcome::ExceedsRate);
             continue;
         }
         let fit = group.count.min((left / each).max(0) as u64);
         left -= each * fit as i64;
-        answer(fit, Outcome::Granted);
-        answer(group.count - fit, Outcome::Refused(wait));
+        push_outcome(&mut outcomes, fit, Outcome::Granted);
+        push_outcome(&mut outcomes, group.count - fit, Outcome::Refused(wait));
     }
     outcomes
 }
@@ -167,10 +162,6 @@ impl RequestQueue<'_> {
     }
 
     fn answer(&mut self, count: u64, outcome: Outcome) {
-        match self.outcomes.last_mut() {
-            _ if count == 0 => {}
-            Some(group) if group.outcome == outcome => group.count += count,
-            _ => self.outcomes.push(OutcomeGroup { count, outcome }),
-        }
+        push_outcome(&mut self.outcomes, count, outcome);
     }
 }

@@ -16,6 +16,7 @@ use crate::store::StoreCall;
 use crate::wire::keys::Keys;
 
 pub(super) mod acquire;
+pub(super) mod acquire_all;
 mod attempt;
 pub(crate) mod config;
 mod decide;
@@ -68,7 +69,10 @@ impl MemoryStore {
 
     /// Carries a call out; it is complete when this returns.
     pub(crate) fn run<C: StoreCall>(&self, keys: &Keys, call: &C) -> Result<C::Reply, Error> {
-        call.decide(&mut self.enter(keys), keys)
+        let mut space = self.enter(keys);
+        let now = space.now();
+        space.enter(now, call.other_keys().flat_map(Keys::all));
+        call.decide(&mut space, keys)
     }
 
     /// The names of all keys.

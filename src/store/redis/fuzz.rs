@@ -5,7 +5,7 @@ use super::sentinel::Sentinels;
 use super::{ServerAnswer, read_scan, reply};
 use crate::clock::Now;
 use crate::error::Error;
-use crate::queue::{MaxWait, Queue, Request, Step};
+use crate::queue::{MaxWait, NO_COSTS, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
@@ -90,7 +90,8 @@ fn settle(requests: u64, reply: AcquireReply) {
             1 => MaxWait::Until(5_000_000),
             _ => MaxWait::Unbounded,
         };
-        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
+        let request =
+            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));

@@ -115,7 +115,7 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
     let number = answer.integer(1).unwrap_or(0);
     let text = String::from_utf8_lossy(answer.bytes(2).unwrap_or_default());
     let missing = [1, 2, 4].map(|bit| number & bit != 0);
-    match (status, number) {
+    let error = match (status, number) {
         (-1, 0..=7) => refusal::not_initialized(missing),
         (-2, 1..=4) => refusal::unreadable(FIELDS[number as usize - 1], &text),
         (-3, _) => refusal::foreign_entry(usize::try_from(number).unwrap_or(0)),
@@ -123,6 +123,11 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-5, _) => refusal::nothing_to_rename(),
         (-6, _) => refusal::per_client_rename(),
         _ => answer.unexpected(),
+    };
+    // A call on several limiters says which one it is about.
+    match answer.bytes(3).map(String::from_utf8_lossy) {
+        Some(key) => error.in_limiter(&key),
+        None => error,
     }
 }
 
