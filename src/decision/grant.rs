@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::denial::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::answer::{Decided, Granted};
-use crate::engine::opt_ins::pool::{LeaseNumber, Taken};
+use crate::engine::opt_ins::leases::Taken;
+use crate::engine::refund::Entry;
 #[cfg(feature = "_web")]
 use crate::engine::{TaskGuard, Tasks};
 use crate::error::{Error, Execution, Operation};
@@ -31,7 +32,7 @@ enum GrantEntry {
     /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
     /// The entry of a lease.
-    Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
+    Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
     /// No entry: the server is away, and every call is granted.
     Unlimited { engine: Arc<Engine>, rate: Rate },
 }
@@ -59,7 +60,7 @@ impl Grant {
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let entry = GrantEntry::Lease { engine, lease: taken.lease, left: taken.left };
+        let entry = GrantEntry::Lease { engine, entry: taken.entry, left: taken.left };
         Grant { entry, permits, returned: 0, deadline }
     }
 
@@ -98,7 +99,7 @@ impl Grant {
     pub fn left(&self) -> u64 {
         match &self.entry {
             GrantEntry::Call(decided) => decided.left,
-            GrantEntry::Lease { left, .. } => u64::from(*left),
+            GrantEntry::Lease { left, .. } => *left,
             GrantEntry::Unlimited { .. } => 0,
         }
     }
@@ -142,8 +143,7 @@ impl Grant {
     /// the refund is assumed to have done it.)
     ///
     /// Any client can take these permits again at once. Only the log entry of this grant is changed, so no
-    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use; this
-    /// client remembers the last 256 leases that were used up. A refund of zero permits does nothing. A grant
+    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use. A refund of zero permits does nothing. A grant
     /// can be refunded after its client was closed.
     ///
     /// Permits granted while the server was away ([`DecidedBy::Outage`]) never come back to the server's
@@ -180,8 +180,8 @@ impl Grant {
             GrantEntry::Call(decided) => {
                 decided.engine.refund(&decided.entry, permits, self.deadline).await
             }
-            GrantEntry::Lease { engine, lease, .. } => {
-                engine.refund_leased(*lease, permits, self.deadline).await
+            GrantEntry::Lease { engine, entry, .. } => {
+                engine.leases().refund(engine, entry, permits, self.deadline).await
             }
             GrantEntry::Unlimited { .. } => Ok(0),
         };
