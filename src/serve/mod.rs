@@ -146,7 +146,6 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
 
     async fn run(self) -> io::Result<()> {
         let Serve { listener, router, client, drain, shutdown } = self;
-        let observers = client.observers();
         // Bind first, because it may fail: once a process listens to signals it does so to its end, and
         // signals would no longer end it.
         let listener = listener.await?;
@@ -155,7 +154,7 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
             None => Some(Signals::listen()?),
         };
         if let Ok(address) = listener.local_addr() {
-            observers.event(&Event::Serving { address });
+            client.report(&Event::Serving { address });
         }
         let shutdown = match shutdown {
             Some(shutdown) => shutdown.map(|()| "asked to by the program").boxed(),
@@ -170,7 +169,7 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         let serving = match select(serving, shutdown).await {
             Either::Left(_) => None,
             Either::Right((cause, serving)) => {
-                observers.event(&Event::ShuttingDown { cause });
+                client.report(&Event::ShuttingDown { cause });
                 Some(serving)
             }
         };
@@ -180,16 +179,16 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
             if let Some(serving) = serving
                 && timeout(drain, serving).await.is_err()
             {
-                observers.event(&Event::DrainEnded { waited: drain });
+                client.report(&Event::DrainEnded { waited: drain });
             }
             client.close().await;
         };
         if let Either::Right((cause, _)) = select(pin!(end), pin!(next(&mut signals))).await {
-            observers.event(&Event::ShutdownCut { cause });
+            client.report(&Event::ShutdownCut { cause });
             // Close the client without waiting for anything.
             let _ = client.close().now_or_never();
         }
-        observers.event(&Event::ShutDown);
+        client.report(&Event::ShutDown);
         Ok(())
     }
 }

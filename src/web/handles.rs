@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::limit::Limit;
 use crate::client::Client;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
-use crate::rt::{Mutex, lock};
 
 /// The most recently used handles, in two generations: when the younger one is full, the older one is
 /// dropped. Handles are kept because a limiter's options (its leases, its stand-in during an outage) end with
@@ -52,7 +51,7 @@ impl Handles {
         key: &str,
     ) -> Result<Arc<Handle>, Error> {
         let rate = limit.rate_of(key);
-        let mut generations = lock(&self.generations);
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = generations.young.get(key)
             && handle.rate == rate
         {
@@ -94,7 +93,7 @@ impl Handles {
 
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(super) fn len(&self) -> usize {
-        let generations = lock(&self.generations);
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         generations.young.len() + generations.old.len()
     }
 }

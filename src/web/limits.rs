@@ -10,10 +10,10 @@ use super::handles::Handles;
 use super::limit::{CostFn, Limit};
 use super::refusal::Refusal;
 use super::request::RequestHead;
+use super::trouble::FirstTimes;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
-use crate::observe::FirstTimes;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -80,7 +80,7 @@ impl Limits {
         let mut slots: Vec<Slot> = Vec::new();
         for limit in limits {
             limit.check()?;
-            client.check_outage_part(limit.rate, &limit.options).map_err(|detail| {
+            client.check_options(&limit.options, limit.rate).map_err(|detail| {
                 let detail = format!("the limit {:?}: {detail}", limit.name);
                 Error::invalid(Operation::Limits, detail)
             })?;

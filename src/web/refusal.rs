@@ -10,9 +10,9 @@ use super::admission::Standing;
 use super::fields::{self, RateHeaders};
 use super::grpc;
 use super::request::RequestHead;
+use super::trouble::Trouble;
 use crate::decision::Denial;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Trouble;
 
 /// A request that is not admitted.
 #[derive(Debug)]
