@@ -13,14 +13,14 @@ pin_project! {
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
-        body: Kind<B>,
+        body: BodyOf<B>,
     }
 }
 
 pin_project! {
     #[derive(Debug)]
-    #[project = KindProjection]
-    enum Kind<B> {
+    #[project = BodyOfProjection]
+    enum BodyOf<B> {
         Service { #[pin] body: B },
         Refusal { body: Option<Bytes> },
     }
@@ -28,11 +28,11 @@ pin_project! {
 
 impl<B> ResponseBody<B> {
     pub(super) fn of_service(body: B) -> Self {
-        ResponseBody { body: Kind::Service { body } }
+        ResponseBody { body: BodyOf::Service { body } }
     }
 
     pub(super) fn of_refusal(body: Bytes) -> Self {
-        ResponseBody { body: Kind::Refusal { body: Some(body).filter(|body| !body.is_empty()) } }
+        ResponseBody { body: BodyOf::Refusal { body: Some(body).filter(|body| !body.is_empty()) } }
     }
 }
 
@@ -49,8 +49,8 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().body.project() {
-            KindProjection::Service { body } => body.poll_frame(cx),
-            KindProjection::Refusal { body } => {
+            BodyOfProjection::Service { body } => body.poll_frame(cx),
+            BodyOfProjection::Refusal { body } => {
                 Poll::Ready(body.take().map(|body| Ok(Frame::data(body.into()))))
             }
         }
@@ -58,15 +58,15 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            Kind::Service { body } => body.is_end_stream(),
-            Kind::Refusal { body } => body.is_none(),
+            BodyOf::Service { body } => body.is_end_stream(),
+            BodyOf::Refusal { body } => body.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Kind::Service { body } => body.size_hint(),
-            Kind::Refusal { body } => {
+            BodyOf::Service { body } => body.size_hint(),
+            BodyOf::Refusal { body } => {
                 SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64))
             }
         }

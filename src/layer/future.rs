@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use crate::web::{
-    Admitted, OwnFields, RateHeaders, ResponseHead, Verdict, WasRefused, append, of_admitted,
+    Admitted, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append, of_admitted,
 };
 
 pin_project! {
@@ -39,7 +39,7 @@ pin_project! {
         // Only the decision is boxed, because its type cannot be named. The service's future need be neither
         // `Send` nor `'static`.
         Deciding {
-            decision: BoxFuture<'static, Verdict>,
+            decision: BoxFuture<'static, RequestVerdict>,
             call: Option<(S, Request<ReqBody>)>,
         },
         Serving {
@@ -62,7 +62,7 @@ where
 
     pub(super) fn deciding(
         headers: RateHeaders,
-        decision: BoxFuture<'static, Verdict>,
+        decision: BoxFuture<'static, RequestVerdict>,
         service: S,
         request: Request<ReqBody>,
     ) -> Self {
@@ -83,8 +83,8 @@ where
             match this.state.as_mut().project() {
                 StateProjection::Deciding { decision, call } => {
                     let admitted = match ready!(decision.as_mut().poll(cx)) {
-                        Verdict::Admitted(admitted) => admitted,
-                        Verdict::Refused(response) => {
+                        RequestVerdict::Admitted(admitted) => admitted,
+                        RequestVerdict::Refused(response) => {
                             return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
                         }
                     };

@@ -9,11 +9,11 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::admission::{Admission, Standing};
-use super::handles::Handle;
+use super::handles::KeyHandle;
 use super::held::Held;
 use super::key::{KeyError, Lookup};
 use super::limit::{Limit, is_another};
-use super::limits::{Limits, Report, Slot};
+use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Form, Reason, Refusal, trouble_of};
 use super::request::{RequestHead, ResponseHead};
 use super::trouble::Trouble;
@@ -25,18 +25,18 @@ use crate::rate::Rate;
 
 /// Everything that a decision needs from a request.
 pub(crate) struct Plan {
-    steps: Vec<Step>,
+    steps: Vec<PlannedLimit>,
     form: Form,
 }
 
-struct Step {
+struct PlannedLimit {
     slot: usize,
     key: Result<Lookup, KeyError>,
     permits: u64,
 }
 
 /// The decision on a request.
-pub(crate) enum Verdict {
+pub(crate) enum RequestVerdict {
     Admitted(Admitted),
     Refused(http::Response<Bytes>),
 }
@@ -69,25 +69,25 @@ impl Limits {
         let mut shared = None;
         let mut cost =
             || *shared.get_or_insert_with(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
-        for (slot, Slot { limit, .. }) in self.limits.iter().enumerate() {
+        for (slot, LimitState { limit, .. }) in self.limits.iter().enumerate() {
             let permits = limit.cost_of(request, &mut cost);
             if permits == 0 {
                 continue;
             }
             let key = limit.key.find(request);
             if !matches!(key, Ok(Lookup::Found(None))) {
-                steps.push(Step { slot, key, permits });
+                steps.push(PlannedLimit { slot, key, permits });
             }
         }
         (!steps.is_empty()).then(|| Plan { steps, form: Form::of(request) })
     }
 
-    pub(crate) fn decide(self: Arc<Self>, plan: Plan) -> BoxFuture<'static, Verdict> {
+    pub(crate) fn decide(self: Arc<Self>, plan: Plan) -> BoxFuture<'static, RequestVerdict> {
         async move {
             match self.admit(plan.steps).await {
-                Ok(admitted) => Verdict::Admitted(admitted),
+                Ok(admitted) => RequestVerdict::Admitted(admitted),
                 Err((refusal, standings)) => {
-                    Verdict::Refused(self.answer(refusal, &standings, plan.form))
+                    RequestVerdict::Refused(self.answer(refusal, &standings, plan.form))
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Limits {
         response
     }
 
-    async fn admit(&self, steps: Vec<Step>) -> Result<Admitted, (Refusal, Vec<Standing>)> {
+    async fn admit(&self, steps: Vec<PlannedLimit>) -> Result<Admitted, (Refusal, Vec<Standing>)> {
         let steps = match self.find_keys(steps).await {
             Ok(steps) => steps,
             Err(refusal) => return Err((refusal, Vec::new())),
@@ -149,9 +149,12 @@ impl Limits {
     }
 
     /// Finds all keys before any permit is taken, because finding one may fail and take time.
-    async fn find_keys(&self, steps: Vec<Step>) -> Result<Vec<(&Slot, String, u64)>, Refusal> {
+    async fn find_keys(
+        &self,
+        steps: Vec<PlannedLimit>,
+    ) -> Result<Vec<(&LimitState, String, u64)>, Refusal> {
         let mut found = Vec::with_capacity(steps.len());
-        for Step { slot, key, permits } in steps {
+        for PlannedLimit { slot, key, permits } in steps {
             let slot = &self.limits[slot];
             let key = match key {
                 Ok(lookup) => lookup.resolve().await,
@@ -174,7 +177,7 @@ impl Limits {
 
     async fn acquire(
         &self,
-        slot: &Slot,
+        slot: &LimitState,
         key: &str,
         permits: u64,
         due: Option<Instant>,
@@ -207,8 +210,8 @@ impl Limits {
     /// Gives the limiter the rate of its limit, and asks again if the old rate refused.
     async fn roll_out(
         &self,
-        handle: &Handle,
-        slot: &Slot,
+        handle: &KeyHandle,
+        slot: &LimitState,
         rate: Rate,
         decision: Result<Decision, Error>,
         permits: u64,
@@ -239,7 +242,7 @@ impl Limits {
     }
 }
 
-impl Slot {
+impl LimitState {
     /// Tells observers about a problem with requests to this limit.
     fn tell(&self, client: &Client, trouble: Trouble, why: fmt::Arguments<'_>) {
         self.first_times.tell(client, trouble, &self.limit.name, why);

@@ -22,12 +22,12 @@ pub(super) struct Handles {
 }
 
 struct Generations {
-    young: HashMap<Box<str>, Arc<Handle>>,
-    old: HashMap<Box<str>, Arc<Handle>>,
+    young: HashMap<Box<str>, Arc<KeyHandle>>,
+    old: HashMap<Box<str>, Arc<KeyHandle>>,
 }
 
 /// A handle of one key's limiter.
-pub(super) struct Handle {
+pub(super) struct KeyHandle {
     pub(super) limiter: RateLimiter,
     /// The rate to create the limiter with, if the limit specifies one.
     pub(super) rate: Option<Rate>,
@@ -49,7 +49,7 @@ impl Handles {
         client: &Client,
         limit: &Limit,
         key: &str,
-    ) -> Result<Arc<Handle>, Error> {
+    ) -> Result<Arc<KeyHandle>, Error> {
         let rate = limit.rate_of(key);
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = generations.young.get(key)
@@ -71,7 +71,7 @@ impl Handles {
                     Some(rate) => limiter.with_rate(rate),
                     None => limiter,
                 };
-                Arc::new(Handle { limiter, rate })
+                Arc::new(KeyHandle { limiter, rate })
             }
         };
         let mut dropped = HashMap::new();
