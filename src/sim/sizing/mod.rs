@@ -10,7 +10,6 @@ mod demand;
 mod fleets;
 mod lease;
 mod page;
-mod plot;
 mod server;
 mod tests;
 mod world;
