@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::denial::DecidedBy;
 use crate::engine::Engine;
+use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
-#[cfg(feature = "_web")]
-use crate::engine::{TaskGuard, Tasks};
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
 use crate::rate::Rate;
@@ -75,16 +76,10 @@ impl Grant {
         Grant { entry: GrantEntry::Unlimited { engine, rate }, permits, returned: 0, deadline }
     }
 
-    /// Whether a policy granted it without a limit.
-    #[cfg(feature = "_web")]
-    pub(crate) fn is_unlimited(&self) -> bool {
+    /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
+    /// counting: nothing is known of what is [left](Self::left).
+    pub fn is_unlimited(&self) -> bool {
         matches!(self.entry, GrantEntry::Unlimited { .. })
-    }
-
-    /// Marks a refund in the background as in progress: closing the client waits until this is dropped.
-    #[cfg(feature = "_web")]
-    pub(crate) fn under_way(&self) -> TaskGuard {
-        Tasks::begin(&self.entry.engine().core)
     }
 
     /// The permits that were taken and have not been given back.
@@ -209,6 +204,18 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         self.refund(self.permits()).await
+    }
+
+    /// Gives back all permits in a task of its own, for callers that need not know the outcome.
+    /// [`Client::close`](crate::Client::close) waits for it. If it fails, or this is called outside a tokio
+    /// runtime, the permits expire as if they had been used.
+    pub fn refund_in_background(mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let under_way = Tasks::begin(&self.entry.engine().core);
+        runtime.spawn(async move {
+            let _under_way = under_way;
+            let _ = self.refund_all().await;
+        });
     }
 
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see

@@ -80,8 +80,6 @@ use outage::{Outage, Outages};
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
-#[cfg(feature = "_web")]
-pub(crate) use tasks::TaskGuard;
 pub(crate) use tasks::Tasks;
 
 /// What all limiters of one client share.
