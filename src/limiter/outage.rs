@@ -76,14 +76,13 @@ impl RateLimiter {
         request: Request,
         outage: &Outage,
     ) -> Result<Result<Decision, Error>, Option<Error>> {
-        let Request { permits, max_wait, .. } = request;
         let engine = self.engine();
         match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
             Ok(true) => {}
             Ok(false) => return Err(None),
             Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
         }
-        match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
+        match engine.unless_away(outage, self.decide(request, false)).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
             Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
                 // Twice the deadline is longer than the call in flight takes; its end is noticed before.
@@ -137,7 +136,7 @@ impl RateLimiter {
             }
             Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
             // The server may grant it when it is back.
-            Ok(Answer::ExceedsRate(_)) => return Some(self.deny(request, outage, rate, error)),
+            Ok(Answer::ExceedsRate { .. }) => return Some(self.deny(request, outage, rate, error)),
             Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
                 return None;
             }
