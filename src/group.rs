@@ -385,7 +385,7 @@ mod tests {
 
     impl World {
         fn limiter(&self, name: &str, permits: u64, interval: Duration) -> RateLimiter {
-            let rate = Rate::new(permits, interval).unwrap();
+            let rate = Rate::overall(permits, interval).unwrap();
             self.client.limiter(name).unwrap().with_rate(rate)
         }
 
@@ -536,6 +536,6 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(detail), "{error}");
         }
-        assert!(!fast.is_exists().await.unwrap());
+        assert!(!fast.exists().await.unwrap());
     }
 }
