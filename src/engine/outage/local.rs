@@ -89,7 +89,10 @@ impl Outage {
         if let Some((stand_in, own)) = &local.decides {
             return StandIn::Limiter(stand_in.clone(), *own);
         }
+        // First this: whoever takes the limiters without a stand-in off the list must find one here.
+        self.has_local.store(true, Ordering::Release);
         if !outages.admit(engine, self) {
+            self.has_local.store(!local.charges.is_empty(), Ordering::Release);
             drop(guard);
             if !outages.is_full.swap(true, Ordering::Relaxed) {
                 let most = MOST_STAND_INS;
@@ -108,7 +111,6 @@ impl Outage {
         let stand_in = store.engine(engine);
         store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
         local.decides = Some((stand_in.clone(), own));
-        self.has_local.store(true, Ordering::Release);
         drop(guard);
         engine.end_stand_in_soon();
         StandIn::Limiter(stand_in, own)
