@@ -333,8 +333,7 @@ impl Engine {
 
     /// What the next engine of the limiter needs to know.
     pub(crate) fn remember(&self) -> Knowledge {
-        let known = *self.knowledge();
-        Knowledge { in_use: self.in_use().or(known.in_use), ..known }
+        *self.knowledge()
     }
 
     /// The rate in force at the last answer.

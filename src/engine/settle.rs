@@ -30,7 +30,7 @@ impl Flight {
             .outcomes
             .iter()
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
-        engine.server_answered(&answered.reply);
+        engine.server_answered();
         let reply = answered.reply;
         let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
         give_back.extend(self.unwanted_reservation(&reply));
