@@ -7,14 +7,14 @@ use crate::store::redis::endpoint::Address;
 
 /// The addresses at which servers are reached, by those that they announce.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AddressMap(HashMap<HostAndPort, HostAndPort>);
+pub(crate) struct AddressMap(HashMap<HostAndPort, HostAndPort>);
 
 /// A host, and a port unless all ports are meant.
 type HostAndPort = (Box<str>, Option<u16>);
 
 impl AddressMap {
     /// Adds pairs of `host:port`, first the announced one, or of hosts alone.
-    pub(super) fn add<'a>(
+    pub(crate) fn add<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<(), Error> {
@@ -26,6 +26,10 @@ impl AddressMap {
             self.0.insert(from, to);
         }
         Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Where the server is that announces this address.

@@ -28,6 +28,7 @@ mod endpoint;
 pub(crate) mod fuzz;
 mod nodes;
 mod open;
+mod race;
 mod replicated;
 mod reply;
 mod role;
@@ -67,7 +68,7 @@ pub(crate) enum RedisStore {
 impl RedisStore {
     /// Nothing is sent yet.
     pub(crate) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
-        let credentials = access.check(topology.uses_tls())?;
+        let credentials = access.check(&topology)?;
         Ok(match topology {
             Topology::Cluster(cluster) => {
                 RedisStore::Cluster(Arc::new(Nodes::new(cluster, credentials)))
