@@ -124,7 +124,7 @@ impl Flight {
                 ..reply.clone()
             };
             engine.knowledge().learn(&groups, &of_one, audited);
-            engine.server_answered(&of_one);
+            engine.server_answered();
             if limit.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: limit.repaired });
             }
