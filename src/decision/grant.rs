@@ -171,7 +171,8 @@ impl Grant {
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
             GrantEntry::Call(decided) => Some(decided.entry.date),
-            _ => None,
+            GrantEntry::Group { decided, .. } => Some(decided.members[0].entry.date),
+            GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
         }
     }
 
