@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::{self, Core, Engine, Remembered};
 use crate::error::{Error, Operation};
+use crate::options::Fraction;
 use crate::store::{Reply, Store};
 use crate::wire::keys::Keys;
 
@@ -25,6 +26,18 @@ pub(crate) struct Limiters {
 pub(crate) struct LimiterHandle {
     pub(crate) limiters: Arc<Limiters>,
     pub(crate) engine: Arc<Engine>,
+    /// If the engine is not of the first class: the handle of that one, which keeps it in use.
+    first_class: Option<Arc<LimiterHandle>>,
+}
+
+impl LimiterHandle {
+    /// A handle of the same limiter for callers that leave this part of the rate to others.
+    pub(crate) fn with_headroom(self: &Arc<Self>, headroom: Fraction) -> Arc<LimiterHandle> {
+        let first = self.first_class.as_ref().unwrap_or(self);
+        let engine = first.engine.class(headroom);
+        let limiters = self.limiters.clone();
+        Arc::new(LimiterHandle { limiters, engine, first_class: Some(first.clone()) })
+    }
 }
 
 struct Table {
@@ -71,6 +84,7 @@ impl Limiters {
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
             engine.end_leases();
+            engine.other_classes().iter().for_each(|class| class.end_leases());
         }
         Ok(handle)
     }
@@ -165,7 +179,12 @@ impl Table {
     }
 
     fn engines(&self) -> Vec<Arc<Engine>> {
-        self.by_name.values().map(|named| named.engine.clone()).collect()
+        let with_classes = |named: &Named| {
+            let mut engines = named.engine.other_classes();
+            engines.push(named.engine.clone());
+            engines
+        };
+        self.by_name.values().flat_map(with_classes).collect()
     }
 
     /// The handle of this name, and the engine that it replaces, if any.
@@ -201,7 +220,11 @@ impl Table {
                 (engine, known)
             }
         };
-        let handle = Arc::new(LimiterHandle { limiters: limiters.clone(), engine: engine.clone() });
+        let handle = Arc::new(LimiterHandle {
+            limiters: limiters.clone(),
+            engine: engine.clone(),
+            first_class: None,
+        });
         let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
         self.by_name.insert(engine.name.clone(), named);
         Ok((handle, replaced))
@@ -218,7 +241,9 @@ impl Table {
         let remembered = &mut self.remembered;
         self.by_name.retain(|name, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            if in_use || engine.holds_lease() || engine.needs_stand_in() {
+            let classes = engine.other_classes();
+            let holds_lease = || classes.iter().chain([&*engine]).any(|class| class.holds_lease());
+            if in_use || holds_lease() || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

@@ -6,7 +6,7 @@
 --
 -- Reads  ARGV; call, int, permits_of; LONGEST_SHARED_LOG; in s: the limiter and its log
 -- Sets   what is declared here
-local terms -- four numbers: see the head of acquire.lua
+local terms -- four numbers as text: see the head of acquire.lua
 local allowed -- what requests that can wait may take now; nil: whatever is free
 local share_size, held = 0, 0 -- all of the share, and what the client holds of it
 -- A request that exceeds the share waits this long; one that cannot is not held back.
@@ -77,7 +77,7 @@ end
 -- Whether a request for `p` permits is not held back although it is for more than the whole share: it
 -- would never be within it.
 local function exceeds(p)
-  return terms[4] == 1 and p > share_size and held < share_size
+  return terms[4] == '1' and p > share_size and held < share_size
 end
 
 -- Whether `p` permits that are not free may be reserved.

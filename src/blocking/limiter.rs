@@ -9,6 +9,7 @@ use crate::admin::{Inspection, Repair};
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
 use crate::limiter::rates::{Ensured, Usage};
+use crate::options::Fraction;
 use crate::queue::MaxWait;
 use crate::rate::Rate;
 use crate::store::{ExpireCondition, RemainingTime};
@@ -130,6 +131,15 @@ impl RateLimiter {
     /// See [`crate::RateLimiter::with_deadline`].
     pub fn with_deadline(self, deadline: Duration) -> Result<Self, Error> {
         self.0.with_deadline(deadline).map(RateLimiter)
+    }
+
+    /// A handle that leaves a part of the rate to others: see [`crate::RateLimiter::with_headroom`].
+    ///
+    /// # Errors
+    ///
+    /// See [`crate::RateLimiter::with_headroom`].
+    pub fn with_headroom(self, headroom: Fraction) -> Result<Self, Error> {
+        self.0.with_headroom(headroom).map(RateLimiter)
     }
 
     /// This handle in its asynchronous form, for methods that do not wait: its outage report.

@@ -288,6 +288,7 @@ impl Flight {
             earlier: self.reserved(earlier.clone()),
             share: self.call.share,
             reserve: self.call.reserve,
+            headroom: engine.classes.headroom,
             groups: self.call.groups.clone(),
         };
         if let Now::At(at) = now {

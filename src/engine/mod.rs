@@ -54,6 +54,9 @@ mod reset;
 
 mod skew;
 
+// Callers of one limiter that leave different parts of it to others.
+mod classes;
+
 // Where they run.
 mod runtimes;
 
@@ -72,6 +75,7 @@ pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
+use classes::Classes;
 use knowledge::Knowledge;
 pub(crate) use knowledge::Remembered;
 use lane::Lanes;
@@ -125,6 +129,7 @@ pub(crate) struct Engine {
     lanes: Lanes,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
+    classes: Classes,
 }
 
 impl Core {
@@ -287,6 +292,7 @@ impl Engine {
             lanes: Lanes::default(),
             closed: AtomicBool::new(false),
             observer,
+            classes: Classes::default(),
         }
     }
 

@@ -13,7 +13,8 @@ use crate::rate::Rate;
 
 /// A call that replaces a limiter, from before it is sent until it is answered or dropped.
 pub(crate) struct Reset {
-    engine: Arc<Engine>,
+    /// Of all classes of the limiter, the first one first.
+    engines: Vec<Arc<Engine>>,
     outcome: ResetOutcome,
 }
 
@@ -29,13 +30,18 @@ enum ResetOutcome {
 
 impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
-        self.with_leftovers(|knowledge, left| {
-            knowledge.resets_under_way += 1;
-            knowledge.lease_epoch += 1;
-            self.end_leases_locked(knowledge, left);
-            self.forget_denials(knowledge);
-        });
-        Reset { engine: self.clone(), outcome: ResetOutcome::MayBeReplaced }
+        let first = self.first_class().unwrap_or_else(|| self.clone());
+        let mut engines = first.other_classes();
+        engines.insert(0, first);
+        for engine in &engines {
+            engine.with_leftovers(|knowledge, left| {
+                knowledge.resets_under_way += 1;
+                knowledge.lease_epoch += 1;
+                engine.end_leases_locked(knowledge, left);
+                engine.forget_denials(knowledge);
+            });
+        }
+        Reset { engines, outcome: ResetOutcome::MayBeReplaced }
     }
 }
 
@@ -60,8 +66,7 @@ impl Reset {
 
 impl Drop for Reset {
     fn drop(&mut self) {
-        let engine = &self.engine;
-        {
+        for engine in &self.engines {
             let mut knowledge = engine.knowledge();
             knowledge.resets_under_way -= 1;
             knowledge.lease_epoch += 1;
@@ -78,6 +83,6 @@ impl Drop for Reset {
                 }
             }
         }
-        engine.permits_came_back();
+        self.engines[0].permits_came_back();
     }
 }

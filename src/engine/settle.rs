@@ -25,12 +25,14 @@ impl Flight {
         let extra = engine.on_reply(&mut knowledge, self, &mut answered, now, is_other_rate);
         engine.server_answered(&answered.reply);
         let reply = answered.reply;
-        let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
+        let rate = reply.rate;
+        // What is left to this class.
+        let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(engine.headroom(rate));
         give_back.extend(self.unwanted_reservation(&reply));
         let reservation = Reservation::of(self.id, &reply, self.permits());
         let [interval, keep_alive] =
             [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
-        let queue_rate = (rate.permits(), interval, keep_alive);
+        let queue_rate = (engine.most_permits(rate), interval, keep_alive);
         let settled = state.queue.replied(
             now,
             answered.dated,

@@ -251,7 +251,8 @@ impl RateLimiter {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
             Ok(Answer::ExceedsRate(rate)) => {
-                let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
+                let rate = self.engine().most_permits(rate);
+                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
                 Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
             }
             Ok(Answer::Denied { wait, decided }) => {
@@ -259,7 +260,8 @@ impl RateLimiter {
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();
-                if let Some(rate) = rate.filter(|rate| permits > rate.permits()) {
+                if let Some(rate) = rate.filter(|rate| permits > self.engine().most_permits(*rate))
+                {
                     return Err(self.exceeds(permits, rate));
                 }
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
@@ -270,7 +272,8 @@ impl RateLimiter {
 
     /// The error for a request of more than the rate, without a call.
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
-        let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
+        let rate = self.engine().most_permits(rate);
+        let kind = ErrorKind::ExceedsRate { requested: permits, rate };
         self.error(Operation::Acquire, Error::new(kind, Execution::NotExecuted))
     }
 

@@ -145,7 +145,7 @@ impl RateLimiter {
                 return Some(Err(self.error(Operation::Acquire, failure)));
             }
         };
-        if request.permits > own_rate.permits() {
+        if request.permits > stand_in.most_permits(own_rate) {
             return Some(self.deny(request, outage, rate, error));
         }
         outage.denied(&engine.core);
@@ -165,7 +165,8 @@ impl RateLimiter {
         if request.max_wait == MaxWait::Unbounded {
             return Err(error);
         }
-        if let Some(rate) = rate.filter(|rate| request.permits > rate.permits()) {
+        if let Some(rate) = rate.filter(|rate| request.permits > self.engine().most_permits(*rate))
+        {
             return Err(self.exceeds(request.permits, rate));
         }
         let engine = self.engine();

@@ -182,6 +182,7 @@ macro_rules! conformance {
 }
 
 mod arguments;
+mod classes;
 mod creation;
 mod keys;
 mod permits;

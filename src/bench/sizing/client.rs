@@ -165,6 +165,7 @@ impl FleetClient {
             share: call.share.filter(|_| !self.greedy),
             // Nobody asks for more than one permit here.
             reserve: false,
+            headroom: None,
             groups,
         };
         effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });

@@ -145,7 +145,7 @@ impl Engine {
         if let Some(longest) = options.denial_memory {
             let _ = denials.set(Denials::new(longest));
         }
-        Ok(())
+        self.other_classes().iter().try_for_each(|class| class.set_options(options))
     }
 
     /// Whether an option is in force.
@@ -185,7 +185,8 @@ impl Engine {
     pub(crate) fn remembered_denial(&self, permits: u64) -> Option<(Wait, Rate)> {
         // More than an entry holds is another error.
         let denials = self.opt_ins.denials.get().filter(|_| permits <= MAX_ENTRY_PERMITS)?;
-        denials.denial(permits, || self.core.now())
+        let denial = denials.denial(permits, || self.core.now());
+        denial.filter(|(_, rate)| permits <= self.most_permits(*rate))
     }
 
     /// Permits may have come back: denials may not hold any more.

@@ -5,6 +5,7 @@
 //! more and look again, and what it has granted is written to the server's log before any of them
 //! asks there.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +30,8 @@ use crate::wire::keys::Keys;
 pub(super) struct Local {
     /// Names its keys in the store; 0 before it is first put up.
     number: u64,
-    /// Made anew if the limiter is called again after it was not in use.
-    engine: Option<Arc<Engine>>,
+    /// By the headroom of their callers. Made anew if the limiter is called again after it was not in use.
+    engines: HashMap<Option<Fraction>, Arc<Engine>>,
     was_told_of_nothing: bool,
     /// It is there, with this rate.
     decides: Option<Rate>,
@@ -118,10 +119,10 @@ impl Outage {
         // Its options are those of the limiter when it is put up.
         let most = engine.opt_ins.max_waiters();
         if local.decides.is_none() {
-            local.engine.take_if(|stand_in| stand_in.opt_ins.max_waiters() != most);
+            local.engines.retain(|_, stand_in| stand_in.opt_ins.max_waiters() == most);
         }
         let new = || store.engine(engine, local.number);
-        let stand_in = local.engine.get_or_insert_with(new).clone();
+        let stand_in = local.engines.entry(engine.classes.headroom).or_insert_with(new).clone();
         if let Some(decides) = local.decides {
             return StandIn::Limiter(stand_in, decides);
         }
@@ -136,7 +137,7 @@ impl Outage {
         local.decides = Some(own);
         self.has_local.store(true, Ordering::Release);
         drop(guard);
-        engine.core.outages.register(engine);
+        engine.core.outages.register(&engine.first_class().unwrap_or_else(|| engine.clone()));
         StandIn::Limiter(stand_in, own)
     }
 
@@ -148,10 +149,8 @@ impl Outage {
     }
 
     pub(super) fn close(&self) {
-        let stand_in = lock(&self.local).engine.clone();
-        if let Some(stand_in) = stand_in {
-            stand_in.close();
-        }
+        let stand_ins = lock(&self.local).engines.clone();
+        stand_ins.values().for_each(|stand_in| stand_in.close());
     }
 
     /// What is to be done before the server decides again: first what an earlier attempt has left to
@@ -168,13 +167,13 @@ impl Outage {
             }
             let local_now = store.core.epoch_ms();
             self.forget_expired(engine, &mut local.charges, local_now);
-            let mut taken = None;
+            let mut taken = Vec::new();
             if local.charges.is_empty()
                 && let Some(rate) = local.decides.take()
             {
                 let grants = store.store.take(&keys_of(local.number), local_now);
                 local.charges = gather(&grants, rate, || engine.new_id());
-                taken = local.engine.clone();
+                taken.extend(local.engines.values().cloned());
             }
             if local.charges.is_empty() {
                 local.writing_since = None;
@@ -185,7 +184,7 @@ impl Outage {
                 (ReturnStep::Write(local.charges.clone(), local.create), taken)
             }
         };
-        if let Some(stand_in) = taken {
+        for stand_in in taken {
             // Those that wait for permits there look again.
             stand_in.permits_came_back();
         }
@@ -194,7 +193,7 @@ impl Outage {
 
     /// Nobody uses the limiter: what decides in its place keeps its state, and nothing else.
     pub(super) fn rest(&self) {
-        lock(&self.local).engine = None;
+        lock(&self.local).engines.clear();
     }
 
     /// Takes a stand-in away if nothing that it was given or has granted still counts, and nothing is

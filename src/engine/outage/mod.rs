@@ -195,9 +195,10 @@ impl Outages {
 impl LocalStore {
     /// The limiter of this number here, for one of the client's.
     fn engine(&self, of: &Engine, number: u64) -> Arc<Engine> {
-        let engine = Engine::new(of.name.clone(), keys_of(number), self.core.clone(), None);
+        let mut engine = Engine::new(of.name.clone(), keys_of(number), self.core.clone(), None);
         // Nobody else is here, and what is reserved would be written as if it had been granted.
         engine.opt_ins.be_greedy();
+        engine.classes.headroom = of.classes.headroom;
         if let Some(most) = of.opt_ins.max_waiters() {
             engine.opt_ins.set_max_waiters(most);
         }
@@ -407,11 +408,16 @@ impl Engine {
     /// stand-in, and the server, have granted is not forgotten: otherwise the next handle could be granted
     /// as much again. Not copied: it may be being written at this moment.
     pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
-        let Some(outage) = self.outage.get() else { return };
-        next.outage.get_or_init(|| outage.clone());
+        self.hand_over_outage_to(next);
         if self.has_stand_in() {
             self.core.outages.register(next);
             self.core.outages.unregister(self);
+        }
+    }
+
+    pub(in crate::engine) fn hand_over_outage_to(&self, next: &Arc<Engine>) {
+        if let Some(outage) = self.outage.get() {
+            next.outage.get_or_init(|| outage.clone());
         }
     }
 

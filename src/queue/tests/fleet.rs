@@ -333,6 +333,7 @@ impl Fleet {
             earlier: Earlier::None,
             share,
             reserve: false,
+            headroom: None,
             groups,
         }
     }

@@ -3,6 +3,7 @@
 //! The rule is in `store/memory/acquire.rs`, the twin of `lua/acquire.lua`.
 
 use super::*;
+use crate::options::Fraction;
 use crate::store::memory::acquire::acquire;
 use crate::wire::entry::EntryId;
 
@@ -41,6 +42,8 @@ pub(crate) struct AcquireCall {
     /// Its only request is served by a [reservation](Outcome::Reserved) if it does not fit. One that
     /// it has already, under the same id, is given up first: the request is decided anew.
     pub(crate) reserve: bool,
+    /// This part of the rate must be left after each grant.
+    pub(crate) headroom: Option<Fraction>,
     pub(crate) groups: Vec<RequestGroup>,
 }
 
@@ -189,7 +192,7 @@ pub(crate) enum Outcome {
     /// its entry is in the log already, dated with the end of this wait, and the value is negative
     /// until then. It is granted by a call after that.
     Reserved(Wait),
-    /// It asks for more than the rate. It blocks nobody.
+    /// It asks for more than the rate without the headroom. It blocks nobody.
     ExceedsRate,
     /// More expired entries stand in the log than one call drops: ask again at once. All requests
     /// behind an undecided one are undecided.

@@ -59,6 +59,8 @@ struct Attempt<'a> {
     config: &'a Config,
     t: i64,
     date: i64,
+    /// The permits that must be left after each grant.
+    headroom: i64,
 }
 
 /// What is answered, and what is written.
@@ -99,7 +101,8 @@ impl<'a> Attempt<'a> {
             _ => t,
         };
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date }
+        let headroom = call.headroom.map_or(0, |part| part.headroom(config.rate as u64) as i64);
+        Attempt { call, config, t, date, headroom }
     }
 
     fn decide(&self, log: &Log, before: Option<i64>) -> Result<AttemptResult, Error> {
@@ -116,7 +119,7 @@ impl<'a> Attempt<'a> {
             // This very attempt came twice, or its own retry came first: the answer is the one that
             // was given, out of what is there.
             let permits = overtaking.iter().map(|part| part.permits).sum();
-            let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
+            let outcomes = decide::answer_as_before(&self.call.groups, self.most(), permits);
             return unwritten(outcomes, date.min(MAX_EXACT as i64));
         }
         match self.demand() {
@@ -134,7 +137,7 @@ impl<'a> Attempt<'a> {
         before: Option<i64>,
         demand: i64,
     ) -> Result<AttemptResult, Error> {
-        let Attempt { call, config, t, .. } = *self;
+        let Attempt { call, config, t, headroom, .. } = *self;
         // What was granted before is granted again, and no more: it is dated now. What was reserved is free
         // again, and the request decided anew: its permits may not be there at its date, if the rate was
         // lowered or an attempt of another call has moved an entry.
@@ -147,16 +150,18 @@ impl<'a> Attempt<'a> {
         // Only ids of this crate tell who holds permits.
         let terms = call.share.as_ref().filter(|_| call.id.client().is_some());
         let takes_any = audit_limit == 0 && terms.is_none() && !is_another(call.seen, config);
-        let enough =
-            |credit| takes_any && known.is_some_and(|v| demand <= v.saturating_add(credit));
+        let enough = |credit| {
+            takes_any && known.is_some_and(|v| demand + headroom <= v.saturating_add(credit))
+        };
         let cutoff = expiry_cutoff(t, config);
         let mut live = LiveLog::read(log, cutoff, (&own, is_repeat), enough, DROP_LIMIT);
         live.look_at_oldest()?;
 
         let mut value = settle(config, call.seen, known, &live)?;
-        let refuses = demand > value.v;
+        let refuses = demand > value.v - headroom;
         let healed = heal(config, &mut value, &mut live, refuses, audit_limit)?;
-        let (free, beyond) = if is_repeat { (own_permits, value.v) } else { (value.v, 0) };
+        let free = value.v - headroom;
+        let (free, beyond) = if is_repeat { (own_permits, free) } else { (free, 0) };
         // What was granted before was within the share then. With expired entries still in the log,
         // it is not known who holds what.
         let is_settled = live.dropped.all;
@@ -175,14 +180,14 @@ impl<'a> Attempt<'a> {
             None => {
                 let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
                 let scan = WaitScan::new(&live, t, config, healed.debt);
-                let outcomes = decide(&call.groups, config.rate, is_settled, &mut budget, scan)?;
+                let outcomes = decide(&call.groups, self.most(), is_settled, &mut budget, scan)?;
                 let granted = if is_repeat { 0 } else { budget.granted };
                 (outcomes, budget.free, Entries::Granted(granted))
             }
         };
         // What is not granted again goes back.
         let gives_back = if is_repeat { left } else { reserved };
-        let value = Value { v: left + beyond, ..value };
+        let value = Value { v: left + beyond + headroom, ..value };
         let (log, debt) = (live.into_changes(), healed.debt);
         Ok(AttemptResult {
             outcomes,
@@ -225,14 +230,19 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// All that is asked for by requests within the rate; `None` if there is no such request.
+    /// The most permits that a request can be granted.
+    fn most(&self) -> i64 {
+        self.config.rate - self.headroom
+    }
+
+    /// All that is asked for by requests within that; `None` if there is no such request.
     fn demand(&self) -> Option<i64> {
-        let rate = self.config.rate as u64;
-        let within = self.call.groups.iter().filter(|group| group.permits <= rate);
+        let most = self.most() as u64;
+        let within = self.call.groups.iter().filter(|group| group.permits <= most);
         within
             .map(|group| group.permits.saturating_mul(group.count))
             .reduce(u64::saturating_add)
-            .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
+            .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX / 2))
     }
 
     fn share(
@@ -263,7 +273,8 @@ impl<'a> Attempt<'a> {
         if permits <= free || !live.dropped.all || !is_within {
             return Ok(None);
         }
-        let wanted = Wanted { permits, free, max_wait_ms };
+        let wanted =
+            Wanted { permits: permits + self.headroom, free: free + self.headroom, max_wait_ms };
         let wait = find_reservation(live, self.config, self.t, wanted, debt)?;
         Ok(wait.map(|ms| (permits, ms)))
     }

@@ -27,10 +27,11 @@ pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup
     vec![OutcomeGroup { count, outcome }]
 }
 
-/// The answer that was given when this many permits were granted, to requests that come again.
+/// The answer that was given when this many permits were granted, to requests that come again; none can be for
+/// more than `most`.
 pub(super) fn answer_as_before(
     groups: &[RequestGroup],
-    rate: i64,
+    most: i64,
     permits: i64,
 ) -> Vec<OutcomeGroup> {
     let wait = Wait { ms: 1, at_least: true };
@@ -43,7 +44,7 @@ pub(super) fn answer_as_before(
     let mut left = permits;
     for group in groups {
         let each = i64::try_from(group.permits).unwrap_or(i64::MAX);
-        if each > rate {
+        if each > most {
             answer(group.count, Outcome::ExceedsRate);
             continue;
         }
@@ -55,11 +56,11 @@ pub(super) fn answer_as_before(
     outcomes
 }
 
-/// Decides the requests. `is_settled`: no expired entry is in the log any more; otherwise what
+/// Decides the requests, of which none can be for more than `most`. `is_settled`: no expired entry is in the log any more; otherwise what
 /// does not fit is left undecided.
 pub(super) fn decide(
     groups: &[RequestGroup],
-    rate: i64,
+    most: i64,
     is_settled: bool,
     budget: &mut Budget,
     scan: WaitScan<'_>,
@@ -70,7 +71,7 @@ pub(super) fn decide(
     for group in groups {
         let permits = i64::try_from(group.permits).unwrap_or(i64::MAX);
         let mut count = group.count;
-        if !undecided && permits > rate {
+        if !undecided && permits > most {
             queue.answer(count, Outcome::ExceedsRate);
             continue;
         }

@@ -58,6 +58,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
             earlier: Earlier::None,
             share: None,
             reserve: false,
+            headroom: None,
             groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }],
         };
         call.with_all_keys(answer);

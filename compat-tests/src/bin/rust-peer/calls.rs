@@ -176,13 +176,11 @@ impl Inner {
     }
 
     async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
-        if line.has("headroom") {
-            return Err(Failure {
-                kind: "Other",
-                message: "headroom: not in this release".to_owned(),
-            });
-        }
         let permits = line.whole("permits")?;
+        let limiter = &match line.has("headroom") {
+            true => limiter.clone().with_headroom(line.fraction("headroom")?)?,
+            false => limiter.clone(),
+        };
         let decision = if line.has("timeoutMs") {
             limiter.try_acquire(permits, line.millis("timeoutMs")?).await?
         } else {

@@ -52,6 +52,7 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
         number((!call.earlier.is_first()).into(), 0).into_bytes(),
         dates.join(" ").into_bytes(),
         date(reserved_date).into_bytes(),
+        call.headroom.map_or(String::new(), |part| part.as_part().to_string()).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
     let command = ServerCommand::script(script, keys).time(call.now).arg(entry).seen(call.seen);

@@ -165,6 +165,7 @@ impl<'a> World<'a> {
                 tag,
                 share,
                 reserve,
+                headroom,
                 same_id,
             } => {
                 self.ids += 1;
@@ -189,6 +190,7 @@ impl<'a> World<'a> {
                     share,
                     // Both stores recognise reservations by the mark in the id, which every client sets.
                     reserve: reserve && hold == 0 && tag.is_some(),
+                    headroom,
                     groups,
                 };
                 let made = Made { call, dates: vec![self.now + hold as i64], reserved: None };
