@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::engine::{self, Core, Engine, Remembered};
+use crate::engine::{self, Core, Engine, Knowledge};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
 use crate::store::{Reply, Store};
@@ -45,7 +45,7 @@ struct Table {
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
     /// Facts about dropped limiters that were used less than an interval ago.
-    remembered: HashMap<Arc<str>, Remembered>,
+    remembered: HashMap<Arc<str>, Knowledge>,
     remembered_limit: usize,
     is_closed: bool,
 }
@@ -83,8 +83,8 @@ impl Limiters {
         };
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
-            engine.end_leases();
-            engine.other_classes().iter().for_each(|class| class.end_leases());
+            engine.leases().suspend(&engine);
+            engine.other_classes().iter().for_each(|class| class.leases().suspend(class));
         }
         Ok(handle)
     }
@@ -102,7 +102,7 @@ impl Limiters {
     pub(crate) fn recheck_waiters(&self) {
         let engines = self.table().engines();
         for engine in engines {
-            engine.clock_was_set();
+            engine.leases().look(&engine);
             engine.permits_came_back();
         }
     }
@@ -242,8 +242,9 @@ impl Table {
         self.by_name.retain(|name, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
             let classes = engine.other_classes();
-            let holds_lease = || classes.iter().chain([&*engine]).any(|class| class.holds_lease());
-            if in_use || holds_lease() || engine.needs_stand_in() {
+            let is_leased =
+                || classes.iter().chain([&*engine]).any(|class| class.leases().is_out());
+            if in_use || is_leased() || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

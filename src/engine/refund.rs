@@ -255,7 +255,7 @@ impl Engine {
     }
 
     fn look_again(&self) {
-        self.forget_denials(&mut self.knowledge());
+        self.forget_denials();
         for lane in self.lanes.all() {
             let driver_sleeps = {
                 let mut state = lane.lock();

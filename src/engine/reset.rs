@@ -34,12 +34,8 @@ impl Engine {
         let mut engines = first.other_classes();
         engines.insert(0, first);
         for engine in &engines {
-            engine.with_leftovers(|knowledge, left| {
-                knowledge.resets_under_way += 1;
-                knowledge.lease_epoch += 1;
-                engine.end_leases_locked(knowledge, left);
-                engine.forget_denials(knowledge);
-            });
+            engine.opt_ins.leases.suspend(engine);
+            engine.forget_denials();
         }
         Reset { engines, outcome: ResetOutcome::MayBeReplaced }
     }
@@ -68,21 +64,20 @@ impl Drop for Reset {
     fn drop(&mut self) {
         for engine in &self.engines {
             let mut knowledge = engine.knowledge();
-            knowledge.resets_under_way -= 1;
-            knowledge.lease_epoch += 1;
             match self.outcome {
-                ResetOutcome::MayBeReplaced => knowledge.limiter.seen = None,
+                ResetOutcome::MayBeReplaced => knowledge.seen = None,
                 ResetOutcome::Unchanged => {}
                 ResetOutcome::Created(rate) => {
-                    knowledge.limiter.seen = None;
-                    knowledge.limiter.rate = Some(rate);
+                    knowledge.seen = None;
+                    knowledge.rate = Some(rate);
                 }
                 ResetOutcome::HasRate(rate) => {
-                    knowledge.limiter.seen = Some(rate.into());
-                    knowledge.limiter.rate = Some(rate);
+                    knowledge.seen = Some(rate.into());
+                    knowledge.rate = Some(rate);
                 }
             }
         }
+        self.engines.iter().for_each(|engine| engine.opt_ins.leases.resume());
         self.engines[0].permits_came_back();
     }
 }

@@ -3,8 +3,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
 use super::limit::Limit;
 use super::request::ResponseHead;
 use crate::decision::Grant;
@@ -37,29 +35,15 @@ impl Held {
     pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
         let grants = mem::take(&mut self.grants);
         let counts = |limit: &Limit| limit.count_if.as_ref().is_none_or(|count| count(response));
-        give_back(grants.into_iter().filter(|(_, limit)| is_refused || !counts(limit)));
+        let given_back = grants.into_iter().filter(|(_, limit)| is_refused || !counts(limit));
+        given_back.for_each(|(grant, _)| grant.refund_in_background());
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_admitted {
-            give_back(mem::take(&mut self.grants).into_iter());
+            self.grants.drain(..).for_each(|(grant, _)| grant.refund_in_background());
         }
     }
-}
-
-/// Gives permits back in the background, because no answer should wait for it; closing the client does. If it
-/// fails, or there is no runtime, the permits expire an interval after they were taken.
-fn give_back(grants: impl Iterator<Item = (Grant, Arc<Limit>)>) {
-    let Ok(runtime) = Handle::try_current() else { return };
-    let grants: Vec<_> = grants.map(|(grant, _)| (grant.under_way(), grant)).collect();
-    if grants.is_empty() {
-        return;
-    }
-    runtime.spawn(async move {
-        for (_busy, mut grant) in grants {
-            let _ = grant.refund_all().await;
-        }
-    });
 }
