@@ -153,8 +153,7 @@ impl Flight {
     /// What its callers ask for.
     fn size(&self) -> CallSize {
         let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
-        let requests: u64 = self.call.groups.iter().map(|group| group.count).sum();
-        CallSize { requests: requests - leased, permits: self.permits() - leased }
+        CallSize { requests: self.call.requests, permits: self.permits() - leased }
     }
 
     /// All permits that it asks for.

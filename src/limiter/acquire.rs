@@ -55,7 +55,7 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(permits, max_wait, true).await;
+        let answer = self.decide(self.request(permits, max_wait), true).await;
         observer.ended(&answer);
         answer
     }
@@ -92,7 +92,46 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(permits, MaxWait::None, true).await;
+        let answer = self.decide(self.request(permits, MaxWait::None), true).await;
+        observer.ended(&answer);
+        answer
+    }
+
+    /// Takes what there is now of `permits`: at least one, at most all of them. [`Grant::permits`] says how many.
+    ///
+    /// It never waits, and is denied where [`try_acquire_now`](Self::try_acquire_now) for one permit is: also if a
+    /// waiting request is ahead in the queue. `permits` may be more than the rate. It always asks the server:
+    /// a lease or a remembered denial does not answer it.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("mails")?.with_rate(Rate::per_minute(10));
+    ///
+    /// let waiting = 15;
+    /// let grant = limiter.try_acquire_up_to(waiting).await?.into_grant().expect("some");
+    /// assert_eq!(grant.permits(), 10);
+    /// assert!(!limiter.try_acquire_up_to(waiting).await?.is_granted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire); [`ErrorKind::ExceedsRate`] only if the handle's
+    /// [headroom](Self::with_headroom) is the whole rate.
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
+        let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = self.decide(request, true).await;
         observer.ended(&answer);
         answer
     }
@@ -120,7 +159,7 @@ impl RateLimiter {
                 Some(answer) => answer,
                 None => {
                     observer.is_queued();
-                    match self.decide(permits, MaxWait::Unbounded, true).await {
+                    match self.decide(self.request(permits, MaxWait::Unbounded), true).await {
                         Ok(answer) => answer,
                         Err(error) => {
                             observer.failed(&error);
@@ -184,23 +223,16 @@ impl RateLimiter {
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(super) async fn decide(
-        &self,
-        permits: u64,
-        max_wait: MaxWait,
-        consults: bool,
-    ) -> Result<Decision, Error> {
-        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
-            return Err(self.out_of_range(permits));
+    pub(super) async fn decide(&self, request: Request, consults: bool) -> Result<Decision, Error> {
+        if !(1..=MAX_ENTRY_PERMITS).contains(&request.permits) {
+            return Err(self.out_of_range(request.permits));
         }
         if consults && let Some((outage, policy)) = self.engine().outage() {
             if let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate)) {
                 return Err(self.invalid(Operation::Acquire, detail));
             }
-            let request = self.request(permits, max_wait);
             return self.decide_with_policy(request, outage, policy).await;
         }
-        let request = self.request(permits, max_wait);
         let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(request)).await,
@@ -211,7 +243,7 @@ impl RateLimiter {
             return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
         }
         let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
-        let decision = self.decision(verdict, permits);
+        let decision = self.decision(verdict, request.fewest());
         if is_local {
             // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
             // from running.
@@ -239,6 +271,7 @@ impl RateLimiter {
             max_wait,
             deadline: micros(self.deadline),
             costs: NO_COSTS,
+            up_to: false,
             create: self.rate,
         }
     }
@@ -292,7 +325,7 @@ impl RateLimiter {
     ) -> Option<Verdict> {
         let due = request.due(began);
         let engine = self.engine();
-        if !engine.leases().return_and_wait(engine, request.permits, left, due).await {
+        if !engine.leases().return_and_wait(engine, request.fewest(), left, due).await {
             return None;
         }
         let rest = due.saturating_sub(engine.core.now());

@@ -76,14 +76,13 @@ impl RateLimiter {
         request: Request,
         outage: &Outage,
     ) -> Result<Result<Decision, Error>, Option<Error>> {
-        let Request { permits, max_wait, .. } = request;
         let engine = self.engine();
         match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
             Ok(true) => {}
             Ok(false) => return Err(None),
             Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
         }
-        match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
+        match engine.unless_away(outage, self.decide(request, false)).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
             Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
                 // Twice the deadline is longer than the call in flight takes; its end is noticed before.
@@ -132,7 +131,7 @@ impl RateLimiter {
         let request = Request { create: None, ..request };
         let wait = match Acquire::new(&stand_in, request).await {
             Ok(Answer::Granted(granted)) => {
-                outage.granted(&engine.core, request.permits);
+                outage.granted(&engine.core, granted.permits());
                 return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));
             }
             Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
@@ -145,7 +144,7 @@ impl RateLimiter {
                 return Some(Err(self.error(Operation::Acquire, failure)));
             }
         };
-        if request.permits > stand_in.most_permits(own_rate) {
+        if request.fewest() > stand_in.most_permits(own_rate) {
             return Some(self.deny(request, outage, rate, error));
         }
         outage.denied(&engine.core);
@@ -165,9 +164,9 @@ impl RateLimiter {
         if request.max_wait == MaxWait::Unbounded {
             return Err(error);
         }
-        if let Some(rate) = rate.filter(|rate| request.permits > self.engine().most_permits(*rate))
+        if let Some(rate) = rate.filter(|rate| request.fewest() > self.engine().most_permits(*rate))
         {
-            return Err(self.exceeds(request.permits, rate));
+            return Err(self.exceeds(request.fewest(), rate));
         }
         let engine = self.engine();
         outage.denied(&engine.core);

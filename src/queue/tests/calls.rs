@@ -51,6 +51,7 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
         max_wait: MaxWait::None,
         deadline: DEADLINE,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -68,6 +69,7 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
         max_wait: MaxWait::None,
         deadline: 10,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -90,6 +92,7 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
         max_wait: MaxWait::None,
         deadline: 100,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -112,6 +115,7 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
         max_wait: MaxWait::None,
         deadline,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, within(3000), 0);
@@ -136,6 +140,7 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
         max_wait: MaxWait::None,
         deadline: 100,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     for permits in 1..=257 {
@@ -158,6 +163,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
         max_wait: MaxWait::Unbounded,
         deadline: 100,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, waiting, 0);
@@ -180,6 +186,7 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         max_wait: MaxWait::None,
         deadline: DEADLINE,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));

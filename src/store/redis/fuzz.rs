@@ -91,8 +91,14 @@ fn settle(requests: u64, reply: AcquireReply) {
             1 => MaxWait::Until(5_000_000),
             _ => MaxWait::Unbounded,
         };
-        let request =
-            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
+        let request = Request {
+            permits: 1,
+            max_wait,
+            deadline: 3_000_000,
+            costs: NO_COSTS,
+            up_to: false,
+            create: None,
+        };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));

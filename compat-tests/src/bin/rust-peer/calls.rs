@@ -140,6 +140,13 @@ impl Inner {
             "setRateArgs" => Ok(json!(limiter.set_rate_with(line.rate()?, state(&line)?).await?)),
             "updateRate" => Ok(json!(limiter.update_rate(line.rate()?, state(&line)?).await?)),
             "tryAcquire" => self.try_acquire(&limiter, &line).await,
+            "tryAcquireUpTo" => {
+                let decision = limiter.try_acquire_up_to(line.whole("permits")?).await?;
+                let Some(grant) = decision.into_grant() else { return Ok(json!(0)) };
+                let granted = grant.permits();
+                self.keep(&line.id, grant);
+                Ok(json!(granted))
+            }
             "acquire" => {
                 let grant = limiter.acquire(line.whole("permits")?).await?;
                 self.keep(&line.id, grant);
