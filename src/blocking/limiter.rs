@@ -50,6 +50,17 @@ impl RateLimiter {
         }
     }
 
+    /// Takes `permits` if they are available now, once for this key: see
+    /// [`crate::RateLimiter::try_acquire_once`].
+    ///
+    /// # Errors
+    ///
+    /// See [`crate::RateLimiter::try_acquire_once`].
+    pub fn try_acquire_once(&self, key: impl AsRef<[u8]>, permits: u64) -> Result<Decision, Error> {
+        let key = key.as_ref().to_owned();
+        self.block_on(move |limiter| async move { limiter.try_acquire_once(key, permits).await })
+    }
+
     /// Takes `permits`, waiting for them for as long as it takes: see [`crate::RateLimiter::acquire`].
     ///
     /// # Errors

@@ -54,6 +54,9 @@ mod reset;
 
 mod skew;
 
+// Acquires for a key.
+mod once;
+
 // Callers of one limiter that leave different parts of it to others.
 mod classes;
 

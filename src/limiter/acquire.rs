@@ -12,7 +12,7 @@ use crate::engine::opt_ins::leases::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::queue::{MaxWait, NO_COSTS, Request, Time};
 use crate::rate::Rate;
-use crate::wire::entry::MAX_ENTRY_PERMITS;
+use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits, timeout)`.
@@ -129,7 +129,62 @@ impl RateLimiter {
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
-        let mut observer = self.engine().observer.acquire(permits);
+        self.decide_observed(request).await
+    }
+
+    /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
+    /// the same grant, with its permits, from any process that uses the limiter, and nothing is taken. For requests
+    /// that may come twice: an order that is sent again, a message that is delivered again.
+    ///
+    /// It never waits, and a denial is not remembered. Behind a waiting call of this handle only a key that has a
+    /// grant gets it. A grant that was refunded in part has the rest; one that was refunded in full, or has expired,
+    /// is forgotten. While a policy of [`OnOutage`](crate::OnOutage) decides, keys that the server knows are not
+    /// known here, and the other way round.
+    ///
+    /// Keys are told apart by 62 bits of their SHA-1: one among *n* keys of an interval is taken for another with a
+    /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("orders")?.with_rate(Rate::per_minute(10));
+    ///
+    /// for _ in 0..2 {
+    ///     let grant = limiter.try_acquire_once("order-4711", 3).await?.into_grant().expect("granted");
+    ///     assert_eq!((grant.permits(), grant.left()), (3, 7));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire); and [`ErrorKind::InvalidArgument`] if the key is empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. What it was granted by then is the key's: the next call for the key
+    /// gets it, or it expires.
+    pub async fn try_acquire_once(
+        &self,
+        key: impl AsRef<[u8]>,
+        permits: u64,
+    ) -> Result<Decision, Error> {
+        if key.as_ref().is_empty() {
+            let detail = "an empty key: must have at least one byte".to_owned();
+            return Err(self.invalid(Operation::Acquire, detail));
+        }
+        let id = Some(EntryId::of_key(key.as_ref()));
+        let request = Request { once: id, ..self.request(permits, MaxWait::None) };
+        self.decide_observed(request).await
+    }
+
+    /// Asks the store for a request that is never answered without a call.
+    async fn decide_observed(&self, request: Request) -> Result<Decision, Error> {
+        let mut observer = self.engine().observer.acquire(request.permits);
         observer.is_queued();
         let answer = self.decide(request, true).await;
         observer.ended(&answer);
@@ -233,10 +288,13 @@ impl RateLimiter {
             }
             return self.decide_with_policy(request, outage, policy).await;
         }
-        let verdict = match self.engine().leases().is_on() {
+        let verdict = match request.once {
             // Boxed: few calls need it, but it would make the future of every call larger.
-            true => Box::pin(self.ask_beside_leases(request)).await,
-            false => Acquire::new(self.engine(), request).await,
+            Some(id) => Box::pin(self.engine().acquire_once(id, request)).await,
+            None if self.engine().leases().is_on() => {
+                Box::pin(self.ask_beside_leases(request)).await
+            }
+            None => Acquire::new(self.engine(), request).await,
         };
         // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
@@ -272,6 +330,7 @@ impl RateLimiter {
             deadline: micros(self.deadline),
             costs: NO_COSTS,
             up_to: false,
+            once: None,
             create: self.rate,
         }
     }

@@ -129,7 +129,11 @@ impl RateLimiter {
         engine.end_stand_in_soon();
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..request };
-        let wait = match Acquire::new(&stand_in, request).await {
+        let answer = match request.once {
+            Some(id) => stand_in.acquire_once(id, request).await,
+            None => Acquire::new(&stand_in, request).await,
+        };
+        let wait = match answer {
             Ok(Answer::Granted(granted)) => {
                 outage.granted(&engine.core, granted.permits());
                 return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));

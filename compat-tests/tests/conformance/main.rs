@@ -181,6 +181,7 @@ macro_rules! conformance {
     };
 }
 
+mod amounts;
 mod arguments;
 mod classes;
 mod creation;

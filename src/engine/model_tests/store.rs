@@ -135,6 +135,7 @@ impl ModelLedger {
             outcomes,
             holders: None,
             repaired: 0,
+            granted_before: None,
         }
     }
 

@@ -159,6 +159,7 @@ impl World {
             deadline: DEADLINE,
             costs: NO_COSTS,
             up_to: false,
+            once: None,
             create,
         };
         let ticket = self.queue.next_ticket;

@@ -15,6 +15,7 @@ use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, LogChanges, expiry_cutoff};
 use crate::store::memory::log::{Log, Part};
+use crate::store::memory::once::granted_before;
 use crate::store::memory::reserve::{Wanted, find_reservation, reserved_for};
 use crate::store::memory::settle::{Value, is_another, settle};
 use crate::store::memory::share::{Share, read_holders};
@@ -29,6 +30,11 @@ pub(crate) fn acquire(
     keys: &Keys,
     call: &AcquireCall,
 ) -> Result<AcquireReply, Error> {
+    if call.id.is_of_key()
+        && let Some(reply) = granted_before(space, keys, call)?
+    {
+        return Ok(reply);
+    }
     // Read the limiter, and as much of the log as the decision needs.
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
@@ -50,6 +56,7 @@ pub(crate) fn acquire(
         outcomes: decision.outcomes,
         holders: decision.holders,
         repaired: exact(decision.repaired),
+        granted_before: None,
     })
 }
 

@@ -147,6 +147,13 @@ impl Inner {
                 self.keep(&line.id, grant);
                 Ok(json!(granted))
             }
+            "tryAcquireOnce" => {
+                let (key, permits) = (line.text("key")?, line.whole("permits")?);
+                let grant = limiter.try_acquire_once(key, permits).await?.into_grant();
+                let is_granted = grant.is_some();
+                grant.into_iter().for_each(|grant| self.keep(&line.id, grant));
+                Ok(json!(is_granted))
+            }
             "acquire" => {
                 let grant = limiter.acquire(line.whole("permits")?).await?;
                 self.keep(&line.id, grant);

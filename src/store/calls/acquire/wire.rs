@@ -114,6 +114,7 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         outcomes: vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }],
         holders: None,
         repaired: 0,
+        granted_before: None,
     })
 }
 
@@ -121,6 +122,18 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
 fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let requests = request_count(call);
     let now = answer.integer(5)?;
+    if answer.len() == 10 && answer.integer(7) == Some(8) {
+        return Some(AcquireReply {
+            now,
+            rate: answer.rate()?,
+            entry_date: answer.integer(9)?,
+            left: answer.integer(1)?,
+            outcomes: vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
+            holders: None,
+            repaired: 0,
+            granted_before: Some(answer.unsigned(8)?),
+        });
+    }
     let (len, holders) = match answer.list(answer.len() - 1) {
         Some(holders) => (answer.len() - 1, Some(Holders::read(holders)?)),
         None => (answer.len(), None),
@@ -147,6 +160,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         outcomes,
         holders,
         repaired,
+        granted_before: None,
     })
 }
 

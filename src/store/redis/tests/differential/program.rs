@@ -26,6 +26,15 @@ pub(super) enum Op {
         /// The log has an entry of its id already, with this score and these permits.
         same_id: Option<(i64, u32)>,
     },
+    /// An acquire for a key.
+    Once {
+        who: Who,
+        key: u8,
+        permits: u64,
+        seen: Seen,
+        create: Option<Rate>,
+        headroom: Option<Fraction>,
+    },
     /// Another attempt of this client's last acquire, whose answer was lost.
     Retry {
         who: Who,
@@ -316,6 +325,10 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         12 => large,
         25 => all,
         30 => simple,
+        8 => (who(), 0u8..4, 1u64..12, seen(), prop::option::weighted(0.2, rate()), headroom())
+            .prop_map(|(who, key, permits, seen, create, headroom)| Op::Once {
+                who, key, permits, seen, create, headroom,
+            }),
         12 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
             .prop_map(|(who, since, seen, late)| Op::Retry { who, since, seen, late }),
         3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::LateFirst { who, since }),

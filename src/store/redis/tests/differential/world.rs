@@ -19,7 +19,8 @@ use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall,
     DropUsageCall, Earlier, ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome,
     OutcomeGroup, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall,
-    RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall, TouchCall, TrySetRateCall, decided,
+    RenameCall, RepairCall, RequestGroup, SeenRate, SetRateCall, StoreCall, TouchCall,
+    TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -230,6 +231,23 @@ impl<'a> World<'a> {
                     }
                 }
                 self.acquire(who, made)?;
+            }
+            Op::Once { who, key, permits, seen, create, headroom } => {
+                let call = AcquireCall {
+                    now: Now::At(self.now),
+                    id: EntryId::of_key(&[key]),
+                    seen: self.seen(who, seen),
+                    expects_expired: false,
+                    audit_limit: 0,
+                    create,
+                    hold_ms: 0,
+                    earlier: Earlier::None,
+                    share: None,
+                    reserve: false,
+                    headroom,
+                    groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
+                };
+                self.acquire(who, Made { call, dates: vec![self.now], reserved: None })?;
             }
             Op::Retry { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
