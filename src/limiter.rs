@@ -5,7 +5,7 @@ mod keys;
 mod outage;
 mod permits;
 pub(crate) mod rates;
-mod run;
+pub(crate) mod run;
 
 use std::fmt;
 use std::sync::Arc;
@@ -96,6 +96,15 @@ impl RateLimiter {
     #[inline]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.shared.engine
+    }
+
+    /// The rate with which it creates the limiter.
+    pub(crate) fn carried_rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// The limiters of the client that made this handle.
@@ -207,7 +216,7 @@ impl RateLimiter {
             .with_server(self.engine().core.store.address())
     }
 
-    fn invalid(&self, operation: Operation, detail: String) -> Error {
+    pub(crate) fn invalid(&self, operation: Operation, detail: String) -> Error {
         Error::invalid(operation, detail).of(operation, Some(self.engine().name.clone()))
     }
 }

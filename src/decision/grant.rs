@@ -4,17 +4,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::join_all;
 use tokio::runtime::Handle;
 
 use super::denial::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
+use crate::engine::group::MemberEntry;
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
+use crate::queue::{MemberCosts, NO_COSTS};
 use crate::rate::Rate;
+use crate::wire::entry::{EntryId, ID_LEN};
 
 /// Permits that were taken.
 ///
@@ -34,6 +39,8 @@ enum GrantEntry {
     Call(Arc<Decided>),
     /// The entry of a lease.
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
+    /// The entries of this call in the limiters of a group, and what the grant still holds of each.
+    Group { decided: Arc<Decided>, held: Box<MemberCosts> },
     /// No entry: the server is away, and every call is granted.
     Unlimited { engine: Arc<Engine>, rate: Rate },
 }
@@ -41,7 +48,7 @@ enum GrantEntry {
 impl GrantEntry {
     fn engine(&self) -> &Arc<Engine> {
         match self {
-            GrantEntry::Call(decided) => &decided.engine,
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => &decided.engine,
             GrantEntry::Lease { engine, .. } | GrantEntry::Unlimited { engine, .. } => engine,
         }
     }
@@ -50,8 +57,38 @@ impl GrantEntry {
 impl Grant {
     /// A grant from a call that has been answered.
     pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
-        let permits = granted.permits();
-        Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(granted.take()) }
+        let (permits, costs) = (granted.permits(), granted.costs());
+        let decided = granted.take();
+        let entry = match decided.members.is_empty() {
+            true => GrantEntry::Call(decided),
+            false => GrantEntry::Group { decided, held: Box::new(costs) },
+        };
+        Grant { entry, permits, returned: 0, deadline }
+    }
+
+    /// A grant of a group's limiters that were asked one after the other.
+    pub(crate) fn in_turn(engine: &Arc<Engine>, grants: Vec<Grant>, deadline: Duration) -> Self {
+        let mut held = Box::new(NO_COSTS);
+        let left = grants.iter().map(Grant::left).min().unwrap_or(0);
+        let rate = grants[0].rate();
+        let members = grants.into_iter().enumerate().map(|(at, grant)| {
+            held[at] = u32::try_from(grant.permits()).unwrap_or(u32::MAX);
+            let (engine, rate) = (grant.entry.engine().clone(), grant.rate());
+            let entry = match grant.entry {
+                GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => {
+                    decided.entry.clone()
+                }
+                GrantEntry::Lease { entry, .. } => entry,
+                // A refund finds no such entry, and credits nothing.
+                GrantEntry::Unlimited { .. } => Entry::new(EntryId([0; ID_LEN]), 0, 0),
+            };
+            MemberEntry { engine, entry, rate }
+        });
+        let members = members.collect();
+        let entry = Entry::new(EntryId([0; ID_LEN]), 0, 0);
+        let decided = Decided { engine: engine.clone(), entry, rate, left, members };
+        let entry = GrantEntry::Group { decided: Arc::new(decided), held };
+        Grant { entry, permits: 0, returned: 0, deadline }
     }
 
     #[inline]
@@ -82,9 +119,16 @@ impl Grant {
         matches!(self.entry, GrantEntry::Unlimited { .. })
     }
 
-    /// The permits that were taken and have not been given back.
+    /// The permits that were taken and have not been given back; of a [`LimitGroup`](crate::LimitGroup)'s grant
+    /// those of the limiter of which it holds fewest.
     pub fn permits(&self) -> u64 {
-        self.permits - self.returned
+        match &self.entry {
+            GrantEntry::Group { decided, held } => {
+                let held = held.iter().take(decided.members.len());
+                held.copied().min().unwrap_or(0).into()
+            }
+            _ => self.permits - self.returned,
+        }
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
@@ -93,7 +137,7 @@ impl Grant {
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
-            GrantEntry::Call(decided) => decided.left,
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.left,
             GrantEntry::Lease { left, .. } => *left,
             GrantEntry::Unlimited { .. } => 0,
         }
@@ -105,7 +149,7 @@ impl Grant {
     /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
         match &self.entry {
-            GrantEntry::Call(decided) => decided.rate,
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.rate,
             GrantEntry::Lease { engine, .. } => engine
                 .rate()
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
@@ -116,7 +160,7 @@ impl Grant {
     /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         match self.entry {
-            GrantEntry::Call(_) => self.entry.engine().core.decided_by,
+            GrantEntry::Call(_) | GrantEntry::Group { .. } => self.entry.engine().core.decided_by,
             GrantEntry::Lease { .. } => DecidedBy::Lease,
             GrantEntry::Unlimited { .. } => DecidedBy::Outage,
         }
@@ -127,11 +171,12 @@ impl Grant {
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
             GrantEntry::Call(decided) => Some(decided.entry.date),
-            GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
+            _ => None,
         }
     }
 
-    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter. It is fewer
+    /// Gives back `permits` of this grant (of a [`LimitGroup`](crate::LimitGroup)'s: so many of each limiter), and
+    /// returns how many of them came back to the limiter. It is fewer
     /// if the grant has meanwhile expired, if its limiter was reset, or if a
     /// [`release`](crate::RateLimiter::release) took permits from the same log entry. (After a lost answer
     /// nobody can tell those from permits of this refund: if the entry is just as the refund was to leave it,
@@ -170,6 +215,11 @@ impl Grant {
         if permits == 0 {
             return Ok(0);
         }
+        if let GrantEntry::Group { decided, .. } = &self.entry {
+            let mut back = NO_COSTS;
+            back[..decided.members.len()].fill(permits as u32);
+            return self.refund_members(back).await;
+        }
         self.returned += permits;
         let answer = match &self.entry {
             GrantEntry::Call(decided) => {
@@ -178,7 +228,7 @@ impl Grant {
             GrantEntry::Lease { engine, entry, .. } => {
                 engine.leases().refund(engine, entry, permits, self.deadline).await
             }
-            GrantEntry::Unlimited { .. } => Ok(0),
+            GrantEntry::Group { .. } | GrantEntry::Unlimited { .. } => Ok(0),
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {
@@ -203,7 +253,39 @@ impl Grant {
     ///
     /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
-        self.refund(self.permits()).await
+        match &self.entry {
+            GrantEntry::Group { held, .. } => self.refund_members(**held).await,
+            _ => self.refund(self.permits()).await,
+        }
+    }
+
+    /// Gives back so many permits of each limiter of a group; returns how many came back to each of them at least.
+    async fn refund_members(&mut self, back: MemberCosts) -> Result<u64, Error> {
+        let deadline = self.deadline;
+        let GrantEntry::Group { decided, held } = &mut self.entry else { return Ok(0) };
+        let members = decided.members.iter().zip(back).enumerate();
+        let refunds =
+            members.filter(|(_, (_, permits))| *permits > 0).map(|(at, (it, permits))| {
+                held[at] -= permits;
+                let refund = it.engine.refund(&it.entry, permits.into(), deadline);
+                refund.map(move |answer| (at, answer))
+            });
+        let (mut credited, mut failed) = (None, None);
+        for (at, answer) in join_all(refunds).await {
+            match answer {
+                Ok(permits) => credited = Some(credited.map_or(permits, |all| permits.min(all))),
+                Err(failure) => {
+                    if failure.execution() != Execution::Unknown {
+                        held[at] += back[at];
+                    }
+                    failed = Some(failure.in_limiter(&decided.members[at].engine.name));
+                }
+            }
+        }
+        match failed {
+            Some(failure) => Err(self.error(failure)),
+            None => Ok(credited.unwrap_or(0)),
+        }
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.
@@ -232,10 +314,10 @@ impl Grant {
         let mut grant = Grant { entry: self.entry.clone(), permits: granted, returned, deadline };
         let refund = async move {
             let answer = grant.refund(permits).await;
-            Ok((answer, grant.returned))
+            Ok((answer, grant))
         };
-        let (answer, returned) = core.block_on(refund).map_err(|error| self.error(error))?;
-        self.returned = returned;
+        let (answer, grant) = core.block_on(refund).map_err(|error| self.error(error))?;
+        *self = grant;
         answer
     }
 

@@ -38,8 +38,7 @@ impl Engine {
         let class = Arc::new(class);
         // What stands in for the limiter during an outage stands in for all classes: each of them would be
         // granted a part of the rate otherwise.
-        self.outage.get_or_init(Arc::default);
-        self.hand_over_outage_to(&class);
+        class.outage.get_or_init(|| self.outage.get_or_init(Arc::default).clone());
         let _ = class.set_options(&self.options());
         others.push(class.clone());
         class
@@ -50,9 +49,22 @@ impl Engine {
         lock(&self.classes.others).clone()
     }
 
+    /// The engines of all classes, the first one first.
+    pub(crate) fn all_classes(self: &Arc<Self>) -> Vec<Arc<Engine>> {
+        let first = self.first_class().unwrap_or_else(|| self.clone());
+        let mut all = first.other_classes();
+        all.insert(0, first);
+        all
+    }
+
     /// The engine of the first class, if this is of another one.
     pub(super) fn first_class(&self) -> Option<Arc<Engine>> {
         self.classes.first.upgrade()
+    }
+
+    /// Whether it leaves something to others.
+    pub(crate) fn has_headroom(&self) -> bool {
+        self.classes.headroom.is_some()
     }
 
     /// The permits of this rate that its grants leave.

@@ -150,7 +150,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Ok(Answer::ExceedsRate(_)) => {
+        Ok(Answer::ExceedsRate { .. }) => {
             let rate = engine.rate().expect("a call has named it").permits();
             assert!(permits > rate, "{permits} of {rate}: the answer of another request");
             0

@@ -52,16 +52,19 @@ impl Engine {
         };
         let rate = reply.rate;
         self.knowledge().learn(&call.groups, &reply, false);
-        self.server_answered(&reply);
+        self.server_answered();
         let permits = reply.granted_before.unwrap_or(request.permits);
         let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(self.headroom(rate));
         let entry = Entry::new(id, reply.entry_date, permits);
-        let decided = Arc::new(Decided { engine: self.clone(), entry, rate, left });
+        let decided =
+            Arc::new(Decided { engine: self.clone(), entry, rate, left, members: Box::default() });
         match (reply.outcomes[0].outcome, behind) {
-            (Outcome::Granted, _) => Ok(Answer::Granted(Granted::new(decided, permits))),
-            (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, decided }),
+            (Outcome::Granted, _) => {
+                Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request })))
+            }
+            (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, by: None, decided }),
             (_, Some(wait)) if permits <= self.most_permits(rate) => Err(NoAnswer::Refused(wait)),
-            _ => Ok(Answer::ExceedsRate(rate)),
+            _ => Ok(Answer::ExceedsRate { requested: permits, rate, by: None }),
         }
     }
 

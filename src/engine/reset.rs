@@ -30,9 +30,7 @@ enum ResetOutcome {
 
 impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
-        let first = self.first_class().unwrap_or_else(|| self.clone());
-        let mut engines = first.other_classes();
-        engines.insert(0, first);
+        let engines = self.all_classes();
         for engine in &engines {
             engine.opt_ins.leases.suspend(engine);
             engine.forget_denials();

@@ -278,9 +278,10 @@ impl RateLimiter {
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(super) async fn decide(&self, request: Request, consults: bool) -> Result<Decision, Error> {
-        if !(1..=MAX_ENTRY_PERMITS).contains(&request.permits) {
-            return Err(self.out_of_range(request.permits));
+    pub(crate) async fn decide(&self, request: Request, consults: bool) -> Result<Decision, Error> {
+        let permits = request.permits;
+        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
+            return Err(self.out_of_range(permits));
         }
         if consults && let Some((outage, policy)) = self.engine().outage() {
             if let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate)) {
@@ -323,7 +324,7 @@ impl RateLimiter {
     }
 
     #[inline]
-    fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
+    pub(crate) fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
         Request {
             permits,
             max_wait,
@@ -347,13 +348,25 @@ impl RateLimiter {
             Ok(Answer::Granted(granted)) => {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
-            Ok(Answer::ExceedsRate(rate)) => {
-                let rate = self.engine().most_permits(rate);
-                let kind = ErrorKind::ExceedsRate { requested: permits, rate };
-                Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
+            Ok(Answer::ExceedsRate { requested, rate, by }) => {
+                let kind =
+                    ErrorKind::ExceedsRate { requested, rate: self.engine().most_permits(rate) };
+                let error = Error::new(kind, Execution::Executed);
+                let error = match by {
+                    Some(by) => {
+                        error.in_limiter(&self.engine().members[usize::from(by)].engine.name)
+                    }
+                    None => error,
+                };
+                Err(self.error(Operation::Acquire, error))
             }
-            Ok(Answer::Denied { wait, decided }) => {
+            Ok(Answer::Denied { wait, by: None, decided }) => {
                 Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Store)))
+            }
+            Ok(Answer::Denied { wait, by: Some(by), decided }) => {
+                let member = &decided.members[usize::from(by)];
+                let denial = Denial::new(wait, Some(member.rate), DecidedBy::Store);
+                Ok(Decision::Denied(denial.refused_by_limit(&member.engine.name)))
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();

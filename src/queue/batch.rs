@@ -4,7 +4,7 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::events::{Call, Costs, MaxWait, NO_COSTS, Time};
+use super::events::{Call, MaxWait, MemberCosts, NO_COSTS, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -18,8 +18,8 @@ pub(super) const MAX_GROUPS: usize = 256;
 /// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
 /// of requests in the groups.
 fn combine(
-    requests: impl Iterator<Item = (RequestGroup, Costs)>,
-) -> (Vec<RequestGroup>, Vec<Costs>, usize) {
+    requests: impl Iterator<Item = (RequestGroup, MemberCosts)>,
+) -> (Vec<RequestGroup>, Vec<MemberCosts>, usize) {
     let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
         (Vec::new(), Vec::new(), 0);
     for (next, costs) in requests.take(MAX_REQUESTS) {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::store::Wait;
 
-    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, Costs) {
+    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, MemberCosts) {
         (RequestGroup { permits, max_wait_ms, count: 1 }, NO_COSTS)
     }
 

@@ -20,7 +20,7 @@ pub(crate) enum MaxWait {
 
 impl MaxWait {
     /// Whether the wait may last beyond this time.
-    pub(super) fn lasts_beyond(self, now: Time) -> bool {
+    pub(crate) fn lasts_beyond(self, now: Time) -> bool {
         match self {
             MaxWait::None => false,
             MaxWait::Until(end) => now < end,
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
     /// The permits that it asks for at each limit of a group; `permits` is the first of them.
-    pub(crate) costs: Costs,
+    pub(crate) costs: MemberCosts,
     /// The request takes what there is: at least one permit, at most `permits`. It never waits.
     pub(crate) up_to: bool,
     /// The id of its entry if it is for a key: it does not go through the queue.
@@ -50,10 +50,10 @@ pub(crate) struct Request {
 pub(crate) const MAX_LIMITS: usize = 8;
 
 /// The permits that a request asks for at each limit of a group, in the group's order; all zero outside of groups.
-pub(crate) type Costs = [u32; MAX_LIMITS];
+pub(crate) type MemberCosts = [u32; MAX_LIMITS];
 
 /// Those of a request to a limiter alone.
-pub(crate) const NO_COSTS: Costs = [0; MAX_LIMITS];
+pub(crate) const NO_COSTS: MemberCosts = [0; MAX_LIMITS];
 
 impl Request {
     /// The fewest permits that serve it.
@@ -104,7 +104,7 @@ pub(crate) struct Call {
     /// How many callers' requests these are.
     pub(crate) requests: u64,
     /// What the requests of each group cost; empty outside of groups of limiters.
-    pub(crate) costs: Vec<Costs>,
+    pub(crate) costs: Vec<MemberCosts>,
     /// The rate to create the limiter with if there is none, by the first request. Asked one by one, requests
     /// before the first one that creates it would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<Rate>,

@@ -171,6 +171,8 @@ pub(crate) struct AcquireReply {
     pub(crate) repaired: i64,
     /// The permits of the earlier grant that a key has, instead of those that the call asked for.
     pub(crate) granted_before: Option<u64>,
+    /// The limiters of a group after the call; empty for a limiter alone.
+    pub(crate) limits: Vec<LimitReply>,
 }
 
 impl AcquireReply {

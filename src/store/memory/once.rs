@@ -37,6 +37,7 @@ pub(super) fn granted_before(
         outcomes: vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }],
         holders: None,
         repaired: 0,
+        limits: Vec::new(),
         granted_before: Some(earlier.permits as u64),
     }))
 }

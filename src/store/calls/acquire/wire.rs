@@ -115,6 +115,7 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         holders: None,
         repaired: 0,
         granted_before: None,
+        limits: Vec::new(),
     })
 }
 
@@ -122,7 +123,7 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
 fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let requests = request_count(call);
     let now = answer.integer(5)?;
-    if answer.len() == 10 && answer.integer(7) == Some(8) {
+    if call.id.is_of_key() && answer.len() == 10 && answer.integer(7) == Some(8) {
         return Some(AcquireReply {
             now,
             rate: answer.rate()?,
@@ -131,6 +132,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
             outcomes: vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
             holders: None,
             repaired: 0,
+            limits: Vec::new(),
             granted_before: Some(answer.unsigned(8)?),
         });
     }
@@ -161,6 +163,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         holders,
         repaired,
         granted_before: None,
+        limits: Vec::new(),
     })
 }
 
