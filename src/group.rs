@@ -286,7 +286,7 @@ impl LimitGroup {
         let mut observer = self.limiter.engine().observer.acquire(permits);
         observer.is_queued();
         let request = Request { costs, ..self.limiter.request(permits, max_wait) };
-        let answer = self.limiter.decide(request, true).await;
+        let answer = self.limiter.decide(&request, true).await;
         observer.ended(&answer);
         answer
     }

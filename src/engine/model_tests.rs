@@ -92,7 +92,6 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         deadline: 1_000_000_000,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     let mut acquire = Acquire::new(&engine, request);

@@ -9,7 +9,9 @@ use crate::engine::acquire::Acquire;
 use crate::engine::answer::{Answer, NoAnswer, Verdict};
 use crate::engine::micros;
 use crate::engine::opt_ins::leases::Taken;
+use crate::engine::outage::Outage;
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::options::OnOutage;
 use crate::queue::{MaxWait, NO_COSTS, Request, Time};
 use crate::rate::Rate;
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
@@ -55,7 +57,7 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(self.request(permits, max_wait), true).await;
+        let answer = self.decide(&self.request(permits, max_wait), true).await;
         observer.ended(&answer);
         answer
     }
@@ -92,7 +94,7 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(self.request(permits, MaxWait::None), true).await;
+        let answer = self.decide(&self.request(permits, MaxWait::None), true).await;
         observer.ended(&answer);
         answer
     }
@@ -129,7 +131,11 @@ impl RateLimiter {
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
-        self.decide_observed(request).await
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = self.decide(&request, true).await;
+        observer.ended(&answer);
+        answer
     }
 
     /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
@@ -177,16 +183,10 @@ impl RateLimiter {
             let detail = "an empty key: must have at least one byte".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
-        let id = Some(EntryId::of_key(key.as_ref()));
-        let request = Request { once: id, ..self.request(permits, MaxWait::None) };
-        self.decide_observed(request).await
-    }
-
-    /// Asks the store for a request that is never answered without a call.
-    async fn decide_observed(&self, request: Request) -> Result<Decision, Error> {
-        let mut observer = self.engine().observer.acquire(request.permits);
+        let id = EntryId::of_key(key.as_ref());
+        let mut observer = self.engine().observer.acquire(permits);
         observer.is_queued();
-        let answer = self.decide(request, true).await;
+        let answer = self.decide_once(id, self.request(permits, MaxWait::None), true).await;
         observer.ended(&answer);
         answer
     }
@@ -214,7 +214,7 @@ impl RateLimiter {
                 Some(answer) => answer,
                 None => {
                     observer.is_queued();
-                    match self.decide(self.request(permits, MaxWait::Unbounded), true).await {
+                    match self.decide(&self.request(permits, MaxWait::Unbounded), true).await {
                         Ok(answer) => answer,
                         Err(error) => {
                             observer.failed(&error);
@@ -278,24 +278,18 @@ impl RateLimiter {
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(crate) async fn decide(&self, request: Request, consults: bool) -> Result<Decision, Error> {
-        let permits = request.permits;
-        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
-            return Err(self.out_of_range(permits));
+    pub(crate) async fn decide(
+        &self,
+        request: &Request,
+        consults: bool,
+    ) -> Result<Decision, Error> {
+        if let Some((outage, policy)) = self.checked(request)?.filter(|_| consults) {
+            return self.decide_with_policy(*request, None, outage, policy).await;
         }
-        if consults && let Some((outage, policy)) = self.engine().outage() {
-            if let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate)) {
-                return Err(self.invalid(Operation::Acquire, detail));
-            }
-            return self.decide_with_policy(request, outage, policy).await;
-        }
-        let verdict = match request.once {
+        let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
-            Some(id) => Box::pin(self.engine().acquire_once(id, request)).await,
-            None if self.engine().leases().is_on() => {
-                Box::pin(self.ask_beside_leases(request)).await
-            }
-            None => Acquire::new(self.engine(), request).await,
+            true => Box::pin(self.ask_beside_leases(*request)).await,
+            false => Acquire::new(self.engine(), *request).await,
         };
         // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
@@ -309,6 +303,34 @@ impl RateLimiter {
             tokio::task::consume_budget().await;
         }
         decision
+    }
+
+    /// Asks the store for the permits of a key.
+    pub(super) async fn decide_once(
+        &self,
+        id: EntryId,
+        request: Request,
+        consults: bool,
+    ) -> Result<Decision, Error> {
+        if let Some((outage, policy)) = self.checked(&request)?.filter(|_| consults) {
+            return self.decide_with_policy(request, Some(id), outage, policy).await;
+        }
+        self.decision(self.engine().acquire_once(id, request).await, request.permits)
+    }
+
+    /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.
+    #[inline]
+    fn checked(&self, request: &Request) -> Result<Option<(&Outage, OnOutage)>, Error> {
+        if !(1..=MAX_ENTRY_PERMITS).contains(&request.permits) {
+            return Err(self.out_of_range(request.permits));
+        }
+        let outage = self.engine().outage();
+        if let Some((_, policy)) = outage
+            && let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate))
+        {
+            return Err(self.invalid(Operation::Acquire, detail));
+        }
+        Ok(outage)
     }
 
     /// Asks the store for a client that leases permits, which a refused request may need.
@@ -331,7 +353,6 @@ impl RateLimiter {
             deadline: micros(self.deadline),
             costs: NO_COSTS,
             up_to: false,
-            once: None,
             create: self.rate,
         }
     }

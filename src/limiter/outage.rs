@@ -15,6 +15,7 @@ use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Request};
 use crate::rate::Rate;
 use crate::store::Wait;
+use crate::wire::entry::EntryId;
 
 impl RateLimiter {
     /// What was decided for this limiter while the server was away. The counts belong to the name in this
@@ -23,21 +24,23 @@ impl RateLimiter {
         self.engine().outage_report()
     }
 
-    /// Lets the server decide, or the policy if the server is away.
+    /// Lets the server decide, or the policy if the server is away. `key`: the id of the key that the request is for.
     ///
     /// Boxed, because the future of every call would be as large otherwise.
     pub(super) fn decide_with_policy<'a>(
         &'a self,
         request: Request,
+        key: Option<EntryId>,
         outage: &'a Outage,
         policy: OnOutage,
     ) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.decide_or_fall_back(request, outage, policy).boxed()
+        self.decide_or_fall_back(request, key, outage, policy).boxed()
     }
 
     async fn decide_or_fall_back(
         &self,
         request: Request,
+        key: Option<EntryId>,
         outage: &Outage,
         policy: OnOutage,
     ) -> Result<Decision, Error> {
@@ -49,7 +52,7 @@ impl RateLimiter {
             }
             // A request that does not wait asks the server once: its deadline is over by then.
             if failed.is_none() || request.max_wait != MaxWait::None {
-                match self.ask_server(request, outage).await {
+                match self.ask_server(request, key, outage).await {
                     Ok(answer) => return answer,
                     Err(error) => failed = error,
                 }
@@ -63,7 +66,8 @@ impl RateLimiter {
             // `None`: the server is back.
             if let Some(error) = error
                 && !engine.is_closed()
-                && let Some(answer) = self.answer_in_outage(request, outage, policy, error).await
+                && let Some(answer) =
+                    self.answer_in_outage(request, key, outage, policy, error).await
             {
                 return answer;
             }
@@ -74,6 +78,7 @@ impl RateLimiter {
     async fn ask_server(
         &self,
         request: Request,
+        key: Option<EntryId>,
         outage: &Outage,
     ) -> Result<Result<Decision, Error>, Option<Error>> {
         let engine = self.engine();
@@ -82,7 +87,13 @@ impl RateLimiter {
             Ok(false) => return Err(None),
             Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
         }
-        match engine.unless_away(self.decide(request, false)).await {
+        let answer = async {
+            match key {
+                Some(id) => self.decide_once(id, request, false).await,
+                None => self.decide(&request, false).await,
+            }
+        };
+        match engine.unless_away(answer).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
             Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
                 // Twice the deadline is longer than the call in flight takes; its end is noticed before.
@@ -101,6 +112,7 @@ impl RateLimiter {
     async fn answer_in_outage(
         &self,
         request: Request,
+        key: Option<EntryId>,
         outage: &Outage,
         policy: OnOutage,
         error: Error,
@@ -128,7 +140,7 @@ impl RateLimiter {
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..request };
-        let answer = match request.once {
+        let answer = match key {
             Some(id) => stand_in.acquire_once(id, request).await,
             None => Acquire::new(&stand_in, request).await,
         };

@@ -2,7 +2,6 @@
 
 use crate::rate::Rate;
 use crate::store::{Outcome, RequestGroup, ShareTerms, Wait};
-use crate::wire::entry::EntryId;
 
 /// Microseconds since an origin that the caller of the queue chooses.
 pub(crate) type Time = u64;
@@ -40,8 +39,6 @@ pub(crate) struct Request {
     pub(crate) costs: MemberCosts,
     /// The request takes what there is: at least one permit, at most `permits`. It never waits.
     pub(crate) up_to: bool,
-    /// The id of its entry if it is for a key: it does not go through the queue.
-    pub(crate) once: Option<EntryId>,
     /// The rate to create the limiter with if there is none.
     pub(crate) create: Option<Rate>,
 }

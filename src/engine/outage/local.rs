@@ -12,7 +12,7 @@ use futures::future::{join_all, select};
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, MOST_STAND_INS, Outage};
-use crate::engine::{Engine, Knowledge, Tasks, micros};
+use crate::engine::{Engine, Tasks, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;

@@ -52,7 +52,6 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
         deadline: DEADLINE,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -71,7 +70,6 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
         deadline: 10,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -95,7 +93,6 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
         deadline: 100,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -119,7 +116,6 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
         deadline,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     arrives(&mut queue, || 0, within(3000), 0);
@@ -145,7 +141,6 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
         deadline: 100,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     for permits in 1..=257 {
@@ -169,7 +164,6 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
         deadline: 100,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     arrives(&mut queue, || 0, waiting, 0);
@@ -193,7 +187,6 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         deadline: DEADLINE,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
@@ -219,7 +212,6 @@ const UP_TO: Request = Request {
     deadline: DEADLINE,
     costs: NO_COSTS,
     up_to: true,
-    once: None,
     create: None,
 };
 

@@ -394,7 +394,6 @@ impl Fleet {
             deadline: SECOND,
             costs: NO_COSTS,
             up_to: false,
-            once: None,
             create: None,
         };
         let now = self.now;

@@ -24,7 +24,6 @@ impl Head {
             deadline: SECOND,
             costs: NO_COSTS,
             up_to: false,
-            once: None,
             create: None,
         };
         let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
@@ -132,7 +131,6 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
         deadline: SECOND,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     head.queue.arrive(|| at + 1, newcomer, ()).unwrap();

@@ -59,7 +59,6 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
         deadline: DEADLINE,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     queue.arrive(|| 0, head, 0).unwrap();

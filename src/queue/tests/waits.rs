@@ -68,7 +68,6 @@ fn a_deadline_that_has_begun_stays() {
         deadline: DEADLINE,
         costs: NO_COSTS,
         up_to: false,
-        once: None,
         create: None,
     };
     queue.arrive(|| 0, head, 0).unwrap();

@@ -159,7 +159,6 @@ impl World {
             deadline: DEADLINE,
             costs: NO_COSTS,
             up_to: false,
-            once: None,
             create,
         };
         let ticket = self.queue.next_ticket;

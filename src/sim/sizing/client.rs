@@ -115,7 +115,6 @@ impl FleetClient {
             deadline: 3_000_000,
             costs: NO_COSTS,
             up_to: false,
-            once: None,
             create: None,
         };
         match self.queue.arrive(|| now, request, now) {

@@ -97,7 +97,6 @@ fn settle(requests: u64, reply: AcquireReply) {
             deadline: 3_000_000,
             costs: NO_COSTS,
             up_to: false,
-            once: None,
             create: None,
         };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
