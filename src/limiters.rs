@@ -45,7 +45,7 @@ impl LimiterHandle {
 struct Table {
     by_name: HashMap<Arc<str>, Named>,
     /// The groups that have a handle, by the names of their limiters and the rates to create these with.
-    groups: HashMap<Vec<(Arc<str>, Option<Rate>)>, Weak<LimiterHandle>>,
+    groups: HashMap<GroupKey, Weak<LimiterHandle>>,
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
     /// Facts about dropped limiters that were used less than an interval ago.
@@ -53,6 +53,8 @@ struct Table {
     remembered_limit: usize,
     is_closed: bool,
 }
+
+type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
 
 struct Named {
     engine: Arc<Engine>,

@@ -94,7 +94,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         up_to: false,
         create: None,
     };
-    let mut acquire = Acquire::new(&engine, request);
+    let mut acquire = Acquire::new(&engine, &request);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;

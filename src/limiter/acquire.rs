@@ -289,7 +289,7 @@ impl RateLimiter {
         let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(*request)).await,
-            false => Acquire::new(self.engine(), *request).await,
+            false => Acquire::new(self.engine(), request).await,
         };
         // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
@@ -336,7 +336,7 @@ impl RateLimiter {
     /// Asks the store for a client that leases permits, which a refused request may need.
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let began = self.engine().core.now();
-        let mut verdict = Acquire::new(self.engine(), request).await;
+        let mut verdict = Acquire::new(self.engine(), &request).await;
         if let Ok(Answer::Denied { decided, .. }) = &verdict
             && let Some(second) = self.ask_without_leases(request, began, decided.left).await
         {
@@ -423,7 +423,7 @@ impl RateLimiter {
         }
         let rest = due.saturating_sub(engine.core.now());
         let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(engine, request).await)
+        Some(Acquire::new(engine, &request).await)
     }
 }
 

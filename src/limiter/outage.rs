@@ -142,7 +142,7 @@ impl RateLimiter {
         let request = Request { create: None, ..request };
         let answer = match key {
             Some(id) => stand_in.acquire_once(id, request).await,
-            None => Acquire::new(&stand_in, request).await,
+            None => Acquire::new(&stand_in, &request).await,
         };
         let wait = match answer {
             Ok(Answer::Granted(granted)) => {
