@@ -185,6 +185,7 @@ mod amounts;
 mod arguments;
 mod classes;
 mod creation;
+mod groups;
 mod keys;
 mod permits;
 mod rates;

@@ -4,6 +4,7 @@
 mod budget;
 mod classes;
 mod faults;
+mod groups;
 mod leases;
 mod lifetime;
 mod loads;
