@@ -179,7 +179,7 @@ mod tests {
         let outcomes = [(1, Outcome::Granted), (3, refused), (1, Outcome::Granted)]
             .map(|(count, outcome)| OutcomeGroup { count, outcome });
         let each = |counts: &[u64]| {
-            let mut split = split(outcomes.to_vec());
+            let mut split = split(outcomes.into());
             counts.iter().map_while(|count| split.take(*count)).collect::<Vec<_>>()
         };
         let granted = (Outcome::Granted, 1);

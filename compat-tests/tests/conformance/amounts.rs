@@ -120,6 +120,5 @@ async fn denied_or_given_back(limiter: &RateLimiter) -> Option<DecidedBy> {
             None
         }
         Decision::Denied(denial) => Some(denial.decided_by()),
-        _ => unreachable!("granted or denied"),
     }
 }
