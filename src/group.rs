@@ -102,7 +102,7 @@ impl Client {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no limiter or more than eight,
-    /// if one is there twice or belongs to another client, or if their keys are in different slots of a cluster;
+    /// if one is there twice, has a headroom or belongs to another client, or if their keys are in different slots of a cluster;
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn all_of<'a>(
         &self,
@@ -144,6 +144,11 @@ impl Client {
             let name = member.name();
             if members[..at].iter().any(|other| other.name() == name) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
+            }
+            if member.engine().has_headroom() {
+                return invalid(format!(
+                    "the limiter {name:?} has a headroom: a group takes all there is"
+                ));
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {
                 return invalid(format!("the limiter {name:?} belongs to another client"));
@@ -281,7 +286,7 @@ impl LimitGroup {
         let mut observer = self.limiter.engine().observer.acquire(permits);
         observer.is_queued();
         let request = Request { costs, ..self.limiter.request(permits, max_wait) };
-        let answer = self.limiter.decide(request, true).await;
+        let answer = self.limiter.decide(&request, true).await;
         observer.ended(&answer);
         answer
     }

@@ -115,6 +115,7 @@ fn combined(reply: AcquireAllReply) -> AcquireReply {
         outcomes,
         holders: None,
         repaired: 0,
+        granted_before: None,
         limits,
     }
 }

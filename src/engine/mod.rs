@@ -57,6 +57,12 @@ mod reset;
 
 mod skew;
 
+// Acquires for a key.
+mod once;
+
+// Callers of one limiter that leave different parts of it to others.
+mod classes;
+
 // Where they run.
 mod runtimes;
 
@@ -75,6 +81,7 @@ pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
+use classes::Classes;
 use group::Member;
 pub(crate) use knowledge::Knowledge;
 use lane::Lanes;
@@ -129,6 +136,7 @@ pub(crate) struct Engine {
     lanes: Lanes,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
+    classes: Classes,
 }
 
 impl Core {
@@ -295,6 +303,7 @@ impl Engine {
             lanes: Lanes::default(),
             closed: AtomicBool::new(false),
             observer,
+            classes: Classes::default(),
         }
     }
 

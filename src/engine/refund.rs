@@ -248,6 +248,13 @@ impl Engine {
     /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
     /// and remembered denials are forgotten.
     pub(crate) fn permits_came_back(&self) {
+        let first = self.first_class();
+        let first = first.as_deref().unwrap_or(self);
+        first.look_again();
+        first.other_classes().iter().for_each(|class| class.look_again());
+    }
+
+    fn look_again(&self) {
         self.forget_denials();
         for lane in self.lanes.all() {
             let driver_sleeps = {

@@ -32,14 +32,16 @@ impl Flight {
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         engine.server_answered();
         let reply = answered.reply;
-        let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
+        let rate = reply.rate;
+        // What is left to this class.
+        let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(engine.headroom(rate));
         give_back.extend(self.unwanted_reservation(&reply));
         let reservation = Reservation::of(self.id, &reply, self.permits());
         let [interval, keep_alive] =
             [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
         // Without a rate the queue leaves it to the server whether a newcomer of a group can be served.
         let is_alone = engine.members.is_empty();
-        let permits = if is_alone { rate.permits() } else { 0 };
+        let permits = if is_alone { engine.most_permits(rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
         let settled = state.queue.replied(
@@ -129,7 +131,7 @@ fn exceeds(decided: &Decided, request: &Request) -> Answer {
         Some((at, (member, cost))) => {
             Answer::ExceedsRate { requested: cost.into(), rate: member.rate, by: Some(at as u8) }
         }
-        None => Answer::ExceedsRate { requested: request.permits, rate: decided.rate, by: None },
+        None => Answer::ExceedsRate { requested: request.fewest(), rate: decided.rate, by: None },
     }
 }
 

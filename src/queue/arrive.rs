@@ -29,7 +29,7 @@ impl<C> Queue<C> {
                     return Err(wait_until(block.tail_at, now));
                 }
             }
-            block.demand = block.demand.saturating_add(request.permits);
+            block.demand = block.demand.saturating_add(request.fewest());
         }
         if let MaxWait::Until(end) = request.max_wait {
             self.earliest_end = self.earliest_end.min(end);

@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) deadline: Time,
     /// The permits that it asks for at each limit of a group; `permits` is the first of them.
     pub(crate) costs: MemberCosts,
+    /// The request takes what there is: at least one permit, at most `permits`. It never waits.
+    pub(crate) up_to: bool,
     /// The rate to create the limiter with if there is none.
     pub(crate) create: Option<Rate>,
 }
@@ -51,6 +53,16 @@ pub(crate) type MemberCosts = [u32; MAX_LIMITS];
 pub(crate) const NO_COSTS: MemberCosts = [0; MAX_LIMITS];
 
 impl Request {
+    /// The fewest permits that serve it.
+    pub(crate) fn fewest(&self) -> u64 {
+        if self.up_to { 1 } else { self.permits }
+    }
+
+    /// As how many requests for the fewest permits it goes into a call.
+    pub(super) fn count(&self) -> u64 {
+        if self.up_to { self.permits } else { 1 }
+    }
+
     /// The time at which the request times out if its call is sent now.
     ///
     /// A request with a limited wait is attempted for the whole of that wait, and times out one attempt
@@ -86,6 +98,8 @@ pub(crate) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
+    /// How many callers' requests these are.
+    pub(crate) requests: u64,
     /// What the requests of each group cost; empty outside of groups of limiters.
     pub(crate) costs: Vec<MemberCosts>,
     /// The rate to create the limiter with if there is none, by the first request. Asked one by one, requests

@@ -89,6 +89,13 @@ impl<C> Queue<C> {
         refused
     }
 
+    /// The wait of a request that comes now, if requests wait that it must not overtake; a lower bound.
+    pub(crate) fn wait_behind(&self, now: Time) -> Option<Wait> {
+        let waits = self.pending.front().is_some_and(|head| head.has_server_answer);
+        let block_end = self.head_block.as_ref().map_or(0, |block| block.tail_at);
+        (waits || self.has_waited_in_flight()).then(|| wait_until(block_end, now))
+    }
+
     /// Permits may have come back, or the rate may have changed: ask at once.
     pub(crate) fn ask_now(&mut self) {
         self.ask_now |= self.head_block.is_some();

@@ -181,7 +181,9 @@ macro_rules! conformance {
     };
 }
 
+mod amounts;
 mod arguments;
+mod classes;
 mod creation;
 mod groups;
 mod keys;

@@ -2,6 +2,7 @@
 //! Java peers, on servers that the tests start.
 
 mod budget;
+mod classes;
 mod faults;
 mod groups;
 mod leases;

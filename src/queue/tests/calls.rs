@@ -51,6 +51,7 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
         max_wait: MaxWait::None,
         deadline: DEADLINE,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -68,6 +69,7 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
         max_wait: MaxWait::None,
         deadline: 10,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -90,6 +92,7 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
         max_wait: MaxWait::None,
         deadline: 100,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, request, 0);
@@ -112,6 +115,7 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
         max_wait: MaxWait::None,
         deadline,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, within(3000), 0);
@@ -136,6 +140,7 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
         max_wait: MaxWait::None,
         deadline: 100,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     for permits in 1..=257 {
@@ -158,6 +163,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
         max_wait: MaxWait::Unbounded,
         deadline: 100,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, waiting, 0);
@@ -180,6 +186,7 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         max_wait: MaxWait::None,
         deadline: DEADLINE,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
@@ -197,4 +204,54 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         "their call carried a rate: another one would find no limiter either, for ever"
     );
     assert!(queue.is_idle());
+}
+
+const UP_TO: Request = Request {
+    permits: 5,
+    max_wait: MaxWait::None,
+    deadline: DEADLINE,
+    costs: NO_COSTS,
+    up_to: true,
+    create: None,
+};
+
+#[test]
+fn a_request_for_what_there_is_takes_as_many_outcomes() {
+    let mut queue: Queue<u32> = Queue::default();
+    let one = Request { permits: 1, up_to: false, ..UP_TO };
+    let all = Request { permits: u64::from(u32::MAX), ..UP_TO };
+    for (caller, request) in [UP_TO, one, all, UP_TO].into_iter().enumerate() {
+        arrives(&mut queue, || 0, request, caller as u32);
+    }
+    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    let [group] = call.groups[..] else { panic!("{:?}", call.groups) };
+    assert_eq!((group.permits, group.count), (1, 5 + 1 + u64::from(u32::MAX) + 5));
+    assert_eq!(call.requests, 4);
+    queue.cancel(2);
+    let refused = Outcome::Refused(Wait { ms: 7, at_least: false });
+    let outcomes = [(13, Outcome::Granted), (group.count - 13, refused)];
+    let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
+    let settled = queue.replied(1, 0, (10, 1_000_000, 0), outcomes.into(), 0, None);
+    let decided: Vec<_> = settled.decided.iter().map(|(c, it, o)| (*c, it.permits, *o)).collect();
+    assert_eq!(decided, [(0, 5, Outcome::Granted), (1, 1, Outcome::Granted), (3, 5, refused)]);
+    assert_eq!((settled.granted, settled.unwanted), (13, 7));
+    assert!(queue.is_idle());
+}
+
+#[test]
+fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
+    let mut queue: Queue<u32> = Queue::default();
+    let head = Request { permits: 8, max_wait: MaxWait::Unbounded, up_to: false, ..UP_TO };
+    arrives(&mut queue, || 0, head, 0);
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert_eq!(queue.wait_behind(0), None, "it has no answer yet");
+    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
+    queue.replied(1, 0, (10, 1_000_000, 0), outcomes, 3, None);
+    assert_eq!(queue.arrive(|| 2, UP_TO, 1).unwrap_err().ms, 500);
+    assert_eq!(queue.wait_behind(2).map(|wait| wait.ms), Some(500));
+    queue.ask_now();
+    assert!(matches!(queue.step(3).step, Step::Call(_)));
+    assert!(queue.wait_behind(3).is_some(), "it is asked for again");
+    queue.cancel(0);
 }

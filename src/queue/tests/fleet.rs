@@ -334,6 +334,7 @@ impl Fleet {
             earlier: Earlier::None,
             share,
             reserve: false,
+            headroom: None,
             groups,
         }
     }
@@ -387,8 +388,14 @@ impl Fleet {
             Kind::Large { permits, .. } => permits,
             _ => self.permits,
         };
-        let request =
-            Request { permits, max_wait, deadline: SECOND, costs: NO_COSTS, create: None };
+        let request = Request {
+            permits,
+            max_wait,
+            deadline: SECOND,
+            costs: NO_COSTS,
+            up_to: false,
+            create: None,
+        };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
         // One that is refused has gone.

@@ -23,6 +23,7 @@ impl Head {
             max_wait: MaxWait::Unbounded,
             deadline: SECOND,
             costs: NO_COSTS,
+            up_to: false,
             create: None,
         };
         let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
@@ -124,8 +125,14 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
     let max_wait = MaxWait::Until(at + SECOND);
-    let newcomer =
-        Request { permits: 3, max_wait, deadline: SECOND, costs: NO_COSTS, create: None };
+    let newcomer = Request {
+        permits: 3,
+        max_wait,
+        deadline: SECOND,
+        costs: NO_COSTS,
+        up_to: false,
+        create: None,
+    };
     head.queue.arrive(|| at + 1, newcomer, ()).unwrap();
     assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
 }

@@ -58,6 +58,7 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
         max_wait: MaxWait::Unbounded,
         deadline: DEADLINE,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     queue.arrive(|| 0, head, 0).unwrap();

@@ -67,6 +67,7 @@ fn a_deadline_that_has_begun_stays() {
         max_wait: MaxWait::Unbounded,
         deadline: DEADLINE,
         costs: NO_COSTS,
+        up_to: false,
         create: None,
     };
     queue.arrive(|| 0, head, 0).unwrap();

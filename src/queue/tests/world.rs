@@ -153,7 +153,14 @@ impl World {
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
-        let request = Request { permits, max_wait, deadline: DEADLINE, costs: NO_COSTS, create };
+        let request = Request {
+            permits,
+            max_wait,
+            deadline: DEADLINE,
+            costs: NO_COSTS,
+            up_to: false,
+            create,
+        };
         let ticket = self.queue.next_ticket;
         let fate = match self.queue.arrive(|| self.now, request, ticket) {
             Ok(given) => {

@@ -109,8 +109,14 @@ impl FleetClient {
             return effects;
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
-        let request =
-            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
+        let request = Request {
+            permits: 1,
+            max_wait,
+            deadline: 3_000_000,
+            costs: NO_COSTS,
+            up_to: false,
+            create: None,
+        };
         match self.queue.arrive(|| now, request, now) {
             Err(_) => effects.answered.push(now),
             Ok(_) => self.step(now, &mut effects),
@@ -166,6 +172,7 @@ impl FleetClient {
             share: call.share.filter(|_| !self.greedy),
             // Nobody asks for more than one permit here.
             reserve: false,
+            headroom: None,
             groups,
         };
         effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });

@@ -143,6 +143,20 @@ impl Inner {
             "setRateArgs" => Ok(json!(limiter.set_rate_with(line.rate()?, state(&line)?).await?)),
             "updateRate" => Ok(json!(limiter.update_rate(line.rate()?, state(&line)?).await?)),
             "tryAcquire" => self.try_acquire(&limiter, &line).await,
+            "tryAcquireUpTo" => {
+                let decision = limiter.try_acquire_up_to(line.whole("permits")?).await?;
+                let Some(grant) = decision.into_grant() else { return Ok(json!(0)) };
+                let granted = grant.permits();
+                self.keep(&line.id, grant);
+                Ok(json!(granted))
+            }
+            "tryAcquireOnce" => {
+                let (key, permits) = (line.text("key")?, line.whole("permits")?);
+                let grant = limiter.try_acquire_once(key, permits).await?.into_grant();
+                let is_granted = grant.is_some();
+                grant.into_iter().for_each(|grant| self.keep(&line.id, grant));
+                Ok(json!(is_granted))
+            }
             "acquire" => {
                 let grant = limiter.acquire(line.whole("permits")?).await?;
                 self.keep(&line.id, grant);
@@ -179,13 +193,11 @@ impl Inner {
     }
 
     async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
-        if line.has("headroom") {
-            return Err(Failure {
-                kind: "Other",
-                message: "headroom: not in this release".to_owned(),
-            });
-        }
         let permits = line.whole("permits")?;
+        let limiter = &match line.has("headroom") {
+            true => limiter.clone().with_headroom(line.fraction("headroom")?)?,
+            false => limiter.clone(),
+        };
         let decision = if line.has("timeoutMs") {
             limiter.try_acquire(permits, line.millis("timeoutMs")?).await?
         } else {

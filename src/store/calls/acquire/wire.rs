@@ -38,6 +38,7 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
         number((!call.earlier.is_first()).into(), 0).into_bytes(),
         dates.into_bytes(),
         reserved_date.into_bytes(),
+        call.headroom.map_or(String::new(), |part| part.as_part().to_string()).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
     let command = ServerCommand::script(script, keys).time(call.now).arg(entry).seen(call.seen);
@@ -118,6 +119,7 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         outcomes: vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }],
         holders: None,
         repaired: 0,
+        granted_before: None,
         limits: Vec::new(),
     })
 }
@@ -126,6 +128,19 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
 fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let requests = request_count(call);
     let now = answer.integer(5)?;
+    if call.id.is_of_key() && answer.len() == 10 && answer.integer(7) == Some(8) {
+        return Some(AcquireReply {
+            now,
+            rate: answer.rate()?,
+            entry_date: answer.integer(9)?,
+            left: answer.integer(1)?,
+            outcomes: vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
+            holders: None,
+            repaired: 0,
+            limits: Vec::new(),
+            granted_before: Some(answer.unsigned(8)?),
+        });
+    }
     let (len, holders) = match answer.list(answer.len() - 1) {
         Some(holders) => (answer.len() - 1, Some(Holders::read(holders)?)),
         None => (answer.len(), None),
@@ -152,6 +167,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         outcomes,
         holders,
         repaired,
+        granted_before: None,
         limits: Vec::new(),
     })
 }

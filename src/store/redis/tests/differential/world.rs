@@ -19,7 +19,8 @@ use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall,
     DropUsageCall, Earlier, ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome,
     OutcomeGroup, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall,
-    RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall, TouchCall, TrySetRateCall, decided,
+    RenameCall, RepairCall, RequestGroup, SeenRate, SetRateCall, StoreCall, TouchCall,
+    TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -32,6 +33,9 @@ struct Made {
     /// The date of its reservation, once it has one.
     reserved: Option<i64>,
 }
+
+/// The same for several limiters.
+type MadeAll = (Vec<(Keys, AcquireCall)>, Vec<i64>);
 
 struct Grant {
     limiter: usize,
@@ -52,7 +56,7 @@ pub(super) struct World<'a> {
     grants: Vec<Grant>,
     charged: Option<ChargeCall>,
     /// The last acquire of each client from both limiters, and the dates of its attempts.
-    made_all: BTreeMap<usize, (Vec<(Keys, AcquireCall)>, Vec<i64>)>,
+    made_all: BTreeMap<usize, MadeAll>,
 }
 
 impl<'a> World<'a> {
@@ -194,6 +198,7 @@ impl<'a> World<'a> {
                 tag,
                 share,
                 reserve,
+                headroom,
                 same_id,
             } => {
                 self.ids += 1;
@@ -218,6 +223,7 @@ impl<'a> World<'a> {
                     share,
                     // Both stores recognise reservations by the mark in the id, which every client sets.
                     reserve: reserve && hold == 0 && tag.is_some(),
+                    headroom,
                     groups,
                 };
                 let made = Made { call, dates: vec![self.now + hold as i64], reserved: None };
@@ -228,6 +234,23 @@ impl<'a> World<'a> {
                     }
                 }
                 self.acquire(who, made)?;
+            }
+            Op::Once { who, key, permits, seen, create, headroom } => {
+                let call = AcquireCall {
+                    now: Now::At(self.now),
+                    id: EntryId::of_key(&[key]),
+                    seen: self.seen(who, seen),
+                    expects_expired: false,
+                    audit_limit: 0,
+                    create,
+                    hold_ms: 0,
+                    earlier: Earlier::None,
+                    share: None,
+                    reserve: false,
+                    headroom,
+                    groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
+                };
+                self.acquire(who, Made { call, dates: vec![self.now], reserved: None })?;
             }
             Op::Retry { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
@@ -276,7 +299,8 @@ impl<'a> World<'a> {
                 self.ids += 1;
                 let mut id = EntryId::random(ClientTag([tag, 1, 2, 3]), weight).0;
                 id[8..12].copy_from_slice(&self.ids.to_be_bytes());
-                (id[12..15].fill(0), id[15] = 0x13);
+                id[12..15].fill(0);
+                id[15] = 0x13;
                 let limits = seen.into_iter().enumerate().map(|(limiter, seen)| {
                     let who = Who(limiter, client);
                     let mut groups = groups.clone();
@@ -295,6 +319,7 @@ impl<'a> World<'a> {
                         earlier: Earlier::None,
                         share: None,
                         reserve: false,
+                        headroom: None,
                         groups,
                     };
                     (self.keys(who), call)
