@@ -13,15 +13,17 @@ use crate::engine::{TaskGuard, Tasks};
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
 use crate::rate::Rate;
+use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// Permits that were taken.
 ///
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives back what was
-/// not used.
+/// not used, and [`settle`](Grant::settle) says what was used in the end.
 pub struct Grant {
     entry: GrantEntry,
     permits: u64,
     returned: u64,
+    is_settled: bool,
     deadline: Duration,
 }
 
@@ -49,7 +51,7 @@ impl Grant {
     /// A grant from a call that has been answered.
     pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
         let permits = granted.permits();
-        Grant { permits, returned: 0, deadline, entry: GrantEntry::Call(granted.take()) }
+        Grant::of(GrantEntry::Call(granted.take()), permits, deadline)
     }
 
     #[inline]
@@ -60,7 +62,7 @@ impl Grant {
         deadline: Duration,
     ) -> Self {
         let entry = GrantEntry::Lease { engine, lease: taken.lease, left: taken.left };
-        Grant { entry, permits, returned: 0, deadline }
+        Grant::of(entry, permits, deadline)
     }
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
@@ -71,7 +73,12 @@ impl Grant {
         deadline: Duration,
     ) -> Self {
         let rate = rate.unwrap_or(Rate::HIGHEST);
-        Grant { entry: GrantEntry::Unlimited { engine, rate }, permits, returned: 0, deadline }
+        Grant::of(GrantEntry::Unlimited { engine, rate }, permits, deadline)
+    }
+
+    #[inline]
+    fn of(entry: GrantEntry, permits: u64, deadline: Duration) -> Self {
+        Grant { entry, permits, returned: 0, is_settled: false, deadline }
     }
 
     /// Whether a policy granted it without a limit.
@@ -170,7 +177,7 @@ impl Grant {
                 "a refund of {permits} permits: must be at most {}, the permits it still holds",
                 self.permits()
             );
-            return Err(self.error(Error::invalid(Operation::Refund, detail)));
+            return Err(self.error(Operation::Refund, Error::invalid(Operation::Refund, detail)));
         }
         if permits == 0 {
             return Ok(0);
@@ -189,17 +196,99 @@ impl Grant {
             if failure.execution() != Execution::Unknown {
                 self.returned -= permits;
             }
-            let event = Event::Failed { operation: Operation::Refund, error: &failure };
-            self.entry.engine().observer.event(&event);
-            self.error(failure)
+            self.failed(Operation::Refund, failure)
         })
     }
 
-    fn error(&self, failure: Error) -> Error {
+    /// Says how many permits were used after all, where a request's cost is known only afterwards: tokens of
+    /// a language model, bytes, rows. Until then the grant counts with the permits that it has taken; a grant
+    /// that is dropped without this keeps counting with them.
+    ///
+    /// If `actual` is less than [`permits`](Grant::permits), the difference is refunded. If it is more, the
+    /// difference becomes an entry of its own in the log, dated now, whether it fits or not: the limiter may
+    /// owe permits then, and the next callers wait until they have come back. That entry is not part of this
+    /// grant: a later refund gives back no more than was acquired.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let tokens = client.limiter("tokens")?.with_rate(Rate::per_minute(10_000));
+    /// let mut estimated = tokens.acquire(1200).await?;
+    /// // The model has answered, and says what it has used.
+    /// estimated.settle(1730).await?;
+    /// assert_eq!(tokens.available_permits().await?, 8270);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Permits that were leased go back into the lease; those that a lease lacks are charged like any
+    /// others. Under [`OnOutage::Local`](crate::OnOutage::Local), a grant made while the server was away is
+    /// settled with this client's own limiter, as long as it decides; under
+    /// [`OnOutage::Allow`](crate::OnOutage::Allow) nothing is written. If the limiter was deleted meanwhile,
+    /// there is nothing to settle.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the grant has been settled before,
+    /// or if `actual` is more than 2^32 − 1; nothing is sent then.
+    ///
+    /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
+    /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and can be settled again. If
+    /// the outcome is unknown, the attempts go on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once this has been polled, dropping the future changes nothing: the attempts go on in the background,
+    /// for ten seconds in all, and the difference is written once. [`Client::close`](crate::Client::close)
+    /// waits for them.
+    pub async fn settle(&mut self, actual: u64) -> Result<(), Error> {
+        let invalid = |detail: String| {
+            Err(self.error(Operation::Settle, Error::invalid(Operation::Settle, detail)))
+        };
+        if self.is_settled {
+            return invalid(format!("{actual} permits of a grant that was settled before"));
+        }
+        if actual > MAX_ENTRY_PERMITS {
+            return invalid(format!("{actual} permits: must be at most 2^32 - 1"));
+        }
+        self.is_settled = true;
+        let held = self.permits();
+        let (unused, missing) = (held.saturating_sub(actual), actual.saturating_sub(held));
+        self.returned += unused;
         let engine = self.entry.engine();
-        failure
-            .of(Operation::Refund, Some(engine.name.clone()))
-            .with_server(engine.core.store.address())
+        let entry = match &self.entry {
+            GrantEntry::Unlimited { .. } => return Ok(()),
+            GrantEntry::Call(decided) => Some(decided.entry.clone()),
+            GrantEntry::Lease { lease, .. } if unused > 0 => engine.put_back(*lease, unused).err(),
+            GrantEntry::Lease { .. } => None,
+        };
+        let answer = match entry {
+            _ if missing > 0 => engine.charge(missing, self.deadline).await,
+            Some(entry) if unused > 0 => {
+                engine.give_back_within(&entry, unused, self.deadline).await
+            }
+            _ => Ok(()),
+        };
+        answer.map_err(|failure| {
+            if failure.execution() != Execution::Unknown {
+                self.returned -= unused;
+                self.is_settled = false;
+            }
+            self.failed(Operation::Settle, failure)
+        })
+    }
+
+    fn failed(&self, operation: Operation, failure: Error) -> Error {
+        self.entry.engine().observer.event(&Event::Failed { operation, error: &failure });
+        self.error(operation, failure)
+    }
+
+    fn error(&self, operation: Operation, failure: Error) -> Error {
+        let engine = self.entry.engine();
+        failure.of(operation, Some(engine.name.clone())).with_server(engine.core.store.address())
     }
 
     /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
@@ -220,16 +309,9 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
-        let core = self.entry.engine().core.clone();
-        let Grant { permits: granted, returned, deadline, .. } = *self;
-        let mut grant = Grant { entry: self.entry.clone(), permits: granted, returned, deadline };
-        let refund = async move {
-            let answer = grant.refund(permits).await;
-            Ok((answer, grant.returned))
-        };
-        let (answer, returned) = core.block_on(refund).map_err(|error| self.error(error))?;
-        self.returned = returned;
-        answer
+        self.blocking(Operation::Refund, move |mut grant| async move {
+            (grant.refund(permits).await, grant)
+        })
     }
 
     /// Gives back all permits that this grant still holds: see
@@ -241,6 +323,38 @@ impl Grant {
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
         self.blocking_refund(self.permits())
+    }
+
+    /// Says how many permits were used after all, and blocks this thread until that is done: see
+    /// [`settle`](Grant::settle). [`blocking`](crate::blocking) says where it may be called. With the feature
+    /// `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// See [`settle`](Grant::settle).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_settle(&mut self, actual: u64) -> Result<(), Error> {
+        self.blocking(Operation::Settle, move |mut grant| async move {
+            (grant.settle(actual).await, grant)
+        })
+    }
+
+    /// Has the client's own thread make a call of this grant, and takes over what becomes of it.
+    #[cfg(feature = "blocking")]
+    fn blocking<T: Send + 'static, F>(
+        &mut self,
+        operation: Operation,
+        call: impl FnOnce(Grant) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = (Result<T, Error>, Grant)> + Send + 'static,
+    {
+        let core = self.entry.engine().core.clone();
+        let call = call(Grant { entry: self.entry.clone(), ..*self });
+        let answered = core.block_on(async move { Ok(call.await) });
+        let (answer, grant) = answered.map_err(|error| self.error(operation, error))?;
+        *self = grant;
+        answer
     }
 }
 

@@ -48,6 +48,8 @@ mod knowledge;
 
 mod refund;
 
+mod charge;
+
 mod reservation;
 
 mod reset;

@@ -38,6 +38,8 @@ operations! {
     Acquire => "acquire",
     /// `refund`.
     Refund => "refund",
+    /// `settle`.
+    Settle => "settle",
     /// `release`.
     Release => "release",
     /// `available_permits`.

@@ -32,34 +32,36 @@ impl Held {
         self.is_admitted = true;
     }
 
-    /// Gives back the permits of limits that do not count this response. `is_refused`: a limit further inside
-    /// refused the request, so nothing counts.
+    /// Settles each grant with what the response cost, by its limit; unless the limit says so, that is what
+    /// was taken. `is_refused`: a limit further inside refused the request, so nothing counts.
     pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
-        let grants = mem::take(&mut self.grants);
-        let counts = |limit: &Limit| limit.count_if.as_ref().is_none_or(|count| count(response));
-        give_back(grants.into_iter().filter(|(_, limit)| is_refused || !counts(limit)));
+        let grants = mem::take(&mut self.grants).into_iter();
+        settle(grants.filter_map(|(grant, limit)| {
+            let cost = if is_refused { Some(0) } else { limit.settled_cost(response) };
+            Some((grant, cost?))
+        }));
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_admitted {
-            give_back(mem::take(&mut self.grants).into_iter());
+            settle(mem::take(&mut self.grants).into_iter().map(|(grant, _)| (grant, 0)));
         }
     }
 }
 
-/// Gives permits back in the background, because no answer should wait for it; closing the client does. If it
-/// fails, or there is no runtime, the permits expire an interval after they were taken.
-fn give_back(grants: impl Iterator<Item = (Grant, Arc<Limit>)>) {
+/// Settles grants in the background, because no answer should wait for it; closing the client does. If there
+/// is no runtime, they count as they are, until an interval after they were taken.
+fn settle(grants: impl Iterator<Item = (Grant, u64)>) {
     let Ok(runtime) = Handle::try_current() else { return };
-    let grants: Vec<_> = grants.map(|(grant, _)| (grant.under_way(), grant)).collect();
+    let grants: Vec<_> = grants.map(|(grant, actual)| (grant.under_way(), grant, actual)).collect();
     if grants.is_empty() {
         return;
     }
     runtime.spawn(async move {
-        for (_busy, mut grant) in grants {
-            let _ = grant.refund_all().await;
+        for (_busy, mut grant, actual) in grants {
+            let _ = grant.settle(actual).await;
         }
     });
 }

@@ -66,15 +66,20 @@ impl Engine {
         permits: u64,
         deadline: Duration,
     ) -> Result<u64, Error> {
+        match self.put_back(lease, permits) {
+            Ok(back) => Ok(back),
+            Err(entry) => self.refund(&entry, permits, deadline).await,
+        }
+    }
+
+    /// Gives permits back to a lease that is still in use, and returns how many came back; 0 if it is no
+    /// longer remembered. Otherwise they are to be taken out of its entry.
+    pub(crate) fn put_back(&self, lease: LeaseNumber, permits: u64) -> Result<u64, Arc<Entry>> {
         let leasing = self.opt_ins.leasing.get();
         if leasing.is_some_and(|leasing| leasing.pool.put_back(lease, permits)) {
             return Ok(permits);
         }
-        let entry = self.knowledge().leases.entry(lease);
-        match entry {
-            Some(entry) => self.refund(&entry, permits, deadline).await,
-            None => Ok(0),
-        }
+        self.knowledge().leases.entry(lease).map_or(Ok(0), Err)
     }
 
     /// Takes over the lease that a reply brought; returns whether a task is to end it in time.

@@ -263,7 +263,7 @@ impl Engine {
         }
     }
 
-    fn new_id(&self) -> EntryId {
+    pub(in crate::engine) fn new_id(&self) -> EntryId {
         EntryId::random(self.core.client_tag, self.opt_ins.weight())
     }
 

@@ -27,6 +27,7 @@ mod leases;
 mod outage;
 mod refunds;
 mod reservations;
+mod settle;
 mod sharing;
 mod windows;
 
