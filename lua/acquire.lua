@@ -1,41 +1,41 @@
--- Decides requests for permits, one after the other, as one step: reads the limiter, decides, and writes what
--- it has decided. Twin: src/store/memory/acquire.rs.
+-- Decides requests for permits in one step, one after the other: reads the limiter, decides, and writes what it
+-- has decided. Twin: src/store/memory/acquire.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log; or hash, value and
 --        log of the mode that `seen` begins with: each key costs the server 0.4 microseconds
--- ARGV   by the names of part/arguments.lua; '' is nothing, and so are those left out at the end
+-- ARGV   by the names of part/arguments.lua; '' means nothing, and empty ones at the end are left out
 --        now_text         the time in epoch ms; '' for the server's clock
 --        entry            an entry of the call's id with all requested permits (21 bytes); its first 17
---                         bytes if they are more than an entry holds
---        seen             what the client last saw in the hash: type, rate, interval and keep-alive, with
---                         one space between
+--                         bytes if the permits do not fit into one entry
+--        seen             the type, rate, interval and keep-alive that the client last saw in the hash, with
+--                         one space between them
 --        expects_expired  1 if entries are expected to have expired, so that two are read at once. Only
---                         what the call costs depends on it
+--                         the cost of the call depends on it
 --        total            all requested permits; 1 if left out
---        groups           the requests, groups of alike ones: permits (4 bytes), the longest wait in ms (7),
---                         count (4), each little-endian; '' for a single request that does not wait
---        after            an entry of this id that is dated after this is the call's own: of a first attempt
---                         by the server's clock, the last time seen before it; '' for the date of the grant
+--        groups           groups of equal requests: permits (4 bytes), the longest wait in ms (7), count (4),
+--                         each little-endian; '' for a single request that does not wait
+--        after            entries of this id with a later date are the call's own. For a first attempt by the
+--                         server's clock, the last time seen before it; '' for the date of the grant
 --        hold             how far ahead of now the grant is dated, in ms
 --        creation         the rate to create the limiter with: rate, interval, type, keep-alive
 --        reserves         1 if the only request may be served by a reservation
---        audit_limit      the longest log that is to be summed
---        share_terms      what the share of its client depends on, with commas between: how many parties the
---                         others are at least, the permits that have been left by everybody for long enough,
---                         after how many ms there may be more to take, and whether a request may exceed the
---                         whole share (0 or 1)
+--        audit_limit      the longest log to sum
+--        share_terms      the terms of its client's share, with commas between them: the least number of other
+--                         parties, the permits that everybody has left for long enough, the time in ms until
+--                         there may be more to take, and whether a request may exceed the whole share (0 or 1)
 --        is_again         1 if the call has been attempted before: at the dates in `dates`, or after `after`
---        dates            these dates, with spaces between
---        reserved_date    the date of the reservation that its request has
--- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms
---        or shorter, if the rate is what the client last saw and all are granted: left, {left, now}
---        behind the outcomes, if value and log together were not the rate and have been repaired: what
---        they lacked of it, negative if they were beyond it
---        behind these, of a client that keeps to its share, unless nobody else is a party by
---        the mode: {other parties, 1 if Redisson holds permits, its share, entries}
+--        dates            these dates, with spaces between them
+--        reserved_date    the date of the request's reservation
+-- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms;
+--        shorter if the rate is what the client last saw and all requests are granted: left, or {left, now}
+--        after the outcomes, if value and log together were not the rate and have been repaired: the permits
+--        that were missing, negative for an excess
+--        then, for a client limited to its share, unless the mode leaves no other party:
+--        {other parties, 1 if Redisson holds permits, its share, entries}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
 --        at least ms, 5 more than the rate, 6 undecided, 7 reserved for in ms
 --        or {-7, now}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
+--        part/config.lua and part/live_log.lua
 --        part/config.lua and part/live_log.lua
 
 -- Read.
@@ -57,7 +57,7 @@ if not KEYS[4] and fields[3] ~= string.sub(seen, 1, 1) then
 end
 s.now = tonumber(now_text)
 if is_again == '1' and after ~= '' then
-  -- A server whose clock went back must not date it before what was seen.
+  -- If the server's clock went back, the date must still be later than the one seen.
   s.now = math.max(s.now, after + 1)
 end
 s.date = s.now + hold
@@ -85,8 +85,8 @@ if overtaken or demand == 0 then
   elseif reserves == '1' and (overtaken > s.date or is_again == '1') then
     answer(reply, requests, 7, math.max(1, math.min(overtaken - s.date, MAX_EXACT)))
   else
-    -- This very attempt came twice, or its own retry came first: the answer is the one that was given,
-    -- out of what is there.
+    -- This attempt is a duplicate, or its own retry overtook it: give the same answer, reconstructed from the
+    -- log.
     for i = 1, #list, 3 do
       local p, n = list[i], list[i + 2]
       local fit = p <= s.rate and math.min(n, math.floor(own_permits / p)) or 0
@@ -102,9 +102,9 @@ if overtaken or demand == 0 then
   end
   return reply
 end
--- What was granted before is granted again, and no more: it is dated now. What was reserved is free again,
--- and the request decided anew: its permits may not be there at its date, if the rate was lowered or an
--- attempt of another call has moved an entry.
+-- Permits granted before are granted again and dated now, and no others. Permits reserved before are free again
+-- and the request is decided anew: they may not be there at their date, if the rate was lowered or an attempt of
+-- another call has moved an entry.
 local is_repeat = s.own[1] and reserves ~= '1'
 local reserved = is_repeat and 0 or own_permits
 s.own_permits, s.known = own_permits - reserved, before and before + reserved
@@ -127,13 +127,13 @@ local budget, others = s.value, 0
 if is_repeat then
   budget, others = own_permits, s.value
 elseif terms and s.is_settled then
-  -- Not of a repeated call: what was granted before was within the share then. With expired entries still
-  -- in the log, it is not known who holds what.
+  -- Not for a repeated call: its permits were within the share then. With expired entries still in the log,
+  -- the holders are unknown.
   read_holders(s, budget)
 end
 local p, wait = list[1], nil
 if reserves == '1' and requests == 1 then
-  -- What was reserved was within the share then.
+  -- Permits reserved before were within the share then.
   if p > budget and s.is_settled and (reserved > 0 or allowed and may_reserve(p)) then
     wait = find_reservation(s, p, list[2])
   end
@@ -158,7 +158,7 @@ if created then
     call('PEXPIRE', KEYS[1], created[4])
   end
 end
--- What is not granted again goes back.
+-- Return whatever is not granted again.
 give_back(s, s.own, is_repeat and budget or reserved, int(s.date))
 write_log(s)
 write_entries(s, s.debt, 32768, int(s.now))

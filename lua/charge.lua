@@ -1,12 +1,12 @@
--- Writes permits into the log that were granted while the server was away: once, and whether they fit
--- or not, so that the value may become negative. Twin: src/store/calls/charge.rs.
+-- Writes permits into the log that were granted while the server was away: once, and even if they do not fit,
+-- so that the value may become negative. Twin: src/store/calls/charge.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 the entry (21 bytes)
 --        3 its date
---        4 what the client last saw in the hash: type, rate, interval and keep-alive, with one
---          space between; '' for nothing
+--        4 the type, rate, interval and keep-alive that the client last saw in the hash, with one
+--          space between them; '' for nothing
 -- reply  {type, permits left, rate, interval, keep-alive, 1 if the entry is in the log}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 local problem = read_all(s)

@@ -1,5 +1,5 @@
--- Takes the time to live of all keys away. For a PER_CLIENT limiter a far one takes its place:
--- the other clients' keys are out of reach, and each client's next call gives its own the hash's.
+-- Removes the time to live of all keys. A PER_CLIENT limiter gets a far one instead: other clients' keys are
+-- out of reach, and each client's next call gives its own keys the hash's time to live.
 -- Twin: src/store/calls/expire.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
@@ -23,6 +23,6 @@ else
     changed = math.max(changed, call('PERSIST', KEYS[i]))
   end
 end
--- In PER_CLIENT these are left over from the other mode, and no client uses them.
+-- In PER_CLIENT no client uses these: they are left over from the other mode.
 changed = math.max(changed, call('PERSIST', KEYS[2]), call('PERSIST', KEYS[3]))
 return {0, changed}

@@ -1,4 +1,4 @@
--- The rate.
+-- Reads the rate.
 -- Twin: src/store/calls/config.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log

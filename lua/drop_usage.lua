@@ -1,4 +1,4 @@
--- Removes the value and the log if the limiter is of this mode, and leaves the hash as it is.
+-- Removes the value and the log if the limiter is of this mode, and keeps the hash.
 -- Twin: src/store/calls/drop_usage.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
@@ -10,7 +10,7 @@ if problem then
   return problem
 end
 if fields[3] == ARGV[1] then
-  -- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
+  -- Delete them one by one: in a cluster's slot that is being moved, a command on several keys needs all of them.
   call('DEL', s.value_key)
   call('DEL', s.log_key)
 end

@@ -5,9 +5,9 @@
 -- ARGV   1 'in' or 'at'
 --        2 ms from now, or epoch ms
 --        3 '' or the condition: nx, xx, gt, lt
--- reply  {0, 1 if any key's changed}
+-- reply  {0, 1 if that of any key changed}
 --
--- The conditions are decided here: servers before 7.0 have none.
+-- The script decides the conditions because servers before 7.0 have none.
 local call = redis.call
 local command, condition = 'PEXPIRE', ARGV[3]
 if ARGV[1] == 'at' then
@@ -19,8 +19,8 @@ local function server_ms()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- How long the key lives, and would live by ARGV[2], at one moment: before 7.2 the clock goes on while a
--- script runs, and the same time again would seem to be later.
+-- The key's remaining time to live, and the one by ARGV[2], at one moment: before 7.2 the clock goes on during
+-- a script, so that an unchanged time would seem to be later.
 local function lives(key)
   while command == 'PEXPIREAT' do
     local now = server_ms()

@@ -1,17 +1,17 @@
--- What is stored of a limiter, as it is, at one moment. Writes nothing.
+-- Reads the stored state of a limiter at one moment. Writes nothing.
 -- Twin: src/store/calls/inspect.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the most entries to read of a log
--- reply  {0, the server's time in µs as text, '' if the user may not ask for it, then each key:
---        {} there is none; {-2} it is of another type; or {its time to live in ms, -1 for none, then}
+-- reply  {0, the server's time in µs as text, or '' if the user may not ask for it, then for each key:
+--        {} if it is missing; {-2} if it has another type; or {its time to live in ms, -1 for none, then}
 --        hash   {rate, interval, type, keep-alive}, as text
 --        value  the text
---        log    the number of entries, {member, score, …}, the oldest first
+--        log    the number of entries, {member, score, …}, oldest first
 local call = redis.call
 local most = tonumber(ARGV[1])
 
--- What there is of a key, with its time to live; `read` reads its content.
+-- The state of a key, with its time to live; `read` reads its content.
 local function look(key, read)
   local ttl = call('PTTL', key)
   if ttl == -2 then
@@ -19,7 +19,7 @@ local function look(key, read)
   end
   local content, more = read(key)
   if type(content) == 'table' and content.err then
-    -- Any other error is the answer of the whole script.
+    -- Any other error becomes the reply of the script.
     return string.find(content.err, 'WRONGTYPE', 1, true) and {-2} or content
   end
   return {ttl, content, more}
@@ -40,7 +40,7 @@ local function read_log(key)
   end
   local members = {}
   local left = math.min(most, count)
-  -- In steps, as one long answer takes the server's memory twice.
+  -- In steps, because one long reply takes twice its size in the server's memory.
   while #members < 2 * left do
     local from = #members / 2
     local last = math.min(from + 1000, left) - 1

@@ -1,11 +1,11 @@
--- What an acquire would see. Writes nothing.
+-- Reads the state that an acquire would see. Writes nothing.
 -- Twin: src/store/calls/peek.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
---        2 the permits whose wait is asked for; 0 for none
---        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
---          space between; '' for nothing
+--        2 the number of permits to compute the wait for; 0 for none
+--        3 the type, rate, interval and keep-alive that the client last saw in the hash, with one
+--          space between them; '' for nothing
 -- reply  {type, available, rate, interval, keep-alive, wait in ms, 1 if that is a lower bound}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 local problem = read_all(s)

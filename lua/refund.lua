@@ -1,11 +1,11 @@
--- Gives permits of one grant back, exactly: its entry is lowered to what should be left of it.
+-- Returns permits of one grant, exactly: lowers its entry to the permits that should be left.
 -- Twin: src/store/calls/refund.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the first 17 bytes of the grant's entry
 --        2 the date of the entry
---        3 the permits that it was written with
---        4 the permits given back so far, these included
+--        3 the number of permits that it was written with
+--        4 the number of permits returned so far, including these
 -- reply  {0, permits credited, permits left in the entry}
 --        or {-1, …}, {-2, …}: see part/config.lua
 if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then

@@ -1,11 +1,11 @@
--- Takes permits out of the log, oldest grant first, and gives them back to the value.
+-- Takes permits out of the log, oldest grant first, and returns them to the value.
 -- Twin: src/store/calls/release.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 the permits
---        3 what the client last saw in the hash: type, rate, interval and keep-alive, with one
---          space between; '' for nothing
+--        3 the type, rate, interval and keep-alive that the client last saw in the hash, with one
+--          space between them; '' for nothing
 -- reply  {type, permits taken, rate, interval, keep-alive}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 local problem = read_all(s)
@@ -26,7 +26,7 @@ end
 
 -- Write.
 write_log(s)
--- What was too much before, after a release by Java, is not made more.
+-- After a release by Java there may be too many permits: do not add to the excess.
 local most = is_short and s.rate - s.log_total or s.rate
 write_value(s, s.known, math.max(s.value, math.min(s.value + taken, most)))
 refresh_lifetime(s)

@@ -1,13 +1,13 @@
--- Removes the value and the log that say nothing: if all permits are available, whoever uses the limiter
--- next finds the same without them. Without a hash, if all entries are of Redisson and old, or if there is
--- only a value that is an integer. Keys of other types, and other texts, are never removed.
+-- Removes a value and a log that carry no information: if all permits are available, the next user of the
+-- limiter finds the same state without them. If there is no hash, removes a log with only old entries of
+-- Redisson, or a lone integer value. Never removes keys of other types, or other texts.
 -- Twin: src/store/calls/remove_unused.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log;
---        and the hash of the limiter that has the same values and logs (of `api` it is `{api}`, and the
---        other way round), if there can be one in this slot: while it exists, nothing is removed
+--        and the hash of the limiter with the same values and logs (`{api}` for `api`, and `api` for
+--        `{api}`), if there can be one in this slot: while it exists, nothing is removed
 -- ARGV   1 the time in epoch ms; '' for the server's clock
---        2 the age in ms that the last grant must have if there is no hash
+--        2 the least age in ms of the last grant if there is no hash
 -- reply  {0, keys removed}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua
 
@@ -15,12 +15,12 @@ if KEYS[6] and call('EXISTS', KEYS[6]) == 1 then
   return {0, 0}
 end
 
--- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
+-- Deletes keys one by one: in a cluster's slot that is being moved, a command on several keys needs all of them.
 local function remove(value_key, log_key)
   return call('DEL', value_key) + call('DEL', log_key)
 end
 
--- Whether all of a log's entries are of Redisson, and none is younger than the cutoff.
+-- Whether all entries of a log are Redisson's, and none is younger than the cutoff.
 local function is_old_log(log_key, count, cutoff)
   local newest = call('ZRANGE', log_key, '-1', '-1', 'WITHSCORES')
   if tonumber(newest[2]) > cutoff then
@@ -38,7 +38,7 @@ local function is_old_log(log_key, count, cutoff)
 end
 
 if not (fields[1] or fields[2] or fields[3] or fields[4]) and call('EXISTS', KEYS[1]) == 0 then
-  -- Nothing but their names says that these keys are a limiter's: another program may use the same ones.
+  -- Only their names say that these are a limiter's keys: another program may use the same names.
   local unused = {}
   local cutoff = tonumber(now_text) - tonumber(ARGV[2])
   for i = 2, 4, 2 do
@@ -60,7 +60,7 @@ if problem then
   return problem
 end
 if not s.known and (s.size == 0 or call('EXISTS', s.value_key) == 1) then
-  -- There is nothing, or a value that is no integer: nobody knows whose it is.
+  -- There is nothing, or a value that is not an integer: its owner is unknown.
   return {0, 0}
 end
 settle(s)

@@ -2,7 +2,7 @@
 -- Twin: src/store/calls/whole_limiter.rs.
 --
 -- KEYS   the five of the limiter (hash, value, log, the client's value, the client's log), then
---        the five that it gets
+--        its five new ones
 -- reply  {0}; {-5} if there is no limiter; {-6} if it is a PER_CLIENT one
 if call('EXISTS', KEYS[1]) == 0 then
   return {-5}

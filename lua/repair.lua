@@ -1,10 +1,10 @@
--- Fits value and log to the rate as an audit does, and has both live as long as the hash. Grants nothing,
--- and writes nothing if that is so already. Twin: src/store/calls/repair.rs.
+-- Fits value and log to the rate as an audit does, and gives them the lifetime of the hash. Grants nothing, and
+-- writes nothing if they already fit. Twin: src/store/calls/repair.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
---        2 the first 17 bytes of an entry of the call's id, from which its debts have theirs
---        3 1: only say what would be done
+--        2 the first 17 bytes of an entry of the call's id, from which the ids of debts are derived
+--        3 1 to report only what would be done
 -- reply  {type, permits of the debt, rate, interval, keep-alive, 1 if there is an integer value, that value,
 --        the value afterwards, permits that have expired, keys that get a time to live, permits taken out
 --        of the log, entries that are dated too far ahead}
@@ -15,7 +15,7 @@ if problem then
 end
 s.value = s.rate
 local is_off = false
--- Of a limiter that was not used there is nothing to fit.
+-- A limiter that was not used has nothing to fit.
 if s.known or s.size > 0 then
   settle(s)
   heal(s, false, math.huge)
@@ -49,7 +49,7 @@ if is_off then
   call('SET', s.value_key, int(s.value))
 end
 if ahead > 0 then
-  -- They may be in use, so they come back an interval from now.
+  -- These permits may be in use, so they come back an interval from now.
   local list = call('ZRANGEBYSCORE', s.log_key, far_ahead, '+inf')
   for i = 1, #list do
     call('ZADD', s.log_key, int(s.now), list[i])

@@ -5,8 +5,8 @@
 -- ARGV   1 the time in epoch ms; '' for the server's clock
 --        2 rate, 3 interval, 4 type, 5 keep-alive (0 for none)
 --        6 1: only if the hash exists
---        7 value and log: 0 delete those of the new mode; 1 the same, and all if the mode is
---          another one; 2 keep them, and delete all if the mode is another one
+--        7 value and log: 0 deletes those of the new mode; 1 does the same, but deletes all four if the mode
+--          changes; 2 keeps them, but deletes all four if the mode changes
 -- reply  {0, 1 if it was set}
 --        or {-3, …}: see part/live_log.lua
 if ARGV[6] == '1' and call('EXISTS', KEYS[1]) == 0 then
@@ -20,7 +20,7 @@ if ARGV[4] == '1' then
 end
 local other_mode = fields[3] and fields[3] ~= ARGV[4]
 local keep = ARGV[7] == '2' and not other_mode
--- One by one: in a slot of a cluster that is being moved, a command on several keys needs all of them.
+-- Delete keys one by one: in a cluster's slot that is being moved, a command on several keys needs all of them.
 if ARGV[7] ~= '0' and other_mode then
   for i = 2, 5 do
     call('DEL', KEYS[i])
@@ -47,7 +47,7 @@ end
 if s.keep_alive > 0 then
   call('PEXPIRE', KEYS[1], ARGV[5])
 elseif had_keep_alive then
-  -- The keep-alive's time to live goes with it.
+  -- Remove the time to live that the keep-alive had set.
   for _, key in ipairs({KEYS[1], s.value_key, s.log_key}) do
     if ARGV[4] == '0' then
       call('PERSIST', key)

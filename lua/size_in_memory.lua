@@ -1,4 +1,4 @@
--- The bytes that all keys take.
+-- The memory that all keys take, in bytes.
 -- Twin: src/store/calls/whole_limiter.rs.
 --
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log

@@ -4,7 +4,7 @@
 -- KEYS   the five of a limiter: hash, value, log, the client's value, the client's log
 -- ARGV   rate, interval, type, keep-alive (0 for none)
 -- reply  {0, 1 if it was set}
---        or {-4, missing fields: 1 rate + 2 interval} beside a type
+--        or {-4, missing fields: 1 rate + 2 interval} if there is a type
 if fields[3] then
   local missing = (fields[1] and 0 or 1) + (fields[2] and 0 or 2)
   if missing > 0 then

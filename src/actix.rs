@@ -34,7 +34,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
 use crate::web::{
-    Admitted, Limits, OwnFields, RequestHead, ResponseHead, Verdict, WasRefused, of_admitted,
+    Admitted, Limits, OwnFields, RequestHead, RequestVerdict, ResponseHead, WasRefused, of_admitted,
 };
 
 /// Asks [`Limits`] before each request.
@@ -102,10 +102,10 @@ where
         let (service, limits) = (self.service.clone(), self.limits.clone());
         async move {
             match limits.clone().decide(plan).await {
-                Verdict::Refused(response) => {
+                RequestVerdict::Refused(response) => {
                     Ok(request.into_response(converted(response)).map_into_right_body())
                 }
-                Verdict::Admitted(admitted) => {
+                RequestVerdict::Admitted(admitted) => {
                     request.extensions_mut().insert(admitted.admission.clone());
                     finish(service.call(request).await, admitted, &limits)
                 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiters::Limiters;
 #[cfg(feature = "_web")]
-use crate::observe::Observers;
+use crate::observe::Event;
 use crate::options::LimiterOptions;
 #[cfg(feature = "_web")]
 use crate::rate::Rate;
@@ -61,10 +61,10 @@ impl Client {
         &self.0
     }
 
-    /// The observers of this client.
+    /// Reports an event to this client's observers.
     #[cfg(feature = "_web")]
-    pub(crate) fn observers(&self) -> &Observers {
-        &self.0.core.observers
+    pub(crate) fn report(&self, event: &Event<'_>) {
+        self.0.core.observers.event(event);
     }
 
     /// This client's id: a UUID, as text.
@@ -104,14 +104,15 @@ impl Client {
         Ok(limiter)
     }
 
-    /// Checks that limiters with these options and this rate can grant anything while the server is away; the
-    /// error says why not.
+    /// Checks these options, and that limiters with them and this rate can grant anything while the server is
+    /// away; the error says why not.
     #[cfg(feature = "_web")]
-    pub(crate) fn check_outage_part(
+    pub(crate) fn check_options(
         &self,
-        rate: Option<Rate>,
         options: &LimiterOptions,
+        rate: Option<Rate>,
     ) -> Result<(), String> {
+        options.check()?;
         let policy = options.on_outage.unwrap_or(self.0.core.outage_policy());
         rate.map_or(Ok(()), |rate| policy.check_with(rate))
     }

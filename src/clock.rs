@@ -1,6 +1,6 @@
 //! The clock that dates grants in the log.
 //!
-//! It only supplies dates: timeouts and timers run on the runtime's own time.
+//! The clock only supplies dates: timeouts and timers run on the runtime's own time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -65,13 +65,13 @@ impl Clock {
         Clock(TimeSource::Runtime { epoch: system_time(), origin: Instant::now() })
     }
 
-    /// [`Clock::runtime`], starting at this time since 1970.
+    /// [`Clock::runtime`], starting at `epoch` since 1970.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn runtime_at(epoch: Duration) -> Self {
         Clock(TimeSource::Runtime { epoch, origin: Instant::now() })
     }
 
-    /// This runtime clock, moved ahead by this time.
+    /// This runtime clock, moved ahead by `time`.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn ahead_by(&self, time: Duration) -> Self {
         match self.0 {
@@ -103,7 +103,7 @@ impl Clock {
         matches!(self.0, TimeSource::Server)
     }
 
-    /// Whether a [`ManualClock`] sets this clock now. One that follows the system's sets nothing.
+    /// Whether a [`ManualClock`] sets this clock now; one that follows the system's clock does not.
     pub(crate) fn is_manual(&self) -> bool {
         matches!(&self.0, TimeSource::Manual(now) if now.load(Ordering::SeqCst) != FOLLOW_SYSTEM)
     }
@@ -130,10 +130,10 @@ impl Clock {
     }
 }
 
-/// The time that a clock shows.
+/// The time shown by a clock.
 pub(crate) struct Reading {
     pub(crate) now: Now,
-    /// The microseconds since that millisecond began; 0 if unknown.
+    /// The microseconds since the millisecond of `now` began; 0 if unknown.
     pub(crate) into_ms: u32,
 }
 
@@ -147,7 +147,7 @@ impl Reading {
     }
 }
 
-/// The value of a manual clock that follows the system's.
+/// The value of a manual clock that follows the system's clock.
 const FOLLOW_SYSTEM: i64 = i64::MIN;
 
 impl fmt::Debug for Clock {

@@ -266,11 +266,17 @@ impl Error {
         self
     }
 
+    /// Names the limiter, before the operation is known: a call on several limiters failed because of this one.
+    pub(crate) fn in_limiter(mut self, name: &str) -> Self {
+        self.inner().limiter = Some(name.into());
+        self
+    }
+
     /// Names the operation and the limiter. Called once, by the code that knows them.
     pub(crate) fn of(mut self, operation: Operation, limiter: Option<Arc<str>>) -> Self {
         let inner = self.inner();
         inner.operation = Some(operation);
-        inner.limiter = limiter;
+        inner.limiter = inner.limiter.take().or(limiter);
         self
     }
 

@@ -77,9 +77,6 @@
 pub mod actix;
 #[cfg(any(feature = "admin", test))]
 pub mod admin;
-#[cfg(feature = "_bench")]
-#[doc(hidden)]
-pub mod bench;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::engine::{self, Core, Engine, Remembered};
+use crate::engine::{self, Core, Engine, Knowledge};
 use crate::error::{Error, Operation};
 use crate::store::{Reply, Store};
 use crate::wire::keys::Keys;
@@ -32,7 +32,7 @@ struct Table {
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
     /// Facts about dropped limiters that were used less than an interval ago.
-    remembered: HashMap<Arc<str>, Remembered>,
+    remembered: HashMap<Arc<str>, Knowledge>,
     remembered_limit: usize,
     is_closed: bool,
 }
@@ -70,7 +70,7 @@ impl Limiters {
         };
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
-            engine.end_leases();
+            engine.leases().suspend(&engine);
         }
         Ok(handle)
     }
@@ -88,7 +88,7 @@ impl Limiters {
     pub(crate) fn recheck_waiters(&self) {
         let engines = self.table().engines();
         for engine in engines {
-            engine.clock_was_set();
+            engine.leases().look(&engine);
             engine.permits_came_back();
         }
     }
@@ -218,7 +218,7 @@ impl Table {
         let remembered = &mut self.remembered;
         self.by_name.retain(|name, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            if in_use || engine.holds_lease() || engine.needs_stand_in() {
+            if in_use || engine.leases().is_out() || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

@@ -14,8 +14,6 @@ mod call;
 pub(crate) mod captured;
 mod connection;
 mod event;
-#[cfg(feature = "_web")]
-mod first_times;
 mod limiter;
 #[cfg(feature = "metrics")]
 mod meters;
@@ -30,8 +28,6 @@ pub use call::{CallEvent, ObservedCall};
 pub(crate) use call::{CallSize, Span, current_span};
 pub(crate) use connection::ConnectionObserver;
 pub use event::{Count, Event};
-#[cfg(feature = "_web")]
-pub(crate) use first_times::{FirstTimes, Trouble};
 pub use limiter::ObservedLimiter;
 pub(crate) use limiter::{CountPart, LimiterObserver};
 #[cfg(feature = "metrics")]

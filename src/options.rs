@@ -137,10 +137,8 @@ impl LimiterOptions {
     /// than two permits in a hold leases none. The next lease is fetched when less than a quarter of the
     /// current one is left, not half.
     ///
-    /// It yields to others. A lease that is not granted in full halves the permits and the hold of the next
-    /// ones, down to a sixteenth; four full ones in a row double them again. If the limiter was exhausted
-    /// while callers waited, a client leases no more than its share of the permits that become available
-    /// during a hold, for ten holds after it was last told its share.
+    /// It yields to others. After a lease that is not granted in full, the client leases nothing for one
+    /// `hold`; if the next ones are not either, for two, four, eight and at most sixteen.
     ///
     /// What a lease guarantees and costs, and when its unused permits go back, is the same for both.
     ///
@@ -236,6 +234,16 @@ impl LimiterOptions {
         self
     }
 
+    /// Checks that these options do not contradict those that the limiter has; the error says which does.
+    pub(crate) fn check_with(&self, has: &LimiterOptions) -> Result<(), String> {
+        same(self.denial_memory, has.denial_memory, |it| format!("a denial memory of {it:?}"))?;
+        same(self.lease, has.lease, |it| format!("a lease of {it}"))?;
+        same(self.share, has.share, |it| it.to_string())?;
+        same(self.max_waiters, has.max_waiters, |it| format!("at most {it} waiters"))?;
+        same(self.on_outage, has.on_outage, |it| format!("{it} on an outage"))?;
+        same(self.label, has.label, |it| format!("the metrics label {it:?}"))
+    }
+
     /// Checks the options; the error says which one is out of range, and why.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.max_waiters == Some(0) {
@@ -260,6 +268,22 @@ impl LimiterOptions {
             ));
         }
         Ok(())
+    }
+}
+
+/// An error if a limiter has an option with another value.
+fn same<T: Copy + PartialEq>(
+    wanted: Option<T>,
+    has: Option<T>,
+    text: impl Fn(T) -> String,
+) -> Result<(), String> {
+    match (wanted, has) {
+        (Some(wanted), Some(has)) if wanted != has => Err(format!(
+            "{}: this client's limiter of the name already has {}",
+            text(wanted),
+            text(has)
+        )),
+        _ => Ok(()),
     }
 }
 

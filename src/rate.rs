@@ -180,8 +180,7 @@ impl Rate {
     }
 
     /// This rate without its keep-alive.
-    #[cfg(any(feature = "_web", feature = "tracing"))]
-    pub(crate) const fn without_keep_alive(self) -> Self {
+    pub const fn without_keep_alive(self) -> Self {
         Rate { keep_alive_ms: 0, ..self }
     }
 

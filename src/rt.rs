@@ -1,7 +1,7 @@
 //! Operations the engine needs from a runtime: locks, identity, tasks and time.
 //!
-//! They come from the standard library and tokio. Under `--cfg shuttle` they come from a model checker, which
-//! runs the same code in many orders.
+//! The standard library and tokio provide the operations, or under `--cfg shuttle` a model checker, which
+//! runs the code in many orders.
 
 #[cfg(not(all(test, shuttle)))]
 mod real {
@@ -95,7 +95,7 @@ mod model {
         static TICKS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// The model has one runtime.
+    /// The only runtime of the model.
     #[derive(Clone, Debug)]
     pub(crate) struct Handle;
 
@@ -121,7 +121,7 @@ mod model {
         shuttle::rand::RngCore::next_u64(&mut shuttle::rand::thread_rng()) % end
     }
 
-    /// A millisecond passes with every reading.
+    /// The model's time: a millisecond passes with every reading.
     pub(crate) fn now() -> Instant {
         TICKS.set(TICKS.get() + 1);
         ORIGIN.with(|origin| *origin + Duration::from_millis(TICKS.get()))
@@ -167,7 +167,7 @@ use rand::rngs::SysRng;
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use real::*;
 
-/// Random bits for ids, and for what tells clients apart.
+/// Random bits for ids and for tags that tell clients apart.
 pub(crate) fn random() -> u64 {
     #[cfg(test)]
     if let Some(seeded) = SEEDED.with_borrow_mut(|seeded| seeded.as_mut().map(rand::RngExt::random))
@@ -178,8 +178,8 @@ pub(crate) fn random() -> u64 {
 }
 
 /// The operating system's randomness. A generator in this process would repeat itself in a forked child and
-/// in a clone of the machine's memory: ids would be drawn twice, and grants be taken for those of another
-/// process. It costs less than a microsecond for each call to the server.
+/// in a clone of the machine's memory: ids would be drawn twice, and grants of another process taken for
+/// one's own. It costs less than a microsecond for each call to the server.
 pub(crate) fn rng() -> UnwrapErr<SysRng> {
     UnwrapErr(SysRng)
 }
@@ -202,8 +202,8 @@ pub(crate) async fn sleep(duration: Duration) {
 
 /// Awaits `work` until `late` ends; `None` if it has no output by then.
 ///
-/// Other tasks run once more before it gives up. If the runtime, or the whole process, stood still for longer
-/// than that, the reply may be in the socket while the task that reads it has not run yet.
+/// Other tasks run once more before it gives up: if the runtime, or the whole process, stood still until
+/// then, the reply may be in the socket while the task that reads it has not run yet.
 pub(crate) async fn in_time<T>(
     late: impl Future<Output = ()>,
     work: impl Future<Output = T>,

@@ -164,8 +164,8 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for RateLimited<S, C> {
                 return Poll::Pending;
             }
             Poll::Ready(Ok(None)) => return Poll::Ready(Some(Ok(item))),
-            Poll::Ready(Ok(Some(denial))) => Reason::Denied(denial),
-            Poll::Ready(Err(error)) => Reason::Failed(error),
+            Poll::Ready(Ok(Some(denial))) => RejectReason::Denied(denial),
+            Poll::Ready(Err(error)) => RejectReason::Failed(error),
         };
         Poll::Ready(Some(Err(Rejected { item, reason })))
     }
@@ -191,11 +191,11 @@ impl<S: Stream, C> fmt::Debug for RateLimited<S, C> {
 /// shows the item.
 pub struct Rejected<T> {
     item: T,
-    reason: Reason,
+    reason: RejectReason,
 }
 
 #[derive(Debug)]
-enum Reason {
+enum RejectReason {
     Denied(Denial),
     Failed(Error),
 }
@@ -214,16 +214,16 @@ impl<T> Rejected<T> {
     /// The denial, if it was denied.
     pub fn denial(&self) -> Option<&Denial> {
         match &self.reason {
-            Reason::Denied(denial) => Some(denial),
-            Reason::Failed(_) => None,
+            RejectReason::Denied(denial) => Some(denial),
+            RejectReason::Failed(_) => None,
         }
     }
 
     /// The error, if no decision could be made.
     pub fn error(&self) -> Option<&Error> {
         match &self.reason {
-            Reason::Denied(_) => None,
-            Reason::Failed(error) => Some(error),
+            RejectReason::Denied(_) => None,
+            RejectReason::Failed(error) => Some(error),
         }
     }
 }
@@ -238,8 +238,8 @@ impl<T> fmt::Display for Rejected<T> {
     /// The text of the denial or the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            Reason::Denied(denial) => denial.fmt(f),
-            Reason::Failed(error) => error.fmt(f),
+            RejectReason::Denied(denial) => denial.fmt(f),
+            RejectReason::Failed(error) => error.fmt(f),
         }
     }
 }

@@ -30,7 +30,6 @@
 //! for an error value.
 
 pub mod acl;
-pub mod busy;
 pub mod clock;
 pub mod cluster;
 pub mod dump;

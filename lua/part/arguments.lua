@@ -1,6 +1,6 @@
--- The arguments of an acquire by their names; the head of acquire.lua says what they mean. The first is the
--- time (part/clock.lua). Those at the end that say nothing are left out, and are nil.
+-- The arguments of an acquire by name; the head of acquire.lua explains them. The first is the time
+-- (part/clock.lua). Empty ones at the end are left out, and are nil.
 --
--- Sets   what is declared here: text, as it was sent
+-- Sets   the names declared here: text, as it was sent
 local entry, seen, expects_expired, total, groups, after, hold, creation, reserves, audit_limit, share_terms,
   is_again, dates, reserved_date = unpack(ARGV, 2, 15)

@@ -1,9 +1,9 @@
--- What is in the log under a call's own id. Twin: src/store/memory/attempt.rs.
+-- The entries in the log under a call's own id. Twin: src/store/memory/attempt.rs.
 --
 -- Reads  call, int, permits_of; the arguments; part_number (part/grant.lua)
 
--- Sets s.own: the entries that earlier attempts wrote; or those that this very attempt wrote, which comes twice,
--- or a later one that came first. Then it returns their date.
+-- Sets s.own: the entries written by earlier attempts. If this attempt is a duplicate, or a later one came first,
+-- sets it to the entries that those wrote, and returns their date.
 local function find_own(s)
   local is_plain = #entry == 21 and reserves ~= '1' and dates == ''
   if is_plain and total == '1' and not call('ZSCORE', s.log_key, entry) then
@@ -12,8 +12,8 @@ local function find_own(s)
   local own, later, first, found = {}, {}, nil, {}
   local from = after ~= '' and '(' .. after or int(s.date)
   if is_plain and total * 10 < call('ZCOUNT', s.log_key, from, '+inf') then
-    -- There are leases of others. Ten entries are read in the time in which one is looked up, so that it
-    -- costs less to look for each number of permits that the entry may have.
+    -- Others have leases. Looking one entry up takes as long as reading ten, so it costs less to look for each
+    -- number of permits that the entry may have.
     for p = 1, total do
       local member = string.sub(entry, 1, 17) .. struct.pack('<I4', p)
       local score = call('ZSCORE', s.log_key, member)
@@ -33,10 +33,10 @@ local function find_own(s)
   for i = 1, #found, 2 do
     local member, date = found[i], tonumber(found[i + 1])
     local p = part_number(s, member) and permits_of(member) or 0
-    -- One with more permits than the call asks for is not the call's.
+    -- An entry with more permits than the call asks for is not its own.
     if p > 0 and p <= total - 0 and s.changes[member] == nil then
       s.changes[member], own[#own + 1] = false, member
-      -- An attempt that is late must not give up what a later one was granted.
+      -- A late attempt must not give up permits that were granted to a later one.
       if is_again ~= '1' or date >= s.date and
           (dates ~= '' or reserves == '1' and date ~= tonumber(reserved_date)) then
         later[#later + 1], first = member, math.min(first or date, date)

@@ -1,8 +1,8 @@
--- The rate in force and the keys that it uses. Twin: src/store/memory/config.rs.
+-- The rate in force and its keys. Twin: src/store/memory/config.rs.
 --
 -- Reads  fields (part/hash.lua), whole (part/numbers.lua), KEYS
--- Sets   s: the limiter as this call sees it. It is read, then it is decided what becomes of it, and then
---        that is written; each part says which fields it sets. Here: rate, interval, keep_alive: numbers;
+-- Sets   s: the limiter as this call sees it: read first, then decided on, and then written. Each
+--        part names the fields that it sets. Here: rate, interval, keep_alive: numbers;
 --        per_client: 0 or 1; value_key, log_key: of this mode if KEYS are all five, otherwise the second
 --        and the third
 local s = {rate = 0, interval = 0, keep_alive = 0, per_client = 0, value_key = '', log_key = '', now = 0,

@@ -1,29 +1,28 @@
--- The requests of a call, one after the other. Twin: src/store/memory/decide.rs.
+-- Deciding the requests of a call, one after the other. Twin: src/store/memory/decide.rs.
 --
 -- Reads  EXACT_WAITS, wait_for (part/wait.lua); allowed, hold_ms, take_share (part/share.lua)
 -- Sets   in s: granted (part/wait.lua)
 
--- Puts what becomes of so many requests behind the reply.
+-- Appends the outcome of `n` requests to the reply.
 local function answer(reply, n, kind, ms)
   local size = #reply
   if n > 0 and size > 6 and reply[size - 1] == kind and reply[size] == ms then
     reply[size - 2] = reply[size - 2] + n
   elseif n > 0 then
-    -- In this order: what is not put at an array's end is slow to read again.
+    -- In this order: elements that are not appended to an array are slow to read again.
     reply[size + 1] = n
     reply[size + 2] = kind
     reply[size + 3] = ms
   end
 end
 
--- Decides the requests (permits, the longest wait in ms and count of each group of alike ones) out of `budget`,
--- and returns what is left of it. `others` is free too, but not for
--- these requests: only their waits count it. If expired entries are left in the log, what does not fit is
--- undecided.
+-- Decides the requests (permits, the longest wait in ms, and count of each group) out of `budget`, and returns
+-- the rest of it. `others` are free too, but not for these requests: they count only for waits. If expired
+-- entries are left in the log, requests that do not fit are undecided.
 local function decide(s, reply, requests, budget, others)
-  local queued, waiting, undecided = 0, 0, false -- permits and requests that wait
-  local last -- the wait of the last of those
-  local known = {} -- waits by the permits that are lacking, negative if they are bounds
+  local queued, waiting, undecided = 0, 0, false -- permits and number of waiting requests
+  local last -- the wait of the last waiting request
+  local known = {} -- waits by the number of missing permits, negative if they are bounds
   for i = 1, #requests, 3 do
     local p, max_wait_ms, n = requests[i], requests[i + 1], requests[i + 2]
     if not undecided and p > s.rate then
@@ -41,7 +40,7 @@ local function decide(s, reply, requests, budget, others)
       budget, s.granted, n = budget - fit * p, s.granted + fit * p, n - fit
       undecided = n > 0 and not s.is_settled
       if allowed then
-        -- They fit and exceed the share: they wait, and leave room for those that cannot.
+        -- Requests that fit but exceed the share wait, and leave room for those that cannot.
         local back = math.min(n, math.floor((budget - queued) / p))
         if back > 0 then
           answer(reply, back, 4, hold_ms)
@@ -65,7 +64,7 @@ local function decide(s, reply, requests, budget, others)
         ms, more = math.abs(known[lacking]), known[lacking] < 0
       end
       if max_wait_ms < ms then
-        -- It blocks nobody, so that the wait of the next one like it is the same.
+        -- A refused request blocks no others, so the next one like it has the same wait.
         answer(reply, n, more and 2 or 1, ms)
         n = 0
       else

@@ -1,7 +1,7 @@
--- Log members: a length byte (16, or 8 of Redisson before 3.21.0), as many id bytes, and the
--- permits as 32 bits, little-endian. Twin: src/wire/entry.rs.
+-- Log members: a length byte (16; 8 in Redisson before 3.21.0), that many bytes of id, and the permits as 32
+-- bits, little-endian. Twin: src/wire/entry.rs.
 
--- The permits of a member; nil if it is no member of Redisson 3.17.0 or later.
+-- The permits of a member; nil if it does not come from Redisson 3.17.0 or later.
 local function permits_of(member)
   local size, first = #member, string.byte(member, 1)
   if size == 21 and first == 16 or size == 13 and first == 8 then
@@ -10,7 +10,7 @@ local function permits_of(member)
   end
 end
 
--- The same member with other permits.
+-- The member with other permits.
 local function with_permits(member, permits)
   return string.sub(member, 1, -5) .. struct.pack('<I4', permits)
 end

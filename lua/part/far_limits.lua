@@ -1,4 +1,4 @@
--- As part/limits.lua, those that an acquire does not need.
+-- More limits like those of part/limits.lua, which an acquire does not need.
 local MOST_AHEAD_MS = 90000000
 local FAR_TTL_MS = 315360000000
 local ENDLESS_TTL_MS = 157680000000

@@ -2,14 +2,14 @@
 -- several, its parts. Twin: src/store/memory/grant.rs.
 --
 -- Reads  call, permits_of, with_permits (part/entry.lua), MAX_ENTRY_PERMITS
--- Sets   in s: id, tail  what all parts have in common, and the number of the first
+-- Sets   in s: id, tail  the common bytes of all parts, and the number of the first
 
 -- Reads them from an entry of the grant, or its first 17 bytes.
 local function read_id(s, entry)
   s.id, s.tail = string.sub(entry, 2, 15), struct.unpack('<I2', entry, 16)
 end
 
--- Which part of the grant a member is; nil if it is not a part of it.
+-- The number of the part that a member is; nil if it is not a part of the grant.
 local function part_number(s, member)
   if #member == 21 and string.byte(member, 1) == 16 and string.sub(member, 2, 15) == s.id then
     local part = bit.bxor(struct.unpack('<I2', member, 16), s.tail)
@@ -17,7 +17,7 @@ local function part_number(s, member)
   end
 end
 
--- Writes entries that hold `total` permits: parts of a grant, of a reservation if `mask` is 16384, or debts
+-- Writes entries that hold `total` permits: parts of a grant, or of a reservation if `mask` is 16384, or debts
 -- if it is 32768.
 local function write_entries(s, total, mask, date)
   local k = 0
@@ -28,7 +28,7 @@ local function write_entries(s, total, mask, date)
   end
 end
 
--- Takes permits out of the parts of a grant, the last part first, and dates what is left.
+-- Takes permits out of a grant's parts, the last part first, and gives `date` to the remaining parts.
 local function give_back(s, parts, permits, date)
   if permits > 0 then
     table.sort(parts, function(a, b)

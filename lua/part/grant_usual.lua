@@ -1,9 +1,9 @@
--- The usual grant, with as few commands and as little Lua as possible: no function is made before it is over.
--- Server time of a call for one permit on Redis 7.0.15, in microseconds (INFO commandstats), with it, without it,
--- and by Redisson 4.7.0's script: nothing has expired 8.6, 36, 9.8; an entry has expired 9.5, 36, 11.1.
+-- The usual grant, with as few commands and as little Lua as possible: no function is created before it is done.
+-- Server time of a call for one permit on Redis 7.0.15, in microseconds (INFO commandstats), with this part, without
+-- it, and by Redisson 4.7.0's script: nothing has expired 8.6, 36, 9.8; an entry has expired 9.5, 36, 11.1.
 --
--- It grants all requests if the hash has the very rate that the client last saw, value and log agree as far
--- as this call looks, and all requests fit. It grants as the parts below do, which see all other calls, with
+-- It grants all requests if the hash has exactly the rate that the client last saw, value and log agree as far
+-- as this call looks, and all requests fit. It grants as the parts below do, which decide all other calls, with
 -- nothing written yet.
 --
 -- Reads  call, fields (part/hash.lua), the arguments (part/arguments.lua), DROP_STEP, KEYS
@@ -21,8 +21,8 @@ if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
   local v, R, cutoff = tonumber(raw), fields[1] - 0, now_text - fields[2]
   local plain = v and v <= R and #raw < 16 and (raw == '0' or string.find(raw, '^[1-9]%d*$'))
 
-  -- What has expired, and the oldest entry behind it, which foreign ones are looked for at. To read two
-  -- entries costs 0.8 microseconds more than one, to read the second by a command of its own 1.4.
+  -- The expired entries, and the oldest one after them, which shows whether a foreign entry is live. Reading two
+  -- entries costs 0.8 microseconds more than one, and reading the second by its own command 1.4.
   local gone, credit, empty = 0, 0, false
   if plain then
     local oldest = call('ZRANGE', log_key, '0', expects_expired == '1' and '1' or '0', 'WITHSCORES')
@@ -53,8 +53,8 @@ if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
     plain = plain and v - w >= 0 and (next and #next == 21 and byte(next) == 16 or empty and v == R)
   end
 
-  -- Whether this call's own retry was there first. A single permit would be the same entry, which ZADD
-  -- finds; more permits may have been lowered since.
+  -- Whether this call's own retry came first. For a single permit its entry would be the same one, which ZADD
+  -- detects; an entry for more permits may have been lowered since.
   if plain and w ~= '1' then
     local from = (after or '') ~= '' and '(' .. after or date
     local later = call('ZRANGEBYSCORE', log_key, from, '+inf', 'LIMIT', '0', '65')
@@ -64,11 +64,11 @@ if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
     end
   end
 
-  -- Writes. A log that the drop empties loses its time to live, so it is emptied before the entry comes.
+  -- Write. A log emptied by the drop loses its time to live, so empty it before adding the entry.
   if plain and empty and gone > 0 then
     call('ZREMRANGEBYRANK', log_key, '0', gone - 1)
   end
-  -- NX: the same member may be there, and even have expired.
+  -- NX: the member may already be there, and may even have expired.
   if plain and call('ZADD', log_key, 'NX', date, entry) == 1 then
     if gone > 0 and not empty then
       call('ZREMRANGEBYRANK', log_key, '0', gone - 1)

@@ -1,4 +1,4 @@
--- The limiter's hash. Raises WRONGTYPE if the key is no hash.
+-- The limiter's hash. Raises WRONGTYPE if the key is not a hash.
 --
 -- Reads  KEYS
 -- Sets   call: redis.call; fields: rate, interval, type and keep-alive as text, false if missing

@@ -1,9 +1,9 @@
--- While its slot is being moved away, a key that a call has emptied cannot be written again: new keys
--- are for the other node. So a call whose drop would empty the log must wait, and nothing is written;
--- and so must one that takes a reservation out of the log first, if there is nothing else in it.
+-- While its slot is being moved away, a key that a call has emptied cannot be written again: new keys belong to
+-- the other node. So a call whose drop would empty the log must wait, with nothing written; and so must a
+-- call that takes a reservation out of the log first, if the log has nothing else in it.
 --
 -- Reads  KEYS: hash, value and log of the mode in force; ARGV: 1 the time in epoch ms, or ''; of an acquire
---        10 reserves, 13 is_again; behind the arguments the names of all keys, and how many they are
+--        10 reserves, 13 is_again; after the arguments the names of all keys, and their number
 do
   local arguments = #ARGV - 1 - tonumber(ARGV[#ARGV])
   local taken_out = arguments >= 13 and ARGV[10] == '1' and ARGV[13] == '1' and 1 or 0

@@ -1,9 +1,8 @@
--- How long the keys live. Twin: src/store/memory/lifetime.rs.
+-- The lifetime of the keys. Twin: src/store/memory/lifetime.rs.
 --
 -- Reads  call, KEYS, int; in s: keep_alive, value_key, log_key (part/config.lua)
 
--- What every call does at its end, refusals included: the value and the log live as long as the
--- hash.
+-- The last step of every call, including refusals: the value and the log live as long as the hash.
 local function refresh_lifetime(s)
   local ms = s.keep_alive
   if ms > 0 then

@@ -1,5 +1,5 @@
--- The limits of the rules: src/store/limits.rs says what each means. One on each line, with the same
--- name and number as there, which a test compares.
+-- The limits of the rules; src/store/limits.rs explains them. Each is on a line of its own, with the same name
+-- and number as there, which a test compares.
 local SHORT_LOG = 64
 local DROP_STEP = 500
 local DROP_LIMIT = 2000

@@ -1,26 +1,26 @@
--- The log as it will be: without what has expired, what is taken out, and the entries of the call's own id.
--- Read as far as needed, and not written. Twin: src/store/memory/live_log.rs.
+-- The log as it will be: without expired entries, trimmed permits, and the entries of the call's own id. It is
+-- read as far as needed, and not written. Twin: src/store/memory/live_log.rs.
 --
 -- Reads  call, int, permits_of, with_permits, limits; in s: trimmed, lowered (part/trim.lua)
--- Sets   in s, which has before: now; own, own_permits: the entries of the call's own id, and the permits in
---        these that stay in the log; changes: for each entry that will not be as it is the permits that it
---        will have, and false for none and for an own one, which are decided on apart from all others:
+-- Sets   in s, which already has: now; own, own_permits: the entries of the call's own id, and those of their
+--        permits that stay in the log; changes: the new permits of each entry that will change, false for
+--        none and for an own entry (these are decided on separately from all others):
 --        size      entries in the log
---        expired   how many of these have expired; the others are live
+--        expired   how many of them have expired; the others are live
 --        rank      the place in the log from which it has yet to be read
---        is_settled  whether no expired entry is left behind these
---        dropped   expired entries that are to be taken out, the oldest
---        credit    the permits in these
+--        is_settled  whether no other expired entry is left
+--        dropped   the number of expired entries to take out, the oldest
+--        credit    their permits
 --        others    entries that are neither dropped nor the call's own
---        left      these, and what stays in the log of the call's own
---        members, permits  the first of the others, oldest first, and the permits in them; false for an entry of
+--        left      `others`, and the call's own entries that stay in the log
+--        members, permits  the first of the others, oldest first, and their permits; false for an entry of
 --                    an older Redisson
 --        log_total permits in the log, once it has been summed
---        foreign   the error reply once a live entry of an older Redisson was looked at: {-3, its bytes}.
---                  What is decided after that is not written
+--        foreign   the error reply once a live entry of an older Redisson was read: {-3, its bytes}.
+--                  Decisions after that are not written
 
--- Counts the log, and reads what has expired: at least one step of it, then until `enough` permits are
--- together, or `limit` entries have been read. A foreign one counts for nothing.
+-- Counts the log, and reads expired entries: at least one step, then until they have `enough` permits, or
+-- `limit` entries have been read. A foreign entry counts for nothing.
 local function read_log(s, enough, limit)
   s.size = call('ZCARD', s.log_key)
   s.expired = s.size == 0 and 0 or call('ZCOUNT', s.log_key, '-inf', int(s.now - s.interval))
@@ -39,7 +39,7 @@ local function read_log(s, enough, limit)
   s.left = s.others + (s.own_permits > 0 and #s.own or 0)
 end
 
--- The permits in the i-th entry; nil if there are not as many. Entries are read in growing steps.
+-- The permits in the i-th entry; nil if there are fewer entries. They are read in growing steps.
 local function look_at(s, i)
   while s.permits[i] == nil and s.rank < s.size do
     local at = #s.members
@@ -74,7 +74,7 @@ local function sum_log(s)
       end
       sum = sum + p
     end
-    -- What a long log has besides is not kept.
+    -- Further entries of a long log are not kept.
     for rank = s.rank, s.size - 1, 1000 do
       local step = call('ZRANGE', s.log_key, rank, rank + 999)
       for i = 1, #step do
@@ -92,8 +92,8 @@ local function sum_log(s)
   return s.log_total
 end
 
--- Takes out what is dropped and trimmed. What is left of the call's own entries has been dated anew before, so
--- that those that have expired are the first.
+-- Takes out dropped and trimmed entries. Remaining entries of the call's own must have been dated anew before,
+-- so that the expired entries come first.
 local function write_log(s)
   if s.dropped > 0 then
     call('ZREMRANGEBYRANK', s.log_key, '0', s.dropped - 1)

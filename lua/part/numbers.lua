@@ -1,5 +1,5 @@
--- Numbers from text and to text. A number must never become text by itself: Lua rounds it to 14
--- digits, and servers from 7.2 on write 1e+15 where a command wants an integer.
+-- Conversion of numbers from text and to text. It must always be explicit: Lua rounds to 14 digits, and servers
+-- from 7.2 on write 1e+15 where a command expects an integer.
 --
 -- Reads  MAX_EXACT (part/limits.lua)
 
@@ -7,7 +7,7 @@ local function int(n)
   return string.format('%.0f', n)
 end
 
--- The integer that `text` spells, if it is within 0..2^53; else nil.
+-- The integer that `text` represents, if it is within 0..2^53; otherwise nil.
 local function whole(text)
   if text and string.find(text, '^%d+$') then
     local n = tonumber(text)
@@ -18,7 +18,7 @@ local function whole(text)
   end
 end
 
--- The integer that `text` spells as INCRBY takes it, within -2^53..2^53; else nil.
+-- The integer that `text` represents in the form that INCRBY accepts, within -2^53..2^53; otherwise nil.
 local function integer(text)
   if text and string.find(text, '^%-?[1-9]%d*$') then
     local n = whole(string.match(text, '%d+'))

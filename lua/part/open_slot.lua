@@ -1,7 +1,7 @@
--- In a slot of a cluster that is being moved, a call may declare only keys that are on the node. The
--- names of all keys follow its arguments, and behind them is their number.
+-- In a slot of a cluster that is being moved, a call may declare only keys that are on the node. The names of
+-- all keys follow its arguments, and then their number.
 --
--- Sets   KEYS, ARGV: what the script expects
+-- Sets   KEYS, ARGV: those that the script expects
 local KEYS, ARGV = KEYS, ARGV
 do
   local count = tonumber(ARGV[#ARGV])

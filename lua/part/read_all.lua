@@ -1,8 +1,8 @@
--- The limiter, for a call that drops all that has expired.
+-- Reads the limiter for a call that drops all expired entries.
 --
 -- Reads  call, ARGV, KEYS; integer; read_config (part/config.lua), set_own, read_log (part/live_log.lua),
 --        now_text (part/clock.lua)
--- Sets   s.now, s.known: the value in the server
+-- Sets   s.now, s.known: the stored value
 
 -- Returns the error reply if the rate cannot be read.
 local function read_all(s)

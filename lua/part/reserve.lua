@@ -1,11 +1,11 @@
--- Permits set aside for a large request, which others would take one by one as they come back. Twin:
+-- Permits set aside for a large request: otherwise others would take them one by one as they come back. Twin:
 -- src/store/memory/reserve.rs.
 --
--- Reads  call, int, limits; find_score (part/wait.lua); entry: the call's; in s: the log, value
+-- Reads  call, int, limits; find_score (part/wait.lua); entry: the call's own; in s: the log, value
 
--- In how many ms `permits` are free that have to be reserved; nil if the log has a reservation of another
--- call that is not due, or not for long, or if it would take too long. Too long is what the request cannot
--- wait, and more than an interval, but for clients whose clocks are ahead.
+-- The time in ms until `permits` to be reserved are free. nil if the log has a reservation of another call that is
+-- not due yet, or only recently, or if it would take too long: longer than the request can wait, or longer than
+-- an interval, with some allowance for clients whose clocks are ahead.
 local function find_reservation(s, permits, max_wait_ms)
   if s.value < 0 then
     return nil

@@ -3,8 +3,8 @@
 -- Sums are compared as differences from the rate: above 2^53 they would not be exact.
 --
 -- Reads  call, int, sum_log (part/live_log.lua)
--- Sets   in s, which has known: the value before this, nil if it is missing or no integer
---        is_another  whether type or rate are not those that the client saw; nil if it has seen nothing
+-- Sets   in s, which already has known: the value before this, nil if it is missing or not an integer
+--        is_another  whether the client last saw another type or rate; nil if it has seen nothing
 --        value       the value by the rules
 --        is_summed   whether the log has been summed for this, or is empty
 
@@ -24,15 +24,15 @@ local function settle(s)
     s.value = rate - sum_log(s)
     return
   end
-  -- Downwards only: what seems to be missing may be a log that was lost, and then it was used.
+  -- Only lower it: seemingly missing permits may belong to a lost log, and so be in use.
   local exceeds = s.is_another == nil and value > rate - credit - sum_log(s)
   if not exceeds and credit > 0 and s.left == 0 then
-    -- What an older Redisson logged says nothing of what else was used.
+    -- An older Redisson's entries do not say what else was used.
     s.value = rate
   elseif exceeds or credit > 0 and value > rate - credit then
-    -- What Redisson's release has given back is still in the log. It stays given back, and is not
-    -- credited again when it expires. The value of a client of its own may be from the time of a rate
-    -- that it does not know, but nobody releases what is in its log.
+    -- Permits that Redisson's release gave back are still in the log. They stay given back, and are not
+    -- credited again when they expire. The value of a client of its own may be from a rate that is unknown
+    -- to this call, but nobody releases permits of its log.
     local given_back = value <= rate and (s.is_another ~= nil or s.per_client == 0)
     s.value = math.max(given_back and value or -math.huge, rate - sum_log(s))
   else
@@ -40,8 +40,8 @@ local function settle(s)
   end
 end
 
--- Writes the value; `before`: as it is. By other rules than that permits are taken or given back it is
--- written anew, and has no time to live of its own then.
+-- Writes the value; `before`: the stored one. Unless it changes only by permits taken or given back, it is
+-- set anew, and then has no time to live of its own.
 local function write_value(s, before, value)
   if s.credit > 0 or s.value ~= s.known then
     call('SET', s.value_key, int(value))

@@ -1,20 +1,20 @@
--- Who holds permits, and how many of those that are free may go to requests that can wait. Twin:
+-- The holders of permits, and the number of free permits that may go to requests that can wait. Twin:
 -- src/store/memory/share.rs.
 --
--- The first bytes of the call's id are those of every id of this crate's clients: the mark (3
--- bytes), the client's weight, the client (4 bytes). The highest bit of the last byte marks a debt.
+-- The call's id begins like every id of this crate's clients: the mark (3 bytes), the client's weight, the
+-- client (4 bytes). The highest bit of the last byte marks a debt.
 --
 -- Reads  ARGV; call, int, permits_of; LONGEST_SHARED_LOG; in s: the limiter and its log
--- Sets   what is declared here
+-- Sets   the names declared here
 local terms -- four numbers: see the head of acquire.lua
-local allowed -- what requests that can wait may take now; nil: whatever is free
-local share_size, held = 0, 0 -- all of the share, and what the client holds of it
--- A request that exceeds the share waits this long; one that cannot is not held back.
+local allowed -- what requests that can wait may take now; nil for whatever is free
+local share_size, held = 0, 0 -- the whole share, and the part of it that the client holds
+-- The wait of a request that exceeds the share; a request that cannot wait this long is not held back.
 local hold_ms = 0
 local holders -- the reply: other clients of this crate, whether Redisson is one, share, entries
 
--- Reads who holds permits, and computes the share of the call's client, of which it takes at most
--- what is `free`.
+-- Reads the holders of permits, and computes the share of the call's client, which takes at most `free`
+-- permits of it.
 local function read_holders(s, free)
   local rate, interval, log_key, now = s.rate, s.interval, s.log_key, s.now
   if s.per_client == 1 then
@@ -56,8 +56,8 @@ local function read_holders(s, free)
     others = others + w
   end
   local parties = weight + math.max(others + redisson, terms[1])
-  -- Divided first: the product could be too large. What is no whole number is rounded up in some
-  -- intervals and down in others, so that it comes to nothing in the long run.
+  -- Divided first: the product could be too large. Fractions are rounded up in some intervals and down in
+  -- others, so that they even out in the long run.
   local rest = math.fmod(rate, parties)
   local whole = (rate - rest) / parties * weight
   local nth = (now - math.fmod(now, interval)) / interval + byte(own)
@@ -74,18 +74,18 @@ local function read_holders(s, free)
   end
 end
 
--- Whether a request for `p` permits is not held back although it is for more than the whole share: it
--- would never be within it.
+-- Whether a request for `p` permits passes although it is for more than the whole share: otherwise it would
+-- never be served.
 local function exceeds(p)
   return terms[4] == 1 and p > share_size and held < share_size
 end
 
--- Whether `p` permits that are not free may be reserved.
+-- Whether `p` permits that are not free yet may be reserved.
 local function may_reserve(p)
   return exceeds(p) or p <= share_size - held
 end
 
--- How many of `n` requests for `p` permits are within the share, and takes them out of it.
+-- The number of `n` requests for `p` permits that are within the share, which takes them out of it.
 local function take_share(p, n)
   n = math.min(n, exceeds(p) and 1 or math.floor(allowed / p))
   allowed, held = math.max(0, allowed - n * p), held + n * p

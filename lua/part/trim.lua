@@ -2,11 +2,11 @@
 --
 -- Reads  call, with_permits, look_at (part/live_log.lua)
 -- Sets   in s: permits, changes, log_total (part/live_log.lua), and
---        trimmed  how many of s.members are taken out whole
---        lowered  the permits left in the one after them, nil if it is as it was
+--        trimmed  the number of s.members taken out whole
+--        lowered  the permits left in the next one, nil if it is unchanged
 
--- Takes up to `wanted` permits out of the log, and returns how many there were: more than that if an entry
--- cannot be lowered, which is taken out whole.
+-- Takes up to `wanted` permits out of the log, and returns how many it took: more than `wanted` if an entry
+-- cannot be lowered, because then the whole entry is taken out.
 local function trim(s, wanted)
   local taken = 0
   while taken < wanted and look_at(s, s.trimmed + 1) do
@@ -14,8 +14,8 @@ local function trim(s, wanted)
     local member, p = s.members[at], look_at(s, at)
     local rest = taken + p - wanted
     local as_left = rest > 0 and with_permits(member, rest)
-    -- If an entry with the same id and as many permits as would be left stays in the log, it must not be
-    -- moved: its permits would be gone. So the whole entry is taken out then.
+    -- If another entry with the same id and the remaining permits stays in the log, lowering this one would
+    -- overwrite it, and its permits would be lost: so the whole entry is taken out.
     if as_left and (s.own_permits == 0 and s.changes[as_left] == false or
         not call('ZSCORE', s.log_key, as_left)) then
       s.lowered, s.permits[at], s.changes[member] = rest, rest, rest

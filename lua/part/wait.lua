@@ -1,11 +1,11 @@
--- How long a request has to wait: the log is scanned, oldest entry first, until enough permits have
--- expired. Twin: src/store/memory/wait.rs.
+-- The wait of a request: scans the log, oldest entry first, until enough permits have expired. Twin:
+-- src/store/memory/wait.rs.
 --
 -- Reads  call, look_at (part/live_log.lua), limits; in s: the log, now, debt, and
---        granted, date  what this call grants so far, and with which date: it counts, and is not written yet
+--        granted, date  the permits that this call has granted so far, not written yet, and their date
 
--- The date at which the oldest entries, of which the first `most` are looked at, and `more` permits of the date
--- `dated` come to `needed` together; nil if they never do. Then what they come to.
+-- The date at which the oldest entries (looking at the first `most`) and `more` permits of the date `dated` reach
+-- `needed` together, or nil if they never do; and the sum that they reach.
 local function find_date(s, needed, most, more, dated)
   local sum, k, reach = more, 0, math.min(s.others - s.trimmed, most)
   while sum < needed and k < reach do
@@ -19,13 +19,13 @@ local function find_date(s, needed, most, more, dated)
   return math.max(score or dated, dated), sum
 end
 
--- The date of the entry with which `needed` permits are together, if the first `most` are looked at; nil if there
--- are not as many. Then whether that is only the last one that was looked at, and how many there are in all.
+-- The date of the entry that completes `needed` permits, looking at the first `most` entries; nil if there are too
+-- few. Then whether it is only the date of the last entry looked at, and the sum of all permits.
 local function find_score(s, needed, most)
   local score, sum = find_date(s, needed, most, 0, -math.huge)
   local is_found = score
   if s.debt + s.granted > 0 then
-    -- They count from their own dates on, which may be later than those of the entries without them.
+    -- The debt and the grant count from their own dates, which may be later than the date without them.
     for _, more in ipairs({{s.debt, s.now}, {s.debt + s.granted, s.date}}) do
       local with_more
       with_more, sum = find_date(s, needed, most, more[1], more[2])
@@ -49,7 +49,7 @@ local function wait_for(s, needed)
   local score, is_bound, sum = find_score(s, needed, SHORT_LOG)
   local ms = 0
   if not score then
-    -- More than the log holds: this many full rates must come back first.
+    -- Permits beyond those in the log: this many full rates must come back first.
     local rounds = math.ceil((needed - sum) / s.rate)
     ms, is_bound, needed = rounds * s.interval, true, needed - rounds * s.rate
     score = needed > 0 and find_score(s, needed, SHORT_LOG)
@@ -57,6 +57,6 @@ local function wait_for(s, needed)
   if score then
     ms = ms + score + s.interval - s.now
   end
-  -- Beyond 2^53 sums are not exact any more.
+  -- Sums are not exact above 2^53.
   return math.max(1, math.min(math.ceil(ms), MAX_EXACT)), is_bound
 end

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How far the clock that dates a client's grants is from the server's, from one measurement:
+/// A measurement of how far the clock that dates a client's grants is from the server's:
 /// [`Client::clock_skew`](crate::Client::clock_skew).
 ///
 /// It measures this client's clock only. Two clients whose clocks differ from the server's by *a* and *b*
@@ -41,8 +41,7 @@ impl ClockSkew {
         self.uncertainty
     }
 
-    /// The least by which the two clocks differ, in either direction: the measurement without its
-    /// uncertainty.
+    /// The smallest difference between the two clocks, in either direction, that the measurement allows.
     pub fn at_least(&self) -> Duration {
         Duration::from_micros(self.ahead_us.unsigned_abs()).saturating_sub(self.uncertainty)
     }

@@ -9,8 +9,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The most that dates may be ahead of the system's clock, in µs. A clock that is set back by more has been
-/// wrong by too much for this to help: dates follow it at once.
+/// The most that dates may be ahead of the system's clock, in µs. If a clock is set back by more than that,
+/// it was wrong by too much for this to help: dates follow it at once.
 const LONGEST_LEAD: i64 = 10_000_000;
 
 /// The lead shrinks by one part in this many of the time that passes.
@@ -54,7 +54,7 @@ impl SteadyClock {
         let offset = system.saturating_sub(monotonic);
         let known = self.offset.load(Ordering::Relaxed);
         if !self.is_ahead.load(Ordering::Acquire) && offset >= known.saturating_sub(NOISE) {
-            // Written seldom, because all threads read it.
+            // Stored rarely, because all threads read it.
             if offset.abs_diff(known) > NOISE as u64 / 4 {
                 self.offset.store(offset, Ordering::Relaxed);
             }
@@ -65,7 +65,7 @@ impl SteadyClock {
 
     #[cold]
     fn catch_up(&self, known: i64, look: impl Fn() -> (i64, i64)) -> i64 {
-        // A thread that is suspended between the two readings sees a smaller offset than there is.
+        // A thread that is suspended between its two readings sees too small an offset.
         let looks = (0..LOOKS).map(|_| look());
         let best = looks.max_by_key(|(system, monotonic)| system.saturating_sub(*monotonic));
         let Some((system, monotonic)) = best else { return known };

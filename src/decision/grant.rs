@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::denial::DecidedBy;
 use crate::engine::Engine;
+use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
-use crate::engine::opt_ins::pool::{LeaseNumber, Taken};
-#[cfg(feature = "_web")]
-use crate::engine::{TaskGuard, Tasks};
+use crate::engine::opt_ins::leases::Taken;
+use crate::engine::refund::Entry;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
 use crate::rate::Rate;
@@ -33,7 +35,7 @@ enum GrantEntry {
     /// The entry of this call, which has been answered.
     Call(Arc<Decided>),
     /// The entry of a lease.
-    Lease { engine: Arc<Engine>, lease: LeaseNumber, left: u32 },
+    Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
     /// No entry: the server is away, and every call is granted.
     Unlimited { engine: Arc<Engine>, rate: Rate },
 }
@@ -61,7 +63,7 @@ impl Grant {
         permits: u64,
         deadline: Duration,
     ) -> Self {
-        let entry = GrantEntry::Lease { engine, lease: taken.lease, left: taken.left };
+        let entry = GrantEntry::Lease { engine, entry: taken.entry, left: taken.left };
         Grant::of(entry, permits, deadline)
     }
 
@@ -81,16 +83,10 @@ impl Grant {
         Grant { entry, permits, returned: 0, is_settled: false, deadline }
     }
 
-    /// Whether a policy granted it without a limit.
-    #[cfg(feature = "_web")]
-    pub(crate) fn is_unlimited(&self) -> bool {
+    /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
+    /// counting: nothing is known of what is [left](Self::left).
+    pub fn is_unlimited(&self) -> bool {
         matches!(self.entry, GrantEntry::Unlimited { .. })
-    }
-
-    /// Marks a refund in the background as in progress: closing the client waits until this is dropped.
-    #[cfg(feature = "_web")]
-    pub(crate) fn under_way(&self) -> TaskGuard {
-        Tasks::begin(&self.entry.engine().core)
     }
 
     /// The permits that were taken and have not been given back.
@@ -105,7 +101,7 @@ impl Grant {
     pub fn left(&self) -> u64 {
         match &self.entry {
             GrantEntry::Call(decided) => decided.left,
-            GrantEntry::Lease { left, .. } => u64::from(*left),
+            GrantEntry::Lease { left, .. } => *left,
             GrantEntry::Unlimited { .. } => 0,
         }
     }
@@ -149,9 +145,8 @@ impl Grant {
     /// the refund is assumed to have done it.)
     ///
     /// Any client can take these permits again at once. Only the log entry of this grant is changed, so no
-    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use; this
-    /// client remembers the last 256 leases that were used up. A refund of zero permits does nothing. A grant
-    /// can be refunded after its client was closed.
+    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use. A refund of
+    /// zero permits does nothing. A grant can be refunded after its client was closed.
     ///
     /// Permits granted while the server was away ([`DecidedBy::Outage`]) never come back to the server's
     /// limiter. Those of [`OnOutage::Local`](crate::OnOutage::Local) go back to this client's own limiter as
@@ -187,8 +182,8 @@ impl Grant {
             GrantEntry::Call(decided) => {
                 decided.engine.refund(&decided.entry, permits, self.deadline).await
             }
-            GrantEntry::Lease { engine, lease, .. } => {
-                engine.refund_leased(*lease, permits, self.deadline).await
+            GrantEntry::Lease { engine, entry, .. } => {
+                engine.leases().refund(engine, entry, permits, self.deadline).await
             }
             GrantEntry::Unlimited { .. } => Ok(0),
         };
@@ -259,18 +254,14 @@ impl Grant {
         let (unused, missing) = (held.saturating_sub(actual), actual.saturating_sub(held));
         self.returned += unused;
         let engine = self.entry.engine();
-        let entry = match &self.entry {
-            GrantEntry::Unlimited { .. } => return Ok(()),
-            GrantEntry::Call(decided) => Some(decided.entry.clone()),
-            GrantEntry::Lease { lease, .. } if unused > 0 => engine.put_back(*lease, unused).err(),
-            GrantEntry::Lease { .. } => None,
-        };
-        let answer = match entry {
+        let give_back = |entry| engine.give_back_within(entry, unused, self.deadline);
+        let answer = match &self.entry {
+            GrantEntry::Unlimited { .. } => Ok(()),
             _ if missing > 0 => engine.charge(missing, self.deadline).await,
-            Some(entry) if unused > 0 => {
-                engine.give_back_within(&entry, unused, self.deadline).await
-            }
-            _ => Ok(()),
+            _ if unused == 0 => Ok(()),
+            GrantEntry::Lease { entry, .. } if engine.leases().put_back(entry, unused) => Ok(()),
+            GrantEntry::Lease { entry, .. } => give_back(entry).await,
+            GrantEntry::Call(decided) => give_back(&decided.entry).await,
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {
@@ -298,6 +289,29 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         self.refund(self.permits()).await
+    }
+
+    /// Gives back all permits in a task of its own, for callers that need not know the outcome.
+    /// [`Client::close`](crate::Client::close) waits for it. If it fails, or this is called outside a tokio
+    /// runtime, the permits expire as if they had been used.
+    pub fn refund_in_background(mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let under_way = Tasks::begin(&self.entry.engine().core);
+        runtime.spawn(async move {
+            let _under_way = under_way;
+            let _ = self.refund_all().await;
+        });
+    }
+
+    /// Settles the grant in a task of its own, for callers that need not know the outcome: see
+    /// [`settle`](Self::settle) and [`refund_in_background`](Self::refund_in_background).
+    pub fn settle_in_background(mut self, actual: u64) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let under_way = Tasks::begin(&self.entry.engine().core);
+        runtime.spawn(async move {
+            let _under_way = under_way;
+            let _ = self.settle(actual).await;
+        });
     }
 
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see

@@ -135,17 +135,17 @@ impl Driver {
         let engine = &self.engine;
         match step {
             Step::SleepUntil(time) => return Next::SleepUntil(time),
-            Step::Idle if !engine.wants_call() => return Next::End,
+            Step::Idle if !engine.opt_ins.leases.is_call_wanted() => return Next::End,
             Step::InFlight => unreachable!("only the driver makes calls, and awaits each"),
             Step::Call(_) | Step::Idle => {}
         }
-        let mut knowledge = engine.knowledge();
+        let knowledge = engine.knowledge();
         // Once somebody has waited, nothing may be taken ahead of the queue, nor of other clients'
         // waiters.
         let may_lease = matches!(step, Step::Idle)
             || !state.queue.has_waited_in_flight() && !state.queue.is_exhausted();
         let lease = match may_lease {
-            true => engine.lease_request(&mut knowledge),
+            true => engine.opt_ins.leases.request(&engine.core, knowledge.rate),
             false => None,
         };
         let call = match step {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::callers::Callers;
-use super::knowledge::{Knowledge, Remembered};
+use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
-use super::opt_ins::lease::{LeaseRequest, add_lease_requests};
-use super::opt_ins::pool::Nanos;
+use super::opt_ins::denials::Denials;
+use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
-use super::{Engine, closed, micros};
+use super::{Engine, Nanos, closed, micros};
 use crate::clock::Now;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{CallSize, ObservedCall, Span};
@@ -42,10 +42,9 @@ pub(super) struct Flight {
     /// Its only request has this reservation.
     pub(super) reservation: Option<Reservation>,
     /// What this client knew of the limiter when the call left the queue.
-    known: Remembered,
-    /// See [`Knowledge`].
-    pub(super) generation: u64,
-    pub(super) lease_epoch: u64,
+    known: Knowledge,
+    /// If denials are remembered: see [`Denials::generation`].
+    pub(super) generation: Option<u64>,
     /// The pause after the first attempt: if earlier calls have failed, this one goes on with their
     /// back-off. Otherwise each caller would bring attempts of its own upon a server that is away.
     first_pause: Duration,
@@ -103,9 +102,8 @@ impl Flight {
             call,
             lease,
             reservation,
-            known: knowledge.limiter,
-            generation: knowledge.generation,
-            lease_epoch: knowledge.lease_epoch,
+            known: *knowledge,
+            generation: engine.opt_ins.denials.get().map(Denials::generation),
             first_pause: state.first_pause.max(FIRST_PAUSE),
             unconfirmed: Vec::new(),
             under_way: None,

@@ -1,6 +1,5 @@
 //! What a client knows of a limiter, whichever runtime it learnt it in.
 
-use super::opt_ins::lease::Leases;
 use super::outage::InUse;
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
@@ -11,26 +10,10 @@ use crate::store::{AcquireReply, Outcome, RequestGroup, SeenRate, decided};
 /// the clients of a large fleet make about this many in an interval.
 const READ_PER_CALL: u64 = 4;
 
-/// What a client knows of a limiter.
-#[derive(Default)]
-pub(crate) struct Knowledge {
-    pub(crate) limiter: Remembered,
-    /// Goes up when permits may have come back, or the limiter may be another one: what was decided
-    /// before says nothing any more.
-    pub(crate) generation: u64,
-    /// Calls of this client that replace the limiter (set its rate, delete or rename it): how many
-    /// are under way.
-    pub(crate) resets_under_way: u32,
-    /// Goes up when a lease that a call has asked for may not be used any more, as this client
-    /// replaces the limiter, or as the option has ended.
-    pub(crate) lease_epoch: u64,
-    pub(crate) leases: Leases,
-}
-
 /// What calls have said of a limiter. It is kept when the limiter is named no more: without it, a
 /// call could not trust the value, and would have to sum the log each time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct Knowledge {
     /// What this client last saw in the limiter's hash, and has applied to the value.
     pub(crate) seen: Option<SeenRate>,
     /// The rate in force at the last answer.
@@ -50,7 +33,7 @@ pub(crate) struct Remembered {
     pub(crate) in_use: Option<InUse>,
 }
 
-impl Remembered {
+impl Knowledge {
     /// Takes over what the reply to these requests says; returns whether the rate is another one than
     /// before.
     pub(crate) fn learn(

@@ -46,7 +46,7 @@ mod latency;
 
 mod knowledge;
 
-mod refund;
+pub(crate) mod refund;
 
 mod charge;
 
@@ -74,18 +74,14 @@ pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
-use knowledge::Knowledge;
-pub(crate) use knowledge::Remembered;
+pub(crate) use knowledge::Knowledge;
 use lane::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
-use opt_ins::pool::Nanos;
 use outage::{Outage, Outages};
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
-#[cfg(feature = "_web")]
-pub(crate) use tasks::TaskGuard;
 pub(crate) use tasks::Tasks;
 
 /// What all limiters of one client share.
@@ -252,6 +248,9 @@ impl Core {
     }
 }
 
+/// Nanoseconds since the client's origin: the time by which leased permits are granted.
+pub(crate) type Nanos = u64;
+
 /// A duration in the queues' microseconds.
 pub(crate) fn micros(duration: Duration) -> Time {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
@@ -270,9 +269,8 @@ impl Engine {
         name: Arc<str>,
         keys: Keys,
         core: Arc<Core>,
-        remembered: Option<Remembered>,
+        remembered: Option<Knowledge>,
     ) -> Self {
-        let limiter = remembered.unwrap_or_default();
         let server_time = match core.store.has_one_clock() {
             true => core.server_time.clone(),
             false => Arc::new(AtomicI64::new(0)),
@@ -285,7 +283,7 @@ impl Engine {
             server_time,
             opt_ins: OptIns::default(),
             outage: OnceLock::new(),
-            knowledge: Mutex::new(Knowledge { limiter, ..Knowledge::default() }),
+            knowledge: Mutex::new(remembered.unwrap_or_default()),
             lanes: Lanes::default(),
             closed: AtomicBool::new(false),
             observer,
@@ -326,19 +324,19 @@ impl Engine {
     }
 
     /// What the next engine of the limiter needs to know.
-    pub(crate) fn remember(&self) -> Remembered {
-        let known = self.knowledge().limiter;
-        Remembered { in_use: self.in_use().or(known.in_use), ..known }
+    pub(crate) fn remember(&self) -> Knowledge {
+        let known = *self.knowledge();
+        Knowledge { in_use: self.in_use().or(known.in_use), ..known }
     }
 
     /// The rate in force at the last answer.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.knowledge().limiter.rate
+        self.knowledge().rate
     }
 
     /// What this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
-        self.knowledge().limiter.seen
+        self.knowledge().seen
     }
 
     /// Whether no request is pending and no call is in flight.
@@ -358,10 +356,8 @@ impl Engine {
     /// Fails all pending requests, and all that arrive later; a call in flight is still answered.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
-        self.with_leftovers(|knowledge, left| {
-            self.forget_denials(knowledge);
-            self.end_leases_locked(knowledge, left);
-        });
+        self.forget_denials();
+        self.opt_ins.leases.suspend(self);
         self.close_outage();
         for lane in self.lanes.all() {
             answer::tell_failed(lane.drain(self), &closed());

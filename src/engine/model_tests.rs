@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use super::acquire::Acquire;
 use super::answer::{Answer, NoAnswer};
-use super::opt_ins::LocalAnswer;
-use super::opt_ins::pool::Pool;
 use super::{Core, Engine};
 use crate::clock::Clock;
 use crate::options::LimiterOptions;
@@ -60,16 +58,18 @@ async fn run_caller(engine: Arc<Engine>, habit: Habit) -> u64 {
     };
     let mut kept = 0;
     for _ in 0..times {
-        kept += match engine.answer_locally(permits, MaxWait::None) {
-            Some(LocalAnswer::Leased(taken)) => {
+        kept += match engine.take_leased(permits) {
+            Some(taken) => {
                 rt::yield_now().await;
                 let back = match habit {
-                    Habit::GivesBack(_) => engine.refund_leased(taken.lease, permits, SECOND).await,
+                    Habit::GivesBack(_) => {
+                        engine.leases().refund(&engine, &taken.entry, permits, SECOND).await
+                    }
                     _ => Ok(0),
                 };
                 permits - back.unwrap()
             }
-            _ => acquire_once(engine.clone(), habit).await,
+            None => acquire_once(engine.clone(), habit).await,
         };
     }
     kept
@@ -279,41 +279,4 @@ fn callers_whose_leases_size_themselves() {
 fn callers_that_wait_while_others_lease() {
     let habits = &[Habit::Leased(1, 3), Habit::Wait(3), Habit::GivesBack(1), Habit::GivesUp(2, 3)];
     check_with(3, 0, lease(), habits);
-}
-
-#[test]
-fn the_pool_grants_each_permit_once() {
-    shuttle::check_random(
-        || {
-            let pool = Arc::new(Pool::new(1));
-            let first = pool.publish(3, 10);
-            let takers: Vec<_> = (0..2_u64)
-                .map(|taker| {
-                    let pool = pool.clone();
-                    shuttle::thread::spawn(move || {
-                        let mut taken = 0;
-                        for _ in 0..3 {
-                            let Some(permit) = pool.take(1, || 9 + taker) else { continue };
-                            // For the second taker the first lease has ended.
-                            assert!(
-                                taker == 0 || permit.lease != first,
-                                "taken after the end of the lease"
-                            );
-                            taken += 1;
-                            if taken == 2 && pool.put_back(permit.lease, 1) {
-                                taken -= 1;
-                            }
-                        }
-                        taken
-                    })
-                })
-                .collect();
-            let mut left = pool.retire();
-            pool.publish(2, 20);
-            let taken: u64 = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
-            left += pool.retire();
-            assert_eq!(taken + left, 5);
-        },
-        SCHEDULES * 20,
-    );
 }

@@ -267,7 +267,7 @@ impl Engine {
     /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
     /// and remembered denials are forgotten.
     pub(crate) fn permits_came_back(&self) {
-        self.forget_denials(&mut self.knowledge());
+        self.forget_denials();
         for lane in self.lanes.all() {
             let driver_sleeps = {
                 let mut state = lane.lock();

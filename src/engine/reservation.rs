@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::flight::Flight;
 use super::lane::LaneState;
-use super::opt_ins::lease::Leftover;
+use super::opt_ins::leases::Leftover;
 use super::refund::Entry;
 use crate::store::{AcquireReply, Outcome};
 use crate::wire::entry::EntryId;

@@ -29,12 +29,8 @@ enum ResetOutcome {
 
 impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
-        self.with_leftovers(|knowledge, left| {
-            knowledge.resets_under_way += 1;
-            knowledge.lease_epoch += 1;
-            self.end_leases_locked(knowledge, left);
-            self.forget_denials(knowledge);
-        });
+        self.opt_ins.leases.suspend(self);
+        self.forget_denials();
         Reset { engine: self.clone(), outcome: ResetOutcome::MayBeReplaced }
     }
 }
@@ -63,21 +59,20 @@ impl Drop for Reset {
         let engine = &self.engine;
         {
             let mut knowledge = engine.knowledge();
-            knowledge.resets_under_way -= 1;
-            knowledge.lease_epoch += 1;
             match self.outcome {
-                ResetOutcome::MayBeReplaced => knowledge.limiter.seen = None,
+                ResetOutcome::MayBeReplaced => knowledge.seen = None,
                 ResetOutcome::Unchanged => {}
                 ResetOutcome::Created(rate) => {
-                    knowledge.limiter.seen = None;
-                    knowledge.limiter.rate = Some(rate);
+                    knowledge.seen = None;
+                    knowledge.rate = Some(rate);
                 }
                 ResetOutcome::HasRate(rate) => {
-                    knowledge.limiter.seen = Some(rate.into());
-                    knowledge.limiter.rate = Some(rate);
+                    knowledge.seen = Some(rate.into());
+                    knowledge.rate = Some(rate);
                 }
             }
         }
+        engine.opt_ins.leases.resume();
         engine.permits_came_back();
     }
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::answer::{Answer, Caller, Decided, Granted, tell, tell_failed};
 use super::flight::{Answered, Flight};
+use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
+use crate::queue::Request;
 use crate::store::Outcome;
 
 impl Flight {
@@ -20,9 +22,13 @@ impl Flight {
         let mut state = self.callers.lane.lock();
         state.first_pause = Duration::ZERO;
         let mut knowledge = engine.knowledge();
-        let is_other_rate =
-            knowledge.limiter.learn(&self.call.groups, &answered.reply, answered.audited);
-        let extra = engine.on_reply(&mut knowledge, self, &mut answered, now, is_other_rate);
+        let is_other_rate = knowledge.learn(&self.call.groups, &answered.reply, answered.audited);
+        let leased = engine.on_reply(self, &mut answered, now, is_other_rate);
+        let has_waiters = answered
+            .reply
+            .outcomes
+            .iter()
+            .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         engine.server_answered(&answered.reply);
         let reply = answered.reply;
         let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
@@ -42,40 +48,36 @@ impl Flight {
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
         give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
-        let entry = Entry::new(self.id, reply.entry_date, settled.granted + extra.leased);
+        let entry = Entry::new(self.id, reply.entry_date, settled.granted + leased);
         if settled.unwanted > 0 {
             give_back.push((entry.clone(), settled.unwanted));
         }
         state.observe(engine);
         drop(state);
-        let is_leased = engine.take_in_lease(
-            &mut knowledge,
-            extra,
-            entry.clone(),
-            self,
-            answered.hold_end,
-            &mut give_back,
-        );
         drop(knowledge);
-        if is_leased {
-            engine.start_lease_expiry();
+        // What is held back would go to callers that come after one that has to wait.
+        let ends_leases = is_other_rate || has_waiters;
+        let lease = Lease { entry: entry.clone(), left: leased, end: answered.hold_end };
+        engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
+        for (entry, permits) in give_back {
+            engine.give_back(&entry, permits);
         }
-        engine.give_back_all(give_back);
         self.observer.granted(settled.granted);
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
         engine.watch_skew(now);
         let decided = Arc::new(Decided { engine: engine.clone(), entry, rate, left });
-        let answer = |permits, outcome| match outcome {
-            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), permits)),
-            Outcome::Refused(wait) | Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
-                Answer::Denied { wait, decided: decided.clone() }
-            }
+        let answer = |request: Request, outcome| match outcome {
+            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request.permits)),
+            Outcome::Refused(wait)
+            | Outcome::RefusedBy(_, wait)
+            | Outcome::Waiting(wait)
+            | Outcome::Reserved(wait) => Answer::Denied { wait, decided: decided.clone() },
             Outcome::ExceedsRate | Outcome::Undecided => Answer::ExceedsRate(rate),
         };
         let callers = settled.decided.into_iter();
-        tell(callers.map(|(caller, permits, outcome)| (caller, Ok(answer(permits, outcome)))))
+        tell(callers.map(|(caller, request, outcome)| (caller, Ok(answer(request, outcome)))))
     }
 
     /// It has failed for good: tells the callers, and returns how many there were.
@@ -84,7 +86,7 @@ impl Flight {
         self.observer.failed(error);
         engine.server_failed(self.attempt_began, error);
         if error.execution() == Execution::Unknown {
-            engine.knowledge().limiter.seen = None;
+            engine.knowledge().seen = None;
         }
         let callers = {
             let mut state = self.callers.lane.lock();
@@ -100,7 +102,7 @@ impl Flight {
 
     /// Its runtime is ending: returns the callers, to be dropped once no lock is held.
     pub(super) fn abandoned(&self) -> Vec<Caller> {
-        self.callers.engine.knowledge().limiter.seen = None;
+        self.callers.engine.knowledge().seen = None;
         let mut state = self.callers.lane.lock();
         let callers = state.queue.failed();
         state.observe(&self.callers.engine);

@@ -3,14 +3,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use http_body::Body;
+use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::body::ResponseBody;
+use super::ResponseBody;
 use crate::web::{
-    Admitted, OwnFields, RateHeaders, ResponseHead, Verdict, WasRefused, append, of_admitted,
+    Admitted, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append, of_admitted,
 };
 
 pin_project! {
@@ -39,7 +42,7 @@ pin_project! {
         // Only the decision is boxed, because its type cannot be named. The service's future need be neither
         // `Send` nor `'static`.
         Deciding {
-            decision: BoxFuture<'static, Verdict>,
+            decision: BoxFuture<'static, RequestVerdict>,
             call: Option<(S, Request<ReqBody>)>,
         },
         Serving {
@@ -62,7 +65,7 @@ where
 
     pub(super) fn deciding(
         headers: RateHeaders,
-        decision: BoxFuture<'static, Verdict>,
+        decision: BoxFuture<'static, RequestVerdict>,
         service: S,
         request: Request<ReqBody>,
     ) -> Self {
@@ -74,6 +77,7 @@ where
 impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ResBody: Body<Data: From<Bytes>>,
 {
     type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
 
@@ -83,9 +87,11 @@ where
             match this.state.as_mut().project() {
                 StateProjection::Deciding { decision, call } => {
                     let admitted = match ready!(decision.as_mut().poll(cx)) {
-                        Verdict::Admitted(admitted) => admitted,
-                        Verdict::Refused(response) => {
-                            return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
+                        RequestVerdict::Admitted(admitted) => admitted,
+                        RequestVerdict::Refused(response) => {
+                            return Poll::Ready(Ok(
+                                response.map(|body| Either::Right(Full::new(body.into())))
+                            ));
                         }
                     };
                     let Some((mut service, mut request)) = call.take() else {
@@ -99,7 +105,7 @@ where
                     let response = ready!(response.poll(cx));
                     return Poll::Ready(match admitted.take() {
                         Some(admitted) => finish(response, admitted, *this.headers),
-                        None => response.map(|response| response.map(ResponseBody::of_service)),
+                        None => response.map(|response| response.map(Either::Left)),
                     });
                 }
             }
@@ -108,7 +114,7 @@ where
 }
 
 /// Adds the limits' header fields to the service's answer.
-fn finish<B, E>(
+fn finish<B: Body, E>(
     response: Result<Response<B>, E>,
     admitted: Admitted,
     headers: RateHeaders,
@@ -126,5 +132,5 @@ fn finish<B, E>(
     });
     let is_refused = response.extensions().get::<WasRefused>().is_some();
     admitted.settle(&ResponseHead::of(&response), is_refused);
-    Ok(response.map(ResponseBody::of_service))
+    Ok(response.map(Either::Left))
 }

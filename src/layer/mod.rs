@@ -45,7 +45,6 @@
 //!
 //! [`OutgoingLayer`] keeps to a limiter, and to the other side's `Retry-After` in answers 429 and 503.
 
-mod body;
 mod future;
 mod outgoing;
 mod retry_after;
@@ -58,11 +57,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Extensions, Request, Response};
+use http_body::Body;
+use http_body_util::{Either, Full};
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
 
@@ -145,6 +146,9 @@ impl fmt::Debug for RateLimitLayer {
     }
 }
 
+/// The body of a response that has passed through [`RateLimited`]: the service's, or that of a refusal.
+pub type ResponseBody<B> = Either<B, Full<<B as Body>::Data>>;
+
 /// A service behind [`Limits`]: see [`RateLimitLayer`].
 #[derive(Clone, Debug)]
 pub struct RateLimited<S> {
@@ -155,6 +159,7 @@ pub struct RateLimited<S> {
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimited<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ResBody: Body<Data: From<Bytes>>,
 {
     type Response = Response<ResponseBody<ResBody>>;
     type Error = S::Error;

@@ -4,7 +4,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -17,11 +17,10 @@ use tower_service::Service;
 
 use super::retry_after;
 use crate::decision::{Decision, Denial, Grant};
-use crate::engine::instant_after;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
 use crate::observe::Event;
-use crate::rt::{Mutex, lock};
+use crate::web::LONGEST_WAIT;
 
 /// Limits what a client sends to one server: by a limiter, which all processes that use its name share, and
 /// by that server's answers. An answer 429 or 503 with `Retry-After`, in seconds or as a date, holds back all
@@ -103,7 +102,7 @@ impl<R> OutgoingLayer<R> {
     /// request that would have to wait longer fails at once.
     #[must_use]
     pub fn wait_up_to(self, wait: Duration) -> Self {
-        self.with(|settings| settings.wait = wait)
+        self.with(|settings| settings.wait = wait.min(LONGEST_WAIT))
     }
 
     /// Sets what each request costs, in permits: 1 to 2^32 − 1.
@@ -116,7 +115,7 @@ impl<R> OutgoingLayer<R> {
     /// this; otherwise a single answer could stop a client for years.
     #[must_use]
     pub fn longest_hold(self, longest: Duration) -> Self {
-        self.with(|settings| settings.longest_hold = longest)
+        self.with(|settings| settings.longest_hold = longest.min(LONGEST_WAIT))
     }
 
     fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -134,7 +133,7 @@ impl Gate {
     /// Waits until a request may be sent.
     async fn pass<E>(&self) -> Result<(), OutgoingError<E>> {
         let Settings { limiter, permits, wait, .. } = &self.settings;
-        let due = instant_after(*wait);
+        let due = Instant::now() + *wait;
         loop {
             // Wait for the pause before taking the permit: a permit used long after it was granted would
             // count in an interval that has passed.
@@ -158,9 +157,13 @@ impl Gate {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The time until which requests are held back, if they are.
     fn held_until(&self) -> Option<Instant> {
-        lock(&self.held_until).filter(|until| *until > Instant::now())
+        self.lock().filter(|until| *until > Instant::now())
     }
 
     /// Notes if an answer says when to come back.
@@ -168,10 +171,10 @@ impl Gate {
         if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
             let Settings { limiter, longest_hold, .. } = &self.settings;
             let hold = hold.min(*longest_hold);
-            let until = instant_after(hold);
+            let until = Instant::now() + hold;
             // Answers overtake each other, so the latest time counts.
             let before = {
-                let mut held_until = lock(&self.held_until);
+                let mut held_until = self.lock();
                 let latest = (*held_until).max(Some(until));
                 std::mem::replace(&mut *held_until, latest)
             };

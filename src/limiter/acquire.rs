@@ -8,10 +8,9 @@ use crate::decision::{DecidedBy, Decision, Denial, Grant};
 use crate::engine::acquire::Acquire;
 use crate::engine::answer::{Answer, NoAnswer, Verdict};
 use crate::engine::micros;
-use crate::engine::opt_ins::LocalAnswer;
-use crate::engine::opt_ins::pool::Taken;
+use crate::engine::opt_ins::leases::Taken;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::queue::{MaxWait, Request, Time};
+use crate::queue::{MaxWait, NO_COSTS, Request, Time};
 use crate::rate::Rate;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
@@ -167,12 +166,12 @@ impl RateLimiter {
 
     /// The answer without a call, if there is one.
     fn answer_locally(&self, permits: u64, max_wait: MaxWait) -> Option<Decision> {
-        Some(match self.engine().answer_locally(permits, max_wait)? {
-            LocalAnswer::Leased(taken) => Decision::Granted(self.leased(taken, permits)),
-            LocalAnswer::Denied(wait, rate) => {
-                Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory))
-            }
-        })
+        if let Some(taken) = self.engine().take_leased(permits) {
+            return Some(Decision::Granted(self.leased(taken, permits)));
+        }
+        let is_now = max_wait == MaxWait::None;
+        let (wait, rate) = is_now.then(|| self.engine().remembered_denial(permits))??;
+        Some(Decision::Denied(Denial::new(wait, Some(rate), DecidedBy::Memory)))
     }
 
     /// Like [`answer_locally`](Self::answer_locally), for a caller that blocks.
@@ -202,7 +201,7 @@ impl RateLimiter {
             return self.decide_with_policy(request, outage, policy).await;
         }
         let request = self.request(permits, max_wait);
-        let verdict = match self.engine().leases() {
+        let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(request)).await,
             false => Acquire::new(self.engine(), request).await,
@@ -235,7 +234,13 @@ impl RateLimiter {
 
     #[inline]
     fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
-        Request { permits, max_wait, deadline: micros(self.deadline), create: self.rate }
+        Request {
+            permits,
+            max_wait,
+            deadline: micros(self.deadline),
+            costs: NO_COSTS,
+            create: self.rate,
+        }
     }
 
     #[cold]
@@ -283,12 +288,13 @@ impl RateLimiter {
         left: u64,
     ) -> Option<Verdict> {
         let due = request.due(began);
-        if !self.engine().return_leases_and_wait(request.permits, left, due).await {
+        let engine = self.engine();
+        if !engine.leases().return_and_wait(engine, request.permits, left, due).await {
             return None;
         }
-        let rest = due.saturating_sub(self.engine().core.now());
+        let rest = due.saturating_sub(engine.core.now());
         let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(self.engine(), request).await)
+        Some(Acquire::new(engine, request).await)
     }
 }
 

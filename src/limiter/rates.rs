@@ -146,7 +146,7 @@ impl RateLimiter {
     /// [`ErrorKind::CorruptState`]: crate::ErrorKind::CorruptState
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     pub async fn ensure_rate(&self, rate: Rate) -> Result<Ensured, Error> {
-        self.ensure_rate_if(rate, |found| match found.mode() == rate.mode() {
+        self.replace_rate(rate, |found| match found.mode() == rate.mode() {
             true => Ok(true),
             false => Err(self.invalid(
                 Operation::EnsureRate,
@@ -159,8 +159,26 @@ impl RateLimiter {
         .await
     }
 
-    /// [`ensure_rate`](Self::ensure_rate), but it replaces an existing rate only if this function says so.
-    pub(crate) async fn ensure_rate_if(
+    /// The same as [`ensure_rate`](Self::ensure_rate), but an existing rate is replaced only if this function
+    /// says so: it rolls out a new rate without touching what an operator has set. A replaced rate may have
+    /// another mode; that resets the usage of all clients.
+    ///
+    /// # Errors
+    ///
+    /// See [`ensure_rate`](Self::ensure_rate).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn ensure_rate_if(
+        &self,
+        rate: Rate,
+        may_replace: impl Fn(Rate) -> bool,
+    ) -> Result<Ensured, Error> {
+        self.replace_rate(rate, |found| Ok(may_replace(found))).await
+    }
+
+    async fn replace_rate(
         &self,
         rate: Rate,
         may_replace: impl Fn(Rate) -> Result<bool, Error>,

@@ -12,7 +12,7 @@ pub struct ObservedLimiter {
     label: Option<Arc<str>>,
     pub(super) observers: Observers,
     #[cfg(feature = "metrics")]
-    pub(super) meters: Option<Arc<super::meters::Handles>>,
+    pub(super) meters: Option<Arc<super::meters::MetricHandles>>,
 }
 
 impl ObservedLimiter {

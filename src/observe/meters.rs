@@ -22,14 +22,14 @@ pub use names::{HISTOGRAM_BUCKETS, METRICS_PREFIX};
 const LIMITER: &str = "limiter";
 
 /// A label's key and value.
-type Pair = (&'static str, &'static str);
+type LabelPair = (&'static str, &'static str);
 
 /// Registers handles, with the limiter's label if it has one.
 #[derive(Clone, Default)]
 struct Registrar(Option<Arc<str>>);
 
 impl Registrar {
-    fn labels(&self, labels: &[Pair]) -> Vec<Label> {
+    fn labels(&self, labels: &[LabelPair]) -> Vec<Label> {
         let own = self
             .0
             .iter()
@@ -38,15 +38,15 @@ impl Registrar {
         all.chain(own).collect()
     }
 
-    fn counter(&self, name: &'static str, labels: &[Pair]) -> Counter {
+    fn counter(&self, name: &'static str, labels: &[LabelPair]) -> Counter {
         metrics::counter!(name, self.labels(labels))
     }
 
-    fn gauge(&self, name: &'static str, labels: &[Pair]) -> Gauge {
+    fn gauge(&self, name: &'static str, labels: &[LabelPair]) -> Gauge {
         metrics::gauge!(name, self.labels(labels))
     }
 
-    fn histogram(&self, name: &'static str, labels: &[Pair]) -> Histogram {
+    fn histogram(&self, name: &'static str, labels: &[LabelPair]) -> Histogram {
         metrics::histogram!(name, self.labels(labels))
     }
 
@@ -75,10 +75,10 @@ const DENIES: [DecidedBy; 4] =
 const OUTCOMES: [&str; 3] = ["answered", "failed", "abandoned"];
 
 /// The metric handles of all limiters of a client, or of those with one label.
-pub(super) struct Handles {
+pub(super) struct MetricHandles {
     registrar: Registrar,
-    granted: Decided,
-    denied: Decided,
+    granted: DecidedCounters,
+    denied: DecidedCounters,
     failed: Counter,
     timed_out: Counter,
     cancelled: Counter,
@@ -99,15 +99,15 @@ pub(super) struct Handles {
 }
 
 /// Counters of acquires that were granted, or that were denied.
-struct Decided {
+struct DecidedCounters {
     acquires: [Counter; DECIDERS],
     permits: [Counter; DECIDERS],
     after: Histogram,
 }
 
-impl Decided {
+impl DecidedCounters {
     fn new(registrar: &Registrar, result: &'static str, deciders: &[DecidedBy]) -> Self {
-        Decided {
+        DecidedCounters {
             acquires: registrar.by_decider(name::ACQUIRES, result, deciders),
             permits: registrar.by_decider(name::PERMITS, result, deciders),
             after: registrar.histogram(name::ACQUIRE_DURATION, &[("result", result)]),
@@ -115,14 +115,14 @@ impl Decided {
     }
 }
 
-impl Handles {
+impl MetricHandles {
     fn new(registrar: Registrar) -> Self {
         let undecided = |result| {
             registrar.counter(name::ACQUIRES, &[("result", result), ("decided_by", "none")])
         };
-        Handles {
-            granted: Decided::new(&registrar, "granted", &GRANTS),
-            denied: Decided::new(&registrar, "denied", &DENIES),
+        MetricHandles {
+            granted: DecidedCounters::new(&registrar, "granted", &GRANTS),
+            denied: DecidedCounters::new(&registrar, "denied", &DENIES),
             failed: undecided("failed"),
             timed_out: undecided("timed_out"),
             cancelled: undecided("cancelled"),
@@ -174,10 +174,10 @@ impl Handles {
 
 /// The meters of one client.
 pub(super) struct Meters {
-    /// Handles of all limiters without a label.
-    limiters: Arc<Handles>,
+    /// The handles of all limiters without a label.
+    limiters: Arc<MetricHandles>,
     /// Shared by all limiters with the same label; a web service has one limiter for each caller.
-    by_label: Mutex<HashMap<Arc<str>, Arc<Handles>>>,
+    by_label: Mutex<HashMap<Arc<str>, Arc<MetricHandles>>>,
     skew: Gauge,
     skew_uncertainty: Gauge,
     open: Gauge,
@@ -199,7 +199,7 @@ impl Meters {
         let transitions = |to| all.counter(name::CIRCUIT_TRANSITIONS, &[("to", to)]);
         let connects = |outcome| all.counter(name::CONNECTS, &[("outcome", outcome)]);
         Meters {
-            limiters: Arc::new(Handles::new(all.clone())),
+            limiters: Arc::new(MetricHandles::new(all.clone())),
             by_label: Mutex::default(),
             skew: all.gauge(name::SKEW, &[]),
             skew_uncertainty: all.gauge(name::SKEW_UNCERTAINTY, &[]),
@@ -216,18 +216,18 @@ impl Meters {
     }
 
     /// The handles of limiters with this label.
-    pub(super) fn handles(&self, label: Option<&Arc<str>>) -> Arc<Handles> {
+    pub(super) fn handles(&self, label: Option<&Arc<str>>) -> Arc<MetricHandles> {
         let Some(label) = label else { return self.limiters.clone() };
         if let Some(handles) = lock(&self.by_label).get(label) {
             return handles.clone();
         }
         // Called without the lock, because the recorder is foreign code.
-        let handles = Arc::new(Handles::new(Registrar(Some(label.clone()))));
+        let handles = Arc::new(MetricHandles::new(Registrar(Some(label.clone()))));
         lock(&self.by_label).entry(label.clone()).or_insert(handles).clone()
     }
 
     #[inline]
-    fn of<'a>(&'a self, limiter: Option<&'a ObservedLimiter>) -> &'a Handles {
+    fn of<'a>(&'a self, limiter: Option<&'a ObservedLimiter>) -> &'a MetricHandles {
         limiter.and_then(|limiter| limiter.meters.as_deref()).unwrap_or(&self.limiters)
     }
 }
@@ -236,7 +236,7 @@ impl Observer for Meters {
     #[inline]
     fn acquire_ended(&self, limiter: &ObservedLimiter, acquire: &AcquireEnd<'_>) {
         let handles = self.of(Some(limiter));
-        let decided = |decided: &Decided, by: DecidedBy| {
+        let decided = |decided: &DecidedCounters, by: DecidedBy| {
             decided.acquires[by as usize].increment(1);
             decided.permits[by as usize].increment(acquire.permits);
             if let Some(took) = acquire.took {

@@ -1,4 +1,4 @@
-//! Callers come, and give up.
+//! Callers arrive, and give up.
 
 use super::batch::MAX_GROUPS;
 use super::events::{MaxWait, Request, Ticket, Time};
@@ -7,8 +7,8 @@ use super::state::{NOT_BEGUN, Queue, Waiter};
 use crate::store::Wait;
 
 impl<C> Queue<C> {
-    /// A request arrives. The error is a refusal: it cannot be served in time, because a waiting
-    /// request is before it. `now` is called only if the outcome depends on the time.
+    /// A request arrives. The error is a refusal: it cannot be served in time, because a waiting request is
+    /// ahead of it. `now` is called only if the outcome depends on the time.
     pub(crate) fn arrive(
         &mut self,
         now: impl Fn() -> Time,
@@ -48,14 +48,14 @@ impl<C> Queue<C> {
         Ok(ticket)
     }
 
-    /// Whether the next call is sure to ask for the request at this place, which one for a
-    /// reservation does not. If it may not, asking at once would not settle that request, and the
-    /// queue would ask again and again.
+    /// Whether the next call is sure to include the request at this place; a call for a reservation is not.
+    /// Asking at once for a request that the call may leave out would not settle it, and the queue would ask
+    /// again and again.
     pub(super) fn is_reachable(&self, place: usize) -> bool {
         place <= MAX_GROUPS && !self.has_reservation()
     }
 
-    /// A caller gives up. Permits that its request is granted in flight count as unwanted.
+    /// A caller gives up. Permits granted to its request while it is in flight count as unwanted.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
         if let Some(waiter) = self.waiter_in_flight(ticket) {
             waiter.caller = None;
@@ -66,7 +66,7 @@ impl<C> Queue<C> {
         if cancelled.is_some_and(|waiter| waiter.has_server_answer)
             && let Some(block) = &mut self.head_block
         {
-            // Those behind it may be served earlier than the server said.
+            // The requests behind it may be served earlier than the server said.
             block.tail_at = block.head_at;
             self.ask_now |= index == 0;
         }

@@ -1,7 +1,7 @@
 //! Which requests go into the next call, and how its reply is split among them: [`combine`] and
 //! [`split`] belong together.
 
-use super::events::{Call, MaxWait, Time};
+use super::events::{Call, Costs, MaxWait, NO_COSTS, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -9,25 +9,34 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 /// The most requests in one call.
 pub(super) const MAX_REQUESTS: usize = 8192;
 
-/// The most groups in one call: the server's time grows with the groups, not with the requests.
+/// The most groups in one call: the server's time grows with the number of groups, not of requests.
 pub(super) const MAX_GROUPS: usize = 256;
 
-/// The groups of equal neighbours that ask for these requests, in order, and how many requests are in
-/// them: as many as a call has room for.
-fn combine(requests: impl Iterator<Item = (u64, u64)>) -> (Vec<RequestGroup>, usize) {
-    let (mut groups, mut taken): (Vec<RequestGroup>, usize) = (Vec::new(), 0);
-    for (permits, max_wait_ms) in requests.take(MAX_REQUESTS) {
+/// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
+/// of requests in the groups.
+fn combine(
+    requests: impl Iterator<Item = (u64, u64, Costs)>,
+) -> (Vec<RequestGroup>, Vec<Costs>, usize) {
+    let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
+        (Vec::new(), Vec::new(), 0);
+    for (permits, max_wait_ms, costs) in requests.take(MAX_REQUESTS) {
         let is_full = groups.len() == MAX_GROUPS;
         match groups.last_mut() {
-            Some(last) if (last.permits, last.max_wait_ms) == (permits, max_wait_ms) => {
+            Some(last)
+                if (last.permits, last.max_wait_ms) == (permits, max_wait_ms)
+                    && *all_costs.last().unwrap_or(&NO_COSTS) == costs =>
+            {
                 last.count += 1;
             }
             _ if is_full => break,
-            _ => groups.push(RequestGroup { permits, max_wait_ms, count: 1 }),
+            _ => {
+                groups.push(RequestGroup { permits, max_wait_ms, count: 1 });
+                all_costs.extend((costs != NO_COSTS).then_some(costs));
+            }
         }
         taken += 1;
     }
-    (groups, taken)
+    (groups, all_costs, taken)
 }
 
 /// The outcome of each request of a call, in order.
@@ -36,17 +45,18 @@ pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> impl Iterator<Item = Outcome
 }
 
 impl<C> Queue<C> {
-    /// Moves the front of the queue into a call: those that can be served by `served_by`, and one
-    /// more, whose answer tells when to ask next.
+    /// Moves the front of the queue into a call: the requests that can be served by `served_by`, and the one
+    /// after them, whose answer tells when to ask next.
     pub(super) fn take_batch(&mut self, now: Time, served_by: Time) -> Call {
         let reserve = self.reserves(now);
         let most = if reserve { 1 } else { usize::MAX };
         let mut include_next = true;
         let requests = self.pending.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
-            is_included.then(|| (waiter.request.permits, waiter.max_wait_ms(now)))
+            is_included
+                .then(|| (waiter.request.permits, waiter.max_wait_ms(now), waiter.request.costs))
         });
-        let (groups, taken) = combine(requests);
+        let (groups, costs, taken) = combine(requests);
         let mut waiters: Vec<_> = self.pending.drain(..taken).collect();
         let (mut due, mut shortest_deadline) = (Time::MAX, Time::MAX);
         for waiter in &mut waiters {
@@ -61,16 +71,17 @@ impl<C> Queue<C> {
         let share = self.sharing.terms(now, has_waited, can_wait);
         let create = waiters.first().and_then(|waiter| waiter.request.create);
         self.in_flight = Some(waiters);
-        Call { groups, create, share, reserve, due, shortest_deadline }
+        Call { groups, costs, create, share, reserve, due, shortest_deadline }
     }
 
-    /// A call without callers is sent, while the queue is idle. It is answered as any other, with
-    /// no outcomes.
+    /// Begins a call without callers; the queue must be idle. Its reply is handled like any other, with no
+    /// outcomes.
     pub(crate) fn call_without_callers(&mut self) -> Call {
         debug_assert!(self.is_idle());
         self.in_flight = Some(Vec::new());
         Call {
             groups: Vec::new(),
+            costs: Vec::new(),
             create: None,
             share: None,
             reserve: false,
@@ -79,7 +90,7 @@ impl<C> Queue<C> {
         }
     }
 
-    /// The caller of the call in flight, if it has one only.
+    /// The caller of the call in flight, if there is exactly one.
     pub(crate) fn only_caller(&self) -> Option<&C> {
         match self.in_flight.as_deref() {
             Some([waiter]) => waiter.caller.as_ref(),
@@ -89,7 +100,7 @@ impl<C> Queue<C> {
 
     /// Whether the call in flight asks for a request that has waited already.
     pub(crate) fn has_waited_in_flight(&self) -> bool {
-        // They are at the front.
+        // Requests that have waited are at the front.
         let first = self.in_flight.iter().flatten().next();
         first.is_some_and(|waiter| waiter.has_server_answer)
     }
@@ -114,7 +125,8 @@ mod tests {
     #[test]
     fn equal_neighbours_are_one_group_and_each_gets_its_own_outcome() {
         let requests = [(1, 0), (1, 0), (2, 0), (2, 5), (1, 0)];
-        let (groups, taken) = combine(requests.into_iter());
+        let alike = requests.into_iter().map(|(permits, wait)| (permits, wait, NO_COSTS));
+        let (groups, _, taken) = combine(alike);
         let counts: Vec<_> =
             groups.iter().map(|it| (it.permits, it.max_wait_ms, it.count)).collect();
         assert_eq!(counts, [(1, 0, 2), (2, 0, 1), (2, 5, 1), (1, 0, 1)]);
@@ -128,9 +140,9 @@ mod tests {
 
     #[test]
     fn a_call_has_room_for_so_many_groups_and_requests() {
-        let (groups, taken) = combine((0..1000).map(|permits| (permits, 0)));
+        let (groups, _, taken) = combine((0..1000).map(|permits| (permits, 0, NO_COSTS)));
         assert_eq!((groups.len(), taken), (MAX_GROUPS, MAX_GROUPS));
-        let (groups, taken) = combine((0..10_000).map(|_| (1, 0)));
+        let (groups, _, taken) = combine((0..10_000).map(|_| (1, 0, NO_COSTS)));
         assert_eq!((groups.len(), taken), (1, MAX_REQUESTS));
     }
 }

@@ -1,4 +1,4 @@
-//! What goes into the queue, and what comes out.
+//! The inputs and outputs of the queue.
 
 use crate::rate::Rate;
 use crate::store::{Outcome, RequestGroup, ShareTerms, Wait};
@@ -18,7 +18,7 @@ pub(crate) enum MaxWait {
 }
 
 impl MaxWait {
-    /// Whether it may wait beyond this time.
+    /// Whether the wait may last beyond this time.
     pub(super) fn lasts_beyond(self, now: Time) -> bool {
         match self {
             MaxWait::None => false,
@@ -35,15 +35,26 @@ pub(crate) struct Request {
     pub(crate) max_wait: MaxWait,
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
-    /// The rate with which it creates the limiter if there is none.
+    /// The permits that it asks for at each limit of a group; `permits` is the first of them.
+    pub(crate) costs: Costs,
+    /// The rate to create the limiter with if there is none.
     pub(crate) create: Option<Rate>,
 }
 
+/// The most limits in one group.
+pub(crate) const MAX_LIMITS: usize = 8;
+
+/// The permits that a request asks for at each limit of a group, in the group's order; all zero outside of groups.
+pub(crate) type Costs = [u32; MAX_LIMITS];
+
+/// Those of a request to a limiter alone.
+pub(crate) const NO_COSTS: Costs = [0; MAX_LIMITS];
+
 impl Request {
-    /// When it times out, if its call is sent now.
+    /// The time at which the request times out if its call is sent now.
     ///
-    /// A request that waits for permits is attempted while it waits, however long that is, and
-    /// times out an attempt later: its timeout says how long its caller has.
+    /// A request with a limited wait is attempted for the whole of that wait, and times out one attempt
+    /// later: its timeout is the time that its caller has.
     pub(crate) fn due(&self, now: Time) -> Time {
         match self.max_wait {
             MaxWait::Until(end) => {
@@ -54,16 +65,16 @@ impl Request {
     }
 }
 
-/// How many attempts fit into a deadline: each takes a part of it at most, so that a lost answer leaves
+/// How many attempts fit into a deadline. Each takes at most this part of it, so that a lost answer leaves
 /// time to ask again.
 pub(crate) const ATTEMPTS_PER_DEADLINE: u64 = 3;
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Send these requests; the call is in flight from now on.
     Call(Call),
-    /// Nothing before this time, unless something happens.
+    /// Do nothing before this time, unless something happens.
     SleepUntil(Time),
     /// A call is in flight.
     InFlight,
@@ -75,35 +86,37 @@ pub(crate) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
-    /// What its first request creates if there is no limiter. Asked one by one, those before the
-    /// first that creates would have failed: see [`super::Queue::uninitialized`].
+    /// What the requests of each group cost; empty outside of groups of limiters.
+    pub(crate) costs: Vec<Costs>,
+    /// The rate to create the limiter with if there is none, by the first request. Asked one by one, requests
+    /// before the first one that creates it would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<Rate>,
-    /// If the limiter is exhausted, those that can wait keep to their client's share.
+    /// If the limiter is exhausted, requests that can wait are limited to their client's share.
     pub(crate) share: Option<ShareTerms>,
-    /// Its only request is served by a reservation if it does not fit, or has one already.
+    /// The only request is served by a reservation if it does not fit, or already has one.
     pub(crate) reserve: bool,
     /// The first of the callers' deadlines.
     pub(crate) due: Time,
-    /// The shortest of their deadlines, as a duration.
+    /// The shortest of the callers' deadlines, as a duration.
     pub(crate) shortest_deadline: Time,
 }
 
-/// What to do next, and which callers are refused before it.
+/// The next action, and the callers to refuse before it.
 #[derive(Debug)]
 pub(crate) struct Turn<C> {
     pub(crate) step: Step,
-    /// They can no longer be served in time behind a blocked head.
+    /// Callers that can no longer be served in time behind a blocked head.
     pub(crate) refused: Vec<(C, Wait)>,
 }
 
-/// What an answered call settles.
+/// The result of an answered call.
 #[derive(Debug)]
 pub(crate) struct Settled<C> {
-    /// The callers whose requests are decided, the permits requested, and how it was decided. All others
-    /// in the call wait on.
-    pub(crate) decided: Vec<(C, u64, Outcome)>,
-    /// The permits that the call was granted.
+    /// The callers whose requests are decided, the requests, and their outcomes. All other
+    /// requests in the call keep waiting.
+    pub(crate) decided: Vec<(C, Request, Outcome)>,
+    /// The permits granted to the call.
     pub(crate) granted: u64,
-    /// Those of them whose callers have given up.
+    /// The granted permits whose callers have given up.
     pub(crate) unwanted: u64,
 }

@@ -4,7 +4,7 @@ use super::events::Time;
 use super::state::Queue;
 
 impl<C> Queue<C> {
-    /// The call in flight is slow: the deadlines of those behind it begin.
+    /// The call in flight is slow: the deadlines of the requests behind it begin.
     pub(crate) fn call_is_slow(&mut self, now: Time) {
         if self.in_flight.is_some() && !self.call_is_slow {
             self.call_is_slow = true;
@@ -26,7 +26,7 @@ impl<C> Queue<C> {
         (expired, next)
     }
 
-    /// Takes the callers out of the call in flight that do not wait, or not any longer.
+    /// Takes out of the call in flight the callers that do not wait, or no longer do.
     pub(crate) fn fail_those_that_do_not_wait(&mut self, now: Time) -> Vec<C> {
         let waiters = self.in_flight.iter_mut().flatten();
         waiters

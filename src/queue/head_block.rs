@@ -1,18 +1,18 @@
-//! A head that does not fit yet, and what that means for those behind it.
+//! A head that does not fit yet, and what this means for the requests behind it.
 
 use super::events::{MaxWait, Request, Time};
 use crate::store::Wait;
 
-/// The head of the queue is known not to fit yet.
+/// The head of the queue, known not to fit yet.
 #[derive(Debug)]
 pub(super) struct HeadBlock {
     /// When the head can be served.
     pub(super) head_at: Time,
-    /// Permits that are free although the head waits: it is held back by its client's share.
+    /// Permits that are free although the head waits because it exceeds its client's share.
     pub(super) spare: u64,
-    /// A newcomer cannot be served before this.
+    /// No new request can be served before this time.
     pub(super) tail_at: Time,
-    /// The next call: at `head_at`, or earlier to notice what other processes changed.
+    /// The time of the next call: `head_at`, or earlier to notice changes by other processes.
     pub(super) ask_at: Time,
     /// Permits per interval.
     pub(super) rate: u64,
@@ -24,23 +24,23 @@ pub(super) struct HeadBlock {
 
 /// Whether a request without a server answer can be served in time behind a blocked head.
 pub(super) enum Feasibility {
-    /// It cannot.
+    /// The request cannot be served in time.
     TooLate,
     /// Only the server can tell.
     Unknown,
-    /// It can, if no other process draws permits.
+    /// The request can be served in time, if no other process draws permits.
     InTime,
 }
 
 impl HeadBlock {
     pub(super) fn feasibility(&self, request: Request) -> Feasibility {
         if request.permits > self.rate {
-            // The rate may be another one by now: only the server can say that it is exceeded.
+            // The rate may have changed: only the server can say that the request exceeds it.
             return Feasibility::Unknown;
         }
         let demand = self.demand.saturating_add(request.permits);
         if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {
-            // It is not held back itself, as it cannot wait that long.
+            // Its wait is too short for the share to hold it back.
             return Feasibility::Unknown;
         }
         let end = match request.max_wait {
@@ -59,7 +59,7 @@ impl HeadBlock {
     }
 }
 
-/// The time until `then`, in whole milliseconds, at least one; a lower bound.
+/// The time until `then` in whole milliseconds, at least one, as a lower bound.
 pub(super) fn wait_until(then: Time, now: Time) -> Wait {
     Wait { ms: then.saturating_sub(now).div_ceil(1000).max(1), at_least: true }
 }

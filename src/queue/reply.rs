@@ -1,4 +1,4 @@
-//! A call was answered, or failed: what becomes of the requests in it.
+//! A call was answered or failed: the outcomes of its requests.
 
 use super::batch::split;
 use super::events::{MaxWait, Settled, Time};
@@ -6,15 +6,14 @@ use super::head_block::HeadBlock;
 use super::state::{NOT_BEGUN, Queue, Waiter};
 use crate::store::{Holders, Outcome, OutcomeGroup};
 
-/// A blocked queue asks again after this time at the latest: another process may have given permits
-/// back, or raised the rate.
+/// The longest time until a blocked queue asks again: another process may have returned permits, or raised
+/// the rate.
 pub(super) const ASK_EVERY: Time = 1_000_000;
 
 impl<C> Queue<C> {
-    /// The call in flight was answered. `dated` is the time at which the millisecond of the
-    /// answer's date began; waits count from there. The rate is permits, interval and keep-alive, 0 for
-    /// none. `left` permits are left, and `holders` hold the
-    /// others, if the call kept to a share.
+    /// The call in flight was answered. `dated` is the time at which the millisecond of the answer's date
+    /// began; waits count from there. The rate is given as permits, interval and keep-alive (0 for none).
+    /// `left` permits are free; `holders` hold the others, if the call was limited to a share.
     pub(crate) fn replied(
         &mut self,
         now: Time,
@@ -40,7 +39,7 @@ impl<C> Queue<C> {
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));
                     if waiter.caller.is_none() {
-                        // What is known of a cancelled head says nothing of the next one.
+                        // The wait of a cancelled head does not apply to the next one.
                         self.ask_now |= is_head;
                         continue;
                     }
@@ -54,14 +53,18 @@ impl<C> Queue<C> {
                     self.ask_now = true;
                     back.extend(waiter.caller.is_some().then_some(waiter));
                 }
-                Outcome::Granted | Outcome::Refused(_) | Outcome::ExceedsRate => {
+                Outcome::Granted
+                | Outcome::Refused(_)
+                | Outcome::RefusedBy(..)
+                | Outcome::ExceedsRate => {
                     if outcome == Outcome::Granted {
                         settled.granted += permits;
                         if waiter.caller.is_none() {
                             settled.unwanted += permits;
                         }
                     }
-                    settled.decided.extend(waiter.caller.map(|caller| (caller, permits, outcome)));
+                    let request = waiter.request;
+                    settled.decided.extend(waiter.caller.map(|caller| (caller, request, outcome)));
                 }
             }
         }
@@ -79,7 +82,7 @@ impl<C> Queue<C> {
         let head = head.map(|head| (head.ticket, head.request.permits));
         let reserve_at = self.reserving.replied(now, interval, head, reserved, holders.is_some());
         if let (Some(head_at), false) = (head_at, self.pending.is_empty()) {
-            // It fits, and is held back.
+            // The head fits, but its share holds it back.
             let spare = if holders.is_some() && head_permits <= left { left } else { 0 };
             let head_at = self.first_free(head_at, spare).max(now.saturating_add(pause));
             let tail_at = self.pending.iter().map(|waiter| waiter.free_at).max();
@@ -101,8 +104,8 @@ impl<C> Queue<C> {
         settled
     }
 
-    /// When to ask again for a head that waits until then. Those that cannot wait as long as one
-    /// that is held back are not, and may be served before it.
+    /// When to ask again for a head that waits until `head_at`. Requests that cannot wait as long as a head
+    /// held back by its share are not held back themselves, and may be served before it.
     fn first_free(&self, head_at: Time, spare: u64) -> Time {
         let before = |waiter: &&Waiter<C>| {
             spare > 0 && waiter.has_server_answer && !waiter.request.max_wait.lasts_beyond(head_at)
@@ -111,7 +114,7 @@ impl<C> Queue<C> {
         earlier.min().map_or(head_at, |free_at| free_at.min(head_at))
     }
 
-    /// The call in flight failed for good, for all its requests; returns their callers.
+    /// The call in flight failed for good, for all of its requests; returns their callers.
     pub(crate) fn failed(&mut self) -> Vec<C> {
         let waiters = self.in_flight.take().unwrap_or_default();
         self.call_is_slow = false;
@@ -120,8 +123,8 @@ impl<C> Queue<C> {
         waiters.into_iter().filter_map(|waiter| waiter.caller).collect()
     }
 
-    /// The call in flight found no limiter, and its first request creates none: those before the
-    /// first that does fail, as they would have on their own, and the others ask again.
+    /// The call in flight found no limiter, and its first request creates none. The requests before the first
+    /// one that creates it fail, as they would have on their own; the others ask again.
     pub(crate) fn uninitialized(&mut self) -> Vec<C> {
         let mut back = Vec::new();
         if let Some(waiters) = &mut self.in_flight {
@@ -140,8 +143,8 @@ impl<C> Queue<C> {
     fn requeue(&mut self, back: Vec<Waiter<C>>, waits: bool) {
         back.into_iter().rev().for_each(|waiter| self.pending.push_front(waiter));
         if waits {
-            // Waiting for permits does not count: the deadline of a request that waits without end
-            // begins with its next call. Those of the others are what their callers were promised.
+            // Waiting for permits does not count: the deadline of an unbounded wait begins with its next
+            // call. Other requests keep the deadlines that their callers were promised.
             let unbounded = |waiter: &&mut Waiter<C>| waiter.request.max_wait == MaxWait::Unbounded;
             self.pending.iter_mut().filter(unbounded).for_each(|waiter| waiter.due = NOT_BEGUN);
         }
@@ -154,8 +157,8 @@ impl<C> Queue<C> {
     }
 }
 
-/// A blocked queue asks again after this time at the latest. Each call renews the keep-alive, so that a
-/// limiter whose callers wait stays: a call that is due at its end would come too late.
+/// The longest time until a blocked queue asks again. Each call renews the keep-alive, so that a limiter
+/// whose callers wait does not expire: a call at the end of the keep-alive would come too late.
 fn ask_within(keep_alive: Time) -> Time {
     match keep_alive {
         0 => ASK_EVERY,

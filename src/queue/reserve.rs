@@ -1,36 +1,36 @@
-//! When the request at the head is served by a reservation.
+//! Reservations for the request at the head.
 //!
-//! A request for many permits needs them all at one time. Beside clients that take each permit as
-//! it comes back, that time never comes. So once it has waited at the head for an interval, the
-//! permits that come back are set aside for it, by an entry in the log that is dated ahead.
+//! A request for many permits needs them all at one time. If other clients take each permit as it comes back,
+//! that time never comes. So once the request has waited at the head for an interval, permits that come back
+//! are set aside for it, by a log entry that is dated ahead.
 
 use super::events::{Ticket, Time};
 use super::reply::ASK_EVERY;
 use super::state::Queue;
 
-/// A head waits at least this long before its permits are set aside, and between two attempts: as
-/// long as others are given to take permits that were left for them.
+/// The shortest wait of a head before permits are set aside for it, and between two attempts: as long as
+/// other clients are given to take permits left for them.
 const SHORTEST: Time = 125_000;
 
-/// Attempts in an interval, if none gets a reservation: each reads the whole log.
+/// Attempts per interval until one gets a reservation. Each reads the whole log.
 const ATTEMPTS: u64 = 8;
 
-/// What a queue knows of its head.
+/// The queue's state for reserving permits for its head.
 #[derive(Debug, Default)]
 pub(super) struct Reserving {
     /// The request that waits at the head.
     head: Option<Ticket>,
-    /// When a reservation may be asked for it.
+    /// The time from which a reservation may be requested for it.
     at: Time,
-    /// Others hold permits, as the last call found that kept to a share.
+    /// Whether the last call that was limited to a share found permits held by others.
     is_shared: bool,
-    /// It has a reservation.
+    /// The request that has a reservation.
     reserved: Option<Ticket>,
 }
 
 impl Reserving {
-    /// The call in flight was answered. `head`: the request that waits at the head; returns when to
-    /// ask for it at the latest.
+    /// The call in flight was answered; `head` is the request that waits at the head. Returns the latest time
+    /// to ask for it.
     pub(super) fn replied(
         &mut self,
         now: Time,
@@ -48,12 +48,12 @@ impl Reserving {
         } else if self.at <= now {
             self.at = now.saturating_add((interval / ATTEMPTS).clamp(SHORTEST, ASK_EVERY));
         }
-        // One permit is there whenever anything is.
+        // A single permit needs no reservation: it is free as soon as anything is.
         let is_large = head.is_some_and(|(_, permits)| permits > 1);
         if is_shared && is_large && reserved.is_none() { self.at } else { Time::MAX }
     }
 
-    /// The call in flight has failed: the reservation of its request is given back.
+    /// The call in flight has failed: the reservation of its request is returned.
     pub(super) fn forget(&mut self) {
         self.reserved = None;
     }

@@ -1,76 +1,76 @@
-//! A client's share of an exhausted limiter: when it keeps to it, and when to look again.
+//! A client's share of an exhausted limiter: when the client is limited to it, and when to look again.
 //!
-//! Redisson's waiters ask at the next tick of a timer, at most 100 ms after the 3 ms that they add
-//! to a wait. A queue that takes all permits in the millisecond in which they come back leaves them
-//! nothing, for ever. So while requests have to wait, a client takes at once only its share, and the
-//! rest once it has been left by everybody for longer than a tick.
+//! Redisson's waiters ask at the next tick of a timer, at most 100 ms after the 3 ms that they add to a wait.
+//! If a queue took all permits in the millisecond in which they come back, nothing would ever be left for
+//! them. So while requests must wait, a client takes only its share at once, and the rest only after
+//! everybody has left it for longer than a tick.
 
 use super::events::Time;
 use crate::store::limits::LONGEST_SHARED_LOG;
 use crate::store::{Holders, ShareTerms};
 
-/// Permits that nobody has taken for this long are anybody's: a tick, the 3 ms, and slack, because a
+/// Permits that nobody takes for this long are free for anybody: a tick, the 3 ms, and slack, because a
 /// client whose tick falls at the very end of 103 ms would come too late each time.
 const UNCLAIMED_AFTER: Time = 125_000;
 
-/// Who has held permits counts as a party for this long, or for this many intervals if that is longer:
-/// one whose permits have all come back may find that others were faster.
+/// A client that has held permits counts as a party for this long, or for this many intervals if that is
+/// longer: when its permits have all come back, others may have been faster.
 const REMEMBERED: Time = 8_000_000;
 const REMEMBERED_INTERVALS: u64 = 3;
 
-/// After this time a Redisson is presumed again where none was: one that is slow to wake up may miss what was
-/// left for it once.
+/// The time after which Redisson is presumed to be a party again where none was found: one that is slow to
+/// wake up may have missed the permits left for it.
 const PRESUMED_AFTER: Time = 3_000_000;
 
-/// All clients look, and each look reads the whole log. A client pauses after a look, this many
-/// nanoseconds for each entry and party: twice what it takes the server, so that the looks of a fleet take
-/// half of its time. If the pause would be longer than this, or the log is too long to be read at all, the
+/// All clients look, and each look reads the whole log. After a look, a client pauses for this many
+/// nanoseconds per entry and party: twice what it costs the server, so that the looks of a fleet take half of
+/// its time. If the pause would be longer than `LONGEST_PAUSE`, or the log is too long to be read at all, the
 /// client does not look for as long as others are remembered, and takes whatever is free.
 const PAUSE_NS: u64 = 400;
 const LONGEST_PAUSE: Time = 50_000;
 
-/// What a queue knows of those that it shares an exhausted limiter with.
+/// The queue's knowledge of the parties that share an exhausted limiter with it.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    /// Requests have to wait; set until permits were left that nobody wanted.
+    /// Whether requests must wait; reset once permits are left that nobody wants.
     is_exhausted: bool,
-    /// The last call with a request that can wait.
+    /// The time of the last call with a request that can wait.
     asked_at: Time,
-    /// The most parties that the other clients of this crate were lately, and until when they count.
+    /// The highest number of parties among this crate's other clients lately, and how long it counts.
     others: u64,
     others_until: Time,
     /// Redisson is a party until this time, because it held permits.
     redisson_until: Time,
-    /// From this time on it is presumed to be one, because a client of Redisson that gets nothing leaves no
-    /// trace: until permits were left from then on that nobody took, and again some time after that.
+    /// Redisson is presumed to be a party from this time on, because a client of Redisson that gets nothing
+    /// leaves no trace. If permits left since then are not taken, this time is set anew.
     presumed_from: Time,
-    /// Nobody else is there, or looking costs the server too much: no look before this time.
+    /// No look before this time: nobody else is there, or a look costs the server too much.
     next_look: Time,
-    /// The permits that everybody has left since then.
+    /// The permits that everybody has left since `left_since`.
     left: u64,
     left_since: Time,
-    /// A request was served that exceeds the whole share: no other one until this time.
+    /// A request that exceeds the whole share was served: no other such request before this time.
     rests_until: Time,
     /// The terms of the call in flight.
     terms: Option<ShareTerms>,
 }
 
 impl Sharing {
-    /// Requests have to wait, or had to shortly before.
+    /// Whether requests must wait, or had to shortly before.
     pub(super) fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// The terms of a call; `None`: it takes whatever is free. `has_waited`: a request in it has.
-    /// `can_wait`: a request in it can; if none can, it is not subject to the rule.
+    /// The terms of a call; `None` if it takes whatever is free. `has_waited`: whether a request in it has
+    /// waited. `can_wait`: whether one can; if none can, the call is not limited to a share.
     pub(super) fn terms(
         &mut self,
         now: Time,
         has_waited: bool,
         can_wait: bool,
     ) -> Option<ShareTerms> {
-        // Here, because calls that do not wait must end an exhaustion too: otherwise a client that makes
-        // no others would lease nothing any more.
+        // Reset here, because calls that do not wait must end an exhaustion too: otherwise a client that
+        // makes only such calls would never lease permits again.
         if !has_waited && now.saturating_sub(self.asked_at) >= UNCLAIMED_AFTER {
             self.is_exhausted = false;
         }
@@ -89,7 +89,7 @@ impl Sharing {
         let unclaimed_at = self.left_since.saturating_add(UNCLAIMED_AFTER);
         let is_unclaimed = self.left > 0 && now >= unclaimed_at;
         if is_unclaimed && now >= self.redisson_until && self.left_since >= self.presumed_from {
-            // A waiter of Redisson would have taken them.
+            // A waiter of Redisson would have taken the permits.
             self.presumed_from = now.saturating_add(PRESUMED_AFTER);
         }
         let is_left = self.left > 0 && !is_unclaimed;
@@ -102,13 +102,13 @@ impl Sharing {
         }
     }
 
-    /// Whether Redisson is a party, whatever the log says.
+    /// Whether Redisson counts as a party, whatever the log says.
     fn has_redisson(&self, now: Time) -> bool {
         now < self.redisson_until || now >= self.presumed_from
     }
 
-    /// The call was answered: `left` permits are left, and a request waits, or none does. `served`: the
-    /// permits that it was granted, or that are reserved for it. Returns how long to wait at least before
+    /// The call was answered: `left` permits are free, and `is_waiting` says whether a request waits.
+    /// `served`: the permits granted to the call or reserved for it. Returns the shortest time to wait before
     /// the next look.
     pub(super) fn replied(
         &mut self,
@@ -126,7 +126,7 @@ impl Sharing {
         let remembered_until =
             now.saturating_add(REMEMBERED.max(interval.saturating_mul(REMEMBERED_INTERVALS)));
         if terms.unclaimed == 0 && served > holders.share {
-            // Its share makes up for it in this time.
+            // The client's share makes up for the excess in this time.
             let rest = u128::from(served) * u128::from(interval) / u128::from(holders.share.max(1));
             let rest = Time::try_from(rest).unwrap_or(Time::MAX);
             self.rests_until = self.rests_until.max(now.saturating_add(rest));

@@ -1,4 +1,4 @@
-//! What the queue knows, and what always holds of it.
+//! The queue's state and its invariants.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use super::head_block::HeadBlock;
 use super::reserve::Reserving;
 use super::share::Sharing;
 
-/// The queue of one limiter in one runtime. `C` is how a caller learns its outcome; the queue only
-/// keeps it, and hands it out once the request is decided.
+/// The queue of one limiter in one runtime. `C` is a handle by which a caller learns its outcome; the queue
+/// stores it until the request is decided.
 ///
-/// What always holds (checked after every event in debug builds):
+/// Invariants (checked after every event in debug builds):
 ///
 /// - Tickets rise from the call in flight through `pending`.
-/// - Each pending request has its caller: one that gives up is removed at once. In the call in flight
-///   its place stays, without a caller.
+/// - Each pending request has its caller: if the caller gives up, the request is removed at once. In the call
+///   in flight the request keeps its place, without a caller.
 /// - The head can be blocked only while requests are pending and no call is in flight.
 /// - No pending request's wait ends before `earliest_end`.
 #[derive(Debug)]
@@ -22,36 +22,36 @@ pub(crate) struct Queue<C> {
     pub(super) next_ticket: Ticket,
     /// All requests that are not in flight, in order of arrival.
     pub(super) pending: VecDeque<Waiter<C>>,
-    /// The requests of the call in flight, in the order in which it asks for them.
+    /// The requests of the call in flight, in the order of the call.
     pub(super) in_flight: Option<Vec<Waiter<C>>>,
     pub(super) head_block: Option<HeadBlock>,
-    /// Behind this block of the head, it is known which pending requests can be served in time.
+    /// Whether the pending requests that can be served in time behind this block of the head are known.
     pub(super) feasibility_known: bool,
-    /// Ask although the head is blocked.
+    /// Whether to ask although the head is blocked.
     pub(super) ask_now: bool,
     pub(super) earliest_end: Time,
     pub(super) sharing: Sharing,
     pub(super) reserving: Reserving,
-    /// The call in flight is slow: deadlines of new requests begin at once, see [`Waiter::due`].
+    /// Whether the call in flight is slow: then deadlines of new requests begin at once, see [`Waiter::due`].
     pub(super) call_is_slow: bool,
 }
 
-/// The deadline has not begun.
+/// The value of [`Waiter::due`] before the deadline has begun.
 pub(super) const NOT_BEGUN: Time = Time::MAX;
 
 #[derive(Debug)]
 pub(super) struct Waiter<C> {
     pub(super) ticket: Ticket,
     pub(super) request: Request,
-    /// `None`: the caller has given up, or has its outcome already.
+    /// `None` if the caller has given up, or already has its outcome.
     pub(super) caller: Option<C>,
-    /// When it times out: its deadline after its call is sent; behind a slow call, after that
-    /// became known or after it arrived, whichever is later. For a request that waits without end
-    /// this begins anew with each call, and in between it is [`NOT_BEGUN`].
+    /// The time at which it times out: its deadline after its call is sent. Behind a slow call, the deadline
+    /// counts from when that became known or from arrival, whichever is later. For an unbounded wait it
+    /// begins anew with each call, and in between it is [`NOT_BEGUN`].
     pub(super) due: Time,
-    /// When permits for it are free, by the server's last answer.
+    /// The time at which its permits are free, by the server's last answer.
     pub(super) free_at: Time,
-    /// The server has answered for it: it waits, and can be served in time.
+    /// Whether the server has answered for it: it waits, and can be served in time.
     pub(super) has_server_answer: bool,
 }
 
@@ -101,7 +101,7 @@ impl<C> Queue<C> {
         self.pending.len()
     }
 
-    /// Whether requests have to wait, or had to shortly before.
+    /// Whether requests must wait, or had to shortly before.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.sharing.is_exhausted()
     }
@@ -116,7 +116,7 @@ impl<C> Queue<C> {
         self.pending.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
 
-    /// Removes pending requests, and returns their callers with what `choose` found of each.
+    /// Removes the pending requests for which `choose` returns a value, and returns their callers with it.
     pub(super) fn remove_pending<T>(
         &mut self,
         mut choose: impl FnMut(usize, &Waiter<C>) -> Option<T>,
@@ -139,7 +139,7 @@ impl<C> Queue<C> {
         }
     }
 
-    /// The invariants of the fields.
+    /// Checks the invariants of the fields.
     pub(super) fn check(&self) {
         // Walking a long queue after every event would make debug builds quadratic.
         const LONGEST: usize = 4096;

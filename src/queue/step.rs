@@ -1,4 +1,4 @@
-//! What to do next: send a call, sleep, or wait for an answer; and who is refused before it.
+//! The next action: send a call, sleep, or wait for an answer; and the callers to refuse before it.
 
 use super::events::{MaxWait, Step, Time, Turn};
 use super::head_block::{Feasibility, wait_until};
@@ -19,7 +19,7 @@ impl<C> Queue<C> {
         if self.in_flight.is_some() {
             return Step::InFlight;
         }
-        // Those that can be served by then go into the call.
+        // Requests that can be served by this time go into the call.
         let mut served_by = Time::MAX;
         if let Some(block) = &self.head_block
             && !self.ask_now
@@ -28,7 +28,7 @@ impl<C> Queue<C> {
             if now < block.ask_at {
                 return Step::SleepUntil(block.ask_at.min(self.earliest_end.max(now + 1)));
             }
-            // A head that is held back is asked for together with those behind it that are due:
+            // A head held back by its share is asked for together with the requests behind it that are due:
             // alone, it would be asked for again and again.
             let is_head_due = self.pending.front().is_some_and(|head| head.free_at <= now + 1000);
             let mut unanswered = self.pending.iter().filter(|waiter| !waiter.has_server_answer);
@@ -45,7 +45,7 @@ impl<C> Queue<C> {
         }
     }
 
-    /// Takes out those that cannot be served in time behind a blocked head.
+    /// Removes the requests that cannot be served in time behind a blocked head.
     fn refuse_too_late(&mut self, now: Time) -> Vec<(C, Wait)> {
         let nothing_to_decide = self.feasibility_known && now < self.earliest_end;
         if self.ask_now || nothing_to_decide {
@@ -65,11 +65,11 @@ impl<C> Queue<C> {
                         ask_now = true;
                         false
                     }
-                    // Kept any longer it would have the queue look again and again.
+                    // If it were kept longer, the queue would look again and again.
                     Feasibility::Unknown => !waiter.request.max_wait.lasts_beyond(now),
                     Feasibility::InTime => false,
                 },
-                // The server said that it can be served in time.
+                // The server said that this request can be served in time.
                 MaxWait::None => true,
                 MaxWait::Until(end) => end <= now && end < block.head_at,
                 MaxWait::Unbounded => false,

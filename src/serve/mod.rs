@@ -22,13 +22,12 @@
 //!
 //! [`RateLimitLayer`] finds the address of a connection where axum puts it: in `ConnectInfo<SocketAddr>`.
 
-mod signals;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Ready, pending, ready};
+use std::future::{Ready, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -39,9 +38,11 @@ use axum::extract::ConnectInfo;
 use axum::middleware::AddExtension;
 use axum::serve::{IncomingStream, Listener};
 use axum::{Extension, Router};
-use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
+use futures::stream::{self, BoxStream, SelectAll, select_all};
+use futures::{FutureExt, StreamExt};
 use tokio::net::TcpListener;
+use tokio::signal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tower_layer::Layer;
@@ -51,7 +52,6 @@ use crate::client::Client;
 pub use crate::layer::RateLimitLayer;
 use crate::observe::Event;
 pub use crate::web::{Key, Limit, Limits, TrustedProxies};
-use signals::Signals;
 
 /// How long requests in flight may take to finish, unless the service says otherwise.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -146,20 +146,19 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
 
     async fn run(self) -> io::Result<()> {
         let Serve { listener, router, client, drain, shutdown } = self;
-        let observers = client.observers();
         // Bind first, because it may fail: once a process listens to signals it does so to its end, and
         // signals would no longer end it.
         let listener = listener.await?;
         let mut signals = match &shutdown {
-            Some(_) => None,
-            None => Some(Signals::listen()?),
+            Some(_) => select_all([stream::pending().boxed()]),
+            None => signals()?,
         };
         if let Ok(address) = listener.local_addr() {
-            observers.event(&Event::Serving { address });
+            client.report(&Event::Serving { address });
         }
         let shutdown = match shutdown {
             Some(shutdown) => shutdown.map(|()| "asked to by the program").boxed(),
-            None => next(&mut signals).boxed(),
+            None => signals.select_next_some().boxed(),
         };
         // If this future is dropped, so is `stop`, which ends the connections too.
         let (stop, stopped) = oneshot::channel::<()>();
@@ -170,7 +169,7 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
         let serving = match select(serving, shutdown).await {
             Either::Left(_) => None,
             Either::Right((cause, serving)) => {
-                observers.event(&Event::ShuttingDown { cause });
+                client.report(&Event::ShuttingDown { cause });
                 Some(serving)
             }
         };
@@ -180,16 +179,16 @@ impl<L: Listener<Addr = SocketAddr>> Serve<L> {
             if let Some(serving) = serving
                 && timeout(drain, serving).await.is_err()
             {
-                observers.event(&Event::DrainEnded { waited: drain });
+                client.report(&Event::DrainEnded { waited: drain });
             }
             client.close().await;
         };
-        if let Either::Right((cause, _)) = select(pin!(end), pin!(next(&mut signals))).await {
-            observers.event(&Event::ShutdownCut { cause });
+        if let Either::Right((cause, _)) = select(pin!(end), signals.select_next_some()).await {
+            client.report(&Event::ShutdownCut { cause });
             // Close the client without waiting for anything.
             let _ = client.close().now_or_never();
         }
-        observers.event(&Event::ShutDown);
+        client.report(&Event::ShutDown);
         Ok(())
     }
 }
@@ -212,12 +211,19 @@ impl<L> fmt::Debug for Serve<L> {
     }
 }
 
-/// The next signal, if any are listened to.
-async fn next(signals: &mut Option<Signals>) -> &'static str {
-    match signals {
-        Some(signals) => signals.next().await,
-        None => pending().await,
-    }
+/// The names of the signals that ask a process to end, as they come. From now on they no longer end the process
+/// by themselves.
+fn signals() -> io::Result<SelectAll<BoxStream<'static, &'static str>>> {
+    #[cfg(unix)]
+    let kinds = [
+        ("SIGINT", signal::unix::signal(signal::unix::SignalKind::interrupt())?),
+        ("SIGTERM", signal::unix::signal(signal::unix::SignalKind::terminate())?),
+    ];
+    #[cfg(not(unix))]
+    let kinds = [("Ctrl-C", signal::windows::ctrl_c()?)];
+    Ok(select_all(kinds.map(|(name, mut signal)| {
+        stream::poll_fn(move |cx| signal.poll_recv(cx).map(|_| Some(name))).boxed()
+    })))
 }
 
 /// `Router::into_make_service_with_connect_info` supports only axum's own listeners; this supports all.

@@ -29,6 +29,7 @@ mod network;
 mod random;
 mod scenario;
 mod server;
+mod sizing;
 mod store;
 mod world;
 

@@ -1,45 +1,45 @@
-//! The limits of the rules, for both stores. `lua/part/limits.lua` has the same names and numbers.
+//! The limits of the rules in both stores. `lua/part/limits.lua` has the same names and numbers.
 
 /// A log of no more entries than this is *short*: it is summed and scanned whenever that helps.
 pub(crate) const SHORT_LOG: usize = 64;
 
-/// This many expired entries are dropped between two checks of whether that is enough.
+/// The number of expired entries dropped between two checks of whether that is enough.
 pub(crate) const DROP_STEP: usize = 500;
 
-/// The most expired entries that one call drops; a call that needs more says so and is repeated
-/// (see [`Outcome::Undecided`](crate::store::Outcome::Undecided)).
+/// The most expired entries dropped by one call; a call that needs more says so and is repeated (see
+/// [`Outcome::Undecided`](crate::store::Outcome::Undecided)).
 pub(crate) const DROP_LIMIT: usize = 2000;
 
-/// The waits of this many queued requests are exact; those behind them get the last one as a lower
+/// The number of queued requests whose waits are exact; requests behind them get the last wait as a lower
 /// bound.
 pub(crate) const EXACT_WAITS: usize = 16;
 
-/// Who holds permits is not read in a log of more entries than this, which would take the server more
-/// than 2 ms: there are no shares then.
+/// The longest log that is read to find the holders of permits, which takes a server 2 ms. There are no
+/// shares in a longer log.
 pub(crate) const LONGEST_SHARED_LOG: usize = 10_000;
 
-/// The most parties that the other clients of this crate can be: each entry one of the greatest weight.
+/// The most parties that this crate's other clients can count as: the greatest weight for each entry.
 pub(crate) const MAX_OTHERS: u64 = 255 * LONGEST_SHARED_LOG as u64;
 
-/// No permits are reserved for longer than this: if the client that reserved them dies, nobody can use
+/// The longest time for which permits are reserved: if the client that reserved them dies, nobody can use
 /// them until an interval after that.
 pub(crate) const LONGEST_RESERVATION_MS: i64 = 60_000;
 
-/// So long after its date a reservation that has yet to be claimed keeps others from making one:
-/// otherwise two clients could take what is due away from each other for ever.
+/// The time after its date for which an unclaimed reservation keeps others from making one: otherwise two
+/// clients could forever take each other's permits as they come due.
 pub(crate) const RESERVATION_KEPT_MS: i64 = 1000;
 
-/// No entry is dated further ahead than this: the longest hold of a lease, a day, and an hour for clocks
+/// The farthest that an entry may be dated ahead: a day, the longest hold of a lease, and an hour for clocks
 /// that differ.
 pub(crate) const MOST_AHEAD_MS: i64 = 25 * 3_600_000;
 
-/// A debt is written in no more parts than this; the rest follows with the next audit.
+/// The most parts in which a debt is written; the rest follows with the next audit.
 pub(crate) const MAX_DEBT_PARTS: u16 = 64;
 
-/// Ten years: a time to live that means none, if other clients' keys are out of reach.
+/// Ten years: stands for no time to live if other clients' keys are out of reach.
 pub(crate) const FAR_TTL_MS: i64 = 315_360_000_000;
 
-/// Over five years: reported as no time to live.
+/// Over five years: a longer time to live is reported as none.
 pub(crate) const ENDLESS_TTL_MS: i64 = 157_680_000_000;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Two stores, one set of rules: "decide these requests, in order, at this time".
 //!
-//! [`redis`] asks a server by the scripts in `lua/`; [`memory`] is the same rules as plain Rust, the
-//! executable model. Both hold one limiter's state as Redisson lays it out: a hash with the rate, a value
-//! (permits left), a log of grants. `docs/semantics.md` has the rules. What they can be asked is in
-//! [`calls`], a type for each.
+//! [`redis`] asks a server by the scripts in `lua/`; [`memory`] has the same rules as plain Rust, the
+//! executable model. Both store a limiter's state as Redisson does: a hash with the rate, a value (permits
+//! left), and a log of grants. `docs/semantics.md` has the rules, and [`calls`] a type for each call that a
+//! store can answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ pub use calls::{ExpireCondition, RemainingTime};
 use memory::MemoryStore;
 use redis::RedisStore;
 
-/// What a store returns. The future owns all that it needs, so that it can outlive its caller.
+/// The result of a call. The future owns everything it needs, so that it can outlive its caller.
 pub(crate) type Reply<T> = BoxFuture<'static, Result<T, Error>>;
 
-/// A place where limiters live. Clones are the same place.
+/// A place where limiters live. Clones refer to the same place.
 #[derive(Clone)]
 pub(crate) enum Store {
     Redis(RedisStore),
@@ -44,7 +44,7 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// Makes one attempt at a call, which may take this long.
+    /// Makes one attempt at a call, which may take up to `limit`.
     pub(crate) fn run<C: StoreCall>(
         &self,
         keys: &Keys,
@@ -71,12 +71,12 @@ impl Store {
         }
     }
 
-    /// One round trip.
+    /// Makes one round trip.
     pub(crate) fn ping(&self, limit: Duration) -> Reply<()> {
         self.server().map_or_else(|| ready(Ok(())).boxed(), |server| server.ping(limit))
     }
 
-    /// The parts that have keys: the servers, by their addresses.
+    /// The parts of the store that have keys: the servers, by address.
     pub(crate) fn scan_parts(&self, limit: Duration) -> Reply<Vec<Arc<str>>> {
         match self.server() {
             Some(server) => server.scan_parts(limit),
@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Looks at some of a part's keys, and returns those that look like values and logs.
+    /// Looks at some of a part's keys, and returns the likely values and logs among them.
     pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
         match self {
             Store::Redis(store) => store.scan(call, limit),
@@ -97,33 +97,32 @@ impl Store {
         }
     }
 
-    /// An error if it cannot hold a limiter with these keys.
+    /// Fails if this store cannot hold a limiter with these keys.
     pub(crate) fn check(&self, keys: &Keys) -> Result<(), Error> {
         self.server().map_or(Ok(()), |server| server.check(keys))
     }
 
-    /// Where the server is, without credentials, as errors name it; `None` if there is no server.
+    /// The server's address without credentials, as errors name it; `None` if there is no server.
     pub(crate) fn address(&self) -> Option<Arc<str>> {
         self.server().map(RedisStore::address)
     }
 
-    /// A number for the part of the store that has this limiter now, where parts can be away while
-    /// others are not.
+    /// A number for the part of the store that has this limiter now; parts can fail independently.
     pub(crate) fn part_of(&self, keys: &Keys) -> u64 {
         self.server().map_or(0, |server| server.part_of(keys))
     }
 
-    /// Whether one clock dates all grants, and not one for each part of the store.
+    /// Whether one clock dates all grants, rather than one for each part of the store.
     pub(crate) fn has_one_clock(&self) -> bool {
         self.server().is_none_or(|server| !server.is_cluster())
     }
 
-    /// Whether it answers without waiting for anything, so that no call lets other tasks run.
+    /// Whether calls are answered without waiting for anything, so that other tasks do not run meanwhile.
     pub(crate) fn is_in_process(&self) -> bool {
         matches!(self, Store::InProcess(_))
     }
 
-    /// A runtime has ended: what the store kept for it can go.
+    /// Frees what the store kept for a runtime that has ended.
     pub(crate) fn runtime_ended(&self, runtime: RuntimeId) {
         if let Some(server) = self.server() {
             server.runtime_ended(runtime);
@@ -138,18 +137,18 @@ pub(crate) struct ScanCall {
     pub(crate) part: Arc<str>,
     /// 0 to begin.
     pub(crate) cursor: u64,
-    /// How many keys the step is to look at, about.
+    /// How many keys to look at in this step, approximately.
     pub(crate) count: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScanReply {
-    /// Of the next step; 0 at the end.
+    /// The cursor of the next step; 0 at the end.
     pub(crate) cursor: u64,
     pub(crate) keys: Vec<Vec<u8>>,
 }
 
-/// The answer of a test's store to a call whose type it has found out.
+/// The answer of a test's store to a call whose type the store has found out.
 #[cfg(test)]
 pub(crate) fn answer_to<C: StoreCall, T: 'static + Send>(reply: Reply<T>) -> Reply<C::Reply> {
     let same = |reply: T| (Box::new(reply) as Box<dyn std::any::Any>).downcast::<C::Reply>();

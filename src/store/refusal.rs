@@ -1,19 +1,19 @@
-//! What both stores say if a limiter's state forbids a call. Nothing has been written then.
+//! Errors of both stores for a limiter whose state forbids a call. Nothing has been written then.
 
 use crate::error::{Error, ErrorKind, Execution};
 use crate::wire::{FIELDS, KEEP_ALIVE, TYPE};
 
-/// An error that is the answer of a call that was carried out.
+/// The error of a call that was executed.
 pub(crate) fn executed(kind: ErrorKind, detail: impl Into<String>) -> Error {
     Error::new(kind, Execution::Executed).with_detail(detail.into())
 }
 
-/// These fields are missing: rate, interval, type.
+/// The error of a hash without these fields: rate, interval, type.
 pub(crate) fn not_initialized(missing: [bool; 3]) -> Error {
     executed(ErrorKind::NotInitialized, are_missing(missing))
 }
 
-/// The same for a hash that has some of its fields, if it must have all or none.
+/// The error of a hash with only some of its fields, where it must have all or none.
 pub(crate) fn incomplete(missing: [bool; 3]) -> Error {
     executed(ErrorKind::CorruptState, are_missing(missing))
 }
@@ -28,7 +28,7 @@ fn are_missing(missing: [bool; 3]) -> String {
     }
 }
 
-/// A field of the hash that holds this text.
+/// The error of a field of the hash with this text.
 pub(crate) fn unreadable(field: &str, text: &str) -> Error {
     let allowed = match field {
         TYPE => "0 or 1",
@@ -38,7 +38,7 @@ pub(crate) fn unreadable(field: &str, text: &str) -> Error {
     executed(ErrorKind::CorruptState, format!("{field} is {text:?}; it must be {allowed}"))
 }
 
-/// A live entry of an older Redisson, or of none, with this many bytes.
+/// The error of a live entry of this many bytes, by an older Redisson or by another program.
 pub(crate) fn foreign_entry(bytes: usize) -> Error {
     let who = match bytes {
         20 => "Redisson 3.16.4 to 3.16.8 shares this limiter; use 3.17.0 or later",
@@ -49,17 +49,17 @@ pub(crate) fn foreign_entry(bytes: usize) -> Error {
     executed(ErrorKind::ForeignEntry, detail)
 }
 
-/// A key holds another type than it should.
+/// The error of a key of the wrong type.
 pub(crate) fn wrong_type() -> Error {
     Error::new(ErrorKind::WrongType, Execution::Executed)
 }
 
-/// A limiter that is to be renamed does not exist.
+/// The error of renaming a limiter that does not exist.
 pub(crate) fn nothing_to_rename() -> Error {
     executed(ErrorKind::NotInitialized, "there is no limiter of that name")
 }
 
-/// A limiter that is to be renamed has keys that this client cannot name.
+/// The error of renaming a limiter with keys that this client cannot name.
 pub(crate) fn per_client_rename() -> Error {
     let detail =
         "a PER_CLIENT limiter cannot be renamed: the keys of other clients are out of reach";

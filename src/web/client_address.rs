@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::request::RequestHead;
+use super::trouble::{FirstTimes, Trouble};
+use crate::client::Client;
 use crate::error::{Error, Operation};
-use crate::observe::{FirstTimes, Observers, Trouble};
 
 /// The proxies in front of a service, and the header in which they name the client.
 ///
@@ -122,8 +123,8 @@ impl TrustedProxies {
         let peer = request.peer()?;
         let mut client = peer;
         let lines = request.header_lines(self.header.name());
-        if let Some(observers) = request.observers() {
-            self.tell_mistakes(observers, peer, !lines.is_empty());
+        if let Some(reporter) = request.client() {
+            self.tell_mistakes(reporter, peer, !lines.is_empty());
         }
         // Last line first: a proxy may add a line of its own.
         for line in lines.into_iter().rev() {
@@ -148,11 +149,11 @@ impl TrustedProxies {
 
     /// Reports a proxy outside the networks, or one that does not write the header: all its callers share one
     /// limiter.
-    fn tell_mistakes(&self, observers: &Observers, peer: IpAddr, has_header: bool) {
+    fn tell_mistakes(&self, reporter: &Client, peer: IpAddr, has_header: bool) {
         let header = self.header.name();
         match (self.is_trusted(peer), has_header) {
             (false, true) => self.first_times.tell(
-                observers,
+                reporter,
                 Trouble::UntrustedProxy,
                 "",
                 format_args!(
@@ -161,7 +162,7 @@ impl TrustedProxies {
                 ),
             ),
             (true, false) => self.first_times.tell(
-                observers,
+                reporter,
                 Trouble::NotForwarded,
                 "",
                 format_args!(

@@ -9,34 +9,34 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::admission::{Admission, Standing};
-use super::handles::Handle;
+use super::handles::KeyHandle;
 use super::held::Held;
 use super::key::{KeyError, Lookup};
 use super::limit::{Limit, is_another};
-use super::limits::{Limits, Report, Slot};
+use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Form, Reason, Refusal, trouble_of};
 use super::request::{RequestHead, ResponseHead};
+use super::trouble::Trouble;
+use crate::client::Client;
 use crate::decision::{DecidedBy, Decision};
-use crate::engine::instant_after;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::RateLimiter;
-use crate::observe::{Observers, Trouble};
 use crate::rate::Rate;
 
 /// Everything that a decision needs from a request.
 pub(crate) struct Plan {
-    steps: Vec<Step>,
+    steps: Vec<PlannedLimit>,
     form: Form,
 }
 
-struct Step {
+struct PlannedLimit {
     slot: usize,
     key: Result<Lookup, KeyError>,
     permits: u64,
 }
 
 /// The decision on a request.
-pub(crate) enum Verdict {
+pub(crate) enum RequestVerdict {
     Admitted(Admitted),
     Refused(http::Response<Bytes>),
 }
@@ -63,31 +63,31 @@ pub(crate) struct WasRefused;
 impl Limits {
     /// What the limits must decide for this request; `None` if no limit concerns it.
     pub(crate) fn plan(&self, request: &RequestHead<'_>) -> Option<Plan> {
-        let request = &request.seen_by(self.client.observers());
+        let request = &request.seen_by(&self.client);
         let mut steps = Vec::new();
         // Computed once, however many limits use it.
         let mut shared = None;
         let mut cost =
             || *shared.get_or_insert_with(|| self.cost.as_ref().map_or(1, |cost| cost(request)));
-        for (slot, Slot { limit, .. }) in self.limits.iter().enumerate() {
+        for (slot, LimitState { limit, .. }) in self.limits.iter().enumerate() {
             let permits = limit.cost_of(request, &mut cost);
             if permits == 0 {
                 continue;
             }
             let key = limit.key.find(request);
             if !matches!(key, Ok(Lookup::Found(None))) {
-                steps.push(Step { slot, key, permits });
+                steps.push(PlannedLimit { slot, key, permits });
             }
         }
         (!steps.is_empty()).then(|| Plan { steps, form: Form::of(request) })
     }
 
-    pub(crate) fn decide(self: Arc<Self>, plan: Plan) -> BoxFuture<'static, Verdict> {
+    pub(crate) fn decide(self: Arc<Self>, plan: Plan) -> BoxFuture<'static, RequestVerdict> {
         async move {
             match self.admit(plan.steps).await {
-                Ok(admitted) => Verdict::Admitted(admitted),
+                Ok(admitted) => RequestVerdict::Admitted(admitted),
                 Err((refusal, standings)) => {
-                    Verdict::Refused(self.answer(refusal, &standings, plan.form))
+                    RequestVerdict::Refused(self.answer(refusal, &standings, plan.form))
                 }
             }
         }
@@ -108,13 +108,13 @@ impl Limits {
         response
     }
 
-    async fn admit(&self, steps: Vec<Step>) -> Result<Admitted, (Refusal, Vec<Standing>)> {
+    async fn admit(&self, steps: Vec<PlannedLimit>) -> Result<Admitted, (Refusal, Vec<Standing>)> {
         let steps = match self.find_keys(steps).await {
             Ok(steps) => steps,
             Err(refusal) => return Err((refusal, Vec::new())),
         };
         let waits = steps.iter().map(|(slot, ..)| slot.limit.longest_wait());
-        let due = waits.max().filter(|wait| !wait.is_zero()).map(instant_after);
+        let due = waits.max().filter(|wait| !wait.is_zero()).map(|wait| Instant::now() + wait);
         let mut held = Held::default();
         let mut standings = Vec::with_capacity(steps.len());
         for (slot, key, permits) in steps {
@@ -149,16 +149,19 @@ impl Limits {
     }
 
     /// Finds all keys before any permit is taken, because finding one may fail and take time.
-    async fn find_keys(&self, steps: Vec<Step>) -> Result<Vec<(&Slot, String, u64)>, Refusal> {
+    async fn find_keys(
+        &self,
+        steps: Vec<PlannedLimit>,
+    ) -> Result<Vec<(&LimitState, String, u64)>, Refusal> {
         let mut found = Vec::with_capacity(steps.len());
-        for Step { slot, key, permits } in steps {
+        for PlannedLimit { slot, key, permits } in steps {
             let slot = &self.limits[slot];
             let key = match key {
                 Ok(lookup) => lookup.resolve().await,
                 Err(error) => Err(error),
             };
             if let Err(error) = &key {
-                slot.tell(self.client.observers(), Trouble::NoKey, format_args!("{error}"));
+                slot.tell(&self.client, Trouble::NoKey, format_args!("{error}"));
             }
             match key {
                 Ok(Some(key)) => found.push((slot, key, permits)),
@@ -174,7 +177,7 @@ impl Limits {
 
     async fn acquire(
         &self,
-        slot: &Slot,
+        slot: &LimitState,
         key: &str,
         permits: u64,
         due: Option<Instant>,
@@ -182,14 +185,14 @@ impl Limits {
         let handle = slot.handles.get(&self.client, &slot.limit, key)?;
         let mut decision = take(&handle.limiter, permits, due).await;
         if let Some(rate) = handle.rate
-            && let Some(found) = rate_of(&handle.limiter, &decision)
+            && let Some(found) = rate_of(&handle.limiter, rate, &decision).await
         {
             let name = handle.limiter.name();
             if slot.limit.replaces(found, rate) {
-                decision = roll_out(&handle, slot, rate, decision, permits, due).await;
+                decision = self.roll_out(&handle, slot, rate, decision, permits, due).await;
             } else if is_another(found, rate) {
                 let (found, rate) = (found.without_keep_alive(), rate.without_keep_alive());
-                slot.tell(self.client.observers(),
+                slot.tell(&self.client,
                     Trouble::OtherRate,
                     format_args!(
                         "limiter {name:?} has {found}, and its limit {rate}: `Limit::roll_out_from` replaces the rates \
@@ -199,16 +202,50 @@ impl Limits {
             }
         }
         if let Err(error) = &decision {
-            slot.tell(self.client.observers(), trouble_of(error), format_args!("{error}"));
+            slot.tell(&self.client, trouble_of(error), format_args!("{error}"));
         }
         decision
     }
+
+    /// Gives the limiter the rate of its limit, and asks again if the old rate refused.
+    async fn roll_out(
+        &self,
+        handle: &KeyHandle,
+        slot: &LimitState,
+        rate: Rate,
+        decision: Result<Decision, Error>,
+        permits: u64,
+        due: Option<Instant>,
+    ) -> Result<Decision, Error> {
+        let Ok(_alone) = slot.rate_change.try_lock() else { return decision };
+        let limit = &slot.limit;
+        // Otherwise, if the request is dropped while the rate is changed, its permits would be lost.
+        let mut held = Held::default();
+        let refused = match decision {
+            Ok(Decision::Granted(grant)) => {
+                held.add(grant, limit.clone());
+                None
+            }
+            refused => Some(refused),
+        };
+        // A lease or a remembered denial may be older than the rate: the server's current rate decides.
+        let changed =
+            handle.limiter.ensure_rate_if(rate, |found| limit.replaces(found, rate)).await;
+        if let Err(error) = &changed {
+            slot.tell(&self.client, Trouble::NotRolledOut, format_args!("{error}"));
+        }
+        match (held.take_last(), refused) {
+            (Some(grant), _) => Ok(Decision::Granted(grant)),
+            (None, Some(refused)) if changed.is_err() => refused,
+            (None, _) => take(&handle.limiter, permits, due).await,
+        }
+    }
 }
 
-impl Slot {
+impl LimitState {
     /// Tells observers about a problem with requests to this limit.
-    fn tell(&self, observers: &Observers, trouble: Trouble, why: fmt::Arguments<'_>) {
-        self.first_times.tell(observers, trouble, &self.limit.name, why);
+    fn tell(&self, client: &Client, trouble: Trouble, why: fmt::Arguments<'_>) {
+        self.first_times.tell(client, trouble, &self.limit.name, why);
     }
 }
 
@@ -229,57 +266,27 @@ async fn take(
 fn due_of(limit: &Limit, due: Option<Instant>) -> Option<Instant> {
     let wait = limit.longest_wait();
     let due = due.filter(|_| !wait.is_zero())?;
-    Some(due.min(instant_after(wait)))
+    Some(due.min(Instant::now() + wait))
 }
 
 /// The limiter's rate at the time of the decision, if known.
-fn rate_of(limiter: &RateLimiter, decision: &Result<Decision, Error>) -> Option<Rate> {
+async fn rate_of(
+    limiter: &RateLimiter,
+    expected: Rate,
+    decision: &Result<Decision, Error>,
+) -> Option<Rate> {
     match decision {
         Ok(Decision::Granted(grant)) if grant.decided_by() != DecidedBy::Outage => {
             Some(grant.rate())
         }
         Ok(Decision::Denied(denial)) if denial.decided_by() != DecidedBy::Outage => denial.rate(),
-        Err(error) if matches!(error.kind(), ErrorKind::ExceedsRate { .. }) => {
-            limiter.engine().rate()
-        }
+        Err(error) => match error.kind() {
+            ErrorKind::ExceedsRate { rate, .. } if rate != expected.permits() => {
+                limiter.config().await.ok().flatten()
+            }
+            _ => None,
+        },
         _ => None,
-    }
-}
-
-/// Gives the limiter the rate of its limit, and asks again if the old rate refused.
-async fn roll_out(
-    handle: &Handle,
-    slot: &Slot,
-    rate: Rate,
-    decision: Result<Decision, Error>,
-    permits: u64,
-    due: Option<Instant>,
-) -> Result<Decision, Error> {
-    let Ok(_alone) = slot.rate_change.try_lock() else { return decision };
-    let limit = &slot.limit;
-    // Otherwise, if the request is dropped while the rate is changed, its permits would be lost.
-    let mut held = Held::default();
-    let refused = match decision {
-        Ok(Decision::Granted(grant)) => {
-            held.add(grant, limit.clone());
-            None
-        }
-        refused => Some(refused),
-    };
-    // A lease or a remembered denial may be older than the rate: the server's current rate decides.
-    let changed =
-        handle.limiter.ensure_rate_if(rate, |found| Ok(limit.replaces(found, rate))).await;
-    if let Err(error) = &changed {
-        slot.tell(
-            &handle.limiter.engine().core.observers,
-            Trouble::NotRolledOut,
-            format_args!("{error}"),
-        );
-    }
-    match (held.take_last(), refused) {
-        (Some(grant), _) => Ok(Decision::Granted(grant)),
-        (None, Some(refused)) if changed.is_err() => refused,
-        (None, _) => take(&handle.limiter, permits, due).await,
     }
 }
 
@@ -311,7 +318,7 @@ mod tests {
         let limits = Limits::new(&silent, [limit]).unwrap();
         let slot = &limits.limits[0];
         let handle = slot.handles.get(&silent, &slot.limit, "me").unwrap();
-        let dropped = roll_out(&handle, slot, rate, decision, 2, None);
+        let dropped = limits.roll_out(&handle, slot, rate, decision, 2, None);
         assert!(timeout(Duration::from_millis(50), dropped).await.is_err());
         assert!(slot.rate_change.try_lock().is_ok(), "the next request rolls it out");
         for _ in 0..500 {

@@ -66,8 +66,8 @@ pub(crate) fn of_admitted(
     let mut limits = String::new();
     for standing in shown() {
         let window = (!own.has_retry_after).then(|| whole_secs(standing.rate().interval()));
-        push(&mut policies, Policy(standing.limit(), standing.rate()));
-        push(&mut limits, Limit(standing.limit(), standing.left(), window));
+        push(&mut policies, PolicyField(standing.limit(), standing.rate()));
+        push(&mut limits, LimitField(standing.limit(), standing.left(), window));
     }
     if policies.is_empty() {
         return;
@@ -98,16 +98,16 @@ pub(super) fn of_denied(
     }
     let mut policies = String::new();
     for standing in standings.iter().filter(|standing| !standing.is_unlimited()) {
-        push(&mut policies, Policy(standing.limit(), standing.rate()));
+        push(&mut policies, PolicyField(standing.limit(), standing.rate()));
     }
     if let Some(rate) = denial.rate() {
-        push(&mut policies, Policy(limit, rate));
+        push(&mut policies, PolicyField(limit, rate));
     }
     if !policies.is_empty() {
         add("ratelimit-policy", policies);
     }
     // The others have permits left for a longer window, which would end after `Retry-After`.
-    add("ratelimit", Limit(limit, 0, Some(wait)).to_string());
+    add("ratelimit", LimitField(limit, 0, Some(wait)).to_string());
     if headers == RateHeaders::DraftAndLegacy
         && let Some(rate) = denial.rate()
     {
@@ -140,11 +140,11 @@ fn whole_secs(duration: Duration) -> u64 {
 }
 
 /// An item of `RateLimit-Policy`. The name of a limit needs no escaping.
-struct Policy<'a>(&'a str, Rate);
+struct PolicyField<'a>(&'a str, Rate);
 
-impl fmt::Display for Policy<'_> {
+impl fmt::Display for PolicyField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Policy(limit, rate) = self;
+        let PolicyField(limit, rate) = self;
         write!(f, "\"{limit}\";q={}", rate.permits().min(HIGHEST))?;
         let interval = rate.interval();
         match interval.subsec_nanos() {
@@ -155,11 +155,11 @@ impl fmt::Display for Policy<'_> {
 }
 
 /// An item of `RateLimit`.
-struct Limit<'a>(&'a str, u64, Option<u64>);
+struct LimitField<'a>(&'a str, u64, Option<u64>);
 
-impl fmt::Display for Limit<'_> {
+impl fmt::Display for LimitField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limit(limit, left, window) = self;
+        let LimitField(limit, left, window) = self;
         write!(f, "\"{limit}\";r={}", left.min(&HIGHEST))?;
         match window {
             Some(secs) => write!(f, ";t={}", secs.min(&HIGHEST)),
@@ -177,8 +177,8 @@ mod tests {
     fn intervals_of_another_clients_rate_that_the_draft_cannot_have() {
         // 2^53 ms is the longest interval that can be built here; the server may hold a longer one.
         let rate = Rate::from_wire(Mode::Overall, 1, i64::MAX as u64 / 1000 * 1000, 0);
-        assert_eq!(Policy("a", rate).to_string(), "\"a\";q=1;w=999999999999999");
+        assert_eq!(PolicyField("a", rate).to_string(), "\"a\";q=1;w=999999999999999");
         let window = Some(whole_secs(rate.interval()));
-        assert_eq!(Limit("a", 0, window).to_string(), "\"a\";r=0;t=999999999999999");
+        assert_eq!(LimitField("a", 0, window).to_string(), "\"a\";r=0;t=999999999999999");
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::limit::Limit;
 use crate::client::Client;
 use crate::error::Error;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
-use crate::rt::{Mutex, lock};
 
 /// The most recently used handles, in two generations: when the younger one is full, the older one is
 /// dropped. Handles are kept because a limiter's options (its leases, its stand-in during an outage) end with
@@ -23,12 +22,12 @@ pub(super) struct Handles {
 }
 
 struct Generations {
-    young: HashMap<Box<str>, Arc<Handle>>,
-    old: HashMap<Box<str>, Arc<Handle>>,
+    young: HashMap<Box<str>, Arc<KeyHandle>>,
+    old: HashMap<Box<str>, Arc<KeyHandle>>,
 }
 
 /// A handle of one key's limiter.
-pub(super) struct Handle {
+pub(super) struct KeyHandle {
     pub(super) limiter: RateLimiter,
     /// The rate to create the limiter with, if the limit specifies one.
     pub(super) rate: Option<Rate>,
@@ -50,9 +49,9 @@ impl Handles {
         client: &Client,
         limit: &Limit,
         key: &str,
-    ) -> Result<Arc<Handle>, Error> {
+    ) -> Result<Arc<KeyHandle>, Error> {
         let rate = limit.rate_of(key);
-        let mut generations = lock(&self.generations);
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = generations.young.get(key)
             && handle.rate == rate
         {
@@ -72,7 +71,7 @@ impl Handles {
                     Some(rate) => limiter.with_rate(rate),
                     None => limiter,
                 };
-                Arc::new(Handle { limiter, rate })
+                Arc::new(KeyHandle { limiter, rate })
             }
         };
         let mut dropped = HashMap::new();
@@ -94,7 +93,7 @@ impl Handles {
 
     #[cfg(all(test, feature = "tower", not(shuttle)))]
     pub(super) fn len(&self) -> usize {
-        let generations = lock(&self.generations);
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         generations.young.len() + generations.old.len()
     }
 }

@@ -3,8 +3,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
 use super::limit::Limit;
 use super::request::ResponseHead;
 use crate::decision::Grant;
@@ -32,36 +30,22 @@ impl Held {
         self.is_admitted = true;
     }
 
-    /// Settles each grant with what the response cost, by its limit; unless the limit says so, that is what
-    /// was taken. `is_refused`: a limit further inside refused the request, so nothing counts.
+    /// Settles each grant with what the response cost by its limit, which may be what was taken. `is_refused`:
+    /// a limit further inside refused the request, so nothing counts.
     pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
-        let grants = mem::take(&mut self.grants).into_iter();
-        settle(grants.filter_map(|(grant, limit)| {
+        for (grant, limit) in mem::take(&mut self.grants) {
             let cost = if is_refused { Some(0) } else { limit.settled_cost(response) };
-            Some((grant, cost?))
-        }));
+            if let Some(cost) = cost {
+                grant.settle_in_background(cost);
+            }
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_admitted {
-            settle(mem::take(&mut self.grants).into_iter().map(|(grant, _)| (grant, 0)));
+            self.grants.drain(..).for_each(|(grant, _)| grant.refund_in_background());
         }
     }
-}
-
-/// Settles grants in the background, because no answer should wait for it; closing the client does. If there
-/// is no runtime, they count as they are, until an interval after they were taken.
-fn settle(grants: impl Iterator<Item = (Grant, u64)>) {
-    let Ok(runtime) = Handle::try_current() else { return };
-    let grants: Vec<_> = grants.map(|(grant, actual)| (grant.under_way(), grant, actual)).collect();
-    if grants.is_empty() {
-        return;
-    }
-    runtime.spawn(async move {
-        for (_busy, mut grant, actual) in grants {
-            let _ = grant.settle(actual).await;
-        }
-    });
 }

@@ -62,13 +62,13 @@ enum Kind {
 }
 
 type SyncFn = dyn Fn(&RequestHead<'_>) -> Option<String> + Send + Sync;
-type AsyncFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, Found> + Send + Sync;
-type Found = Result<Option<String>, KeyError>;
+type AsyncFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, KeyResult> + Send + Sync;
+type KeyResult = Result<Option<String>, KeyError>;
 
 /// A key that is ready to be part of a name, or a way to find it.
 pub(crate) enum Lookup {
     Found(Option<String>),
-    Pending(BoxFuture<'static, Found>),
+    Pending(BoxFuture<'static, KeyResult>),
 }
 
 impl Lookup {
@@ -79,7 +79,7 @@ impl Lookup {
         }
     }
 
-    pub(crate) async fn resolve(self) -> Found {
+    pub(crate) async fn resolve(self) -> KeyResult {
         match self {
             Lookup::Found(key) => Ok(key),
             Lookup::Pending(key) => key.await,
@@ -306,9 +306,9 @@ fn find_all(keys: &[Key], request: &RequestHead<'_>) -> Result<Lookup, KeyError>
 /// The rest of [`find_all`], starting with a part that must be awaited.
 async fn join_later(
     mut parts: Vec<String>,
-    pending: BoxFuture<'static, Found>,
+    pending: BoxFuture<'static, KeyResult>,
     rest: Vec<Lookup>,
-) -> Found {
+) -> KeyResult {
     for lookup in iter::once(Lookup::Pending(pending)).chain(rest) {
         match lookup.resolve().await? {
             Some(part) => parts.push(part),

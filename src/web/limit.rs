@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::LONGEST_WAIT;
 use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
 use crate::error::{Error, Operation};
 use crate::options::LimiterOptions;
 use crate::rate::Rate;
-use crate::wire::entry::MAX_ENTRY_PERMITS;
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
 ///
@@ -156,7 +156,7 @@ impl Limit {
     /// While a request waits, the service behind the layer is kept ready for it: put layers that limit
     /// concurrency inside this one.
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = wait.min(LONGEST_WAIT);
         self
     }
 
@@ -282,7 +282,7 @@ impl Limit {
             None => shared(),
         };
         // A call for more would fail as a configuration error (500), whatever the rate is.
-        permits.min(MAX_ENTRY_PERMITS)
+        permits.min(u32::MAX.into())
     }
 
     /// What a request has cost by its response; `None` if that is what was taken.
@@ -291,7 +291,7 @@ impl Limit {
             return Some(0);
         }
         let cost = self.settle_by.as_ref()?(response)?;
-        Some(cost.min(MAX_ENTRY_PERMITS))
+        Some(cost.min(u32::MAX.into()))
     }
 
     /// How long a request may wait for its permits.
@@ -361,7 +361,6 @@ impl Limit {
             );
             return Err(Error::invalid(Operation::Limits, detail));
         }
-        self.options.check().map_err(|detail| Error::invalid(Operation::Limits, detail))?;
         if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
             let detail = "a deadline of zero: must be more than zero";
             return Err(Error::invalid(Operation::Limits, detail));

@@ -10,10 +10,10 @@ use super::handles::Handles;
 use super::limit::{CostFn, Limit};
 use super::refusal::Refusal;
 use super::request::RequestHead;
+use super::trouble::FirstTimes;
 use crate::client::Client;
 use crate::decision::Decision;
 use crate::error::{Error, Operation};
-use crate::observe::FirstTimes;
 
 /// The limits of a service, in the order in which they are asked, and how it answers.
 ///
@@ -26,7 +26,7 @@ use crate::observe::FirstTimes;
 #[must_use = "limits do nothing until a layer has them"]
 pub struct Limits {
     pub(super) client: Client,
-    pub(super) limits: Arc<[Slot]>,
+    pub(super) limits: Arc<[LimitState]>,
     /// The cost for limits that have none of their own.
     pub(super) cost: Option<Arc<CostFn>>,
     pub(super) headers: RateHeaders,
@@ -39,7 +39,7 @@ pub(super) type RespondFn =
 
 pub(super) type ReportFn = dyn Fn(&Report<'_>) + Send + Sync;
 
-pub(super) struct Slot {
+pub(super) struct LimitState {
     pub(super) limit: Arc<Limit>,
     pub(super) handles: Handles,
     pub(super) first_times: FirstTimes,
@@ -77,10 +77,10 @@ impl Limits {
     /// - the part of a limit's rate that this client may grant while the server is away
     ///   ([`OnOutage::Local`](crate::OnOutage::Local)) is less than one permit.
     pub fn new(client: &Client, limits: impl IntoIterator<Item = Limit>) -> Result<Self, Error> {
-        let mut slots: Vec<Slot> = Vec::new();
+        let mut slots: Vec<LimitState> = Vec::new();
         for limit in limits {
             limit.check()?;
-            client.check_outage_part(limit.rate, &limit.options).map_err(|detail| {
+            client.check_options(&limit.options, limit.rate).map_err(|detail| {
                 let detail = format!("the limit {:?}: {detail}", limit.name);
                 Error::invalid(Operation::Limits, detail)
             })?;
@@ -88,7 +88,7 @@ impl Limits {
                 let detail = format!("two limits named {:?}: each needs its own", limit.name);
                 return Err(Error::invalid(Operation::Limits, detail));
             }
-            for Slot { limit: other, .. } in &slots {
+            for LimitState { limit: other, .. } in &slots {
                 if let Some((one, all)) = limit.names_one_of(other).or(other.names_one_of(&limit)) {
                     let detail = format!(
                         "a limit named {one:?}: a limiter of the limit {all:?} could have the same name"
@@ -96,7 +96,7 @@ impl Limits {
                     return Err(Error::invalid(Operation::Limits, detail));
                 }
             }
-            slots.push(Slot {
+            slots.push(LimitState {
                 handles: Handles::new(&limit),
                 limit: Arc::new(limit),
                 first_times: FirstTimes::default(),

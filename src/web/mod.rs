@@ -40,10 +40,11 @@ mod limits;
 mod name;
 mod refusal;
 mod request;
+mod trouble;
 
 pub use admission::{Admission, Standing};
 pub use client_address::TrustedProxies;
-pub(crate) use decide::{Admitted, Verdict, WasRefused};
+pub(crate) use decide::{Admitted, RequestVerdict, WasRefused};
 pub use fields::RateHeaders;
 pub(crate) use fields::{OwnFields, of_admitted};
 pub use key::Key;
@@ -54,7 +55,12 @@ pub(crate) use refusal::append;
 pub use refusal::{Reason, Refusal};
 pub use request::{RequestHead, ResponseHead};
 
+use std::time::Duration;
+
 use crate::error::{Error, Operation};
+
+/// The longest that anything here waits. Much later times may not be representable.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 fn check_header_name(name: &str) -> Result<(), Error> {
     match http::HeaderName::from_bytes(name.as_bytes()) {

@@ -10,9 +10,9 @@ use super::admission::Standing;
 use super::fields::{self, RateHeaders};
 use super::grpc;
 use super::request::RequestHead;
+use super::trouble::Trouble;
 use crate::decision::Denial;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Trouble;
 
 /// A request that is not admitted.
 #[derive(Debug)]
@@ -56,28 +56,28 @@ impl Form {
 }
 
 /// A status in HTTP, in gRPC, and in words.
-struct Answer {
+struct Status {
     status: http::StatusCode,
     grpc: grpc::Code,
     kind: &'static str,
     title: &'static str,
 }
 
-const EXCEEDED: Answer = Answer {
+const EXCEEDED: Status = Status {
     status: http::StatusCode::TOO_MANY_REQUESTS,
     grpc: grpc::Code::ResourceExhausted,
     kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
     title: "Request cannot be satisfied as assigned quota has been exceeded",
 };
 
-const UNAVAILABLE: Answer = Answer {
+const UNAVAILABLE: Status = Status {
     status: http::StatusCode::SERVICE_UNAVAILABLE,
     grpc: grpc::Code::Unavailable,
     kind: "about:blank",
     title: "Service Unavailable",
 };
 
-const INTERNAL: Answer = Answer {
+const INTERNAL: Status = Status {
     status: http::StatusCode::INTERNAL_SERVER_ERROR,
     grpc: grpc::Code::Internal,
     kind: "about:blank",
@@ -113,7 +113,7 @@ impl Refusal {
         }
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Status {
         match &self.reason {
             Reason::Denied(_) => EXCEEDED,
             Reason::Failed(error) => match trouble_of(error) {
@@ -156,8 +156,8 @@ impl Refusal {
 
     /// Problem details (RFC 9457), in the type of the draft. Neither a limit's name nor these texts need
     /// escaping. The text of an error is not shown to callers.
-    fn problem(&self, answer: &Answer) -> String {
-        let Answer { status, kind, title, .. } = answer;
+    fn problem(&self, answer: &Status) -> String {
+        let Status { status, kind, title, .. } = answer;
         let (limit, status) = (&self.limit, status.as_u16());
         let policies = match status {
             429 => format!(r#","violated-policies":["{limit}"]"#),
@@ -166,7 +166,7 @@ impl Refusal {
         format!(r#"{{"type":"{kind}","title":"{title}","status":{status}{policies}}}"#) + "\n"
     }
 
-    fn grpc_response(&self, answer: &Answer, content_type: &str) -> http::Response<Bytes> {
+    fn grpc_response(&self, answer: &Status, content_type: &str) -> http::Response<Bytes> {
         let retry_after = match &self.reason {
             Reason::Denied(denial) => Some(denial.retry_after()),
             _ => None,

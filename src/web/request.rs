@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use crate::observe::Observers;
+use crate::client::Client;
 
 /// The head of a request as keys, costs and predicates see it, the same with tower and actix-web.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
     source: Source<'a>,
     peer: Option<IpAddr>,
-    /// Told if the request shows a configuration mistake.
-    observers: Option<&'a Observers>,
+    /// The client whose observers are told if the request shows a configuration mistake.
+    client: Option<&'a Client>,
 }
 
 #[derive(Clone, Copy)]
@@ -35,21 +35,21 @@ impl<'a> RequestHead<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
         };
-        RequestHead { source, peer: peer.map(|peer| peer.to_canonical()), observers: None }
+        RequestHead { source, peer: peer.map(|peer| peer.to_canonical()), client: None }
     }
 
     #[cfg(feature = "actix-web")]
     pub(crate) fn of_actix(request: &'a actix_web::HttpRequest) -> Self {
         let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
-        RequestHead { source: Source::Actix(request), peer, observers: None }
+        RequestHead { source: Source::Actix(request), peer, client: None }
     }
 
-    pub(super) fn seen_by(self, observers: &'a Observers) -> Self {
-        RequestHead { observers: Some(observers), ..self }
+    pub(super) fn seen_by(self, client: &'a Client) -> Self {
+        RequestHead { client: Some(client), ..self }
     }
 
-    pub(super) fn observers(&self) -> Option<&'a Observers> {
-        self.observers
+    pub(super) fn client(&self) -> Option<&'a Client> {
+        self.client
     }
 
     /// The method, in capitals unless the client sent it otherwise.

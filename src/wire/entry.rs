@@ -20,12 +20,11 @@ pub(crate) const MAX_PARTS: u16 = 0x3fff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EntryId(pub(crate) [u8; ID_LEN]);
 
-/// The first bytes of an id made by this crate, by which the log tells its clients from Redisson's.
-/// Redisson's ids are random, so one in 2^24 of them is mistaken for a client of this crate for as long as
-/// its entry lives.
+/// The first bytes of an id made by this crate: they tell its clients from Redisson's in the log. Redisson's
+/// ids are random, so one in 2^24 is mistaken for a client of this crate for as long as its entry lives.
 const MARK: [u8; 3] = [0xa7, 0x52, 0xf1];
 
-/// A client of this crate, as named in the ids of its entries; the log tells its permits from others' by it.
+/// A client of this crate, named in the ids of its entries to tell its permits from others' in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientTag(pub(crate) [u8; 4]);
 
@@ -40,7 +39,7 @@ pub(crate) enum Holder {
     Debt,
 }
 
-/// A decoded log member.
+/// A decoded member of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Member<'a> {
     /// An entry of Redisson 3.17.0 or later, or of this crate.
@@ -49,7 +48,7 @@ pub(crate) enum Member<'a> {
     Redisson3_16,
     /// 8 bytes, `fI`: Redisson 3.13.3 to 3.16.3.
     Redisson3_13,
-    /// A member that no release has written.
+    /// A member that no release of Redisson writes.
     Unknown,
 }
 
@@ -80,14 +79,14 @@ impl EntryId {
     }
 
     /// The id of part `part` of an entry whose permits do not fit into one member; part 0 has the id itself.
-    /// Without ids of their own, two parts with equally many permits would be the same member.
+    /// If two parts with equally many permits had the same id, they would be the same member.
     pub(crate) fn part(self, part: u16) -> EntryId {
         debug_assert!(part <= MAX_PARTS);
         self.with_tail_xor(part)
     }
 
-    /// The id of part `part` of permits reserved for a call with this id. It is a part like the others, but
-    /// it can be told from a grant.
+    /// The id of part `part` of permits reserved for a call with this id: a part like others, but
+    /// distinguishable from a grant.
     pub(crate) fn reserved_part(self, part: u16) -> EntryId {
         debug_assert!(part <= MAX_PARTS);
         self.with_tail_xor(0x4000 | part)
@@ -155,7 +154,7 @@ pub(crate) fn pack(id: EntryId, permits: u32) -> Vec<u8> {
     member
 }
 
-/// Reads a member. Each older format has its own length, by which it is recognised.
+/// Decodes a member. Each older format is recognised by its length.
 pub(crate) fn unpack(member: &[u8]) -> Member<'_> {
     match member.split_first() {
         Some((&len, rest)) if matches!(len, 8 | 16) && rest.len() == usize::from(len) + 4 => {

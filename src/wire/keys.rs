@@ -30,8 +30,8 @@ impl Keys {
         }
     }
 
-    /// The keys of the other limiter that has the same values and logs: of `api` it is `{api}`, and the
-    /// other way round. Only its hash is another one.
+    /// The keys of the other limiter with the same values and logs: `{api}` for `api`, and `api` for `{api}`.
+    /// Only the hashes differ.
     #[cfg(any(feature = "admin", test))]
     pub(crate) fn sibling(&self) -> Option<Keys> {
         let name = &*self.hash;
@@ -76,7 +76,7 @@ pub(crate) struct KeyParts<'a> {
 
 #[cfg(any(feature = "admin", test))]
 impl<'a> KeyParts<'a> {
-    /// Reads the name of a key; `None` if it does not name a value or a log.
+    /// Parses the name of a key; `None` if it does not name a value or a log.
     pub(crate) fn of(key: &'a str) -> Option<Self> {
         let (base, is_log, client_id) = match key.strip_suffix(":value") {
             Some(base) => (base, false, None),
@@ -104,7 +104,7 @@ impl<'a> KeyParts<'a> {
     }
 }
 
-/// A name that contains a `{` is assumed to have a hash tag; any other name becomes the hash tag.
+/// A name that contains a `{` is assumed to have a hash tag; any other name becomes one.
 fn suffixed(name: &str, suffix: &str) -> String {
     if name.contains('{') { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }

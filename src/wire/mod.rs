@@ -1,4 +1,4 @@
-//! What is stored on the server, byte for byte: names of keys and fields, log entries, numbers.
+//! The bytes stored on the server: names of keys and fields, log entries, numbers.
 //!
 //! Pure functions over bytes: no I/O, no clock, no other module of the crate.
 
@@ -7,14 +7,14 @@ pub(crate) mod keys;
 
 use crate::rate::MAX_EXACT;
 
-// The fields of the hash.
+// Fields of the hash.
 pub(crate) const RATE: &str = "rate";
 pub(crate) const INTERVAL: &str = "interval";
 pub(crate) const TYPE: &str = "type";
 pub(crate) const KEEP_ALIVE: &str = "keepAliveTime";
 pub(crate) const FIELDS: [&str; 4] = [RATE, INTERVAL, TYPE, KEEP_ALIVE];
 
-/// An integer as `INCRBY` takes it: no sign but a minus, no zeros in front.
+/// Parses an integer as `INCRBY` does: no sign except a minus, no leading zeros.
 pub(crate) fn integer(text: &str) -> Option<i64> {
     let number = text.parse::<i64>().ok().filter(|n| n.unsigned_abs() <= MAX_EXACT)?;
     let digits = text.strip_prefix('-').unwrap_or(text);

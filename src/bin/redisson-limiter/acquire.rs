@@ -2,14 +2,14 @@
 
 use redisson_rate_limiter::{Client, Decision, Mode};
 
-use crate::args::{Acquire, Common};
+use crate::args::{AcquireArgs, Common};
 use crate::exit::{Exit, Failure};
 use crate::out::{Out, Tone};
 use crate::text::duration_rounded_up;
 
 pub async fn run(
     client: &Client,
-    args: &Acquire,
+    args: &AcquireArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {

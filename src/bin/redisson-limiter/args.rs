@@ -116,28 +116,28 @@ pub enum Dated {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show everything that is stored of a limiter
-    Inspect(Inspect),
+    Inspect(InspectArgs),
     /// Watch limiters live
-    Watch(Watch),
+    Watch(WatchArgs),
     /// Show the busiest limiters on the servers
-    Top(Top),
+    Top(TopArgs),
     /// List the limiters on the servers, with their rates
-    List(List),
+    List(ListArgs),
     /// Find what is wrong with limiters, and repair it
     #[command(override_usage = DOCTOR_USAGE)]
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Set the rate of a limiter, and create the limiter if there is none
-    Set(Set),
+    Set(SetArgs),
     /// Change the rate of an existing limiter
-    Update(Update),
+    Update(UpdateArgs),
     /// Take permits
-    Acquire(Acquire),
+    Acquire(AcquireArgs),
     /// Forget the usage of a limiter, or remove it
-    Reset(Reset),
+    Reset(ResetArgs),
     /// Measure the servers for some seconds, with a limiter made for this
-    Bench(Bench),
+    Bench(BenchArgs),
     /// Replay an exported log under other rates, without a server
-    Replay(Replay),
+    Replay(ReplayArgs),
     /// Print the completions of a shell
     Completions { shell: Shell },
     /// Print the manual page of the program, or of a command
@@ -145,7 +145,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct Inspect {
+pub struct InspectArgs {
     /// The limiter
     pub name: String,
     /// Print JSON, with all entries
@@ -155,11 +155,11 @@ pub struct Inspect {
     #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
     pub entries: u64,
     #[command(flatten)]
-    pub scan: Scan,
+    pub scan: ScanArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Watch {
+pub struct WatchArgs {
     /// The limiters
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
@@ -179,7 +179,7 @@ pub struct Watch {
 
 /// How keys are searched.
 #[derive(Debug, Args)]
-pub struct Scan {
+pub struct ScanArgs {
     /// How many keys each SCAN step looks at
     #[arg(long, default_value_t = 500, value_name = "NUMBER")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -190,7 +190,7 @@ pub struct Scan {
 }
 
 #[derive(Debug, Args)]
-pub struct Top {
+pub struct TopArgs {
     /// How many limiters to show
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     pub limit: usize,
@@ -198,20 +198,20 @@ pub struct Top {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub scan: Scan,
+    pub scan: ScanArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub scan: Scan,
+    pub scan: ScanArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// The limiters
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
     pub names: Vec<String>,
@@ -232,11 +232,11 @@ pub struct Doctor {
     #[arg(long, value_parser = parse_duration, default_value = "1d", value_name = "TIME")]
     pub orphan_age: Duration,
     #[command(flatten)]
-    pub scan: Scan,
+    pub scan: ScanArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Set {
+pub struct SetArgs {
     /// The limiter
     pub name: String,
     /// For example "100/s", "5 per 10s" or "10/m per client, keep-alive 1h"
@@ -250,7 +250,7 @@ pub struct Set {
 }
 
 #[derive(Debug, Args)]
-pub struct Update {
+pub struct UpdateArgs {
     /// The limiter
     pub name: String,
     /// For example "100/s"
@@ -261,7 +261,7 @@ pub struct Update {
 }
 
 #[derive(Debug, Args)]
-pub struct Acquire {
+pub struct AcquireArgs {
     /// The limiter
     pub name: String,
     /// How many permits to take
@@ -276,7 +276,7 @@ pub struct Acquire {
 }
 
 #[derive(Debug, Args)]
-pub struct Reset {
+pub struct ResetArgs {
     /// The limiter
     pub name: String,
     /// Remove the limiter with all its keys; in the mode PER_CLIENT for all clients, but leave their values
@@ -289,7 +289,7 @@ pub struct Reset {
 }
 
 #[derive(Debug, Args)]
-pub struct Bench {
+pub struct BenchArgs {
     /// How many seconds to measure
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub seconds: u64,
@@ -302,7 +302,7 @@ pub struct Bench {
 }
 
 #[derive(Debug, Args)]
-pub struct Replay {
+pub struct ReplayArgs {
     /// The output of `inspect --json`, or lines with a date in ms and a number of permits; - for standard
     /// input
     pub file: PathBuf,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redisson_rate_limiter::{Client, Error, Mode, Rate, RateLimiter};
 
-use crate::args::Bench;
+use crate::args::BenchArgs;
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 use crate::text::{count, quoted};
@@ -17,7 +17,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The number of calls kept for exact percentiles; later ones replace them in turn.
 const KEPT: usize = 1 << 20;
 
-pub async fn run(client: &Client, args: &Bench, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(client: &Client, args: &BenchArgs, out: &mut Out) -> Result<Exit, Failure> {
     let name =
         args.name.clone().unwrap_or_else(|| format!("redisson-limiter-bench-{}", client.id()));
     let limiter = client.limiter(&name)?;
@@ -67,7 +67,7 @@ struct Measured {
 }
 
 /// Measures one caller for a third of the time, then all of them.
-async fn measure(limiter: &RateLimiter, args: &Bench) -> Result<Vec<Measured>, Error> {
+async fn measure(limiter: &RateLimiter, args: &BenchArgs) -> Result<Vec<Measured>, Error> {
     let time = Duration::from_secs(args.seconds);
     // The first call sends the script.
     let _ = limiter.try_acquire_now(1).await?;

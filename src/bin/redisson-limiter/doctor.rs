@@ -7,9 +7,9 @@ use std::time::Duration;
 use redisson_rate_limiter::{Client, ClockSkew, ErrorKind, Rate, RateLimiter};
 use serde_json::{Value, json};
 
-use crate::args::Doctor;
+use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, Fix, Kind, Orphans, answered, examine};
+use crate::findings::{Finding, FindingKind, Fix, Orphans, answered, examine};
 use crate::found::{View, clients_of, look_at, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
@@ -29,7 +29,7 @@ struct Patient {
     left: Option<Vec<Finding>>,
 }
 
-pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(client: &Client, args: &DoctorArgs, out: &mut Out) -> Result<Exit, Failure> {
     let (names, unreadable) = match args.all {
         true => {
             let found = walk(client, None, &args.scan, out).await?;
@@ -83,7 +83,7 @@ pub async fn run(client: &Client, args: &Doctor, out: &mut Out) -> Result<Exit, 
 /// The limiters that the user named, each with its clients.
 async fn named(
     client: &Client,
-    args: &Doctor,
+    args: &DoctorArgs,
     out: &mut Out,
 ) -> Result<Vec<(String, BTreeSet<String>)>, Failure> {
     let mut names = Vec::new();
@@ -107,7 +107,7 @@ async fn look(
     client: &Client,
     name: String,
     clients: BTreeSet<String>,
-    args: &Doctor,
+    args: &DoctorArgs,
 ) -> Result<Option<Patient>, Failure> {
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
@@ -115,7 +115,7 @@ async fn look(
             let fix =
                 Fix::None { advice: "give the name a hash tag, as in api:{tenant}".to_owned() };
             let text = "the name has a brace, and no hash tag".to_owned();
-            let findings = vec![Finding { kind: Kind::Slots, client_id: None, text, fix }];
+            let findings = vec![Finding { kind: FindingKind::Slots, client_id: None, text, fix }];
             let (rate, skew, limiter, left) = (None, None, None, None);
             return Ok(Some(Patient { name, rate, skew, limiter, clients, findings, left }));
         }
@@ -151,12 +151,12 @@ async fn look(
     }))
 }
 
-fn orphans(args: &Doctor) -> Orphans {
+fn orphans(args: &DoctorArgs) -> Orphans {
     Orphans { age: args.orphan_age, is_named: !args.all }
 }
 
 /// Repairs what can be repaired, after asking, and looks again; false if the answer was no.
-async fn fix(patients: &mut [Patient], args: &Doctor, out: &mut Out) -> Result<bool, Failure> {
+async fn fix(patients: &mut [Patient], args: &DoctorArgs, out: &mut Out) -> Result<bool, Failure> {
     let is_possible = |finding: &&Finding| finding.fix.is_possible();
     let fixes: usize =
         patients.iter().map(|patient| patient.findings.iter().filter(is_possible).count()).sum();
@@ -229,7 +229,7 @@ fn skew(patients: &[Patient]) -> Option<Finding> {
     let (interval, patient) = intervals.min_by_key(|(interval, _)| *interval)?;
     let is_large = most.at_least() > (interval / 100).max(Duration::from_millis(1));
     is_large.then(|| Finding {
-        kind: Kind::Skew,
+        kind: FindingKind::Skew,
         client_id: None,
         text: format!(
             "this machine's clock is {most}, and {} has an interval of {}",

@@ -11,7 +11,7 @@ use crate::text::{count, duration, name, quoted};
 
 /// The kind of a problem, as scripts read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FindingKind {
     DatedAhead,
     Drift,
     Endless,
@@ -28,7 +28,7 @@ pub enum Kind {
 /// A problem that was found.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// In the mode PER_CLIENT, the client whose budget it concerns.
     pub client_id: Option<String>,
     pub text: String,
@@ -56,60 +56,62 @@ pub struct Orphans {
     pub is_named: bool,
 }
 
-impl Kind {
+impl FindingKind {
     pub fn word(self) -> &'static str {
         match self {
-            Kind::DatedAhead => "dated-ahead",
-            Kind::Drift => "drift",
-            Kind::Endless => "endless",
-            Kind::Foreign => "foreign",
-            Kind::Orphaned => "orphaned",
-            Kind::ShortKeepAlive => "short-keep-alive",
-            Kind::Skew => "skew",
-            Kind::Slots => "slots",
-            Kind::Unreadable => "unreadable",
-            Kind::UnusedClients => "unused-clients",
-            Kind::WrongType => "wrong-type",
+            FindingKind::DatedAhead => "dated-ahead",
+            FindingKind::Drift => "drift",
+            FindingKind::Endless => "endless",
+            FindingKind::Foreign => "foreign",
+            FindingKind::Orphaned => "orphaned",
+            FindingKind::ShortKeepAlive => "short-keep-alive",
+            FindingKind::Skew => "skew",
+            FindingKind::Slots => "slots",
+            FindingKind::Unreadable => "unreadable",
+            FindingKind::UnusedClients => "unused-clients",
+            FindingKind::WrongType => "wrong-type",
         }
     }
 
     /// The cause of the problem, and its consequences.
     pub fn why(self) -> &'static str {
         match self {
-            Kind::DatedAhead => {
+            FindingKind::DatedAhead => {
                 "a client whose clock was wrong, or something else, wrote them; their permits are denied \
                  to everybody until then. No lease, reservation or pause of a clock is dated so far ahead"
             }
-            Kind::Drift => {
+            FindingKind::Drift => {
                 "an eviction, a lost answer that was counted twice, a changed rate, or permits that Redisson's \
                  release gave back; a limiter that is used heals by itself, one of Redisson alone may not"
             }
-            Kind::Endless => {
+            FindingKind::Endless => {
                 "Redisson's availablePermits and tryAcquire may write a value without a time to live; it \
                  outlives its limiter, and counts again for the next one of that name"
             }
-            Kind::Foreign => {
+            FindingKind::Foreign => {
                 "a Redisson before 3.17.0, or something else, writes to this log; calls that read such an \
                  entry fail until it has expired"
             }
-            Kind::Orphaned => {
+            FindingKind::Orphaned => {
                 "the hash was deleted, renamed or has expired, and value and log were left behind; a new \
                  limiter of that name would go on with them"
             }
-            Kind::ShortKeepAlive => {
+            FindingKind::ShortKeepAlive => {
                 "the log may end before its entries expire, and the rate is exceeded then"
             }
-            Kind::Skew => {
+            FindingKind::Skew => {
                 "clients date their grants by their machines' clocks; one that is ahead lets the permits of \
                  others come back too early"
             }
-            Kind::Slots => "the keys of this name are in different slots: no call can succeed",
-            Kind::Unreadable => "every call fails",
-            Kind::UnusedClients => {
+            FindingKind::Slots => {
+                "the keys of this name are in different slots: no call can succeed"
+            }
+            FindingKind::Unreadable => "every call fails",
+            FindingKind::UnusedClients => {
                 "each client of the mode PER_CLIENT has keys of its own, which it leaves behind when it ends; \
                  with all permits available they say nothing"
             }
-            Kind::WrongType => "something else uses the name of this key; every call fails",
+            FindingKind::WrongType => "something else uses the name of this key; every call fails",
         }
     }
 }
@@ -172,7 +174,7 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         ] {
             if is_wrong {
                 let text = format!("the key of the {key} is of another type");
-                found(Kind::WrongType, &budget.client_id, text, none(NAME_IS_TAKEN));
+                found(FindingKind::WrongType, &budget.client_id, text, none(NAME_IS_TAKEN));
             }
         }
     }
@@ -181,14 +183,17 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         Ok(None) => {
             if !view.is_missing() {
                 let (text, fix) = orphaned(view, orphans);
-                found(Kind::Orphaned, &None, text, fix);
+                found(FindingKind::Orphaned, &None, text, fix);
             }
             return Ok(findings);
         }
         Err(why) => {
             let (kind, advice) = match view.hash() {
-                StoredKey::WrongType => (Kind::WrongType, NAME_IS_TAKEN),
-                _ => (Kind::Unreadable, "if it is a rate limiter, write the rate again with `set`"),
+                StoredKey::WrongType => (FindingKind::WrongType, NAME_IS_TAKEN),
+                _ => (
+                    FindingKind::Unreadable,
+                    "if it is a rate limiter, write the rate again with `set`",
+                ),
             };
             found(kind, &None, name(&why), none(advice));
             return Ok(findings);
@@ -197,11 +202,11 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
     if rate.keep_alive().is_some_and(|keep_alive| keep_alive < rate.interval()) {
         let text = format!("the keep-alive is shorter than the interval: {rate}");
         let advice = none("set a rate with a keep-alive that is no shorter than the interval");
-        found(Kind::ShortKeepAlive, &None, text, advice);
+        found(FindingKind::ShortKeepAlive, &None, text, advice);
     }
     let mut unused = Vec::new();
     for budget in &view.views {
-        let (kind, client_id) = (Kind::Foreign, &budget.client_id);
+        let (kind, client_id) = (FindingKind::Foreign, &budget.client_id);
         if let Some(text) = foreign(budget, rate) {
             found(
                 kind,
@@ -217,7 +222,7 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         };
         let Some(repair) = answered(repair)? else { continue };
         if let Some((text, fix)) = drift(budget, &repair) {
-            found(Kind::Drift, client_id, text, Fix::Repair { text: fix });
+            found(FindingKind::Drift, client_id, text, Fix::Repair { text: fix });
         } else if client_id.is_some() && is_litter(budget, rate) {
             unused.push(client_id.clone());
         }
@@ -226,19 +231,19 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
             let text = format!("{entries} dated more than 25 hours ahead");
             let interval = duration(rate.interval());
             let fix = format!("they are dated now, and expire within {interval}");
-            found(Kind::DatedAhead, client_id, text, Fix::Repair { text: fix });
+            found(FindingKind::DatedAhead, client_id, text, Fix::Repair { text: fix });
         }
         if repair.endless_keys() > 0 {
             let keys = count(repair.endless_keys(), "key");
             let text = format!("{keys} without a time to live, though the limiter has one");
             let fix = "value and log get the time to live of the limiter".to_owned();
-            found(Kind::Endless, client_id, text, Fix::Repair { text: fix });
+            found(FindingKind::Endless, client_id, text, Fix::Repair { text: fix });
         }
     }
     if !unused.is_empty() {
         let clients = count(unused.len() as u64, "client");
         let text = format!("the keys of {clients} with all permits available, and no time to live");
-        found(Kind::UnusedClients, &None, text, Fix::Remove { clients: unused });
+        found(FindingKind::UnusedClients, &None, text, Fix::Remove { clients: unused });
     }
     Ok(findings)
 }

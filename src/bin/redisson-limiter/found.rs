@@ -7,7 +7,7 @@ use futures::StreamExt;
 use redisson_rate_limiter::admin::{Budget, Inspection, StoredKey};
 use redisson_rate_limiter::{Client, ErrorKind, Mode, Rate, RateLimiter};
 
-use crate::args::Scan;
+use crate::args::ScanArgs;
 use crate::exit::Failure;
 use crate::out::Out;
 
@@ -17,7 +17,7 @@ const TOGETHER: usize = 32;
 
 /// The limiters found, each with the ids of the clients that have a budget of their own.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundLimiters {
     pub limiters: BTreeMap<String, BTreeSet<String>>,
     /// The number of keys left out because their names are not UTF-8.
     pub unreadable: u64,
@@ -27,10 +27,10 @@ pub struct Found {
 pub async fn walk(
     client: &Client,
     only: Option<&str>,
-    args: &Scan,
+    args: &ScanArgs,
     out: &mut Out,
-) -> Result<Found, Failure> {
-    let mut found = Found::default();
+) -> Result<FoundLimiters, Failure> {
+    let mut found = FoundLimiters::default();
     let mut scan = client.scan_limiters(args.scan_count);
     while let Some(keys) = scan.next().await? {
         for key in keys {
@@ -105,7 +105,7 @@ pub async fn look_at(
 pub async fn clients_of(
     client: &Client,
     limiter: &RateLimiter,
-    scan: &Scan,
+    scan: &ScanArgs,
     out: &mut Out,
 ) -> Result<(BTreeSet<String>, Option<String>), Failure> {
     let mut clients = BTreeSet::from([client.id().to_owned()]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
 use redisson_rate_limiter::{Client, Rate};
 
-use crate::args::{Common, Inspect};
+use crate::args::{Common, InspectArgs};
 use crate::exit::{Exit, Failure};
 use crate::found::{BudgetView, View, clients_of, interval_ms};
 use crate::json;
@@ -20,7 +20,7 @@ const WIDTH: u64 = 40;
 
 pub async fn run(
     client: &Client,
-    args: &Inspect,
+    args: &InspectArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {

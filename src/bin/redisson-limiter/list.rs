@@ -6,14 +6,14 @@ use std::fmt::Write;
 use redisson_rate_limiter::{Client, Rate};
 use serde_json::{Value, json};
 
-use crate::args::List;
+use crate::args::ListArgs;
 use crate::exit::{Exit, Failure};
 use crate::found::{look_at, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
 use crate::text::{count, quoted};
 
-struct Row {
+struct ListRow {
     name: String,
     /// The rate, or why it cannot be read; `None` if the limiter is gone and has left a value or a log
     /// behind.
@@ -22,12 +22,12 @@ struct Row {
     clients: usize,
 }
 
-pub async fn run(client: &Client, args: &List, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(client: &Client, args: &ListArgs, out: &mut Out) -> Result<Exit, Failure> {
     let found = walk(client, None, &args.scan, out).await?.limiters.into_iter().collect();
     let rows = with_each(found, out, "looking", async |(name, clients): (String, BTreeSet<_>)| {
         row_of(client, name, clients.len()).await
     });
-    let mut rows: Vec<Row> = rows.await?.into_iter().flatten().collect();
+    let mut rows: Vec<ListRow> = rows.await?.into_iter().flatten().collect();
     // Sorted again, because the walk reports `{api}` as `api`.
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     let text = match args.json {
@@ -38,17 +38,17 @@ pub async fn run(client: &Client, args: &List, out: &mut Out) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-async fn row_of(client: &Client, name: String, clients: usize) -> Result<Option<Row>, Failure> {
+async fn row_of(client: &Client, name: String, clients: usize) -> Result<Option<ListRow>, Failure> {
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
         // This happens on a cluster; doctor explains it.
-        Err(error) => return Ok(Some(Row { name, rate: Err(error.to_string()), clients })),
+        Err(error) => return Ok(Some(ListRow { name, rate: Err(error.to_string()), clients })),
     };
     let view = look_at(client, limiter, &BTreeSet::new(), 0).await?;
-    Ok(view.map(|view| Row { name: view.name().to_owned(), rate: view.rate(), clients }))
+    Ok(view.map(|view| ListRow { name: view.name().to_owned(), rate: view.rate(), clients }))
 }
 
-fn shown(rows: &[Row], out: &Out) -> String {
+fn shown(rows: &[ListRow], out: &Out) -> String {
     let mut text = String::new();
     let names = rows.iter().map(|row| quoted(&row.name).chars().count());
     let width = names.max().unwrap_or(0).clamp(7, 60);
@@ -68,8 +68,8 @@ fn shown(rows: &[Row], out: &Out) -> String {
     text
 }
 
-fn as_json(rows: &[Row]) -> Value {
-    let row = |row: &Row| {
+fn as_json(rows: &[ListRow]) -> Value {
+    let row = |row: &ListRow| {
         json!({
             "limiter": row.name,
             "rate": row.rate.as_ref().ok().copied().flatten().map(json::rate),

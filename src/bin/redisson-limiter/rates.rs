@@ -2,14 +2,14 @@
 
 use redisson_rate_limiter::{Client, Error, ErrorKind, Mode, Rate, RateLimiter, Usage};
 
-use crate::args::{Common, Reset, Set, Update};
+use crate::args::{Common, ResetArgs, SetArgs, UpdateArgs};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 use crate::text::quoted;
 
 pub async fn set(
     client: &Client,
-    args: &Set,
+    args: &SetArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
@@ -32,7 +32,7 @@ pub async fn set(
 
 pub async fn update(
     client: &Client,
-    args: &Update,
+    args: &UpdateArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
@@ -106,7 +106,7 @@ impl<'a> Change<'a> {
 
 pub async fn reset(
     client: &Client,
-    args: &Reset,
+    args: &ResetArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
@@ -156,7 +156,7 @@ pub async fn reset(
 
 async fn delete(
     limiter: &RateLimiter,
-    args: &Reset,
+    args: &ResetArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {

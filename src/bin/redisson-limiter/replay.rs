@@ -7,14 +7,14 @@ use std::time::Duration;
 use redisson_rate_limiter::{Client, Clock, Decision, ErrorKind, InProcessStore, Mode, Rate};
 use serde_json::{Value, json};
 
-use crate::args::Replay;
+use crate::args::ReplayArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::out::{Out, Tone};
 use crate::text::{count, duration};
 
 /// A request, as far as the log shows it.
-struct Request {
+struct ReplayRequest {
     date_ms: i64,
     permits: u64,
     /// The budget in the file: each client in the mode PER_CLIENT has one.
@@ -23,7 +23,7 @@ struct Request {
 
 /// The outcome of all requests under one rate.
 #[derive(Default)]
-struct Outcome {
+struct Replayed {
     granted: u64,
     granted_permits: u64,
     refused: u64,
@@ -31,7 +31,7 @@ struct Outcome {
     first_refused_ms: Option<i64>,
 }
 
-pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(args: &ReplayArgs, out: &mut Out) -> Result<Exit, Failure> {
     let name = args.file.display().to_string();
     let mut bytes = Vec::new();
     let read = match name.as_str() {
@@ -63,7 +63,7 @@ pub async fn run(args: &Replay, out: &mut Out) -> Result<Exit, Failure> {
 
 /// Reads the output of `inspect --json`, or lines of two numbers. Also returns why something is missing in
 /// it.
-fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
+fn requests(text: &str) -> Result<(Vec<ReplayRequest>, Option<String>), String> {
     if !text.trim_start().starts_with('{') {
         let lines = text
             .lines()
@@ -75,7 +75,7 @@ fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
                 let mut request = || {
                     let date_ms = words.next()?.parse().ok()?;
                     let permits = words.next().map_or(Some(1), |word| word.parse().ok())?;
-                    words.next().is_none().then_some(Request { date_ms, permits, budget: 0 })
+                    words.next().is_none().then_some(ReplayRequest { date_ms, permits, budget: 0 })
                 };
                 request().ok_or_else(|| {
                     format!("line {}: not a date in ms and a number of permits", at + 1)
@@ -104,18 +104,18 @@ fn requests(text: &str) -> Result<(Vec<Request>, Option<String>), String> {
         let grants = entries.iter().filter(|entry| entry["writer"] != "debt");
         requests.extend(grants.filter_map(|entry| {
             let (date_ms, permits) = (entry["date_ms"].as_i64()?, entry["permits"].as_u64()?);
-            (permits > 0).then_some(Request { date_ms, permits, budget })
+            (permits > 0).then_some(ReplayRequest { date_ms, permits, budget })
         }));
     }
     Ok((requests, value["note"].as_str().map(str::to_owned)))
 }
 
 /// Decides with one limiter; under a rate per client, with one for each budget.
-async fn decide(requests: &[Request], rate: Rate) -> Result<Outcome, Failure> {
+async fn decide(requests: &[ReplayRequest], rate: Rate) -> Result<Replayed, Failure> {
     let (clock, clock_handle) = Clock::manual(0);
     let store = InProcessStore::with_clock(clock.clone());
     let client = Client::builder().clock(clock).in_process(&store)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = Replayed::default();
     for request in requests {
         clock_handle.set(request.date_ms);
         let limiter = match rate.mode() {
@@ -141,7 +141,12 @@ async fn decide(requests: &[Request], rate: Rate) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-fn shown(requests: &[Request], outcomes: &[(Rate, Outcome)], begin: i64, out: &Out) -> String {
+fn shown(
+    requests: &[ReplayRequest],
+    outcomes: &[(Rate, Replayed)],
+    begin: i64,
+    out: &Out,
+) -> String {
     let permits = requests.iter().fold(0, |sum: u64, request| sum.saturating_add(request.permits));
     let since = |date_ms: i64| Duration::from_millis(date_ms.saturating_sub(begin).unsigned_abs());
     let span = since(requests.last().map_or(begin, |last| last.date_ms));
@@ -174,7 +179,7 @@ fn shown(requests: &[Request], outcomes: &[(Rate, Outcome)], begin: i64, out: &O
     text
 }
 
-fn as_json(requests: &[Request], outcomes: &[(Rate, Outcome)]) -> Value {
+fn as_json(requests: &[ReplayRequest], outcomes: &[(Rate, Replayed)]) -> Value {
     let rates: Vec<Value> = outcomes
         .iter()
         .map(|(rate, outcome)| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redisson_rate_limiter::Client;
 use serde_json::json;
 
-use crate::args::Top;
+use crate::args::TopArgs;
 use crate::exit::{Exit, Failure};
 use crate::found::{BudgetView, look_at, walk, with_each};
 use crate::json::{self, SCHEMA};
@@ -18,21 +18,21 @@ use crate::watch::Sample;
 /// The most log entries that are read; more would tell little more.
 const ENTRIES: u64 = 2_000;
 
-struct Row {
+struct TopRow {
     name: String,
     client_id: Option<String>,
     rate: String,
     sample: Sample,
 }
 
-pub async fn run(client: &Client, args: &Top, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn run(client: &Client, args: &TopArgs, out: &mut Out) -> Result<Exit, Failure> {
     let found = walk(client, None, &args.scan, out).await?;
     let total = found.limiters.len();
     let found = found.limiters.into_iter().collect();
     let rows = with_each(found, out, "looking", async |(name, clients)| {
         rows_of(client, &name, &clients).await
     });
-    let mut rows: Vec<Row> = rows.await?.into_iter().flatten().collect();
+    let mut rows: Vec<TopRow> = rows.await?.into_iter().flatten().collect();
     rows.sort_by(|a, b| {
         let (a, b) = (a.sample.granted_per_second, b.sample.granted_per_second);
         b.total_cmp(&a)
@@ -51,7 +51,7 @@ async fn rows_of(
     client: &Client,
     name: &str,
     clients: &BTreeSet<String>,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<Vec<TopRow>, Failure> {
     // A name that no client can use on a cluster; doctor explains it.
     let Ok(limiter) = client.limiter(name) else { return Ok(Vec::new()) };
     let Some(view) = look_at(client, limiter, clients, ENTRIES).await? else {
@@ -59,7 +59,7 @@ async fn rows_of(
     };
     let Ok(Some(rate)) = view.rate() else { return Ok(Vec::new()) };
     let row = |budget: &BudgetView| {
-        Some(Row {
+        Some(TopRow {
             name: view.name().to_owned(),
             client_id: budget.client_id.clone(),
             rate: rate.to_string(),
@@ -69,8 +69,8 @@ async fn rows_of(
     Ok(view.views.iter().filter_map(row).collect())
 }
 
-fn shown(rows: &[Row], total: usize, out: &Out) -> String {
-    let title = |row: &Row| match &row.client_id {
+fn shown(rows: &[TopRow], total: usize, out: &Out) -> String {
+    let title = |row: &TopRow| match &row.client_id {
         Some(id) => {
             format!("{} ({})", quoted(&row.name), quoted(&id.chars().take(8).collect::<String>()))
         }
@@ -99,7 +99,7 @@ fn shown(rows: &[Row], total: usize, out: &Out) -> String {
     text
 }
 
-fn as_json(rows: &[Row], total: usize) -> serde_json::Value {
+fn as_json(rows: &[TopRow], total: usize) -> serde_json::Value {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {

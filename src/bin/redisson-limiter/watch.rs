@@ -11,7 +11,7 @@ use crossterm::{execute, queue};
 use redisson_rate_limiter::admin::Inspection;
 use redisson_rate_limiter::{Client, Mode, Rate, RateLimiter};
 
-use crate::args::{Common, Watch};
+use crate::args::{Common, WatchArgs};
 use crate::exit::{Exit, Failure};
 use crate::found::expires_in;
 use crate::out::{Out, Tone};
@@ -33,7 +33,7 @@ pub struct Sample {
 }
 
 /// A limiter, and the results of the last looks.
-struct Row {
+struct WatchRow {
     limiter: RateLimiter,
     /// The rate at the last look.
     rate: Option<Rate>,
@@ -77,7 +77,7 @@ impl Sample {
 
 pub async fn run(
     client: &Client,
-    args: &Watch,
+    args: &WatchArgs,
     common: &Common,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
@@ -87,7 +87,7 @@ pub async fn run(
     let mut rows = Vec::new();
     for name in &args.names {
         let limiter = client.limiter(name)?;
-        rows.push(Row { limiter, rate: None, samples: VecDeque::new(), problem: None });
+        rows.push(WatchRow { limiter, rate: None, samples: VecDeque::new(), problem: None });
     }
     let screen = match out.is_terminal() && !args.lines {
         true => Some(Screen::open()?),
@@ -128,8 +128,8 @@ pub async fn run(
     }
 }
 
-impl Row {
-    async fn look(&mut self, args: &Watch, common: &Common) -> Result<(), Failure> {
+impl WatchRow {
+    async fn look(&mut self, args: &WatchArgs, common: &Common) -> Result<(), Failure> {
         let inspection = self.limiter.inspect(args.entries).await?;
         let sample = Sample::of(&inspection, args.every);
         self.problem = match &inspection.rate {
@@ -164,7 +164,7 @@ impl Row {
     }
 }
 
-fn lines(rows: &[Row]) -> String {
+fn lines(rows: &[WatchRow]) -> String {
     let mut text = String::new();
     for row in rows {
         let (name, last) = (quoted(row.limiter.name()), row.last());
@@ -184,7 +184,7 @@ fn lines(rows: &[Row]) -> String {
     text
 }
 
-fn drawn(rows: &[Row], args: &Watch, out: &Out) -> String {
+fn drawn(rows: &[WatchRow], args: &WatchArgs, out: &Out) -> String {
     // Some terminals do not report a size.
     let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
     let (columns, height) = size.unwrap_or((80, 24));
@@ -193,7 +193,7 @@ fn drawn(rows: &[Row], args: &Watch, out: &Out) -> String {
     let mut text =
         out.paint(Tone::Quiet, format!("every {every}, the most used first; Ctrl-C ends"));
     text.push_str("\r\n");
-    let mut order: Vec<&Row> = rows.iter().collect();
+    let mut order: Vec<&WatchRow> = rows.iter().collect();
     order.sort_by(|a, b| b.use_of_rate().total_cmp(&a.use_of_rate()));
     for row in order.iter().take(usize::from(height.saturating_sub(2)) / 4) {
         let last = row.last();

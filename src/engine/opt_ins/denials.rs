@@ -13,7 +13,15 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 pub(crate) struct Denials {
     /// A denial is remembered for at most this long.
     longest: Duration,
-    last: Mutex<Option<LastDenial>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<LastDenial>,
+    /// Goes up when permits may have come back, or the limiter may be another one: what was decided
+    /// before says nothing any more.
+    generation: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +62,12 @@ impl Refusal {
 
 impl Denials {
     pub(crate) fn new(longest: Duration) -> Self {
-        Denials { longest, last: Mutex::new(None) }
+        Denials { longest, state: Mutex::default() }
+    }
+
+    /// What a call that is made now is to say to [`answered`](Self::answered).
+    pub(crate) fn generation(&self) -> u64 {
+        lock(&self.state).generation
     }
 
     pub(crate) fn longest(&self) -> Duration {
@@ -64,7 +77,7 @@ impl Denials {
     /// The wait and the rate, if a request that does not wait is known to be denied. Requests for
     /// more than the rate are left to the server, which answers with an error.
     pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {
-        let LastDenial { refusal, free_at, until, rate } = (*lock(&self.last))?;
+        let LastDenial { refusal, free_at, until, rate } = lock(&self.state).last?;
         if !(refusal.permits..=rate.permits()).contains(&permits) {
             return None;
         }
@@ -73,20 +86,22 @@ impl Denials {
         Some((Wait { ms, at_least: refusal.wait.at_least || permits > refusal.permits }, rate))
     }
 
-    /// A call was answered. `dated` is the time from which its waits count; `outdated` says that
-    /// what was known before no longer holds.
+    /// A call of this generation was answered. `dated` is the time from which its waits count;
+    /// `outdated` says that what was known before no longer holds.
     pub(crate) fn answered(
         &self,
+        generation: u64,
         now: Time,
         dated: Time,
         refusal: Option<Refusal>,
         outdated: bool,
         rate: Rate,
     ) {
-        let mut last = lock(&self.last);
-        last.take_if(|last| outdated || now >= last.until);
-        let Some(refusal) = refusal else { return };
-        if last.is_some_and(|last| refusal.permits > last.refusal.permits) {
+        let mut state = lock(&self.state);
+        state.last.take_if(|last| outdated || now >= last.until);
+        // The answer does not know what has come back since it was asked for.
+        let Some(refusal) = refusal.filter(|_| generation == state.generation) else { return };
+        if state.last.is_some_and(|last| refusal.permits > last.refusal.permits) {
             return;
         }
         let free_at = dated.saturating_add(refusal.wait.ms.saturating_mul(1000));
@@ -97,13 +112,14 @@ impl Denials {
         };
         let until = free_at.min(now.saturating_add(longest));
         if refusal.permits <= rate.permits() && until > now {
-            *last = Some(LastDenial { refusal, free_at, until, rate });
+            state.last = Some(LastDenial { refusal, free_at, until, rate });
         }
     }
 
     /// Forgets the denial, because permits may have come back.
     pub(crate) fn clear(&self) {
-        *lock(&self.last) = None;
+        let mut state = lock(&self.state);
+        (state.last, state.generation) = (None, state.generation + 1);
     }
 }
 
@@ -133,7 +149,7 @@ mod tests {
     fn a_denial_holds_for_as_many_permits_or_more_until_its_wait_ends() {
         let denials = Denials::new(Duration::from_secs(60));
         assert_eq!(wait(&denials, 3, 0), None);
-        denials.answered(20 * MS, 10 * MS, refusal(3, 100), false, rate());
+        denials.answered(denials.generation(), 20 * MS, 10 * MS, refusal(3, 100), false, rate());
         assert_eq!(wait(&denials, 3, 20 * MS), Some((90, false)));
         assert_eq!(wait(&denials, 4, 20 * MS + 1), Some((90, true)));
         assert_eq!(wait(&denials, 2, 20 * MS), None, "fewer may fit");
@@ -145,7 +161,7 @@ mod tests {
     #[test]
     fn it_is_remembered_no_longer_than_the_bound() {
         let denials = Denials::new(Duration::from_millis(50));
-        denials.answered(0, 0, refusal(1, 100), false, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(1, 100), false, rate());
         assert_eq!(wait(&denials, 1, 50 * MS - 1), Some((51, false)));
         assert_eq!(wait(&denials, 1, 50 * MS), None);
     }
@@ -153,7 +169,7 @@ mod tests {
     #[test]
     fn it_is_remembered_no_longer_than_half_of_the_keep_alive() {
         let denials = Denials::new(Duration::from_secs(60));
-        denials.answered(0, 0, refusal(1, 10_000), false, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(1, 10_000), false, rate());
         assert_eq!(wait(&denials, 1, 2500 * MS - 1), Some((7501, false)));
         assert_eq!(wait(&denials, 1, 2500 * MS), None);
     }
@@ -161,23 +177,23 @@ mod tests {
     #[test]
     fn it_is_forgotten_when_permits_come_back() {
         let denials = Denials::new(Duration::from_secs(60));
-        denials.answered(0, 0, refusal(1, 100), false, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(1, 100), false, rate());
         denials.clear();
         assert_eq!(wait(&denials, 1, 0), None);
-        denials.answered(0, 0, refusal(2, 100), false, rate());
-        denials.answered(0, 0, None, true, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(2, 100), false, rate());
+        denials.answered(denials.generation(), 0, 0, None, true, rate());
         assert_eq!(wait(&denials, 2, 0), None, "a grant shows that permits are available");
     }
 
     #[test]
     fn a_denial_of_fewer_permits_says_more() {
         let denials = Denials::new(Duration::from_secs(60));
-        denials.answered(0, 0, refusal(2, 100), false, rate());
-        denials.answered(0, 0, refusal(5, 300), false, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(2, 100), false, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(5, 300), false, rate());
         assert_eq!(wait(&denials, 2, 0), Some((100, false)));
-        denials.answered(0, 0, refusal(1, 50), false, rate());
+        denials.answered(denials.generation(), 0, 0, refusal(1, 50), false, rate());
         assert_eq!(wait(&denials, 1, 0), Some((50, false)));
-        denials.answered(50 * MS, 50 * MS, refusal(5, 300), false, rate());
+        denials.answered(denials.generation(), 50 * MS, 50 * MS, refusal(5, 300), false, rate());
         assert_eq!(
             wait(&denials, 5, 50 * MS),
             Some((300, false)),

@@ -13,7 +13,7 @@ use futures::future::{Either, join_all, select};
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, Outage};
-use crate::engine::{Core, Engine, Remembered, Tasks, micros};
+use crate::engine::{Core, Engine, Knowledge, Tasks, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;
@@ -85,7 +85,7 @@ impl Outage {
         fraction: Fraction,
         create: Option<Rate>,
     ) -> StandIn {
-        let Remembered { rate, in_use, .. } = engine.knowledge().limiter;
+        let Knowledge { rate, in_use, .. } = *engine.knowledge();
         let Some(rate) = rate.or(create) else { return StandIn::NoRate };
         let store = engine.core.outages.local_store(&engine.core);
         let permits = fraction.of_rate(rate);

@@ -34,7 +34,7 @@ async fn the_lease_follows_the_demand() {
     let before = world.store.outstanding();
     let (calls, granted) = use_for(&world, &limiter, 1000, 10).await;
     assert!((9..=16).contains(&calls) && granted == 100, "{calls} calls for {granted}");
-    let ahead = world.store.outstanding() - before - granted;
+    let ahead = world.store.outstanding().saturating_sub(before + granted);
     assert!(ahead <= 13, "{ahead} permits are leased ahead");
     // A hundred times as many: two holds later, leases are large again.
     let (calls, granted) = use_for(&world, &limiter, 300, 1).await;
@@ -97,36 +97,4 @@ async fn both_kinds_of_lease_are_other_options() {
     let error = client.limiter_with("api", LimiterOptions::new().lease(9, ms(100))).map(drop);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("as many permits as are used in 100ms"), "{error}");
-}
-
-/// The most permits that are leased ahead while a permit is taken each ms, for 400 ms.
-async fn most_ahead(world: &World, limiter: &RateLimiter) -> u64 {
-    let used_before = world.store.outstanding();
-    let mut most = 0;
-    for used in 1..=400 {
-        let _ = grant(limiter, 1).await;
-        sleep(ms(1)).await;
-        most = most.max(world.store.outstanding().saturating_sub(used_before + used));
-    }
-    most
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_is_no_more_than_the_share_of_a_limiter_that_was_exhausted() {
-    let world = World::new();
-    let limiter = adaptive(&world, 1000).await;
-    let other = world.client().limiter("api").unwrap();
-    let _half = grant(&other, 500).await;
-    sleep(ms(500)).await;
-    let _rest = grant(&other, 500).await;
-    // Granted when the first half comes back, beside a client that holds the other one.
-    let _first = limiter.acquire(1).await.unwrap();
-    // The limiter counts as exhausted until a request that can wait finds permits left.
-    sleep(ms(150)).await;
-    assert!(limiter.try_acquire(1, ms(10)).await.unwrap().is_granted());
-    let most = most_ahead(&world, &limiter).await;
-    assert!((30..=50).contains(&most), "{most} of the 50 that are its share of a hold");
-    sleep(ms(2000)).await;
-    let most = most_ahead(&world, &limiter).await;
-    assert!((60..=130).contains(&most), "{most}, when nobody shares the limiter any more");
 }

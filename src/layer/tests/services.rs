@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Site, client, get, header, per_user, wait_for_permits};
@@ -66,8 +67,11 @@ async fn neither_the_service_nor_its_body_need_be_send() {
             let local = local.clone();
             async move {
                 tokio::task::yield_now().await;
-                let _ = &local;
-                Ok::<_, Infallible>(Response::new(request.into_body()))
+                let body = request.into_body().to_string().map_frame(move |frame| {
+                    let _ = &local;
+                    frame
+                });
+                Ok::<_, Infallible>(Response::new(body))
             }
         }));
     let request = Request::get("/").header("x-key", "me").body(Rc::from("body")).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Rate;
+use crate::queue::NO_COSTS;
 use crate::queue::Step;
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
@@ -45,7 +46,13 @@ fn permits_granted_to_a_request_cancelled_in_flight_are_unwanted() {
 #[test]
 fn a_failed_call_fails_its_own_requests_and_no_others() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
+    let request = Request {
+        permits: 1,
+        max_wait: MaxWait::None,
+        deadline: DEADLINE,
+        costs: NO_COSTS,
+        create: None,
+    };
     arrives(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     arrives(&mut queue, || 1, request, 1);
@@ -56,7 +63,13 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
 #[test]
 fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 3, max_wait: MaxWait::None, deadline: 10, create: None };
+    let request = Request {
+        permits: 3,
+        max_wait: MaxWait::None,
+        deadline: 10,
+        costs: NO_COSTS,
+        create: None,
+    };
     arrives(&mut queue, || 0, request, 0);
     arrives(&mut queue, || 2, Request { deadline: 100, ..request }, 1);
     let Step::Call(call) = queue.step(5).step else { panic!("no call") };
@@ -65,14 +78,20 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
     assert_eq!(queue.expire_in_flight(15), (vec![0], Some(105)));
     let outcomes = vec![OutcomeGroup { count: 2, outcome: Outcome::Granted }];
     let settled = queue.replied(16, 5, (10, 1_000_000, 0), outcomes, 0, None);
-    assert_eq!(settled.decided, [(1, 3, Outcome::Granted)]);
+    assert!(matches!(settled.decided[..], [(1, Request { permits: 3, .. }, Outcome::Granted)]));
     assert_eq!((settled.granted, settled.unwanted), (6, 3));
 }
 
 #[test]
 fn behind_a_slow_call_a_deadline_begins_at_once() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
+    let request = Request {
+        permits: 1,
+        max_wait: MaxWait::None,
+        deadline: 100,
+        costs: NO_COSTS,
+        create: None,
+    };
     arrives(&mut queue, || 0, request, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     arrives(&mut queue, || panic!("the time is not needed"), request, 1);
@@ -88,7 +107,13 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
 #[test]
 fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
     let mut queue: Queue<u32> = Queue::default();
-    let within = |deadline| Request { permits: 1, max_wait: MaxWait::None, deadline, create: None };
+    let within = |deadline| Request {
+        permits: 1,
+        max_wait: MaxWait::None,
+        deadline,
+        costs: NO_COSTS,
+        create: None,
+    };
     arrives(&mut queue, || 0, within(3000), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     for (caller, deadline) in [(1, 100), (2, 500), (3, 100)] {
@@ -106,7 +131,13 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
 #[test]
 fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
     let mut queue: Queue<u32> = Queue::default();
-    let request = Request { permits: 1, max_wait: MaxWait::None, deadline: 100, create: None };
+    let request = Request {
+        permits: 1,
+        max_wait: MaxWait::None,
+        deadline: 100,
+        costs: NO_COSTS,
+        create: None,
+    };
     for permits in 1..=257 {
         arrives(&mut queue, || 0, Request { permits, ..request }, permits as u32);
     }
@@ -122,7 +153,13 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
 #[test]
 fn no_deadline_runs_while_a_request_waits_for_permits() {
     let mut queue: Queue<u32> = Queue::default();
-    let waiting = Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: 100, create: None };
+    let waiting = Request {
+        permits: 1,
+        max_wait: MaxWait::Unbounded,
+        deadline: 100,
+        costs: NO_COSTS,
+        create: None,
+    };
     arrives(&mut queue, || 0, waiting, 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(50);
@@ -138,7 +175,13 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
 #[test]
 fn requests_before_the_first_that_creates_find_no_limiter() {
     let mut queue: Queue<u32> = Queue::default();
-    let plain = Request { permits: 1, max_wait: MaxWait::None, deadline: DEADLINE, create: None };
+    let plain = Request {
+        permits: 1,
+        max_wait: MaxWait::None,
+        deadline: DEADLINE,
+        costs: NO_COSTS,
+        create: None,
+    };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
     for (caller, create) in [(0, None), (1, None), (2, rates[0]), (3, None), (4, rates[1])] {
         arrives(&mut queue, || 0, Request { create, ..plain }, caller);

@@ -3,6 +3,7 @@
 //!
 //! `fair_shares_in_full` is the tool: it prints a line for each fleet and demand.
 
+use crate::queue::NO_COSTS;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -386,7 +387,8 @@ impl Fleet {
             Kind::Large { permits, .. } => permits,
             _ => self.permits,
         };
-        let request = Request { permits, max_wait, deadline: SECOND, create: None };
+        let request =
+            Request { permits, max_wait, deadline: SECOND, costs: NO_COSTS, create: None };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
         // One that is refused has gone.

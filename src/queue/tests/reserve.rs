@@ -2,6 +2,7 @@
 
 use super::super::{Call, Step};
 use super::*;
+use crate::queue::NO_COSTS;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
 const SECOND: Time = 1_000_000;
@@ -21,6 +22,7 @@ impl Head {
             permits,
             max_wait: MaxWait::Unbounded,
             deadline: SECOND,
+            costs: NO_COSTS,
             create: None,
         };
         let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
@@ -122,7 +124,8 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
     let max_wait = MaxWait::Until(at + SECOND);
-    let newcomer = Request { permits: 3, max_wait, deadline: SECOND, create: None };
+    let newcomer =
+        Request { permits: 3, max_wait, deadline: SECOND, costs: NO_COSTS, create: None };
     head.queue.arrive(|| at + 1, newcomer, ()).unwrap();
     assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
 }

@@ -2,6 +2,7 @@
 
 use super::super::share::Sharing;
 use super::*;
+use crate::queue::NO_COSTS;
 use crate::queue::Step;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
@@ -52,8 +53,13 @@ fn calls_that_do_not_wait_do_not_prolong_an_exhaustion() {
 #[test]
 fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
     let mut queue: Queue<u32> = Queue::default();
-    let head =
-        Request { permits: 2, max_wait: MaxWait::Unbounded, deadline: DEADLINE, create: None };
+    let head = Request {
+        permits: 2,
+        max_wait: MaxWait::Unbounded,
+        deadline: DEADLINE,
+        costs: NO_COSTS,
+        create: None,
+    };
     queue.arrive(|| 0, head, 0).unwrap();
     queue.arrive(|| 0, Request { max_wait: MaxWait::Until(20 * MS), ..head }, 1).unwrap();
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };

@@ -1,6 +1,7 @@
 //! Requests that wait, those behind them, and when the queue asks again.
 
 use super::*;
+use crate::queue::NO_COSTS;
 use crate::queue::Step;
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
@@ -61,8 +62,13 @@ fn waiters_at_a_steady_rate_need_about_one_call_per_grant() {
 #[test]
 fn a_deadline_that_has_begun_stays() {
     let mut queue: Queue<u32> = Queue::default();
-    let head =
-        Request { permits: 1, max_wait: MaxWait::Unbounded, deadline: DEADLINE, create: None };
+    let head = Request {
+        permits: 1,
+        max_wait: MaxWait::Unbounded,
+        deadline: DEADLINE,
+        costs: NO_COSTS,
+        create: None,
+    };
     queue.arrive(|| 0, head, 0).unwrap();
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(5 * MS);

@@ -1,5 +1,6 @@
 //! A queue with its callers and a server, in virtual time.
 
+use crate::queue::NO_COSTS;
 use std::collections::VecDeque;
 
 use super::*;
@@ -152,7 +153,7 @@ impl World {
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
-        let request = Request { permits, max_wait, deadline: DEADLINE, create };
+        let request = Request { permits, max_wait, deadline: DEADLINE, costs: NO_COSTS, create };
         let ticket = self.queue.next_ticket;
         let fate = match self.queue.arrive(|| self.now, request, ticket) {
             Ok(given) => {
@@ -246,11 +247,11 @@ impl World {
 
     fn settle(&mut self, settled: Settled<Ticket>) {
         self.unwanted += settled.unwanted;
-        for (ticket, permits, outcome) in settled.decided {
-            assert_eq!(permits, self.callers[ticket as usize].request.permits);
+        for (ticket, request, outcome) in settled.decided {
+            assert_eq!(request.permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
                 Outcome::Granted => Fate::Granted,
-                Outcome::Refused(_) => Fate::Refused,
+                Outcome::Refused(_) | Outcome::RefusedBy(..) => Fate::Refused,
                 Outcome::ExceedsRate => Fate::ExceedsRate,
                 Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => {
                     panic!("{outcome:?} decides nothing")

@@ -8,38 +8,38 @@ use crate::wire::entry::EntryId;
 
 mod wire;
 
-#[cfg(test)]
 pub(crate) use wire::pack_groups;
+pub(super) use wire::{read_outcome, request_count};
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
     "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
     "part/trim", "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve",
     "part/decide", "acquire");
 
-/// Some requests of one limiter, to be decided in this order.
+/// Requests for one limiter, to be decided in this order.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireCall {
-    /// The date of what is granted.
+    /// The time of the call, which dates its grant.
     pub(crate) now: Now,
-    /// The id of what is granted; the same one when the call is attempted again.
+    /// The id of the grant, which stays the same when the call is attempted again.
     pub(crate) id: EntryId,
-    /// What this client last saw in this limiter's hash; `None`: it knows nothing of it.
+    /// The rate that this client last saw in the limiter's hash; `None` if it has seen none.
     pub(crate) seen: Option<SeenRate>,
-    /// Entries are expected to have expired. Only what the call costs depends on it.
+    /// Whether entries are expected to have expired. Only the cost of the call depends on it.
     pub(crate) expects_expired: bool,
-    /// An audit, unless 0: sum the log if it has no more entries than this. A call with nothing `seen`
-    /// sums any.
+    /// An audit unless 0: sum the log if it has no more entries than this. A call without `seen` sums any
+    /// log.
     pub(crate) audit_limit: u64,
-    /// The rate to create the limiter with, if there is no limiter yet and a request can be served at it.
+    /// The rate to create the limiter with if there is none yet and a request fits within the rate.
     pub(crate) create: Option<Rate>,
-    /// How far ahead of `now` the grant is dated: a lease's hold, in ms; else 0.
+    /// How far ahead of `now` the grant is dated, in ms: the hold of a lease, otherwise 0.
     pub(crate) hold_ms: u64,
-    /// Where in the log an earlier attempt of this very call may have left its grant.
+    /// Where in the log an earlier attempt of this call may have left its grant.
     pub(crate) earlier: Earlier,
-    /// Requests that can wait keep to their client's share; `None`: they take whatever is free.
+    /// Limits requests that can wait to their client's share; `None`: they take whatever is free.
     pub(crate) share: Option<ShareTerms>,
-    /// Its only request is served by a [reservation](Outcome::Reserved) if it does not fit. One that
-    /// it has already, under the same id, is given up first: the request is decided anew.
+    /// Whether the only request is served by a [reservation](Outcome::Reserved) if it does not fit. A
+    /// reservation that it already has, under the same id, is given up first: the request is decided anew.
     pub(crate) reserve: bool,
     pub(crate) groups: Vec<RequestGroup>,
 }
@@ -51,11 +51,11 @@ impl StoreCall for AcquireCall {
         acquire(space, keys, self)
     }
 
-    /// With all keys, or those of the mode that was last seen.
+    /// Names all keys, or only those of the mode that was last seen.
     ///
-    /// In a cluster with all: while a slot is being moved its owner carries out a call whose keys are all
-    /// there, and may refuse a write in the middle of it. Of all five one is nearly always missing, and
-    /// the call goes the way of redis/nodes/open_slot.rs.
+    /// In a cluster it names all: while a slot is being moved, its owner carries out a call whose keys are
+    /// all there, and may refuse a write in the middle of it. Of all five keys one is nearly always missing,
+    /// and the call is sent as redis/nodes/open_slot.rs describes.
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
         match self.seen.filter(|_| !in_cluster) {
             Some(seen) => wire::command(&ACQUIRE, &keys.of_mode(seen.rate().mode()), self),
@@ -67,31 +67,31 @@ impl StoreCall for AcquireCall {
         wire::read(self, answer)
     }
 
-    /// Another mode is in force than that whose keys it named, and nothing has been done. It is dated as
-    /// if it had named the right keys at once.
+    /// The call with all keys, if another mode is in force than the one whose keys it named: then nothing has
+    /// been done. It gets the date that it would have had with the right keys at once.
     fn with_all_keys(&self, answer: ServerAnswer<'_>) -> Option<Self> {
         let date = answer.integer(1).filter(|_| answer.integer(0) == Some(-7))?;
         Some(AcquireCall { now: Now::At(date), ..self.clone() })
     }
 }
 
-/// Requests that are alike, one after the other.
+/// Equal requests, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestGroup {
-    /// 1..=2^32-1 each.
+    /// The permits of each request: 1..=2^32-1.
     pub(crate) permits: u64,
-    /// How long each can wait, in ms; 0: it does not.
+    /// The longest wait of each request, in ms; 0 if it does not wait.
     pub(crate) max_wait_ms: u64,
     pub(crate) count: u64,
 }
 
-/// All permits that these ask for.
+/// The sum of all requested permits.
 pub(crate) fn total_permits(groups: &[RequestGroup]) -> u64 {
     let permits = groups.iter().map(|group| group.permits.saturating_mul(group.count));
     permits.fold(0, u64::saturating_add)
 }
 
-/// The requests with their outcomes: the permits of each, how many are alike, and what became of them.
+/// The requests with their outcomes: the permits of each, the number of equal ones, and their outcome.
 pub(crate) fn decided(
     groups: &[RequestGroup],
     outcomes: &[OutcomeGroup],
@@ -115,22 +115,21 @@ pub(crate) fn decided(
     })
 }
 
-/// Whether, and with what dates, a call has been attempted before.
+/// Whether a call has been attempted before, and with what dates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Earlier {
-    /// A first attempt by the client's clock. It still finds out that its own retry has overtaken
-    /// it: by an entry of its id dated no earlier than itself.
+    /// A first attempt by the client's clock. It still detects that its own retry has overtaken it: by an
+    /// entry of its id that is dated no earlier than the attempt itself.
     #[default]
     None,
-    /// A first attempt by the server's clock: the last server time seen before it. An entry of
-    /// its id dated after this means that its own retry has overtaken it.
+    /// A first attempt by the server's clock, with the last server time seen before it. An entry of its id
+    /// with a later date means that its own retry has overtaken it.
     FirstSince(i64),
-    /// Attempted before, with the outcome unknown, its grants dated so (holds included).
+    /// Attempted before, with unknown outcome; its grants have these dates (holds included).
     Dated(Vec<i64>),
-    /// Attempted before by the server's clock, after this server time; the new grant must be
-    /// dated later than it.
+    /// Attempted before by the server's clock, after this server time; the new grant must have a later date.
     Since(i64),
-    /// Its request has a reservation of this `date`, which is not its own, made after this time.
+    /// The request has a reservation dated `date`, made after `since`; this attempt did not make it.
     Reserved { since: i64, date: i64 },
 }
 
@@ -149,58 +148,69 @@ pub(crate) struct AcquireReply {
     pub(crate) rate: Rate,
     /// The date of the grant's entry: `now` + hold. Meaningless if nothing was granted.
     pub(crate) entry_date: i64,
-    /// What is left after the call; negative after a rate was lowered.
+    /// The permits left after the call; negative after a rate was lowered.
     pub(crate) left: i64,
-    /// The outcomes in the order of the requests; their counts add up to the requests'.
+    /// The outcomes in the order of the requests; their counts add up to the number of requests.
     pub(crate) outcomes: Vec<OutcomeGroup>,
-    /// Who holds permits, if the call kept to a share.
+    /// The holders of permits, if the call was limited to a share.
     pub(crate) holders: Option<Holders>,
-    /// The permits that value and log together lacked of the rate before this call repaired them;
-    /// negative: had beyond it. [`exact`](crate::rate::exact).
+    /// The permits by which value and log together fell short of the rate before this call repaired them;
+    /// negative if they exceeded it. [`exact`](crate::rate::exact).
     pub(crate) repaired: i64,
 }
 
 impl AcquireReply {
-    /// What the client has now seen; `None`: no more than before. A call whose requests all ask
-    /// for more than the rate tells that rate but does not apply it: taken as seen, the next call
-    /// would believe a value that nobody has fitted to it.
+    /// The rate that the client has now seen; `None` if no more than before. A call whose requests all exceed
+    /// the rate reports that rate but does not apply it: if it counted as seen, the next call would believe a
+    /// value that was never fitted to it.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
         let is_decided = |group: &OutcomeGroup| group.outcome != Outcome::ExceedsRate;
         self.outcomes.iter().any(is_decided).then(|| self.rate.into())
     }
 }
 
-/// Requests one after the other that have the same outcome.
+/// Requests with the same outcome, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeGroup {
     pub(crate) count: u64,
     pub(crate) outcome: Outcome,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,
-    /// It did not fit and does not wait that long.
+    /// The request did not fit, and its longest wait is shorter than this.
     Refused(Wait),
-    /// It does not fit and can wait: it stays in the queue, and all behind it with it.
+    /// The same of a request that takes from several limiters; this one of them is to be waited for longest.
+    RefusedBy(u8, Wait),
+    /// The request does not fit and can wait: it stays in the queue, and so do all requests behind it.
     Waiting(Wait),
-    /// It does not fit and can wait. So that nobody takes its permits one by one as they come back,
-    /// its entry is in the log already, dated with the end of this wait, and the value is negative
-    /// until then. It is granted by a call after that.
+    /// The request does not fit and can wait. So that nobody takes its permits one by one as they come back,
+    /// its entry is already in the log, dated with the end of this wait, and the value is negative until
+    /// then. A later call grants it.
     Reserved(Wait),
-    /// It asks for more than the rate. It blocks nobody.
+    /// The request asks for more than the rate. It does not block others.
     ExceedsRate,
-    /// More expired entries stand in the log than one call drops: ask again at once. All requests
-    /// behind an undecided one are undecided.
+    /// The log has more expired entries than one call drops: ask again at once. All requests behind an
+    /// undecided one are undecided.
     Undecided,
 }
 
-/// After how long a request can be granted, counting the requests before it.
+/// Adds what became of so many requests.
+pub(crate) fn push_outcome(outcomes: &mut Vec<OutcomeGroup>, count: u64, outcome: Outcome) {
+    match outcomes.last_mut() {
+        _ if count == 0 => {}
+        Some(group) if group.outcome == outcome => group.count += count,
+        _ => outcomes.push(OutcomeGroup { count, outcome }),
+    }
+}
+
+/// The time until a request can be granted, counting the requests before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) ms: u64,
-    /// The true wait may be longer than `ms`; it is not shorter unless permits come back.
+    /// Whether the true wait may be longer than `ms`. It can be shorter only if permits come back.
     pub(crate) at_least: bool,
 }
 
@@ -212,7 +222,7 @@ mod tests {
         source.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("--"))
     }
 
-    /// How many names a statement declares in the chunk; a list that goes on in the next line ends with a comma.
+    /// The number of names that the chunk declares. A list that continues on the next line ends with a comma.
     fn locals(source: &str) -> usize {
         let lines: Vec<&str> = code(source).collect();
         let mut count = 0;
@@ -231,8 +241,8 @@ mod tests {
         count
     }
 
-    /// Each function that a script makes, and each name that it declares, is made anew at each call; Lua takes
-    /// 200 of them. What goes beyond this is better left out than raised.
+    /// Each function that a script makes and each name that it declares is created anew at each call, and Lua
+    /// allows 200 of them. Rather leave code out than raise these numbers.
     #[test]
     fn an_acquire_stays_small() {
         let source = ACQUIRE.source();

@@ -1,4 +1,4 @@
-//! Charge: permits that were granted without the store are written into its log.
+//! Charge: writes permits that were granted without the store into its log.
 //!
 //! `lua/charge.lua` is its twin.
 
@@ -19,11 +19,11 @@ script!(CHARGE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/numb
 pub(crate) struct ChargeCall {
     pub(crate) now: Now,
     pub(crate) id: EntryId,
-    /// The date of the entry. One that has expired is not written.
+    /// The date of the entry. An expired entry is not written.
     pub(crate) date: i64,
     /// 1..=2^32-1
     pub(crate) permits: u64,
-    /// What this client last saw in this limiter's hash.
+    /// The rate that this client last saw in the limiter's hash.
     pub(crate) seen: Option<SeenRate>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct ChargeCall {
 pub(crate) struct ChargeReply {
     /// Whether the entry is in the log now.
     pub(crate) counts: bool,
-    /// What is left; negative if more is in use than the rate allows.
+    /// The permits left; negative if more are in use than the rate allows.
     pub(crate) left: i64,
     /// The rate in force.
     pub(crate) rate: Rate,

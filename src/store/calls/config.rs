@@ -8,7 +8,7 @@ use crate::store::memory::config::config;
 script!(CONFIG, AtEither: "part/hash", "part/limits", "part/numbers", "part/config", "part/stored_rate",
     "config");
 
-/// The rate; `None` if there is no limiter.
+/// Reads the rate; the reply is `None` if there is no limiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConfigCall;
 

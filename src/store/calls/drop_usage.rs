@@ -1,4 +1,4 @@
-//! Forgetting the usage: the value and the log go, the hash stays.
+//! Forgetting the usage: removes the value and the log, and keeps the hash.
 //!
 //! `lua/drop_usage.lua` is its twin.
 

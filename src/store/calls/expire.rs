@@ -1,6 +1,6 @@
 //! Setting, reading and clearing the time to live of all keys.
 //!
-//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, but for reading.
+//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, except for reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ script!(EXPIRE, AtReceiver: "expire");
 script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/far_limits", "part/numbers",
     "clear_expire");
 
-/// Sets the time to live of all keys; the reply is whether any key's changed.
+/// Sets the time to live of all keys; the reply is whether that of any key changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpireCall {
     pub(crate) lifetime: Lifetime,
@@ -23,22 +23,22 @@ pub(crate) struct ExpireCall {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// From now, in ms.
+    /// After this time, in ms.
     In(u64),
-    /// Until this time, epoch ms by the server's clock.
+    /// At this time, epoch ms by the server's clock.
     At(i64),
 }
 
-/// When `expire` is to have an effect; a key without time to live counts as endless.
+/// The condition for `expire` to have an effect; a key without time to live counts as endless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExpireCondition {
     /// Only if there is no time to live yet (`NX`).
     IfNotSet,
     /// Only if there is one (`XX`).
     IfSet,
-    /// Only if the new one is longer (`GT`).
+    /// Only if the new time to live is longer (`GT`).
     IfGreater,
-    /// Only if the new one is shorter (`LT`).
+    /// Only if the new time to live is shorter (`LT`).
     IfLess,
 }
 
@@ -86,18 +86,18 @@ impl StoreCall for ExpireCall {
     }
 }
 
-/// The remaining time to live of the hash.
+/// Reads the remaining time to live of the hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemainingTimeCall;
 
-/// How long a limiter still exists if it is not used.
+/// The time for which a limiter still exists if it is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingTime {
     /// There is no limiter.
     NoLimiter,
-    /// It does not expire.
+    /// The limiter does not expire.
     Endless,
-    /// It expires after this time.
+    /// The limiter expires after this time.
     Ends(Duration),
 }
 
@@ -133,8 +133,8 @@ impl StoreCall for RemainingTimeCall {
     }
 }
 
-/// Takes the time to live away; the reply is whether any key had one. For a PER_CLIENT limiter a far time to
-/// live takes its place.
+/// Removes the time to live; the reply is whether any key had one. A PER_CLIENT limiter gets a far time to
+/// live instead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClearExpireCall;
 
@@ -155,7 +155,7 @@ impl StoreCall for ClearExpireCall {
                 space.expire_in(key, FAR_TTL_MS);
             }
         }
-        // Nobody draws from these: they are left of the other mode.
+        // No client uses these keys: they are left over from the other mode.
         let left_over = [&keys.value, &keys.permits].map(|key| space.persist(key));
         Ok(changed | left_over.contains(&true))
     }

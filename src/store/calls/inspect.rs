@@ -1,4 +1,4 @@
-//! Inspect: what is stored of a limiter, as it is.
+//! Inspect: the stored state of a limiter.
 //!
 //! `lua/inspect.lua` is its twin.
 
@@ -14,10 +14,10 @@ use crate::wire::FIELDS;
 
 script!(INSPECT, AtReceiver: "inspect");
 
-/// Reads what is stored of a limiter, as it is. Writes nothing.
+/// Reads the stored state of a limiter. Writes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InspectCall {
-    /// At most this many entries of a log, the oldest ones.
+    /// The most entries to read of a log, oldest first.
     pub(crate) most_entries: u64,
 }
 
@@ -26,12 +26,12 @@ pub(crate) struct InspectReply {
     /// The store's own clock, in µs since 1970; `None` if the user may not ask for it.
     pub(crate) store_us: Option<i64>,
     pub(crate) hash: StoredKey<StoredRate>,
-    /// Those of the mode OVERALL, and of the client in the mode PER_CLIENT.
+    /// Value and log of the mode OVERALL, and of this client in the mode PER_CLIENT.
     pub(crate) budgets: [Budget; 2],
 }
 
 impl InspectReply {
-    /// The rate that the hash means, as a [`ConfigCall`](super::ConfigCall) answers.
+    /// The rate in the hash, or an error, as a [`ConfigCall`](super::ConfigCall) answers.
     pub(crate) fn rate(&self) -> Result<Option<Rate>, Error> {
         let StoredRate { rate, interval, mode, keep_alive } = match &self.hash {
             StoredKey::Missing => return Ok(None),
@@ -104,7 +104,7 @@ fn stored_rate([rate, interval, mode, keep_alive]: [Option<String>; 4]) -> Store
     StoredRate { rate, interval, mode, keep_alive }
 }
 
-/// What there is of a key; `read` answers `None` for another type.
+/// The state of a key; `read` returns `None` for another type.
 fn look<T>(space: &Keyspace, key: &str, read: impl Fn(&Data) -> Option<T>) -> StoredKey<T> {
     let Some(slot) = space.get(key) else { return StoredKey::Missing };
     match read(&slot.data) {
@@ -117,12 +117,12 @@ fn look<T>(space: &Keyspace, key: &str, read: impl Fn(&Data) -> Option<T>) -> St
     }
 }
 
-/// A key: its time to live, and what `read` makes of it and what follows.
+/// A key from the answer: its time to live, and its content as parsed by `read` from the part that follows.
 fn stored<'a, T>(
     key: ServerAnswer<'a>,
     read: impl Fn(ServerAnswer<'a>) -> Option<T>,
 ) -> Option<StoredKey<T>> {
-    /// The time to live that stands for none, and the one that stands for a key of another type.
+    /// The replies in place of a time to live: for a key without one, and for a key of another type.
     const ENDLESS: i64 = -1;
     const WRONG_TYPE: i64 = -2;
     if key.len() == 0 {
@@ -143,7 +143,7 @@ fn text(answer: ServerAnswer<'_>, at: usize) -> Option<String> {
 fn entries(key: ServerAnswer<'_>) -> Option<StoredLog> {
     let flat = key.list(2)?;
     let entry = |at: usize| {
-        // A whole number of milliseconds unless something else has written it.
+        // A whole number of milliseconds, unless another program has written it.
         let score: f64 = flat.parsed(at + 1)?;
         Some(LogEntry::of((score.floor() as i64, flat.bytes(at)?)))
     };

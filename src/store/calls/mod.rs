@@ -1,12 +1,11 @@
-//! What a store can be asked, a type for each: its fields are the arguments, and beside them are its
-//! reply, its rule in process, and the command and the answer of a server.
+//! The calls that a store can answer, a type for each: its fields are the arguments, and next to them are the
+//! reply, the rule in process, and the command and the answer of a server.
 //!
-//! A rule and its script in `lua/` are twins: they have the same names, decide alike, and leave the same
-//! state.
+//! A rule and its script in `lua/` are twins: they share names, decide alike, and leave the same state.
 
 use std::fmt;
 
-// What the files of this folder have in common, too.
+// Also the imports that the files of this folder have in common.
 use crate::clock::Now;
 use crate::error::Error;
 use crate::rate::Rate;
@@ -15,6 +14,7 @@ use crate::store::redis::{ServerAnswer, ServerCommand, script};
 use crate::wire::keys::Keys;
 
 mod acquire;
+mod acquire_all;
 mod charge;
 mod config;
 #[cfg(any(feature = "admin", test))]
@@ -39,8 +39,9 @@ mod whole_limiter;
 pub(crate) use acquire::pack_groups;
 pub(crate) use acquire::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, decided,
-    total_permits,
+    push_outcome, total_permits,
 };
+pub(crate) use acquire_all::{AcquireAllCall, AcquireAllReply, LimitReply};
 pub(crate) use charge::{ChargeCall, ChargeReply};
 pub(crate) use config::ConfigCall;
 #[cfg(any(feature = "admin", test))]
@@ -67,26 +68,31 @@ pub(crate) use share::{Holders, ShareTerms};
 pub(crate) use try_set_rate::TrySetRateCall;
 pub(crate) use whole_limiter::{DeleteCall, ExistsCall, RenameCall, SizeCall, TouchCall};
 
-/// Something that a store can be asked about one limiter.
+/// A call that a store can answer about one limiter.
 pub(crate) trait StoreCall: Clone + Send + Sync + 'static {
     type Reply: fmt::Debug + Send + 'static;
 
-    /// The rule: carries it out in process, as one step.
+    /// The rule: carries the call out in process, as one step.
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Self::Reply, Error>;
 
-    /// What a server is sent. In a cluster a command names a key, to be sent to its node, and a script
-    /// all keys of the limiter.
+    /// The command for a server. In a cluster a command names a key, by which it is routed to a node, and a
+    /// script names all keys of the limiter.
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand;
 
-    /// Reads a server's answer; `None` if it is none of this call.
+    /// Reads a server's answer; `None` if it is not an answer to this call.
     fn read(&self, answer: ServerAnswer<'_>) -> Option<Self::Reply>;
 
-    /// An error if the nodes of a cluster cannot carry it out.
+    /// Fails if the nodes of a cluster cannot carry the call out.
     fn check_in_cluster(&self, _keys: &Keys) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The call to make with all keys, if this answer says that the keys named were not the right ones.
+    /// The keys of the limiters that it concerns, if they are several.
+    fn other_keys(&self) -> impl Iterator<Item = &Keys> {
+        std::iter::empty()
+    }
+
+    /// The call to repeat with all keys, if this answer says that it named the wrong ones.
     fn with_all_keys(&self, _answer: ServerAnswer<'_>) -> Option<Self> {
         None
     }
@@ -94,10 +100,10 @@ pub(crate) trait StoreCall: Clone + Send + Sync + 'static {
 
 /// The rate that a client last saw in a limiter's hash, and has applied to the value since.
 ///
-/// It is another one if the permits or the mode are. The mode belongs to it: if OVERALL was in
-/// force for a while, the PER_CLIENT value that was left behind fits whatever the rate was before
-/// it, even if the number of permits is the same again. The interval and the keep-alive say nothing
-/// about the value; a store that finds all of it unchanged need not send it back.
+/// A rate counts as another one if the permits or the mode differ. The mode belongs to it: if OVERALL was in
+/// force for a while, the PER_CLIENT value left behind fits the rate before that, even if the number of
+/// permits is the same again. The interval and the keep-alive say nothing about the value; a store that finds
+/// all of it unchanged need not send it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenRate(Rate);
 
@@ -106,7 +112,7 @@ impl SeenRate {
         self.0
     }
 
-    /// Whether the value has to be computed anew under this rate.
+    /// Whether the value must be computed anew under this rate.
     pub(crate) fn is_another(self, rate: Rate) -> bool {
         (self.0.mode(), self.0.permits()) != (rate.mode(), rate.permits())
     }

@@ -17,18 +17,18 @@ script!(PEEK, AtEither: "part/hash", "part/clock", "part/limits", "part/numbers"
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekCall {
     pub(crate) now: Now,
-    /// The permits whose wait is asked for; 0 for none.
+    /// The number of permits to compute the wait for; 0 for none.
     pub(crate) permits: u64,
-    /// What this client last saw in this limiter's hash.
+    /// The rate that this client last saw in the limiter's hash.
     pub(crate) seen: Option<SeenRate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeekReply {
     pub(crate) rate: Rate,
-    /// Within 0..=rate.
+    /// The free permits, within 0..=rate.
     pub(crate) available: u64,
-    /// After how long `PeekCall::permits` can be had; 0 ms if they can be had now.
+    /// The time until `PeekCall::permits` are available; 0 ms if they are now.
     pub(crate) wait: Wait,
 }
 

@@ -1,4 +1,4 @@
-//! Refund: the permits of one grant go back, exactly.
+//! Refund: returns permits of one grant, exactly.
 //!
 //! `lua/refund.lua` is its twin.
 
@@ -13,24 +13,23 @@ use crate::wire::entry::{EntryId, pack};
 script!(REFUND, AtReceiver: "part/hash", "part/limits", "part/numbers", "part/config", "part/lifetime",
     "part/entry", "part/grant", "refund");
 
-/// Gives back permits of the grant with this id. Repeating a call changes nothing.
+/// Returns permits of the grant with this id. Repeating a call changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefundCall {
     pub(crate) id: EntryId,
     /// The date of the grant's entry.
     pub(crate) entry_date: i64,
-    /// The permits that the entry was written with.
+    /// The number of permits that the entry was written with.
     pub(crate) granted: u64,
-    /// The permits given back so far, this call's included.
+    /// The number of permits returned so far, including by this call.
     pub(crate) returned: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefundReply {
-    /// The permits that were still in the entry and are free again: the size by which this call
-    /// lowered the entry.
+    /// The permits that were still in the entry and are free again: the amount by which this call lowered it.
     pub(crate) credited: u64,
-    /// The permits left in the entry; 0 if it is not there.
+    /// The permits left in the entry; 0 if there is none.
     pub(crate) left: u64,
 }
 

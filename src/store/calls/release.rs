@@ -1,4 +1,4 @@
-//! Release: whatever is oldest in the log goes back.
+//! Release: returns the oldest permits in the log.
 //!
 //! `lua/release.lua` is its twin.
 
@@ -18,7 +18,7 @@ script!(RELEASE, AtReceiver: "part/hash", "part/clock", "part/limits", "part/num
 pub(crate) struct ReleaseCall {
     pub(crate) now: Now,
     pub(crate) permits: u64,
-    /// What this client last saw in this limiter's hash.
+    /// The rate that this client last saw in the limiter's hash.
     pub(crate) seen: Option<SeenRate>,
 }
 
@@ -39,7 +39,7 @@ impl StoreCall for ReleaseCall {
         let value = read_value(space, &pair)?;
         let none = Log::default();
         let log = space.log(pair.log)?.unwrap_or(&none);
-        // All of it: the oldest permits that are taken must be live ones.
+        // Drop everything that has expired: the oldest permits taken must be live ones.
         let mut live = LiveLog::read_all(log, expiry_cutoff(space.time(self.now), &config));
         let new = settle(&config, self.seen, value, &live)?;
         let is_short = live.is_short();
@@ -48,7 +48,7 @@ impl StoreCall for ReleaseCall {
         }
         let wanted = i64::try_from(self.permits).unwrap_or(i64::MAX);
         let taken = trim(&mut live, wanted)?.min(wanted);
-        // What was too much before, after a release by Java, is not made more.
+        // After a release by Java there may be too many permits: do not add to the excess.
         let most = if is_short { config.rate - live.sum } else { config.rate };
         let new = Value { v: new.v.max(most.min(new.v + taken)), ..new };
 

@@ -1,4 +1,4 @@
-//! Remove unused: a value and a log that say nothing are removed.
+//! Remove unused: removes a value and a log that carry no information.
 //!
 //! `lua/remove_unused.lua` is its twin.
 
@@ -18,9 +18,9 @@ script!(REMOVE_UNUSED, AtReceiver: "part/hash", "part/clock", "part/limits", "pa
     "part/entry", "part/live_log", "part/read_all", "part/settle", "part/trim", "part/heal",
     "remove_unused");
 
-/// Removes value and log if they say nothing; the reply is how many keys there were. Without a hash, if the
-/// log has only entries of Redisson and the last is older than `age_ms`, or if there is only an integer.
-/// Removes nothing while there is a limiter that has the same value and log: [`Keys::sibling`].
+/// Removes a value and a log without information; the reply is the number of removed keys. If there is no
+/// hash, removes a log that has only entries of Redisson, the last older than `age_ms`, or a lone integer
+/// value. Removes nothing while there is a limiter with the same value and log: [`Keys::sibling`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoveUnusedCall {
     pub(crate) now: Now,
@@ -32,13 +32,13 @@ impl StoreCall for RemoveUnusedCall {
 
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
         let has_hash = space.hash(&keys.hash)?.is_some();
-        // `api` and `{api}` have the same values and logs: they say something if either limiter exists.
+        // `api` and `{api}` have the same values and logs: both are in use if either limiter exists.
         if keys.sibling().is_some_and(|sibling| space.has(&sibling.hash)) {
             return Ok(0);
         }
         let t = space.time(self.now);
         if !has_hash {
-            // Nothing but their names says that these keys are a limiter's: another program may use the same ones.
+            // Only their names say that these are a limiter's keys: another program may use the same names.
             let cutoff = t.saturating_sub_unsigned(self.age_ms);
             let mut unused = Vec::new();
             for pair in [(&keys.value, &keys.permits), (&keys.client_value, &keys.client_permits)] {
@@ -66,7 +66,7 @@ impl StoreCall for RemoveUnusedCall {
         let log = space.log(pair.log)?.unwrap_or(&none);
         let mut live = LiveLog::read_all(log, expiry_cutoff(t, &config));
         if before.is_none() && (log.is_empty() || space.has(pair.value)) {
-            // There is nothing, or a value that is no integer: nobody knows whose it is.
+            // There is nothing, or a value that is not an integer: its owner is unknown.
             return Ok(0);
         }
         let mut value = settle(&config, None, before, &live)?;
@@ -76,7 +76,7 @@ impl StoreCall for RemoveUnusedCall {
     }
 
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
-        // In another slot of a cluster no limiter can use these keys.
+        // No limiter in another slot of a cluster can use these keys.
         let sibling = keys.sibling().filter(|it| !in_cluster || check_one_slot(it).is_ok());
         let mut names = keys.all().to_vec();
         names.extend(sibling.as_ref().map(|sibling| &*sibling.hash));
@@ -88,7 +88,7 @@ impl StoreCall for RemoveUnusedCall {
     }
 }
 
-/// Removes both; how many there were.
+/// Removes both keys; returns how many there were.
 fn remove(space: &mut Keyspace, value: &Arc<str>, log: &Arc<str>) -> u64 {
     [value, log].into_iter().filter(|key| space.remove(key).is_some()).count() as u64
 }

@@ -1,4 +1,4 @@
-//! Repair: value and log are fitted to the rate as by an audit, and live as long as the hash.
+//! Repair: fits value and log to the rate as an audit does, and gives them the lifetime of the hash.
 //!
 //! `lua/repair.lua` is its twin.
 
@@ -21,25 +21,25 @@ script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RepairCall {
     pub(crate) now: Now,
-    /// Debts get theirs from it.
+    /// The id from which those of debts are derived.
     pub(crate) id: EntryId,
-    /// Say what would be done, and write nothing.
+    /// Only report what would be done, and write nothing.
     pub(crate) only_look: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RepairReply {
     pub(crate) rate: Rate,
-    /// The value that was found; `None` if there was none, or no integer.
+    /// The value that was found; `None` if it was missing or not an integer.
     pub(crate) before: Option<i64>,
     pub(crate) after: i64,
-    /// The permits that had expired, which belong to the value.
+    /// The permits that had expired and belong to the value.
     pub(crate) expired: u64,
     /// The permits of the debt.
     pub(crate) debt: u64,
     /// How many keys get a time to live.
     pub(crate) endless: u64,
-    /// The permits taken out of the log, which have been given back already.
+    /// The permits taken out of the log because they were already returned.
     pub(crate) excess: u64,
     /// How many entries are dated too far ahead.
     pub(crate) ahead: u64,
@@ -59,7 +59,7 @@ impl StoreCall for RepairCall {
 
         let mut live = LiveLog::read_all(log, cutoff);
         let (mut value, mut healed, mut is_off) = (None, Healed::default(), false);
-        // Of a limiter that was not used there is nothing to fit.
+        // A limiter that was not used has nothing to fit.
         if before.is_some() || !log.is_empty() {
             let mut fitted = settle(&config, None, before, &live)?;
             healed = heal(&config, &mut fitted, &mut live, false, u64::MAX)?;
@@ -94,7 +94,7 @@ impl StoreCall for RepairCall {
             space.write_value(pair.value, before, value);
         }
         if ahead > 0 {
-            // They may be in use, so they come back an interval from now.
+            // These permits may be in use, so they come back an interval from now.
             space.with_log(pair.log, |log| {
                 let list: Vec<_> = log.later_than(far_ahead).map(|(_, it)| it.to_vec()).collect();
                 list.into_iter().for_each(|member| log.add(t, member));
@@ -127,7 +127,7 @@ impl StoreCall for RepairCall {
     }
 }
 
-/// How many keys live for ever, though the limiter does not.
+/// The number of keys that live forever although the limiter does not.
 fn endless_keys(space: &Keyspace, keys: &Keys, pair: &Pair<'_>, config: &Config) -> u64 {
     let lives =
         config.keep_alive > 0 || space.expires_at(&keys.hash).is_some_and(|at| at > space.now());

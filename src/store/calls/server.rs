@@ -1,8 +1,8 @@
-//! Questions about the server that has a limiter.
+//! Questions to the server that has a limiter.
 
 use super::*;
 
-/// The clock that dates the grants of this limiter, in microseconds since the Unix epoch.
+/// Reads the clock that dates this limiter's grants, in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerTimeCall;
 
@@ -16,7 +16,7 @@ impl StoreCall for ServerTimeCall {
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
         match in_cluster {
             false => ServerCommand::plain("TIME", &[]),
-            // TIME has no key by which it could be routed.
+            // TIME has no key to route it by.
             true => ServerCommand::plain("EVAL", &["return redis.call('TIME')", "1", &keys.hash]),
         }
     }
@@ -28,7 +28,7 @@ impl StoreCall for ServerTimeCall {
     }
 }
 
-/// Finds out whether acquires of this limiter would be carried out now: a write that changes nothing.
+/// Finds out whether acquires of this limiter would be executed now: a write that changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeCall;
 
@@ -40,8 +40,8 @@ impl StoreCall for ProbeCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        // Of the log, which there need not be: a script, as an acquire is, with a write that memory
-        // is needed for.
+        // The write goes to the log, which need not exist. Like an acquire it is a script with a write that
+        // needs memory.
         let script = "redis.call('ZADD', KEYS[1], 'XX', '0', '') return 0";
         ServerCommand::plain("EVAL", &[script, "1", &keys.permits])
     }

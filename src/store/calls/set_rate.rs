@@ -1,4 +1,4 @@
-//! Setting the rate, and what becomes of the value and the log.
+//! Setting the rate, and keeping or deleting the value and the log.
 //!
 //! `lua/set_rate.lua` is its twin.
 
@@ -24,14 +24,14 @@ pub(crate) struct SetRateCall {
     pub(crate) state: StateRule,
 }
 
-/// What becomes of the value and the log when a rate is set.
+/// The effect of a new rate on the value and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateRule {
-    /// Redisson's `setRate(mode, rate, interval)`: those of the new mode are deleted.
+    /// Redisson's `setRate(mode, rate, interval)`: deletes those of the new mode.
     DropNewMode,
-    /// `setRate(args)`: deleted; all four if the mode changes.
+    /// `setRate(args)`: deletes them; all four if the mode changes.
     Drop,
-    /// With keep-state: kept and fitted to the new rate; all four deleted if the mode changes.
+    /// With keep-state: fits them to the new rate; deletes all four if the mode changes.
     Keep,
 }
 
@@ -50,7 +50,7 @@ impl StoreCall for SetRateCall {
             old.and_then(|fields| fields.get(TYPE)).is_some_and(|old_kind| old_kind != kind);
         let had_keep_alive = old.is_some_and(has_keep_alive);
 
-        // What can fail comes before the first write.
+        // Everything that can fail comes before the first write.
         let keep = self.state == StateRule::Keep && !other_mode;
         let mut kept = None;
         if keep {
@@ -108,8 +108,8 @@ impl StoreCall for SetRateCall {
     }
 }
 
-/// The keep-alive's time to live goes with the keep-alive. In PER_CLIENT other clients' keys are
-/// out of reach, and would end before the hash: a far time to live reaches them by their clients.
+/// Removes the time to live that the keep-alive had set. In PER_CLIENT other clients' keys are out of reach,
+/// and would end before the hash: they get a far time to live from their own clients.
 fn end_keep_alive(space: &mut Keyspace, keys: &Keys, pair: &Pair<'_>, mode: Mode) {
     for key in [&keys.hash, pair.value, pair.log] {
         match mode {

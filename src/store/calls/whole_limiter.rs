@@ -1,4 +1,4 @@
-//! What is done to all keys of a limiter at once.
+//! Calls that act on all keys of a limiter at once.
 //!
 //! `lua/rename.lua` and `lua/size_in_memory.lua` are its twins; a server has commands for the rest.
 
@@ -93,8 +93,8 @@ impl StoreCall for RenameCall {
         }
         let moved =
             [(&from.hash, &to.hash), (&from.value, &to.value), (&from.permits, &to.permits)];
-        // Otherwise, if we deleted the other limiter first, the usage would be lost between `api` and `{api}`,
-        // which have the same value and log.
+        // If we deleted the other limiter first, the usage would be lost between `api` and `{api}`, which
+        // have the same value and log.
         let moved = moved.map(|(from, to)| (space.remove(from), to));
         DeleteCall.decide(space, to)?;
         for (slot, to) in moved {
@@ -125,7 +125,7 @@ pub(crate) struct SizeCall;
 impl StoreCall for SizeCall {
     type Reply = u64;
 
-    /// About what a server needs: a plausible size, not a measured one.
+    /// Estimates the memory that a server would need.
     fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
         const KEY: usize = 56;
         const FIELD: usize = 16;

@@ -1,5 +1,5 @@
-//! Acquire: a batch of requests decided as one step, once: the limiter is read, it is decided what becomes of
-//! it, and that is written.
+//! Acquire: decides a batch of requests in one step, once: reads the limiter, decides its new state, and
+//! writes it.
 //!
 //! `lua/acquire.lua` is its twin.
 
@@ -29,7 +29,7 @@ pub(crate) fn acquire(
     keys: &Keys,
     call: &AcquireCall,
 ) -> Result<AcquireReply, Error> {
-    // Read; of the log, what the decision needs.
+    // Read the limiter, and as much of the log as the decision needs.
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
     let before = read_value(space, &pair)?;
@@ -53,30 +53,30 @@ pub(crate) fn acquire(
     })
 }
 
-/// A call with its time.
-struct Attempt<'a> {
+/// A call at its time.
+pub(super) struct Attempt<'a> {
     call: &'a AcquireCall,
     config: &'a Config,
     t: i64,
     date: i64,
 }
 
-/// What is answered, and what is written.
+/// The answer and the changes of one attempt.
 struct AttemptResult {
     outcomes: Vec<OutcomeGroup>,
     left: i64,
-    /// Of what is granted, or was granted by the attempt that came first.
+    /// The date of the grant, or of the one by the attempt that came first.
     date: i64,
     holders: Option<Holders>,
     repaired: i64,
-    /// `None`: nothing at all, lifetimes included.
+    /// `None` if nothing at all is written, lifetimes included.
     changes: Option<Changes>,
 }
 
-/// What an acquire writes, in this order.
+/// The writes of an acquire, in this order.
 struct Changes {
     own: Vec<Part>,
-    /// The permits of these that go back.
+    /// The permits returned from `own`.
     gives_back: i64,
     log: LogChanges,
     debt: i64,
@@ -86,20 +86,25 @@ struct Changes {
 
 enum Entries {
     Granted(i64),
-    /// These permits are free in so many ms.
+    /// Permits, and the time in ms until they are free.
     Reserved(i64, i64),
 }
 
 impl<'a> Attempt<'a> {
     fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
-        let t = match call.earlier {
+        let t = Attempt::time(call, t);
+        let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
+        Attempt { call, config, t, date }
+    }
+
+    /// The time of the call at the time `t`: not before what an earlier attempt has seen of the server's clock.
+    pub(super) fn time(call: &AcquireCall, t: i64) -> i64 {
+        match call.earlier {
             Earlier::Since(since) | Earlier::Reserved { since, .. } => {
                 t.max(since.saturating_add(1))
             }
             _ => t,
-        };
-        let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date }
+        }
     }
 
     fn decide(&self, log: &Log, before: Option<i64>) -> Result<AttemptResult, Error> {
@@ -113,8 +118,8 @@ impl<'a> Attempt<'a> {
                 let outcome = reserved_for((date - self.date).clamp(1, MAX_EXACT as i64));
                 return unwritten(decide::all(&self.call.groups, outcome), self.date);
             }
-            // This very attempt came twice, or its own retry came first: the answer is the one that
-            // was given, out of what is there.
+            // This attempt is a duplicate, or its own retry overtook it: give the same answer, reconstructed
+            // from the log.
             let permits = overtaking.iter().map(|part| part.permits).sum();
             let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
             return unwritten(outcomes, date.min(MAX_EXACT as i64));
@@ -135,8 +140,8 @@ impl<'a> Attempt<'a> {
         demand: i64,
     ) -> Result<AttemptResult, Error> {
         let Attempt { call, config, t, .. } = *self;
-        // What was granted before is granted again, and no more: it is dated now. What was reserved is free
-        // again, and the request decided anew: its permits may not be there at its date, if the rate was
+        // Permits granted before are granted again and dated now, and no others. Permits reserved before are
+        // free again and the request is decided anew: they may not be there at their date, if the rate was
         // lowered or an attempt of another call has moved an entry.
         let own = find_earlier(log, call);
         let own_permits: i64 = own.iter().map(|part| part.permits).sum();
@@ -144,7 +149,7 @@ impl<'a> Attempt<'a> {
         let reserved = if is_repeat { 0 } else { own_permits };
         let known = before.map(|v| v + reserved);
         let audit_limit = audit_limit(call.seen, call.audit_limit);
-        // Only ids of this crate tell who holds permits.
+        // The holders of permits can be told only by ids of this crate.
         let terms = call.share.as_ref().filter(|_| call.id.client().is_some());
         let takes_any = audit_limit == 0 && terms.is_none() && !is_another(call.seen, config);
         let enough =
@@ -157,13 +162,13 @@ impl<'a> Attempt<'a> {
         let refuses = demand > value.v;
         let healed = heal(config, &mut value, &mut live, refuses, audit_limit)?;
         let (free, beyond) = if is_repeat { (own_permits, value.v) } else { (value.v, 0) };
-        // What was granted before was within the share then. With expired entries still in the log,
-        // it is not known who holds what.
+        // Permits granted before were within the share then. With expired entries still in the log, the
+        // holders are unknown.
         let is_settled = live.dropped.all;
         let terms = terms.filter(|_| !is_repeat && is_settled);
         let (mut share, holders) = self.share(&live, terms, free);
         let reservation = self.reserve(&live, free, share.as_ref(), reserved, healed.debt)?;
-        // What was reserved was within the share then.
+        // Permits reserved before were within the share then.
         if self.single().is_some_and(|_| call.reserve && reserved > 0) {
             share = None;
         }
@@ -180,7 +185,7 @@ impl<'a> Attempt<'a> {
                 (outcomes, budget.free, Entries::Granted(granted))
             }
         };
-        // What is not granted again goes back.
+        // Return whatever is not granted again.
         let gives_back = if is_repeat { left } else { reserved };
         let value = Value { v: left + beyond, ..value };
         let (log, debt) = (live.into_changes(), healed.debt);
@@ -225,7 +230,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// All that is asked for by requests within the rate; `None` if there is no such request.
+    /// The sum of the requests within the rate; `None` if there is no such request.
     fn demand(&self) -> Option<i64> {
         let rate = self.config.rate as u64;
         let within = self.call.groups.iter().filter(|group| group.permits <= rate);
@@ -246,8 +251,8 @@ impl<'a> Attempt<'a> {
         found.map_or((None, None), |(share, holders)| (share, Some(holders)))
     }
 
-    /// Reserves permits for the only request if it does not fit, and its share allows it; returns these,
-    /// and in how many ms they are free. `reserved`: what is given up of an earlier reservation.
+    /// Reserves permits for the only request if it does not fit and its share allows it; returns the permits
+    /// and the time in ms until they are free. `reserved`: the permits given up from an earlier reservation.
     fn reserve(
         &self,
         live: &LiveLog<'_>,
@@ -268,7 +273,7 @@ impl<'a> Attempt<'a> {
         Ok(wait.map(|ms| (permits, ms)))
     }
 
-    /// The permits and the longest wait of the only request; `None` if there are several.
+    /// The permits and the longest wait of the request; `None` if there are several.
     fn single(&self) -> Option<(i64, u64)> {
         match self.call.groups[..] {
             [RequestGroup { count: 1, permits, max_wait_ms }] => {

@@ -1,5 +1,5 @@
-//! The limiter's hash: read and checked, or a clear error; and filled if there is none. And the
-//! keys that its mode uses.
+//! The limiter's hash and the keys of its mode: reads and checks the hash, with a clear error if that fails,
+//! and fills it if there is none.
 //!
 //! `lua/part/config.lua` is its twin.
 
@@ -12,19 +12,19 @@ use crate::store::refusal;
 use crate::wire::keys::Keys;
 use crate::wire::{INTERVAL, KEEP_ALIVE, RATE, TYPE, integer};
 
-/// The rate as the hash has it: positive, and exact as a Lua number.
+/// The rate in the hash: positive, and exact as a Lua number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
     pub(crate) mode: Mode,
     pub(crate) rate: i64,
-    /// ms
+    /// In ms.
     pub(crate) interval: i64,
-    /// ms; 0 for none.
+    /// In ms; 0 for none.
     pub(crate) keep_alive: i64,
 }
 
 impl Config {
-    /// The rate in force. `create` stands for what is missing if the type is.
+    /// Reads the rate in force. If the type is missing, `create` supplies what is missing.
     pub(crate) fn read(
         space: &Keyspace,
         keys: &Keys,
@@ -65,12 +65,12 @@ impl Config {
     }
 }
 
-/// The rate; `None` if there is no hash.
+/// Reads the rate; `None` if there is no hash.
 pub(crate) fn config(space: &Keyspace, keys: &Keys) -> Result<Option<Rate>, Error> {
     space.hash(&keys.hash)?.map_or(Ok(None), config_of)
 }
 
-/// The rate that these fields mean.
+/// Parses the rate from these fields.
 pub(crate) fn config_of(fields: &Fields) -> Result<Option<Rate>, Error> {
     match missing(fields) {
         missing if missing.contains(&true) => Err(refusal::incomplete(missing)),
@@ -78,13 +78,13 @@ pub(crate) fn config_of(fields: &Fields) -> Result<Option<Rate>, Error> {
     }
 }
 
-/// What the hash says; OVERALL if it does not say.
+/// Whether the hash says PER_CLIENT; OVERALL if it does not say.
 pub(crate) fn is_per_client(space: &Keyspace, keys: &Keys) -> Result<bool, Error> {
     let kind = space.hash(&keys.hash)?.and_then(|fields| fields.get(TYPE));
     Ok(kind.is_some_and(|kind| kind == type_text(Mode::PerClient)))
 }
 
-/// Redisson's `trySetRate`, for a hash without a type. Whether it wrote.
+/// Redisson's `trySetRate`, for a hash without a type. Returns whether it wrote.
 pub(crate) fn create(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<bool, Error> {
     if space.hash(&keys.hash)?.is_some_and(|fields| fields.contains_key(TYPE)) {
         return Ok(false);
@@ -96,12 +96,12 @@ pub(crate) fn create(space: &mut Keyspace, keys: &Keys, rate: &Rate) -> Result<b
     Ok(true)
 }
 
-/// Which of rate, interval and type the hash lacks.
+/// The fields missing from the hash, of rate, interval and type.
 pub(crate) fn missing(fields: &Fields) -> [bool; 3] {
     [RATE, INTERVAL, TYPE].map(|name| !fields.contains_key(name))
 }
 
-/// Sets each field that is not there, as Redisson's `trySetRate` does.
+/// Sets each missing field, as Redisson's `trySetRate` does.
 pub(crate) fn fill(fields: &mut Fields, rate: &Rate) {
     for (name, text) in texts(rate) {
         fields.entry(name.into()).or_insert(text);
@@ -125,7 +125,7 @@ pub(crate) fn type_text(mode: Mode) -> &'static str {
     }
 }
 
-/// A field that is a number: decimal digits alone.
+/// Parses a numeric field, which must consist of decimal digits.
 fn number(field: &str, text: &str, min: u64) -> Result<i64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
@@ -134,7 +134,7 @@ fn number(field: &str, text: &str, min: u64) -> Result<i64, Error> {
     }
 }
 
-/// The value and the log that the mode in force uses.
+/// The value and the log of the mode in force.
 pub(crate) struct Pair<'a> {
     pub(crate) value: &'a Arc<str>,
     pub(crate) log: &'a Arc<str>,
@@ -149,8 +149,8 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The value; what is no integer counts as missing. Also checks that value and log have the
-/// types they should have, so that nothing is found out after the first write.
+/// Reads the value; anything but an integer counts as missing. Also checks the types of value and log, so
+/// that no error is found after the first write.
 pub(crate) fn read_value(space: &Keyspace, pair: &Pair<'_>) -> Result<Option<i64>, Error> {
     space.log(pair.log)?;
     Ok(space.text(pair.value)?.and_then(integer))

@@ -1,4 +1,4 @@
-//! The requests of a call, one after the other.
+//! Deciding the requests of a call, one after the other.
 //!
 //! `lua/part/decide.lua` is its twin.
 
@@ -6,28 +6,28 @@ use crate::error::Error;
 use crate::store::limits::EXACT_WAITS;
 use crate::store::memory::share::Share;
 use crate::store::memory::wait::WaitScan;
-use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait};
+use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, push_outcome};
 
-/// What the requests may take, and what they took.
+/// The permits that the requests may take, and those that they took.
 pub(super) struct Budget {
-    /// Free for the requests of this call.
+    /// Permits free for the requests of this call.
     pub(super) free: i64,
-    /// Free besides, but not for this call's requests; only their waits count it.
+    /// Other free permits, not for this call's requests: they count only for waits.
     pub(super) beyond: i64,
     pub(super) granted: i64,
-    /// The date of what is granted.
+    /// The date of the grant.
     pub(super) date: i64,
-    /// What requests that can wait keep to.
+    /// The share that limits requests that can wait.
     pub(super) share: Option<Share>,
 }
 
-/// All requests with one outcome.
+/// Answers all requests with one outcome.
 pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup> {
     let count = groups.iter().map(|group| group.count).sum();
     vec![OutcomeGroup { count, outcome }]
 }
 
-/// The answer that was given when this many permits were granted, to requests that come again.
+/// The previous answer to requests that come again, given the permits granted then.
 pub(super) fn answer_as_before(
     groups: &[RequestGroup],
     rate: i64,
@@ -35,28 +35,23 @@ pub(super) fn answer_as_before(
 ) -> Vec<OutcomeGroup> {
     let wait = Wait { ms: 1, at_least: true };
     let mut outcomes: Vec<OutcomeGroup> = Vec::new();
-    let mut answer = |count, outcome| match outcomes.last_mut() {
-        _ if count == 0 => {}
-        Some(group) if group.outcome == outcome => group.count += count,
-        _ => outcomes.push(OutcomeGroup { count, outcome }),
-    };
     let mut left = permits;
     for group in groups {
         let each = i64::try_from(group.permits).unwrap_or(i64::MAX);
         if each > rate {
-            answer(group.count, Outcome::ExceedsRate);
+            push_outcome(&mut outcomes, group.count, Outcome::ExceedsRate);
             continue;
         }
         let fit = group.count.min((left / each).max(0) as u64);
         left -= each * fit as i64;
-        answer(fit, Outcome::Granted);
-        answer(group.count - fit, Outcome::Refused(wait));
+        push_outcome(&mut outcomes, fit, Outcome::Granted);
+        push_outcome(&mut outcomes, group.count - fit, Outcome::Refused(wait));
     }
     outcomes
 }
 
-/// Decides the requests. `is_settled`: no expired entry is in the log any more; otherwise what
-/// does not fit is left undecided.
+/// Decides the requests. `is_settled`: no expired entry is left in the log; otherwise requests that do not
+/// fit are left undecided.
 pub(super) fn decide(
     groups: &[RequestGroup],
     rate: i64,
@@ -91,22 +86,22 @@ pub(super) fn decide(
 struct RequestQueue<'a> {
     budget: &'a mut Budget,
     scan: WaitScan<'a>,
-    /// The permits of the requests that wait: they come first.
+    /// The permits of waiting requests, which come first.
     queued: i64,
-    /// The number of waiting requests whose wait was scanned for.
+    /// The number of waiting requests whose wait was computed by a scan.
     waiting: usize,
     last: Option<Wait>,
     outcomes: Vec<OutcomeGroup>,
 }
 
 impl RequestQueue<'_> {
-    /// Whether requests wait although they fit: behind them there may be room for those that
-    /// cannot wait that long.
+    /// Whether requests wait although they fit: behind them there may be room for requests that cannot wait
+    /// that long.
     fn holds_back(&self) -> bool {
         self.budget.share.is_some() && self.queued < self.budget.free
     }
 
-    /// How many requests fit behind those that wait.
+    /// How many requests fit behind the waiting ones.
     fn fit(&self, permits: i64, count: u64) -> u64 {
         count.min(((self.budget.free - self.queued) / permits).max(0) as u64)
     }
@@ -125,7 +120,7 @@ impl RequestQueue<'_> {
         fit
     }
 
-    /// Has requests wait that fit and exceed the share; returns how many.
+    /// Makes requests wait that fit but exceed the share; returns how many.
     fn hold_back(&mut self, permits: i64, count: u64) -> u64 {
         let Some(share) = &self.budget.share else { return 0 };
         let wait = Wait { ms: share.hold_ms, at_least: true };
@@ -135,7 +130,7 @@ impl RequestQueue<'_> {
         held
     }
 
-    /// Answers requests that do not fit, or come after one that waits.
+    /// Answers requests that do not fit, or come after a waiting one.
     fn refuse_or_queue(&mut self, permits: i64, max_wait_ms: u64, count: u64) -> Result<(), Error> {
         let mut left = count;
         while left > 0 {
@@ -145,7 +140,7 @@ impl RequestQueue<'_> {
                 _ => self.wait(permits)?,
             };
             if max_wait_ms < wait.ms {
-                // It blocks nobody, so that the wait of the next one like it is the same.
+                // A refused request blocks no others, so the next one like it has the same wait.
                 self.answer(left, Outcome::Refused(wait));
                 return Ok(());
             }
@@ -167,10 +162,6 @@ impl RequestQueue<'_> {
     }
 
     fn answer(&mut self, count: u64, outcome: Outcome) {
-        match self.outcomes.last_mut() {
-            _ if count == 0 => {}
-            Some(group) if group.outcome == outcome => group.count += count,
-            _ => self.outcomes.push(OutcomeGroup { count, outcome }),
-        }
+        push_outcome(&mut self.outcomes, count, outcome);
     }
 }

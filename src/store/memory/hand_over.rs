@@ -1,4 +1,4 @@
-//! A limiter that stands in for another store's: put here whole, and taken away in one step.
+//! Handing over a limiter that stands in for another store's: put here whole, and taken away in one step.
 
 use crate::rate::Rate;
 use crate::store::memory::MemoryStore;
@@ -8,15 +8,14 @@ use crate::wire::entry::{EntryId, Holder, Member, holder, pack, unpack};
 use crate::wire::keys::Keys;
 
 impl MemoryStore {
-    /// Puts a limiter here, with permits that are in use and that nobody here holds, each lot with
-    /// its date.
+    /// Puts a limiter here. `used` are permits in use that nobody here holds, with their dates.
     pub(crate) fn put(&self, keys: &Keys, rate: &Rate, id: EntryId, used: &[(i64, u64)]) {
         let mut space = self.enter(keys);
         let pair = Pair::of(keys, rate.mode());
         for key in keys.all() {
             space.remove(key);
         }
-        // Neither can fail: the keys have just been removed.
+        // Neither call can fail: the keys have just been removed.
         let _ = create(&mut space, keys, rate);
         let _ = space.with_log(pair.log, |log| {
             let lots = used.iter().flat_map(|(date, permits)| {
@@ -28,7 +27,7 @@ impl MemoryStore {
         });
     }
 
-    /// Whether permits of a limiter are in use at `now`, whoever holds them.
+    /// Whether any permits of a limiter are in use at `now`.
     pub(crate) fn is_in_use(&self, keys: &Keys, now: i64) -> bool {
         let space = self.enter(keys);
         match Config::read(&space, keys, None) {
@@ -42,8 +41,8 @@ impl MemoryStore {
         }
     }
 
-    /// Takes a limiter away, and returns what it has granted that still counts at `now`: the dates
-    /// and permits, oldest first. Calls find no limiter from then on.
+    /// Takes a limiter away, and returns its grants that still count at `now`: dates and permits, oldest
+    /// first. From then on calls find no limiter.
     pub(crate) fn take(&self, keys: &Keys, now: i64) -> Vec<(i64, u64)> {
         let mut space = self.enter(keys);
         let mut granted = Vec::new();

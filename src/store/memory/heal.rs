@@ -1,4 +1,4 @@
-//! Phase 2: value and log together, if they are not the rate.
+//! Phase 2: repairing value and log if together they are not the rate.
 //!
 //! `lua/part/heal.lua` is its twin.
 
@@ -11,23 +11,24 @@ use crate::store::memory::settle::Value;
 use crate::store::memory::trim::trim;
 use crate::wire::entry::MAX_ENTRY_PERMITS;
 
-/// The longest log that a call sums in any case, if it asks for this. A client's first call sums any: what
-/// it finds may have been left there under a rate that it has forgotten.
+/// The longest log that the call always sums, given the `limit` that it asks for. A client's first call sums
+/// any log: what it finds may be left over from a rate that it has forgotten.
 pub(crate) fn audit_limit(seen: Option<SeenRate>, limit: u64) -> u64 {
     if seen.is_some() { limit } else { u64::MAX }
 }
 
-/// What is wrong with value and log together, and the debt to write.
+/// The mismatch between the rate and value and log together, and the debt to write.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Healed {
-    /// What they lack of the rate: negative for an excess; 0 also if this call does not look.
+    /// The permits missing from the rate: negative for an excess; 0 also if this call does not look.
     pub(crate) deficit: i64,
     pub(crate) debt: i64,
 }
 
-/// Looks if the log has been summed, or has no more than `audit_limit` entries, or is short and a request is
-/// refused. A deficit becomes a debt in the log, which comes back when it expires. An excess is taken out of
-/// the log, and out of the value if the log does not hold that much; what was taken too much is a debt.
+/// Looks only if the log has been summed, or has no more than `audit_limit` entries, or is short and a
+/// request is refused. A deficit becomes a debt in the log, which comes back when it expires. An excess is
+/// taken out of the log, and out of the value if the log holds less; permits taken beyond the excess become a
+/// debt.
 pub(crate) fn heal(
     config: &Config,
     value: &mut Value,

@@ -1,4 +1,4 @@
-//! Typed keys with a time to live: what a server would hold, and how it lets go of it.
+//! Typed keys with a time to live: the contents of a server, and how keys expire.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::store::refusal::wrong_type;
 /// A hash's fields.
 pub(crate) type Fields = BTreeMap<String, String>;
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Hash(Fields),
@@ -20,28 +20,27 @@ pub(crate) enum Data {
     Log(Log),
 }
 
-/// A key's content and when it ends, epoch ms.
+/// A key's content and the time at which it ends, epoch ms.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) data: Data,
     pub(crate) expires_at: Option<i64>,
 }
 
-/// All keys, at one moment: a call first says when it runs, and sees no key that has ended by
-/// then.
+/// All keys at one moment: a call first says when it runs, and sees no key that has ended by then.
 #[derive(Debug, Default)]
 pub(crate) struct Keyspace {
     slots: HashMap<Arc<str>, Slot>,
     now: i64,
-    /// At this number of keys those that have ended are looked for. Otherwise a key goes when it is
-    /// used again, and those that are never used again would stay.
+    /// The number of keys at which to look for ended ones. Otherwise keys are removed only when they are used
+    /// again, and keys that are never used again would stay.
     sweep_at: usize,
 }
 
 const MIN_SWEEP: usize = 64;
 
 impl Keyspace {
-    /// Moves to this moment and removes what has ended of these keys.
+    /// Moves to this moment, and removes those of these keys that have ended.
     pub(crate) fn enter<'a>(&mut self, now: i64, keys: impl IntoIterator<Item = &'a str>) {
         self.now = now;
         for key in keys {
@@ -60,7 +59,7 @@ impl Keyspace {
         self.now
     }
 
-    /// A call's time: the client's, or the store's own.
+    /// The time of a call: the client's, or the store's own.
     pub(crate) fn time(&self, now: Now) -> i64 {
         match now {
             Now::At(t) => t,
@@ -72,7 +71,7 @@ impl Keyspace {
         self.slots.get(key)
     }
 
-    /// Whether there is such a key, also one that was not among those of the call.
+    /// Whether the key exists, even if it is not among those of the call.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some_and(|slot| !slot.has_ended(self.now))
     }
@@ -86,7 +85,7 @@ impl Keyspace {
         }
     }
 
-    /// The hash's fields, to be written.
+    /// The hash's fields, for writing.
     pub(crate) fn hash_mut(&mut self, key: &Arc<str>) -> Result<&mut Fields, Error> {
         match &mut self.slot(key, || Data::Hash(Fields::new())).data {
             Data::Hash(fields) => Ok(fields),
@@ -128,13 +127,13 @@ impl Keyspace {
         Ok(result)
     }
 
-    /// `SET`: the time to live goes.
+    /// `SET`: removes the time to live.
     pub(crate) fn set_number(&mut self, key: &Arc<str>, number: i64) {
         *self.slot(key, || Data::Text(String::new())) =
             Slot { data: Data::Text(number.to_string()), expires_at: None };
     }
 
-    /// Writes what a call made of the value that it found.
+    /// Writes the value as the call has changed it.
     pub(crate) fn write_value(&mut self, key: &Arc<str>, before: Option<i64>, value: Value) {
         if value.set {
             self.set_number(key, value.v);
@@ -143,7 +142,7 @@ impl Keyspace {
         }
     }
 
-    /// What `INCRBY` leaves: the time to live stays.
+    /// Sets the number as `INCRBY` does: the time to live stays.
     pub(crate) fn change_number(&mut self, key: &Arc<str>, number: i64) {
         self.slot(key, || Data::Text(String::new())).data = Data::Text(number.to_string());
     }
@@ -156,12 +155,12 @@ impl Keyspace {
         self.slots.insert(key.clone(), slot);
     }
 
-    /// When the key ends, epoch ms.
+    /// The time at which the key ends, epoch ms.
     pub(crate) fn expires_at(&self, key: &str) -> Option<i64> {
         self.get(key).and_then(|slot| slot.expires_at)
     }
 
-    /// Sets when the key ends; at once for a time that is not ahead. Whether there is such a key.
+    /// Sets the time at which the key ends; a past time ends it at once. Returns whether the key exists.
     pub(crate) fn expire_at(&mut self, key: &str, at: i64) -> bool {
         if at <= self.now {
             return self.remove(key).is_some();
@@ -173,12 +172,12 @@ impl Keyspace {
         self.expire_at(key, self.now.saturating_add(ms))
     }
 
-    /// Takes the time to live away; whether there was one.
+    /// Removes the time to live; returns whether there was one.
     pub(crate) fn persist(&mut self, key: &str) -> bool {
         self.slots.get_mut(key).and_then(|slot| slot.expires_at.take()).is_some()
     }
 
-    /// How many keys it holds, ended ones included.
+    /// The number of keys, including ended ones.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
@@ -189,7 +188,7 @@ impl Keyspace {
         self.slots.iter().filter(|(_, slot)| !slot.has_ended(self.now))
     }
 
-    /// The key's slot, made if there is none yet.
+    /// The key's slot; creates it if there is none.
     fn slot(&mut self, key: &Arc<str>, make: impl FnOnce() -> Data) -> &mut Slot {
         if !self.slots.contains_key(key) {
             self.slots.insert(key.clone(), Slot { data: make(), expires_at: None });
@@ -199,7 +198,7 @@ impl Keyspace {
 }
 
 impl Slot {
-    /// A server keeps a key through the very millisecond of its end.
+    /// Whether the key has ended. A server keeps a key through the millisecond of its end.
     fn has_ended(&self, now: i64) -> bool {
         self.expires_at.is_some_and(|at| now > at)
     }

@@ -1,4 +1,4 @@
-//! How long the keys live.
+//! The lifetime of the keys.
 //!
 //! `lua/part/lifetime.lua` is its twin.
 

@@ -1,5 +1,5 @@
-//! The log as it will be: without what has expired, what is taken out, and the entries of the call's own id.
-//! It is read, and not written.
+//! The log as it will be: without expired entries, trimmed permits, and the entries of the call's own id. It
+//! is only read.
 //!
 //! `lua/part/live_log.lua` is its twin.
 
@@ -15,7 +15,7 @@ pub(crate) fn expiry_cutoff(t: i64, config: &Config) -> i64 {
     t.saturating_sub(config.interval)
 }
 
-/// The permits of a member; an error for a live foreign one, none for an expired one.
+/// The permits of a member: an error for a live foreign one, 0 for an expired one.
 pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, Error> {
     match unpack(member) {
         Member::Entry { permits, .. } => Ok(permits as i64),
@@ -24,32 +24,32 @@ pub(crate) fn permits_of(score: i64, member: &[u8], cutoff: i64) -> Result<i64, 
     }
 }
 
-/// What of the expired entries is to be taken out of the log: the oldest.
+/// The expired entries to take out of the log: the oldest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dropped {
     pub(crate) count: usize,
     pub(crate) credit: i64,
-    /// No expired entry is left.
+    /// Whether no expired entry is left.
     pub(crate) all: bool,
 }
 
 pub(crate) struct LiveLog<'a> {
     pub(crate) log: &'a Log,
     pub(crate) cutoff: i64,
-    /// The entries of the call's own id, in the order of their bytes: they are decided on apart from all
+    /// The entries of the call's own id, ordered by their bytes: they are decided on separately from all
     /// others.
     own: &'a [Part],
     keeps_own: bool,
     pub(crate) dropped: Dropped,
-    /// The entries after the drop, with those of the call's own that stay.
+    /// The number of entries after the drop, including those of the call's own that stay.
     pub(crate) left: usize,
     /// The permits in the log.
     pub(crate) sum: i64,
-    /// What is taken out of the oldest entries.
+    /// The permits taken out of the oldest entries.
     pub(crate) trimmed: Vec<Trimmed>,
 }
 
-/// An entry that permits are taken out of.
+/// An entry from which permits are taken.
 pub(crate) struct Trimmed {
     pub(crate) score: i64,
     pub(crate) member: Box<[u8]>,
@@ -57,15 +57,15 @@ pub(crate) struct Trimmed {
     pub(crate) left: i64,
 }
 
-/// What is to be written of a [`LiveLog`].
+/// The changes of a [`LiveLog`] to be written.
 pub(crate) struct LogChanges {
     dropped: usize,
     trimmed: Vec<Trimmed>,
 }
 
 impl<'a> LiveLog<'a> {
-    /// Reads what has expired: at least one step of it, then until `enough` says so of the credit, or
-    /// `limit` entries have been read. `keeps_own`: what is in the log under the call's id stays there.
+    /// Reads expired entries: at least one step, then until `enough` accepts the credit, or `limit` entries
+    /// have been read. `keeps_own`: whether entries under the call's id stay in the log.
     pub(crate) fn read(
         log: &'a Log,
         cutoff: i64,
@@ -92,12 +92,12 @@ impl<'a> LiveLog<'a> {
         LiveLog { log, cutoff, own, keeps_own, dropped, left, sum, trimmed: Vec::new() }
     }
 
-    /// The log without all that has expired.
+    /// The log without any expired entries.
     pub(crate) fn read_all(log: &'a Log, cutoff: i64) -> Self {
         LiveLog::read(log, cutoff, (&[], false), |_| false, usize::MAX)
     }
 
-    /// How many entries there will be, without the call's own.
+    /// The number of entries there will be, without the call's own.
     pub(crate) fn len(&self) -> usize {
         let gone = self.trimmed.iter().filter(|entry| entry.left == 0).count();
         self.log.len() - self.dropped.count - self.own.len() - gone
@@ -107,13 +107,13 @@ impl<'a> LiveLog<'a> {
         self.left <= SHORT_LOG
     }
 
-    /// The entries after the drop that are not the call's own, oldest first, as they are.
+    /// The entries after the drop, unchanged, oldest first, without the call's own.
     pub(crate) fn others(&self) -> impl Iterator<Item = (i64, &'a [u8])> + use<'a> {
         let own = self.own;
         self.log.iter().filter(move |(_, member)| !is_own(own, member)).skip(self.dropped.count)
     }
 
-    /// The same entries as they will be, with their permits; these are an error for a live foreign entry.
+    /// The entries of `others` as they will be, with their permits, or an error for a live foreign entry.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &'a [u8], Result<i64, Error>)> {
         self.others().enumerate().filter_map(|(at, (score, member))| match self.trimmed.get(at) {
             None => Some((score, member, permits_of(score, member, self.cutoff))),
@@ -126,7 +126,7 @@ impl<'a> LiveLog<'a> {
         self.iter().next().map_or(Ok(()), |(_, _, permits)| permits.map(drop))
     }
 
-    /// Σ; an error if a foreign entry is live.
+    /// The sum of all permits; an error if a foreign entry is live.
     pub(crate) fn sum_log(&self) -> Result<i64, Error> {
         if self.log.has_foreign() {
             for (_, _, permits) in self.iter() {
@@ -136,7 +136,7 @@ impl<'a> LiveLog<'a> {
         Ok(self.sum)
     }
 
-    /// Whether this entry is in the log and, unless the call's own stay there, will be.
+    /// Whether this entry is in the log and, unless the call's own entries are kept, will stay there.
     pub(crate) fn stays(&self, member: &[u8]) -> bool {
         let mut trimmed = self.trimmed.iter().filter(|entry| entry.left == 0);
         let is_gone = is_own(self.own, member) || trimmed.any(|entry| *entry.member == *member);
@@ -149,8 +149,8 @@ impl<'a> LiveLog<'a> {
 }
 
 impl LogChanges {
-    /// What is left of the call's own entries has been dated anew before, so that those that have expired are
-    /// the first.
+    /// Writes the changes. Remaining entries of the call's own must have been dated anew before, so that the
+    /// expired entries come first.
     pub(crate) fn write(self, log: &mut Log) {
         log.drop_oldest(self.dropped);
         for entry in self.trimmed {

@@ -1,7 +1,7 @@
 //! The log as a sorted set: members with a score each, in the order (score, member bytes).
 //!
-//! Beside what a server would hold it keeps the sum of its permits and the number of foreign
-//! members, so that an exact sum costs nothing. Nothing of that can be seen from outside.
+//! In addition to a server's data, it keeps the sum of its permits and the number of foreign members, so that
+//! an exact sum costs nothing. This cannot be seen from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,16 +10,16 @@ use crate::wire::entry::{EntryId, ID_LEN, Member, unpack};
 
 type Bytes = Box<[u8]>;
 
-/// The permits in the log, and the scores of its members. Scores are whole milliseconds: no
-/// release writes anything else.
+/// The permits in the log, and the scores of its members. Scores are whole milliseconds: no release writes
+/// anything else.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     by_score: BTreeSet<(i64, Bytes)>,
     by_member: BTreeMap<Bytes, i64>,
     sum: i64,
     foreign: usize,
-    /// Whether it has been empty since it was put into the keyspace: a server removes an empty
-    /// set, and the time to live with it.
+    /// Whether it has been empty since it was put into the keyspace: a server removes an empty set, and its
+    /// time to live too.
     pub(crate) was_empty: bool,
 }
 
@@ -32,7 +32,7 @@ impl Log {
         self.by_score.is_empty()
     }
 
-    /// All permits in it; foreign members count as none.
+    /// The sum of all permits; foreign members count as none.
     pub(crate) fn sum(&self) -> i64 {
         self.sum
     }
@@ -58,7 +58,7 @@ impl Log {
         self.iter().take_while(move |(score, _)| *score <= cutoff)
     }
 
-    /// Adds the member, or gives it another score.
+    /// Adds the member, or changes its score.
     pub(crate) fn add(&mut self, score: i64, member: impl Into<Bytes>) {
         let member = member.into();
         match self.by_member.insert(member.clone(), score) {
@@ -78,7 +78,7 @@ impl Log {
         }
     }
 
-    /// Removes the member; whether it was there.
+    /// Removes the member; returns whether it was there.
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         let Some((member, score)) = self.by_member.remove_entry(member) else { return false };
         self.forget(&member);
@@ -97,7 +97,7 @@ impl Log {
         self.was_empty |= self.is_empty();
     }
 
-    /// The entries of this id, parts included and debts not, in the order of their bytes.
+    /// The entries of this id, ordered by their bytes: parts, but not debts.
     pub(crate) fn of_id(&self, id: EntryId) -> Vec<Part> {
         // Ids of 16 bytes start with their length; parts differ in the last two bytes.
         let mut prefix = [ID_LEN as u8; ID_LEN - 1];
@@ -114,7 +114,7 @@ impl Log {
             .collect()
     }
 
-    /// Takes `permits` out of an entry: rewritten with what is left, or removed.
+    /// Takes `permits` out of an entry, which is rewritten with the rest, or removed.
     pub(crate) fn lower(&mut self, score: i64, member: &[u8], permits: i64) {
         let left = self::permits(member).unwrap_or(0) - permits;
         self.remove(member);
@@ -135,7 +135,7 @@ impl Log {
     }
 }
 
-/// An entry of an id that was looked for.
+/// An entry found by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) score: i64,
@@ -143,7 +143,7 @@ pub(crate) struct Part {
     pub(crate) permits: i64,
 }
 
-/// The same member with other permits.
+/// The member with other permits.
 pub(crate) fn with_permits(member: &[u8], permits: i64) -> Bytes {
     let mut member = Bytes::from(member);
     let at = member.len() - 4;

@@ -1,11 +1,11 @@
 //! The in-process store: the rules as plain Rust, the executable model.
 //!
-//! It holds what a server would hold, as a server would hold it ([`keyspace`], [`log`]), and decides as the
-//! scripts do. Each call has its rule beside it, in [`calls`](crate::store::calls). What rules share is here
-//! and in `lua/part`, in files and functions of the same names: [`live_log`] is the log after the drop,
-//! [`settle`] and [`heal`] are the two phases, [`trim`] takes permits out of the log, [`wait`] says when they
-//! come back, [`share`] who holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's
-//! own entries, and [`grant`] takes permits out of them. [`acquire`] puts it all together.
+//! The store holds the same data as a server ([`keyspace`], [`log`]), and decides as the scripts do. Each
+//! call has its rule next to it, in [`calls`](crate::store::calls). Shared rules are here and in `lua/part`,
+//! in files and functions of the same names: [`live_log`] is the log after the drop, [`settle`] and [`heal`]
+//! are the two phases, [`trim`] takes permits out of the log, [`wait`] says when they come back, [`share`]
+//! finds who holds permits, [`decide`] goes through the requests, [`attempt`] finds a call's own entries, and
+//! [`grant`] takes permits out of them. [`acquire`] combines them all.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use crate::store::StoreCall;
 use crate::wire::keys::Keys;
 
 pub(super) mod acquire;
+pub(super) mod acquire_all;
 mod attempt;
 pub(crate) mod config;
 mod decide;
@@ -39,7 +40,7 @@ mod tests;
 
 use keyspace::Keyspace;
 
-/// Limiters in this process. Clones are handles of the same store, for several clients.
+/// Limiters in this process. Clones are handles to the same store, for several clients.
 #[derive(Clone)]
 pub(crate) struct MemoryStore(Arc<Shared>);
 
@@ -66,9 +67,12 @@ impl MemoryStore {
         }
     }
 
-    /// Carries a call out, which is over when this returns.
+    /// Carries a call out; it is complete when this returns.
     pub(crate) fn run<C: StoreCall>(&self, keys: &Keys, call: &C) -> Result<C::Reply, Error> {
-        call.decide(&mut self.enter(keys), keys)
+        let mut space = self.enter(keys);
+        let now = space.now();
+        space.enter(now, call.other_keys().flat_map(Keys::all));
+        call.decide(&mut space, keys)
     }
 
     /// The names of all keys.
@@ -86,7 +90,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Keyspace> {
-        // A call that panicked says nothing about the others: one limiter may be off, and heals.
+        // A panic in one call does not affect the others: at most one limiter is wrong, and heals.
         self.0.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

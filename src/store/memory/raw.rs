@@ -1,5 +1,5 @@
-//! The keyspace as a server's commands would show and change it: for tests that compare states,
-//! or damage them.
+//! The keyspace as a server's commands would show and change it, for tests that compare states or damage
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -8,22 +8,22 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::keyspace::{Data, Keyspace, Slot};
 use crate::store::memory::log::Log;
 
-/// All keys.
+/// The contents of all keys.
 pub type Snapshot = BTreeMap<String, Key>;
 
-/// One key: what it holds, and how long it still lives (`PTTL`; `None` for ever).
+/// A key with its content and its remaining time to live (`PTTL`; `None` if it lives forever).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// What it holds.
+    /// The content.
     pub content: Content,
-    /// Milliseconds.
+    /// The remaining time to live in milliseconds.
     pub ttl_ms: Option<i64>,
 }
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Fields and their texts.
+    /// Fields with their texts.
     Hash(BTreeMap<String, String>),
     /// A string.
     Text(String),
@@ -53,7 +53,7 @@ impl MemoryStore {
         space.live().map(|(name, slot)| (name.to_string(), key(slot))).collect()
     }
 
-    /// The key holds this from now on; `None`: there is none.
+    /// Replaces a key; `None` removes it.
     #[cfg(any(all(test, not(shuttle)), feature = "_raw-store"))]
     pub(crate) fn raw_put(&self, name: &str, key: Option<Key>) {
         let mut space = self.raw();
@@ -74,7 +74,7 @@ impl MemoryStore {
         space.put(&name.into(), Slot { data, expires_at });
     }
 
-    /// Everything is as it was then.
+    /// Restores the state of a snapshot.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn restore(&self, snapshot: &Snapshot) {
         self.flush();
@@ -103,7 +103,7 @@ impl MemoryStore {
         self.raw().text(key).unwrap().map(str::to_owned)
     }
 
-    /// Scores and members, in order; empty where there is no such key.
+    /// Scores and members, in order; empty if there is no such key.
     pub(crate) fn raw_log(&self, key: &str) -> Vec<(i64, Vec<u8>)> {
         let space = self.raw();
         let log = space.log(key).unwrap();
@@ -122,14 +122,14 @@ impl MemoryStore {
         self.raw().put(&key.into(), slot);
     }
 
-    /// `SET` with `KEEPTTL`, as `INCRBY` leaves it.
+    /// `SET` with `KEEPTTL`, like `INCRBY`.
     pub(crate) fn raw_set_keeping_ttl(&self, key: &str, text: &str) {
         let mut space = self.raw();
         let expires_at = space.expires_at(key);
         space.put(&key.into(), Slot { data: Data::Text(text.to_owned()), expires_at });
     }
 
-    /// `DEL`, as eviction does it; whether there was such a key.
+    /// `DEL`, like eviction; returns whether there was such a key.
     pub(crate) fn raw_del(&self, key: &str) -> bool {
         self.raw().remove(key).is_some()
     }
@@ -151,7 +151,7 @@ impl MemoryStore {
         self.write_log(key, |log| log.add(score, member));
     }
 
-    /// Whether the member was there.
+    /// Removes a member; returns whether it was there.
     pub(crate) fn raw_zrem(&self, key: &str, member: &[u8]) -> bool {
         self.write_log(key, |log| log.remove(member))
     }

@@ -1,4 +1,4 @@
-//! Permits set aside for a large request, which others would take one by one as they come back.
+//! Permits set aside for a large request: otherwise others would take them one by one as they come back.
 //!
 //! `lua/part/reserve.lua` is its twin.
 
@@ -13,7 +13,7 @@ use crate::wire::entry::{Member, is_reserved, unpack};
 /// A request that does not fit.
 pub(super) struct Wanted {
     pub(super) permits: i64,
-    /// How many are free.
+    /// The number of free permits.
     pub(super) free: i64,
     pub(super) max_wait_ms: u64,
 }
@@ -22,9 +22,9 @@ pub(super) fn reserved_for(ms: i64) -> Outcome {
     Outcome::Reserved(Wait { ms: ms as u64, at_least: false })
 }
 
-/// In how many ms permits are free that have to be reserved; `debt`: what this call writes. `None`: somebody
-/// else has a reservation, or it would take too long. Too long is what the request cannot wait, and more
-/// than an interval, but for clients whose clocks are ahead.
+/// The time in ms until the permits to be reserved are free; `debt` is written by this call. `None` if
+/// somebody else has a reservation, or it would take too long: longer than the request can wait, or longer
+/// than an interval, with some allowance for clients whose clocks are ahead.
 pub(super) fn find_reservation(
     live: &LiveLog<'_>,
     config: &Config,

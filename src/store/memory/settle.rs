@@ -12,18 +12,18 @@ use crate::store::memory::live_log::LiveLog;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value {
     pub(crate) v: i64,
-    /// It is to be written as a plain `SET`, even if it is the same.
+    /// Whether to write it as a plain `SET`, even if it is unchanged.
     pub(crate) set: bool,
-    /// Phase 1 has summed the log, or found it empty.
+    /// Whether phase 1 has summed the log, or found it empty.
     pub(crate) is_summed: bool,
 }
 
-/// Whether rate or mode in the hash are not those that the client last saw there.
+/// Whether the hash has another rate or mode than the client last saw there.
 pub(crate) fn is_another(seen: Option<SeenRate>, config: &Config) -> bool {
     seen.is_some_and(|seen| seen.is_another(config.to_rate()))
 }
 
-/// Phase 1: the value, by the first line that applies.
+/// Phase 1: computes the value by the first rule that applies.
 pub(crate) fn settle(
     config: &Config,
     seen: Option<SeenRate>,
@@ -37,16 +37,16 @@ pub(crate) fn settle(
         return Ok(known(rate - live.sum_log()?));
     };
     let v = before + dropped.credit;
-    // Downwards only: what seems to be missing may be a log that was lost, and then it was used.
+    // Only lower it: seemingly missing permits may belong to a lost log, and so be in use.
     let exceeds = seen.is_none() && v + live.sum_log()? > rate;
-    // What an older Redisson logged says nothing of what else was used.
+    // An older Redisson's entries do not say what else was used.
     if !exceeds && dropped.credit > 0 && live.left == 0 {
         return Ok(known(rate));
     }
     if exceeds || dropped.credit > 0 && v > rate {
-        // What Redisson's release has given back is still in the log. It stays given back, and is not
-        // credited again when it expires. The value of a client of its own may be from the time of a
-        // rate that it does not know, but nobody releases what is in its log.
+        // Permits that Redisson's release gave back are still in the log. They stay given back, and are not
+        // credited again when they expire. The value of a client of its own may be from a rate that is
+        // unknown to this call, but nobody releases permits of its log.
         let given_back = before <= rate && (seen.is_some() || config.mode == Mode::Overall);
         let least = if given_back { before } else { i64::MIN };
         return Ok(known(least.max(rate - live.sum_log()?)));

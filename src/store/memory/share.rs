@@ -1,4 +1,4 @@
-//! Who holds permits, and how many of those that are free may go to requests that can wait.
+//! The holders of permits, and the number of free permits that may go to requests that can wait.
 //!
 //! `lua/part/share.lua` is its twin.
 
@@ -13,20 +13,20 @@ use crate::wire::entry::{Holder, Member, holder, unpack};
 
 /// The share of a call's client.
 pub(super) struct Share {
-    /// What requests that can wait may take now.
+    /// The permits that requests that can wait may take now.
     allowed: i64,
-    /// All of the share.
+    /// The whole share.
     size: i64,
-    /// What the client holds of it.
+    /// The part of it that the client holds.
     held: i64,
     /// See [`ShareTerms::may_exceed`].
     may_exceed: bool,
-    /// A request that exceeds the share waits this long; one that cannot is not held back.
+    /// The wait of a request that exceeds the share; a request that cannot wait this long is not held back.
     pub(super) hold_ms: u64,
 }
 
 impl Share {
-    /// How many requests for this many permits are within the share, and takes them out of it.
+    /// The number of requests for this many permits that are within the share, which takes them out of it.
     pub(super) fn take(&mut self, permits: i64, count: u64) -> u64 {
         let within = if self.exceeds(permits) { 1 } else { (self.allowed / permits) as u64 };
         let count = within.min(count);
@@ -36,20 +36,20 @@ impl Share {
         count
     }
 
-    /// Whether a request is not held back although it is for more than the whole share: it would never
-    /// be within it.
+    /// Whether a request passes although it is for more than the whole share: otherwise it would never be
+    /// served.
     fn exceeds(&self, permits: i64) -> bool {
         self.may_exceed && permits > self.size && self.held < self.size
     }
 
-    /// Whether this many permits that are not free may be reserved.
+    /// Whether this many permits that are not free yet may be reserved.
     pub(super) fn may_reserve(&self, permits: i64) -> bool {
         self.exceeds(permits) || permits <= self.size - self.held
     }
 }
 
-/// Reads who holds permits, and computes the share of the call's client, of which it takes at most
-/// what is `free`. No share: the client is alone.
+/// Reads the holders of permits, and computes the share of the call's client, which takes at most `free`
+/// permits of it. The client has no share if it is alone.
 pub(super) fn read_holders(
     live: &LiveLog<'_>,
     call: &AcquireCall,
@@ -88,8 +88,8 @@ pub(super) fn read_holders(
     let weight = i64::from(weight);
     let known = i64::try_from(terms.others.min(MAX_OTHERS)).unwrap_or(0);
     let parties = weight + known.max(others + i64::from(redisson));
-    // Divided first: the product could be too large. What is no whole number is rounded up in some
-    // intervals and down in others, so that it comes to nothing in the long run.
+    // Divided first: the product could be too large. Fractions are rounded up in some intervals and down in
+    // others, so that they even out in the long run.
     let (whole, rest) = (config.rate / parties * weight, config.rate % parties * weight);
     let nth = (t / config.interval + i64::from(own.0[0])) % parties;
     let size = whole + ((nth + 1) * rest).div_euclid(parties) - (nth * rest).div_euclid(parties);

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::store::memory::live_log::{LiveLog, Trimmed, permits_of};
 use crate::store::memory::log::with_permits;
 
-/// Takes up to `wanted` permits out of the log, oldest entry first; returns how many there were: more than
-/// that if an entry cannot be lowered, which is taken out whole.
+/// Takes up to `wanted` permits out of the log, oldest entry first; returns how many it took: more than
+/// `wanted` if an entry cannot be lowered, because then the whole entry is taken out.
 pub(crate) fn trim(live: &mut LiveLog<'_>, wanted: i64) -> Result<i64, Error> {
     let mut taken = 0;
     for (score, member) in live.others().skip(live.trimmed.len()) {
@@ -16,8 +16,8 @@ pub(crate) fn trim(live: &mut LiveLog<'_>, wanted: i64) -> Result<i64, Error> {
         }
         let permits = permits_of(score, member, live.cutoff)?;
         let rest = taken + permits - wanted;
-        // If an entry with the same id and as many permits as would be left stays in the log, it must not be
-        // moved: its permits would be gone. So the whole entry is taken out then.
+        // If another entry with the same id and the remaining permits stays in the log, lowering this one
+        // would overwrite it, and its permits would be lost: so the whole entry is taken out.
         let is_lowered = rest > 0 && !live.stays(&with_permits(member, rest));
         let left = if is_lowered { rest } else { 0 };
         let out = permits - left;

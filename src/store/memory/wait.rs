@@ -1,4 +1,4 @@
-//! How long a request has to wait: the log read oldest first until enough permits have expired.
+//! The wait of a request: reads the log, oldest first, until enough permits have expired.
 //!
 //! `lua/part/wait.lua` is its twin.
 
@@ -8,31 +8,31 @@ use crate::store::limits::SHORT_LOG;
 use crate::store::memory::config::Config;
 use crate::store::memory::live_log::LiveLog;
 
-/// No wait is longer: the servers' Lua numbers are not exact above it.
+/// The longest wait: the servers' Lua numbers are not exact above it.
 const LONGEST: i64 = crate::rate::MAX_EXACT as i64;
 
 /// The log, read once, as far as the waits of one call need it.
 pub(crate) struct WaitScan<'a> {
     live: &'a LiveLog<'a>,
-    /// Made when the first is needed.
+    /// Created when the first entry is needed.
     entries: Option<Entries<'a>>,
-    /// What was read: score and permits.
+    /// The entries read so far: score and permits.
     read: Vec<(i64, i64)>,
     t: i64,
     config: &'a Config,
-    /// The debt that this call writes.
+    /// The debt written by this call.
     debt: i64,
 }
 
 /// Scores and permits, oldest first.
 type Entries<'a> = Box<dyn Iterator<Item = Result<(i64, i64), Error>> + 'a>;
 
-/// What entries come to.
+/// The result of a search through the entries.
 #[derive(Clone, Copy)]
 struct Found {
-    /// The date with which there are enough; `None` if there never are.
+    /// The date at which there are enough permits; `None` if there never are.
     date: Option<i64>,
-    /// It is only the last one that was looked at.
+    /// Whether the date is only that of the last entry looked at.
     is_bound: bool,
     sum: i64,
 }
@@ -42,7 +42,7 @@ impl<'a> WaitScan<'a> {
         WaitScan { live, entries: None, read: Vec::new(), t, config, debt }
     }
 
-    /// When `permits` more will have expired; `granted` is what this call grants, with its date.
+    /// The time until `permits` more have expired; `granted` is this call's grant, after its date.
     pub(crate) fn wait_for(&mut self, permits: i64, granted: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
             return Ok(Wait { ms: 1, at_least: false });
@@ -51,7 +51,7 @@ impl<'a> WaitScan<'a> {
         if let Some(date) = date {
             return Ok(self.until(date, 0, is_bound));
         }
-        // More than the log holds can only come from later intervals, a full rate each.
+        // Permits beyond those in the log can only come from later intervals, a full rate each.
         let (over, rate) = (permits.saturating_sub(sum), self.config.rate);
         let intervals = over / rate + i64::from(over % rate > 0);
         let left = permits.saturating_sub(intervals.saturating_mul(rate));
@@ -63,7 +63,7 @@ impl<'a> WaitScan<'a> {
         Ok(self.until(date.unwrap_or(now), intervals, true))
     }
 
-    /// When `permits` more will have expired, whatever is granted; `None` if there are not as many.
+    /// The date of the entry with which `permits` more expire, without a grant; `None` if there are too few.
     pub(crate) fn date_of(&mut self, permits: i64) -> Result<Option<i64>, Error> {
         Ok(self.find_score(permits, usize::MAX, (self.t, 0))?.date)
     }
@@ -74,7 +74,7 @@ impl<'a> WaitScan<'a> {
         Wait { ms: ms.clamp(1, LONGEST) as u64, at_least }
     }
 
-    /// The date of the entry with which `needed` permits are together, if the first `most` are looked at.
+    /// The date of the entry that completes `needed` permits, looking at the first `most` entries.
     fn find_score(
         &mut self,
         needed: i64,
@@ -83,8 +83,8 @@ impl<'a> WaitScan<'a> {
     ) -> Result<Found, Error> {
         let (mut date, mut sum) = self.find_date(needed, most, 0, i64::MIN)?;
         let is_found = date.is_some();
-        // The debt and the grant count from their own dates on, which may be later than those of the
-        // entries without them.
+        // The debt and the grant count from their own dates, which may be later than the date found without
+        // them.
         for (more, dated) in [(self.debt, self.t), (self.debt + granted, granted_date)] {
             if self.debt + granted > 0 {
                 let (with_more, all) = self.find_date(needed, most, more, dated)?;
@@ -101,8 +101,8 @@ impl<'a> WaitScan<'a> {
         Ok(Found { date, is_bound: false, sum })
     }
 
-    /// The date at which the oldest entries, of which the first `most` are looked at, and `more` permits of
-    /// the date `dated` come to `needed` together; `None` if they never do. Then what they come to.
+    /// The date at which the oldest entries (looking at the first `most`) and `more` permits of the date
+    /// `dated` reach `needed` together, or `None` if they never do; and the sum that they reach.
     fn find_date(
         &mut self,
         needed: i64,
@@ -122,7 +122,7 @@ impl<'a> WaitScan<'a> {
         Ok(((sum >= needed).then_some(date), sum))
     }
 
-    /// The entry at this place; `None` behind the last one.
+    /// The entry at this place; `None` after the last one.
     fn entry(&mut self, at: usize) -> Result<Option<(i64, i64)>, Error> {
         while self.read.len() <= at {
             let live = self.live;

@@ -1,4 +1,4 @@
-//! How this client logs in to the servers, whichever they are.
+//! Logging in to the servers of any topology.
 
 use std::fmt;
 #[cfg(feature = "tls")]
@@ -12,7 +12,7 @@ use crate::store::redis::endpoint::Endpoint;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls::{Tls, TlsClient};
 
-/// What the builder says about logging in, apart from the URLs.
+/// The builder's settings for logging in, apart from the URLs.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) user: Option<String>,
@@ -20,20 +20,20 @@ pub(crate) struct Access {
     pub(crate) database: Option<u32>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
-    /// Who is told about connections.
+    /// Observers of connections.
     pub(crate) observers: Observers,
 }
 
-/// The same, checked and ready for use.
+/// [`Access`], checked and ready for use.
 pub(super) struct Credentials {
     access: Access,
-    /// Only if an address asks for it.
+    /// `None` unless an address asks for TLS.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Arc<TlsClient>>,
 }
 
 impl Access {
-    /// `uses_tls`: some address asks for it.
+    /// `uses_tls`: whether some address asks for TLS.
     pub(super) fn check(self, uses_tls: bool) -> Result<Credentials, Error> {
         #[cfg(not(feature = "tls"))]
         let _ = uses_tls;
@@ -52,12 +52,12 @@ impl Access {
 }
 
 impl Credentials {
-    /// Who is told about connections.
+    /// The observers of connections.
     pub(super) fn observers(&self) -> &Observers {
         &self.access.observers
     }
 
-    /// Those of other servers, which are reached in the same way.
+    /// The credentials of other servers that are reached in the same way.
     pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
         let observers = self.access.observers.clone();
         let access = Access { user, password, observers, ..Access::default() };
@@ -68,7 +68,7 @@ impl Credentials {
         }
     }
 
-    /// What a connection to this server logs in with.
+    /// The login of a connection to this server.
     pub(super) fn login(&self, endpoint: &Endpoint) -> RedisConnectionInfo {
         let mut login =
             endpoint.login.clone().set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
@@ -81,7 +81,7 @@ impl Credentials {
         if let Some(database) = self.access.database {
             login = login.set_db(database.into());
         }
-        // Otherwise the user would be ignored, and the connection be the default user's.
+        // Otherwise the user would be ignored, and the connection would be the default user's.
         if login.username().is_some() && login.password().is_none() {
             login = login.set_password("");
         }
@@ -89,7 +89,7 @@ impl Credentials {
     }
 }
 
-/// No user and no password.
+/// Shows no user and no password.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Access");

@@ -1,19 +1,19 @@
-//! Where servers are that announce an address which cannot be reached.
+//! Reachable addresses of servers that announce unreachable ones.
 
 use std::collections::HashMap;
 
 use crate::error::{Error, Operation};
 use crate::store::redis::endpoint::Address;
 
-/// The addresses at which servers are reached, by those that they announce.
+/// The reachable addresses of servers, by their announced addresses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddressMap(HashMap<HostAndPort, HostAndPort>);
 
-/// A host, and a port unless all ports are meant.
+/// A host, with a port unless all ports are meant.
 type HostAndPort = (Box<str>, Option<u16>);
 
 impl AddressMap {
-    /// Adds pairs of `host:port`, first the announced one, or of hosts alone.
+    /// Adds pairs of `host:port`, or of hosts alone; the announced address comes first.
     pub(super) fn add<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -28,7 +28,7 @@ impl AddressMap {
         Ok(())
     }
 
-    /// Where the server is that announces this address.
+    /// The reachable address of the server that announces this one.
     pub(super) fn reachable(&self, announced: Address) -> Address {
         let Address::Tcp { host, port, tls } = &announced else { return announced };
         let of_host = || self.0.get(&((**host).into(), None));
@@ -40,7 +40,7 @@ impl AddressMap {
     }
 }
 
-/// A host, and its port if there is one. An IPv6 address with a port is in brackets.
+/// Parses a host with an optional port. An IPv6 address with a port is in brackets.
 fn host_and_port(text: &str) -> Result<HostAndPort, Error> {
     let wrong = || invalid(&format!("{text:?} in an address map: must be host:port, or a host"));
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {

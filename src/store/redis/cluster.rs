@@ -1,4 +1,4 @@
-//! What the user says about a cluster.
+//! The user's description of a cluster.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use crate::error::{Error, Operation};
 use crate::store::redis::address_map::AddressMap;
 use crate::store::redis::endpoint::{Address, Endpoint};
 
-/// A Redis Cluster or Valkey Cluster: one or more of its nodes, by which the others are found.
+/// A Redis Cluster or Valkey Cluster, given by one or more of its nodes, from which the others are found.
 ///
-/// As an address for [`ClientBuilder::connect`](crate::ClientBuilder::connect) it is written
+/// Its address for [`ClientBuilder::connect`](crate::ClientBuilder::connect) is
 /// `redis+cluster://[[user]:password@]host[:port],host[:port]…`, or with TLS `rediss+cluster://…`.
 ///
 /// ```
@@ -24,19 +24,19 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 pub struct Cluster {
     /// At least one.
     seeds: Vec<Endpoint>,
-    /// Where nodes are that announce an address that cannot be reached, by that address.
+    /// The reachable addresses of nodes that announce unreachable ones.
     address_map: AddressMap,
 }
 
 impl Cluster {
-    /// The cluster of these nodes, which are all reached over TLS, or all without it. If nodes of it
-    /// are away, the others are asked. All nodes are logged in to with the credentials of the
-    /// first address, unless the builder has others.
+    /// The cluster of these nodes, which are all reached over TLS, or all without it. If some of its nodes
+    /// are away, the others are asked. All nodes are logged in to with the credentials of the first address,
+    /// unless the builder has others.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if there is no address, if one is invalid or that of a Unix
-    /// socket, or if only some use TLS.
+    /// [`ErrorKind::InvalidArgument`] if there is no address, if one is invalid or belongs to a Unix socket,
+    /// or if only some use TLS.
     ///
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
@@ -55,15 +55,15 @@ impl Cluster {
         Ok(Cluster { seeds, address_map: AddressMap::default() })
     }
 
-    /// Where nodes are reached that announce another address than theirs, as in managed clusters and
-    /// behind network address translation: pairs of `host:port`, first the announced one. Both can
-    /// be hosts without a port, which then stays as it is; a pair with ports comes first.
-    /// Redisson's `natMapper`.
+    /// Maps the addresses that nodes announce to those at which they are reached, as needed in managed
+    /// clusters and behind network address translation: pairs of `host:port`, first the announced one. Both
+    /// can be hosts without a port, which then stays the same; a pair with ports takes precedence. Redisson's
+    /// `natMapper`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not
-    /// of that form, and for a pair of which only one has a port.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an address does not have this
+    /// form, or if only one of a pair has a port.
     pub fn address_map<'a>(
         mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -72,8 +72,8 @@ impl Cluster {
         Ok(self)
     }
 
-    /// `host:port,host:port`, with the credentials before the first host and anything behind the
-    /// last one left where it is.
+    /// Parses `host:port,host:port`, with credentials before the first host. Anything after the last host
+    /// belongs to its address.
     pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (format!("{login}@"), hosts),
@@ -93,12 +93,12 @@ impl Cluster {
         self.seeds.iter().map(|seed| seed.address.clone())
     }
 
-    /// How to connect to a node.
+    /// The endpoint for connecting to a node.
     pub(super) fn endpoint(&self, address: Address) -> Endpoint {
         Endpoint { address, ..self.seeds[0].clone() }
     }
 
-    /// Where a node is that announces this address.
+    /// The reachable address of the node that announces this one.
     pub(super) fn reachable(&self, announced: Address) -> Address {
         self.address_map.reachable(announced)
     }
@@ -108,7 +108,7 @@ fn invalid(detail: &str) -> Error {
     Error::invalid(Operation::Connect, detail)
 }
 
-/// The first node that was named.
+/// Shows the first of the given nodes.
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.seeds[0].address.fmt(f)

@@ -1,4 +1,4 @@
-//! What a server is sent: the call of a script, or a plain command.
+//! Commands for a server: the call of a script, or a plain command.
 
 use redis::{Cmd, ToRedisArgs};
 
@@ -7,33 +7,33 @@ use crate::rate::{Mode, Rate};
 use crate::store::SeenRate;
 use crate::wire::keys::Keys;
 
-/// A script as the server is sent it.
+/// A script in the form in which it is sent.
 pub(crate) struct Script {
     source: &'static str,
     digest: String,
     pub(super) open_slot: OpenSlot,
 }
 
-/// Which node of a cluster can run a script while the slot of its keys is being moved. Whatever a
-/// script writes in full or not at all elsewhere, it must not write in part here: a node refuses a
-/// command on keys that it does not have, in the middle of a script as well.
+/// The nodes of a cluster that can run a script while the slot of its keys is being moved. A script that
+/// writes everything or nothing elsewhere must not write only a part here: a node refuses a command on keys
+/// that it does not have, even in the middle of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenSlot {
-    /// None: it has commands on several keys, which must all exist.
+    /// None: the script has commands on several keys, which must all exist.
     Waits,
-    /// The receiving node, once it has all keys: there a missing key can be written.
+    /// The receiving node, once it has all keys: a missing key can be written there.
     AtReceiver,
     /// The owner as well, if it has the keys of the mode in force.
     AtEither,
 }
 
-/// What a call in an open slot begins with.
+/// The beginning of a call in an open slot.
 const OPEN_SLOT: &str = include_str!("../../../lua/part/open_slot.lua");
-/// And before it, if its keys are still at the owner.
+/// The part before [`OPEN_SLOT`] if the keys are still at the owner.
 const KEEP_LOG: &str = include_str!("../../../lua/part/keep_log.lua");
 
-/// A script of parts; they share one scope, so that each sees those before it. For the files of a
-/// folder in `src/store`.
+/// Composes a script of parts, which share one scope, so that each sees the parts before it. For the files of
+/// a folder in `src/store`.
 macro_rules! script {
     ($name:ident, $open_slot:ident: $($part:literal),+) => {
         static $name: std::sync::LazyLock<$crate::store::redis::Script> =
@@ -95,7 +95,7 @@ impl ServerCommand {
         self
     }
 
-    /// The client's time; empty for the server's own.
+    /// Appends the client's time; empty for the server's own.
     pub(crate) fn time(self, now: Now) -> Self {
         match now {
             Now::At(ms) => self.arg(ms),
@@ -103,7 +103,7 @@ impl ServerCommand {
         }
     }
 
-    /// All of the rate in one argument, so that a script compares it with the hash at once.
+    /// Appends the whole rate as one argument, so that a script compares it with the hash at once.
     pub(crate) fn seen(self, seen: Option<SeenRate>) -> Self {
         match seen.map(SeenRate::rate) {
             Some(rate) => self.arg(format!(
@@ -117,7 +117,7 @@ impl ServerCommand {
         }
     }
 
-    /// A rate in four arguments.
+    /// Appends a rate as four arguments.
     pub(crate) fn rate(self, rate: &Rate) -> Self {
         self.arg(rate.permits())
             .arg(rate.interval_ms())
@@ -125,7 +125,7 @@ impl ServerCommand {
             .arg(rate.keep_alive_ms())
     }
 
-    /// Its words, without the name of the command.
+    /// The words of the command after its name.
     fn words(&self) -> impl Iterator<Item = &[u8]> {
         let words = self.cmd.args_iter().filter_map(|arg| match arg {
             redis::Arg::Simple(word) => Some(word),
@@ -134,7 +134,7 @@ impl ServerCommand {
         words.skip(1)
     }
 
-    /// Its keys: those of a script, or all arguments.
+    /// The keys of the command: those of a script, or all arguments.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
         let is_script =
             matches!(self.cmd.args_iter().next(), Some(redis::Arg::Simple(b"EVALSHA" | b"EVAL")));
@@ -150,7 +150,7 @@ impl ServerCommand {
         self.script.is_some()
     }
 
-    /// The same call with the script in full, for a server that does not know it.
+    /// This call with the script in full, for a server that does not know it.
     pub(super) fn in_full(&self, script: &Script) -> Cmd {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(script.source);
@@ -160,8 +160,8 @@ impl ServerCommand {
         cmd
     }
 
-    /// The same call for a slot that is being moved: it declares only the keys at these positions,
-    /// and has the names of all keys behind its arguments. In full, as it is rare.
+    /// This call for a slot that is being moved: it declares only the keys at these positions, and passes the
+    /// names of all keys after its arguments. It is sent in full because it is rare.
     pub(super) fn in_open_slot(&self, script: &Script, declared: &[usize]) -> ServerCommand {
         let keys = self.keys();
         let arguments: Vec<&[u8]> = self.words().skip(2 + keys.len()).collect();

@@ -24,8 +24,8 @@ use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
 use crate::store::redis::topology::Connector;
 
-/// For this long after a failed attempt to connect, all calls fail with its error: otherwise each
-/// caller would bring an attempt of its own upon a server that is away.
+/// The time after a failed attempt to connect for which all calls fail with its error: otherwise each caller
+/// would make its own attempt on a server that is away.
 const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The connections to the server that takes calls, by runtime.
@@ -34,36 +34,36 @@ pub(crate) struct Connections {
     by_runtime: Mutex<HashMap<RuntimeId, Arc<Connection>>>,
 }
 
-/// The connection of one runtime, which is opened again after it has failed.
+/// The connection of one runtime, which is opened again after a failure.
 pub(super) struct Connection {
     connector: Arc<Connector>,
     state: Mutex<ConnectionState>,
-    /// When a connection was last left because its server is a replica.
+    /// The time at which a connection was last dropped because its server is a replica.
     left_replica: Mutex<Option<Instant>>,
     observer: ConnectionObserver,
 }
 
 enum ConnectionState {
-    /// There is no connection. If the last attempt to connect failed: when, and why.
+    /// There is no connection. Contains the time and the error of the last attempt to connect, if it failed.
     Closed(Option<(Instant, Error)>),
     Connecting(Connecting),
     Open(Arc<OpenConnection>),
 }
 
-/// An attempt to connect, which all calls share; each awaits it until its own deadline. The outer
-/// error says why the attempt did not come to its end.
+/// An attempt to connect, shared by all calls; each awaits it until its own deadline. The outer error says
+/// why the attempt did not finish.
 type Connecting =
     Shared<BoxFuture<'static, Result<Result<Arc<OpenConnection>, Error>, &'static str>>>;
 
-/// How far a call has got.
+/// The progress of a call.
 #[derive(Default)]
 struct Progress {
-    /// The connection that the call was handed to, and its replies until then.
+    /// The connection that the call was handed to, and the number of its replies until then.
     handed_over: Option<(Arc<OpenConnection>, u64)>,
 }
 
 impl Connections {
-    /// Nothing is sent yet.
+    /// Creates the connections without sending anything.
     pub(super) fn new(connector: Connector) -> Self {
         Connections { connector: Arc::new(connector), by_runtime: Mutex::default() }
     }
@@ -76,8 +76,8 @@ impl Connections {
         if let Some(connection) = by_runtime.get(&runtime) {
             return connection.clone();
         }
-        // A call that is made while its runtime ends leaves one behind that nobody else removes:
-        // those are dropped before the table grows.
+        // A call made while its runtime ends leaves a connection behind that nobody else removes: drop such
+        // connections before the table grows.
         let mut left_behind = Vec::new();
         if by_runtime.len() == by_runtime.capacity() {
             by_runtime.retain(|_, connection| {
@@ -96,7 +96,7 @@ impl Connections {
         });
         by_runtime.insert(runtime, connection.clone());
         drop(by_runtime);
-        // Only now, as a connection may run foreign code when it is dropped.
+        // Only now, because a connection may run foreign code when it is dropped.
         drop(left_behind);
         connection
     }
@@ -111,15 +111,15 @@ impl Connections {
         self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where calls go, without credentials.
+    /// The address for calls, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
         self.connector.address()
     }
 }
 
 impl Connection {
-    /// Sends a command and awaits its reply until the deadline. An error that the server answers is
-    /// a reply ([`Value::ServerError`]).
+    /// Sends a command and awaits its reply until the deadline. A server's error counts as a reply
+    /// ([`Value::ServerError`]).
     pub(super) async fn send(
         self: &Arc<Self>,
         cmd: &Cmd,
@@ -131,7 +131,7 @@ impl Connection {
         self.exchange(request, reply::is_of_replica, deadline).await
     }
 
-    /// Sends a command; if it calls a script that the server does not know, the script in full after it.
+    /// Sends a command; if it calls a script that the server does not know, then sends the script in full.
     pub(super) async fn call(
         self: &Arc<Self>,
         command: &ServerCommand,
@@ -145,7 +145,7 @@ impl Connection {
         self.send(&command.in_full(script), left).await
     }
 
-    /// Sends commands, with nothing of other callers between them, and awaits their replies.
+    /// Sends commands without other callers' commands in between, and awaits their replies.
     pub(super) async fn send_all(
         self: &Arc<Self>,
         commands: &Pipeline,
@@ -168,7 +168,7 @@ impl Connection {
         Answer: Future<Output = RedisResult<T>>,
     {
         if deadline.is_zero() {
-            // Handed over, it would be given up at once, and the connection with it.
+            // The call would be given up as soon as it is handed over, and the connection with it.
             return Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted));
         }
         let mut progress = Progress::default();
@@ -187,7 +187,7 @@ impl Connection {
             None => Execution::NotExecuted,
             Some((open, before)) => {
                 server = Some(open.server.clone());
-                // No reply since: the connection may be dead, and the next call opens another.
+                // No reply since then: the connection may be dead, and the next call opens another.
                 if open.replies.load(Ordering::Relaxed) == before {
                     self.forget(&open, "no answer");
                 }
@@ -216,7 +216,7 @@ impl Connection {
         })
     }
 
-    /// The open connection, or a new one. An attempt to connect may take `limit`.
+    /// The open connection, or a new one. An attempt to connect may take up to `limit`.
     async fn open_connection(
         self: &Arc<Self>,
         limit: Duration,
@@ -247,8 +247,7 @@ impl Connection {
         })
     }
 
-    /// Starts to connect, in a task: otherwise a caller that is dropped would end the attempt for
-    /// all others.
+    /// Starts to connect in a task: otherwise a dropped caller would end the attempt for all others.
     fn start_connecting(self: &Arc<Self>, limit: Duration) -> Connecting {
         let connector = self.connector.clone();
         let this = Arc::downgrade(self);
@@ -257,7 +256,7 @@ impl Connection {
                 Ok(result) => result.map(Arc::new),
                 Err(_) => Err(reply::no_stream(io::ErrorKind::TimedOut.into())),
             };
-            // What is written down of it is to name the server, in a cluster the node.
+            // Events about it must name the server, which in a cluster is the node.
             let result = result.map_err(|error| error.with_server(Some(connector.address())));
             if let Some(this) = Weak::upgrade(&this) {
                 match &result {
@@ -271,11 +270,11 @@ impl Connection {
             }
             result
         };
-        // Spawned by the first poll, which holds no lock.
+        // The task is spawned by the first poll, which holds no lock.
         let task = async move { tokio::spawn(task).await };
         task.map_err(|error| match error.is_panic() {
             true => "connecting has panicked: the runtime needs its I/O driver (`enable_all`)",
-            // It was dropped, as the runtime would drop every other task.
+            // The task was dropped, as the runtime would drop every other task.
             false => "the runtime is shutting down",
         })
         .boxed()
@@ -290,7 +289,7 @@ impl Connection {
         }
     }
 
-    /// Whether it is open, or a call holds it.
+    /// Whether the connection is open, or held by a call.
     fn is_in_use(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
             || matches!(&*self.state(), ConnectionState::Open(open) if !open.is_closed())
@@ -299,7 +298,7 @@ impl Connection {
     /// Lets the next call open a new connection.
     fn forget(&self, open: &Arc<OpenConnection>, why: &'static str) {
         {
-            // The caller holds the connection: it is not dropped under the lock.
+            // The caller holds the connection, so it is not dropped under the lock.
             let mut state = self.state();
             match &*state {
                 ConnectionState::Open(current) if Arc::ptr_eq(current, open) => {
@@ -311,8 +310,8 @@ impl Connection {
         self.observer.lost(&open.server, why);
     }
 
-    /// Lets the next call look for the master. If what is found is still a replica, every call would
-    /// bring another connection: so not again for a while.
+    /// Lets the next call look for the master, but only once in a while: if the server found is still a
+    /// replica, every call would open another connection.
     fn leave_replica(&self, open: &Arc<OpenConnection>) {
         let mut left = self.left_replica.lock().unwrap_or_else(PoisonError::into_inner);
         if left.is_none_or(|at| at.elapsed() >= BACKOFF) {

@@ -1,4 +1,4 @@
-//! A TCP stream to a host, which may have several addresses.
+//! Opening a TCP stream to a host, which may have several addresses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,8 +8,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::net::{TcpStream, lookup_host};
 
-/// An address that has not answered after this time may be one from which nothing comes back, not even
-/// a refusal: the next one is tried as well. Otherwise it would use up the time of every attempt.
+/// The time after which the next address is tried as well. Nothing may ever come back from the first one, not
+/// even a refusal: it would use up the time of every attempt.
 const HEDGE: Duration = Duration::from_millis(100);
 
 /// Resolves the host anew, and connects to the first of its addresses that accepts.
@@ -32,7 +32,7 @@ async fn first_to_accept(mut addresses: impl Iterator<Item = SocketAddr>) -> io:
         match tokio::time::timeout(HEDGE, attempts.next()).await {
             Ok(Some(Ok(stream))) => return Ok(stream),
             Ok(Some(Err(error))) => failure = Some(error),
-            // All have failed, or this one takes its time.
+            // All have failed, or this one is slow.
             Ok(None) | Err(_) => {}
         }
     }
@@ -50,7 +50,7 @@ mod tests {
         listener.local_addr().unwrap()
     }
 
-    /// An address that neither accepts nor refuses, and what keeps it so.
+    /// An address that neither accepts nor refuses, and the sockets that keep it so.
     async fn hanging() -> (SocketAddr, TcpListener, Vec<tokio::task::JoinHandle<()>>) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, 1], 0).into()).unwrap();

@@ -1,4 +1,4 @@
-//! Where one server is, and what its URL says about logging in.
+//! The address of one server, and the login in its URL.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use crate::store::redis::reply;
 #[derive(Clone)]
 pub struct Endpoint {
     pub(super) address: Address,
-    /// What the URL says of the user, the password and the database.
+    /// The user, password and database from the URL.
     pub(super) login: RedisConnectionInfo,
 }
 
@@ -43,7 +43,7 @@ impl Endpoint {
         matches!(self.address, Address::Tcp { tls: true, .. })
     }
 
-    /// All addresses of its name, or `None` for that of a Unix socket.
+    /// All addresses of the host; `None` for a Unix socket.
     pub(super) async fn resolve(&self) -> Result<Vec<Option<SocketAddr>>, Error> {
         let Address::Tcp { host, port, .. } = &self.address else { return Ok(vec![None]) };
         match tokio::net::lookup_host((&**host, *port)).await {
@@ -99,7 +99,7 @@ impl TryFrom<&str> for Endpoint {
     }
 }
 
-/// The address, without credentials.
+/// Shows the address, without credentials.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Endpoint").field(&format_args!("{}", self.address)).finish()

@@ -1,11 +1,11 @@
-//! What reads the answers of servers, sentinels and nodes of a cluster, for fuzzing.
+//! Entry points for fuzzing the parsers of answers by servers, sentinels and nodes of a cluster.
 
 use super::nodes::{self, slot::slot_of};
 use super::sentinel::Sentinels;
 use super::{ServerAnswer, read_scan, reply};
 use crate::clock::Now;
 use crate::error::Error;
-use crate::queue::{MaxWait, Queue, Request, Step};
+use crate::queue::{MaxWait, NO_COSTS, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
@@ -15,7 +15,7 @@ use crate::store::{
 use crate::wire::entry::EntryId;
 use crate::wire::keys::Keys;
 
-/// Reads an answer as that of each call. It is read, or is an error whose text can be shown.
+/// Reads an answer as the answer to each call: it must be readable, or an error whose text can be shown.
 pub(crate) fn read(answer: &[u8], number: u64) {
     let Ok(value) = redis::parse_redis_value(answer) else { return };
     reply::is_no_script(&value);
@@ -81,7 +81,7 @@ fn said<T>(read: Result<T, Error>) {
     }
 }
 
-/// What a call is answered, its queue can settle, and go on.
+/// The queue of a call must be able to settle its answer, and go on.
 fn settle(requests: u64, reply: AcquireReply) {
     let mut queue: Queue<()> = Queue::default();
     for request in 0..requests {
@@ -90,7 +90,8 @@ fn settle(requests: u64, reply: AcquireReply) {
             1 => MaxWait::Until(5_000_000),
             _ => MaxWait::Unbounded,
         };
-        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
+        let request =
+            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));

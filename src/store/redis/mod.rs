@@ -1,9 +1,8 @@
-//! The store that asks a server, by the scripts in `lua/`.
+//! The store of limiters on a server, which runs the scripts in `lua/`.
 //!
-//! One attempt a call, in one round trip: a script is called by its digest, and sent in full, on
-//! the same connection, only if the server does not know it. An acquire takes a second one if the mode
-//! of the limiter has changed. The only module that names the
-//! `redis` crate.
+//! An attempt at a call is one round trip: a script is called by its digest, and sent in full, on the same
+//! connection, only if the server does not know it. An acquire takes a second round trip if the mode of the
+//! limiter has changed. No other module names the `redis` crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,14 +57,14 @@ use topology::Connector;
 /// The connections to the servers of a topology. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) enum RedisStore {
-    /// One server takes all calls, though it may be another one tomorrow.
+    /// One server takes all calls, though another one may take its place later.
     One(Arc<Connections>),
-    /// The keys of a call decide.
+    /// The keys of a call decide which node takes it.
     Cluster(Arc<Nodes>),
 }
 
 impl RedisStore {
-    /// Nothing is sent yet.
+    /// Creates the store without sending anything.
     pub(crate) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
         let credentials = access.check(topology.uses_tls())?;
         Ok(match topology {
@@ -131,7 +130,7 @@ impl RedisStore {
     }
 
     pub(crate) fn scan(&self, call: ScanCall, limit: Duration) -> Reply<ScanReply> {
-        // All values and logs, and little else: fewer keys have to be sent.
+        // Matches all values and logs, and little else, so that fewer keys are sent.
         const PATTERN: &str = "*:[vp][ae]*";
         let command = ServerCommand::plain("SCAN", &[])
             .arg(call.cursor)
@@ -159,7 +158,7 @@ impl RedisStore {
         }
     }
 
-    /// Where calls go, without credentials.
+    /// The address for calls, without credentials.
     pub(crate) fn address(&self) -> Arc<str> {
         match self {
             RedisStore::One(connections) => connections.address(),
@@ -188,19 +187,19 @@ impl RedisStore {
     }
 
     /// Sends a command and awaits its reply for this long; if it calls a script that the server does not
-    /// know, the script in full after it.
+    /// know, then sends the script in full.
     async fn send(&self, command: &ServerCommand, limit: Duration) -> Result<Value, Error> {
         match self {
             RedisStore::One(connections) => {
                 connections.of_current_runtime().call(command, limit).await
             }
-            // Boxed, as the future of every call to one server would be as large otherwise.
+            // Boxed: otherwise the future of every call to a single server would be as large.
             RedisStore::Cluster(nodes) => Box::pin(nodes.send(command, limit)).await,
         }
     }
 }
 
-/// The answer of `SCAN`.
+/// Parses the answer to `SCAN`.
 fn read_scan(answer: ServerAnswer<'_>) -> Option<ScanReply> {
     let keys = answer.list(1)?;
     let keys = (0..keys.len()).map(|at| Some(keys.bytes(at)?.to_vec()));

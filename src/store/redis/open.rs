@@ -1,4 +1,4 @@
-//! One open connection: the stream, the login, and whether it still carries anything.
+//! One open connection: the stream, the login, and whether it is still alive.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::store::redis::reply;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
 
-/// How many commands can be queued for the socket; further callers wait until there is room.
+/// The most commands queued for the socket; further callers wait until there is room.
 const PIPELINE: usize = 8192;
 
 /// An open connection.
@@ -28,11 +28,11 @@ pub(super) struct OpenConnection {
     /// The server's address, as errors name it.
     pub(super) server: Arc<str>,
     closed: Arc<AtomicBool>,
-    /// The replies so far. If a call times out and none has arrived since it was sent, the
-    /// connection may be dead; otherwise only this answer is slow.
+    /// The number of replies so far. If a call times out and none has arrived since it was sent, the
+    /// connection may be dead; otherwise only its own answer is slow.
     pub(super) replies: AtomicU64,
     driver: AbortHandle,
-    /// The task that closes the connection when its server is not the right one any more.
+    /// The task that closes the connection when its server is no longer the right one.
     watch: Option<AbortHandle>,
 }
 
@@ -45,7 +45,7 @@ impl OpenConnection {
         OpenConnection::open_at(endpoint, None, credentials).await
     }
 
-    /// The same with one of the addresses of the host.
+    /// Connects and logs in at one of the addresses of the host.
     pub(super) async fn open_at(
         endpoint: &Endpoint,
         address: Option<SocketAddr>,
@@ -117,8 +117,8 @@ impl OpenConnection {
         Ok(OpenConnection { connection, server, closed, replies, driver, watch: None })
     }
 
-    /// Closes the connection when this ends: what is in flight fails then, instead of awaiting a
-    /// server whose answer is worth nothing any more.
+    /// Closes the connection when this future ends: calls in flight then fail instead of awaiting a server
+    /// whose answer no longer counts.
     pub(super) fn close_after(
         &mut self,
         observers: &Observers,
@@ -134,8 +134,8 @@ impl OpenConnection {
         self.watch = Some(watch.abort_handle());
     }
 
-    /// Nothing can be sent any more: a command that has not been sent yet has certainly not been
-    /// carried out.
+    /// Whether nothing can be sent any more: a command that has not been sent yet is certain never to be
+    /// executed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -150,7 +150,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Marks a connection as closed when its driver ends, as it also does when its runtime ends.
+/// Marks a connection as closed when its driver ends, which it also does when its runtime ends.
 struct CloseOnDrop(Arc<AtomicBool>);
 
 impl Drop for CloseOnDrop {
@@ -161,7 +161,7 @@ impl Drop for CloseOnDrop {
 
 /// The error of a connection that was refused at its first commands.
 fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
-    // That a server refuses the client's certificate is read behind the handshake.
+    // A server's refusal of the client's certificate arrives only after the handshake.
     #[cfg(feature = "tls")]
     if let Some(detail) = tls::failure(&error) {
         return tls::failed(detail, error);
@@ -178,8 +178,8 @@ fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
     .with_source(error)
 }
 
-/// Without the dependency's timeouts, which would cut calls short behind a busy server: the store
-/// has deadlines of its own.
+/// A configuration without the dependency's timeouts, which would cut calls short on a busy server: the
+/// store has deadlines of its own.
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)

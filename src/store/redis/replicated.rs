@@ -1,4 +1,4 @@
-//! A master and its replicas without sentinels: the master is found by asking the servers.
+//! A master and its replicas without sentinels: asks the servers which is the master.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +14,11 @@ use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::role;
 
-/// A master and its replicas, of which something else than sentinels makes one the master: a cloud
-/// provider, or an operator.
+/// A master and its replicas without sentinels: the master is chosen by a cloud provider or an operator.
 ///
-/// Each name is resolved anew, and all of its addresses are asked for their role, whenever a
-/// connection is opened: a primary endpoint that moves in DNS can be the only address. A connection
-/// is left when its server refuses a write as a replica, or, asked once a second, says that it has
-/// become one.
+/// Whenever a connection is opened, each name is resolved anew and all of its addresses are asked for their
+/// role: a primary endpoint that moves in DNS can be the only address. A connection is dropped when its
+/// server refuses a write as a replica, or reports that it has become one when asked once a second.
 ///
 /// ```
 /// use redisson_rate_limiter::topology::Replicated;
@@ -31,8 +29,8 @@ use crate::store::redis::role;
 /// # Ok::<(), redisson_rate_limiter::Error>(())
 /// ```
 ///
-/// If two servers call themselves masters, one of them is taken: the one who makes a server the master
-/// must first have made the old one a replica, or have ended it.
+/// If two servers call themselves masters, one of them is used: whoever promotes a server must first have
+/// demoted or stopped the old master.
 #[derive(Clone, Debug)]
 pub struct Replicated {
     /// At least one.
@@ -44,7 +42,7 @@ impl Replicated {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if one is
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no URL, if one is
     /// invalid, or if only some use TLS.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
@@ -61,7 +59,7 @@ impl Replicated {
         Ok(Replicated { endpoints })
     }
 
-    /// A connection to the first server that says that it is the master.
+    /// A connection to the first server that reports being the master.
     pub(super) async fn open(
         &self,
         credentials: &Arc<Credentials>,
@@ -79,7 +77,7 @@ impl Replicated {
     }
 }
 
-/// A connection to the first address of this name that is one of a master.
+/// A connection to the first address of this name that belongs to a master.
 async fn masters_of(
     endpoint: &Endpoint,
     credentials: &Credentials,
@@ -100,7 +98,7 @@ async fn masters_of(
     Err(failure.unwrap_or_else(unresolved))
 }
 
-/// Of two failures the one that does not pass by itself, or else the first.
+/// The more telling of two failures: one that does not pass by itself, or else the first.
 pub(super) fn telling(first: Option<Error>, second: Error) -> Error {
     match first {
         Some(first) if !first.may_be_retried() || second.may_be_retried() => first,
@@ -121,7 +119,7 @@ fn watched(mut open: OpenConnection, observers: &Observers) -> OpenConnection {
     open
 }
 
-/// The addresses.
+/// Shows the addresses.
 impl fmt::Display for Replicated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, endpoint) in self.endpoints.iter().enumerate() {

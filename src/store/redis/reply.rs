@@ -1,4 +1,4 @@
-//! What comes back: answers to read, and errors as [`Error`]s.
+//! Replies of servers: answers to read, and errors as [`Error`]s.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use crate::rate::{Mode, Rate};
 use crate::store::refusal;
 use crate::wire::FIELDS;
 
-/// What a server answered: a list, or one value, which is read as a list of one. (A script answers a
-/// single integer as it is: a list costs the server more.)
+/// A server's answer: a list, or one value, which is read as a list of one. (A script answers a single
+/// integer without a list because a list costs the server more.)
 #[derive(Clone, Copy)]
 pub(crate) struct ServerAnswer<'a>(&'a [Value]);
 
@@ -52,7 +52,7 @@ impl<'a> ServerAnswer<'a> {
         }
     }
 
-    /// A number as text.
+    /// A number that is sent as text.
     pub(crate) fn parsed<T: std::str::FromStr>(self, at: usize) -> Option<T> {
         std::str::from_utf8(self.bytes(at)?).ok()?.parse().ok()
     }
@@ -64,7 +64,7 @@ impl<'a> ServerAnswer<'a> {
         }
     }
 
-    /// The rate: the mode is the status, the others are from place 2 on.
+    /// The rate: the status gives the mode, and places from 2 on the rest.
     pub(crate) fn rate(self) -> Option<Rate> {
         let mode = match self.flag(0)? {
             false => Mode::Overall,
@@ -73,7 +73,7 @@ impl<'a> ServerAnswer<'a> {
         Some(Rate::from_wire(mode, self.unsigned(2)?, self.unsigned(3)?, self.unsigned(4)?))
     }
 
-    /// The rate of a limiter that there may be.
+    /// The rate of a limiter that may not exist.
     pub(crate) fn found_rate(self) -> Option<Option<Rate>> {
         match self.flag(1)? {
             true => self.rate().map(Some),
@@ -81,7 +81,7 @@ impl<'a> ServerAnswer<'a> {
         }
     }
 
-    /// An error, if a script has answered one of its failures: its status is below 0 then.
+    /// Fails if a script has answered one of its failures, whose status is below 0.
     pub(super) fn refused(self) -> Result<(), Error> {
         match self.integer(0) {
             Some(0..) => Ok(()),
@@ -110,12 +110,12 @@ fn unexpected(value: &Value) -> Error {
     Error::new(ErrorKind::Server, Execution::Unknown).with_detail(detail)
 }
 
-/// A script's own refusal: it has written nothing.
+/// The error of a script's own refusal: it has written nothing.
 fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
     let number = answer.integer(1).unwrap_or(0);
     let text = String::from_utf8_lossy(answer.bytes(2).unwrap_or_default());
     let missing = [1, 2, 4].map(|bit| number & bit != 0);
-    match (status, number) {
+    let error = match (status, number) {
         (-1, 0..=7) => refusal::not_initialized(missing),
         (-2, 1..=4) => refusal::unreadable(FIELDS[number as usize - 1], &text),
         (-3, _) => refusal::foreign_entry(usize::try_from(number).unwrap_or(0)),
@@ -123,6 +123,11 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-5, _) => refusal::nothing_to_rename(),
         (-6, _) => refusal::per_client_rename(),
         _ => answer.unexpected(),
+    };
+    // A call on several limiters says which one it is about.
+    match answer.bytes(3).map(String::from_utf8_lossy) {
+        Some(key) => error.in_limiter(&key),
+        None => error,
     }
 }
 
@@ -131,13 +136,13 @@ pub(super) fn is_no_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-/// Whether the server refused a write as it is a replica.
+/// Whether the server refused a write because it is a replica.
 pub(super) fn is_of_replica(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
     says(error.code(), error.details().unwrap_or_default(), "READONLY")
 }
 
-/// The answer to a PING: of a client that has logged in, or need not. One that is not permitted to
+/// Fails if the answer to a PING shows a client that must log in first. A client that is not permitted to
 /// send a PING has logged in.
 pub(super) fn authenticated(value: Value) -> Result<(), Error> {
     match value {
@@ -146,12 +151,12 @@ pub(super) fn authenticated(value: Value) -> Result<(), Error> {
     }
 }
 
-/// A reply that is no error.
+/// A reply, unless it is an error.
 pub(super) fn accepted(value: Value) -> Result<Value, Error> {
     value.extract_error().map_err(|error| error_of(error, true))
 }
 
-/// The error of a call that could not be sent, for want of a connection.
+/// The error of a call that was not sent because there was no connection.
 pub(super) fn not_sent(error: RedisError) -> Error {
     error_of(error, false)
 }
@@ -161,7 +166,7 @@ pub(super) fn no_stream(error: io::Error) -> Error {
     not_sent(error.into())
 }
 
-/// This crate's error for an error of the connection; `sent`: the call had been handed to the connection.
+/// Converts an error of the connection; `sent`: whether the call had been handed to the connection.
 pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     let (kind, execution) = match error.kind() {
         RedisErrorKind::Server(_) | RedisErrorKind::Extension => server_failure(&error),
@@ -170,7 +175,7 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
             (ErrorKind::Timeout, Execution::NotExecuted)
         }
         RedisErrorKind::Io => (ErrorKind::Unavailable, Execution::Unknown),
-        // It was cut off, or what answers there is no server: it may be a proxy without one.
+        // The reply was cut off, or came from something else than a server, such as a proxy without one.
         RedisErrorKind::Parse => (ErrorKind::Unavailable, Execution::Unknown),
         RedisErrorKind::InvalidClientConfig => (ErrorKind::InvalidArgument, Execution::NotExecuted),
         _ => (ErrorKind::Server, Execution::Unknown),
@@ -190,7 +195,7 @@ pub(super) fn error_of(error: RedisError, sent: bool) -> Error {
     }
 }
 
-/// What a user has probably done to get this error, and is to do.
+/// The user's likely mistake behind this error, and its remedy.
 fn mistake_behind(error: &RedisError) -> Option<&'static str> {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
@@ -199,8 +204,7 @@ fn mistake_behind(error: &RedisError) -> Option<&'static str> {
     } else if text.contains("cluster support disabled") {
         "the server is no node of a cluster: connect to its own address"
     } else if says(code, text, "NOAUTH") || text.contains("unauthenticated") {
-        // The last: a command of more than ten arguments is cut short before anything is said of
-        // credentials.
+        // The latter: a command of more than ten arguments is cut short before credentials are mentioned.
         "it asks for a password, and this client has none: give one in the address, or with \
         `ClientBuilder::password`"
     } else if says(code, text, "READONLY") {
@@ -217,12 +221,12 @@ fn mistake_behind(error: &RedisError) -> Option<&'static str> {
     })
 }
 
-/// Whether the connection was closed in the middle of a reply: an outage like any other.
+/// Whether the connection was closed in the middle of a reply: an ordinary outage.
 fn ends_within_a_reply(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.contains("Unexpected end of input"))
 }
 
-/// Whether an error has this code. One from inside a script has it within its text before 7.0.
+/// Whether an error has this code. Before 7.0 an error from inside a script has the code within its text.
 fn says(code: &str, text: &str, name: &str) -> bool {
     code == name
         || text.contains("@user_script")
@@ -238,9 +242,9 @@ fn is_missing_right(error: &RedisError) -> bool {
         || in_script && text.contains("can't access at least one of the keys")
 }
 
-/// What a server's error says. One from inside a script comes with the code in 7.0 and later, and
-/// within the text of a general error before. A server refuses a script's first write for each of
-/// the reasons below; after it, only memory and rights could still run out.
+/// The meaning of a server's error. From inside a script it comes with the code in 7.0 and later, and within
+/// the text of a general error before. For each of the reasons below a server refuses the first write of a
+/// script; after that write, only memory and rights could still run out.
 fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
     let code = error.code().unwrap_or_default();
     let text = error.detail().unwrap_or_default();
@@ -257,7 +261,7 @@ fn server_failure(error: &RedisError) -> (ErrorKind, Execution) {
         "NOREPLICAS",
         "MISCONF",
     ];
-    // A key has left the node while a slot of a cluster is being moved.
+    // A key has left the node while its slot of the cluster is being moved.
     let is_moving = in_script && text.contains("access a non local key");
     if says("WRONGTYPE") {
         (ErrorKind::WrongType, Execution::Executed)

@@ -1,4 +1,4 @@
-//! Whether a server is a master: a replica answers reads from what it had, and refuses writes.
+//! The role of a server: a replica answers reads from old data, and refuses writes.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
 
-/// How often a connection is asked whether its server is still the master. A master that is made
-/// a replica by hand keeps its connections.
+/// How often a connection is used to ask whether its server is still the master. A master that is demoted by
+/// hand keeps its connections.
 pub(super) const WATCH: Duration = Duration::from_secs(1);
 
 /// The connection, if its server is a master.
@@ -23,14 +23,14 @@ pub(super) async fn of_master(open: OpenConnection) -> Result<OpenConnection, Er
     }
 }
 
-/// Whether the server at the other end has become a replica. One that does not answer in time has
-/// not said so.
+/// Whether the server at the other end has become a replica. If it does not answer in time, it is not taken
+/// for one.
 pub(super) async fn is_demoted(connection: MultiplexedConnection) -> bool {
     matches!(tokio::time::timeout(WATCH, is_master(connection)).await, Ok(Ok(false)))
 }
 
-/// A server that does not say, for want of the right to ask it, counts as a master: it refuses
-/// writes if it is not.
+/// Whether the server is a master. A server that does not say, because the user may not ask, counts as a
+/// master: if it is not, it refuses writes.
 async fn is_master(mut connection: MultiplexedConnection) -> Result<bool, Error> {
     let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
     Ok(match role.map_err(reply::not_sent)? {

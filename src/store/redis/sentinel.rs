@@ -1,4 +1,4 @@
-//! A master that sentinels name, and following it when they make another server the master.
+//! A master named by sentinels, and following it when they promote another server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +17,15 @@ use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::telling;
 use crate::store::redis::{reply, role};
 
-/// While no server is named by most of the sentinels, how long those that have not answered yet may
-/// take. One that was cut off from the others still names the old master, and it may be the nearest.
+/// How long the other sentinels may take to answer while no server is named by most of them. A sentinel that
+/// was cut off from the others still names the old master, and it may be the nearest.
 const AGREEMENT: Duration = Duration::from_millis(500);
 
-/// A master that is found by sentinels: by any of several, as some may be away.
+/// A master that is found through sentinels, several of which make up for one that is away.
 ///
-/// Whenever a connection is opened all of them are asked, and the server that most of them name is
-/// asked for its role: one that is no master is not used. The sentinels and the server are asked
-/// again once a second, and at once when the connection is lost, or the server refuses a write as a
-/// replica.
+/// Whenever a connection is opened, all sentinels are asked, and the server named by most of them is asked
+/// for its role: it is used only if it is a master. The sentinels and the server are asked again once a
+/// second, and at once when the connection is lost, or the server refuses a write as a replica.
 ///
 /// ```
 /// use redisson_rate_limiter::topology::Sentinels;
@@ -38,9 +37,9 @@ const AGREEMENT: Duration = Duration::from_millis(500);
 /// # Ok::<(), redisson_rate_limiter::Error>(())
 /// ```
 ///
-/// With `rediss://` addresses both the sentinels and the servers are reached over TLS. As sentinels
-/// usually name servers by IP address, their certificates must be valid for it, or for the name that
-/// `Tls::server_name` gives.
+/// With `rediss://` addresses both the sentinels and the servers are reached over TLS. Sentinels usually name
+/// servers by IP address: then the servers' certificates must be valid for that, or for the name given by
+/// `Tls::server_name`.
 #[derive(Clone)]
 pub struct Sentinels {
     master: Arc<str>,
@@ -48,13 +47,13 @@ pub struct Sentinels {
     pub(super) endpoints: Vec<Endpoint>,
     user: Option<String>,
     password: Option<String>,
-    /// Where servers are that cannot be reached where the sentinels say.
+    /// The reachable addresses of servers that sentinels name by unreachable ones.
     address_map: AddressMap,
 }
 
 impl Sentinels {
-    /// The sentinels at these URLs (see [`Endpoint`]; without a database), and the name under which
-    /// they know the master. Credentials in a URL are those of that sentinel.
+    /// The sentinels at these URLs (see [`Endpoint`]; without a database), and the name by which they know
+    /// the master. The credentials in a URL belong to its sentinel.
     ///
     /// # Errors
     ///
@@ -82,14 +81,14 @@ impl Sentinels {
         Ok(Sentinels { master, endpoints, user: None, password: None, address_map })
     }
 
-    /// Sentinels by one address: `host:port,host:port/mymaster`.
+    /// Parses the sentinels of one address: `host:port,host:port/mymaster`.
     pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
         let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
         let Some((hosts, master)) = rest.split_once('/').filter(|(_, master)| !master.is_empty())
         else {
             return invalid("the address of sentinels must end with the name of the master");
         };
-        // Whose they are, the sentinels' or the servers', would be a guess.
+        // The credentials could belong to the sentinels or to the servers.
         if hosts.contains('@') {
             return invalid(
                 "the address of sentinels has no credentials: give them to `Sentinels` and the builder",
@@ -99,29 +98,29 @@ impl Sentinels {
         Sentinels::new(master, urls.iter().map(String::as_str))
     }
 
-    /// The user to log in to the sentinels as, if it is not the one of their URLs.
+    /// Sets the user to log in to the sentinels as, if it differs from the user in their URLs.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// The password of the sentinels, if it is not the one of their URLs. That of the servers is the
-    /// builder's.
+    /// Sets the password of the sentinels, if it differs from the one in their URLs. The password of the
+    /// servers is set on the builder.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Where servers are reached if sentinels name addresses that cannot be, as behind network address
-    /// translation: pairs of `host:port`, first the named one. Both can be hosts without a port, which
-    /// then stays as it is; a pair with ports comes first. Redisson's `natMapper`.
+    /// Maps the addresses that sentinels name to those at which servers are reached, as needed behind network
+    /// address translation: pairs of `host:port`, first the named one. Both can be hosts without a port,
+    /// which then stays the same; a pair with ports takes precedence. Redisson's `natMapper`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not
-    /// of that form, and for a pair of which only one has a port.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an address does not have this
+    /// form, or if only one of a pair has a port.
     pub fn address_map<'a>(
         mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -130,12 +129,12 @@ impl Sentinels {
         Ok(self)
     }
 
-    /// More than half of them: that many cannot be mistaken together.
+    /// The number of sentinels in a majority, which cannot all be mistaken at the same time.
     fn most(&self) -> usize {
         self.endpoints.len() / 2 + 1
     }
 
-    /// A connection to the master.
+    /// Opens a connection to the master.
     pub(super) async fn open(
         &self,
         credentials: &Arc<Credentials>,
@@ -143,7 +142,7 @@ impl Sentinels {
     ) -> Result<OpenConnection, Error> {
         let mut discovery = Discovery::new(self.clone(), credentials);
         let named = discovery.ask(self.most(), AGREEMENT.min(limit / 2)).await?;
-        // Should one of them hang, time is left for the others.
+        // If one of them hangs, time is left for the others.
         let share = limit / named.len() as u32;
         let mut failure = None;
         for (address, _) in named {
@@ -203,9 +202,9 @@ impl Discovery {
         Discovery { sentinels, credentials, connections }
     }
 
-    /// The servers that sentinels call the master, and how many do, the most first. An error if none
-    /// names one. Does not wait for all of them once so many name the same as are `enough`, nor longer
-    /// than `patience` once one has been named.
+    /// The servers that sentinels name as the master, with their number of votes, most votes first; an error
+    /// if no sentinel names one. Stops waiting once `enough` sentinels name the same server, or `patience`
+    /// after the first one has been named.
     async fn ask(
         &mut self,
         enough: usize,
@@ -243,7 +242,7 @@ impl Discovery {
                 break;
             }
         }
-        // Stable: of those with as many votes the one that was named first.
+        // The sort is stable: of servers with equal votes, the one named first comes first.
         named.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
         match named.is_empty() {
             true => Err(failure.unwrap_or_else(|| sentinels.unknown())),
@@ -251,7 +250,7 @@ impl Discovery {
         }
     }
 
-    /// Closes the connection when its server is the master no longer.
+    /// Closes the connection when its server is no longer the master.
     fn watch(mut self, mut open: OpenConnection, address: Address) -> OpenConnection {
         let observers = self.credentials.observers().clone();
         let connection = open.connection.clone();
@@ -266,10 +265,10 @@ impl Discovery {
         open
     }
 
-    /// Whether most of the sentinels name another server: less cannot have made it the master.
+    /// Whether most of the sentinels name another server: fewer cannot have promoted it.
     async fn name_another(&mut self, address: &Address) -> bool {
         let (all, most) = (self.sentinels.endpoints.len(), self.sentinels.most());
-        // All are heard: the connection of one that is not would have to be opened again each time.
+        // Wait for all: a sentinel that was not heard would need a new connection each time.
         match timeout(role::WATCH, self.ask(all, AGREEMENT)).await {
             Ok(Ok(named)) => named.iter().any(|(named, votes)| named != address && *votes >= most),
             Ok(Err(_)) | Err(_) => false,
@@ -277,8 +276,8 @@ impl Discovery {
     }
 }
 
-/// What one sentinel says, over its connection or a new one. The connection is not kept if this is
-/// dropped: the sentinel hangs.
+/// Asks one sentinel, over its connection or a new one. This future is dropped if the sentinel hangs: then
+/// its connection is not kept.
 async fn ask_one(
     sentinels: &Sentinels,
     endpoint: &Endpoint,
@@ -307,7 +306,7 @@ async fn ask_one(
     })
 }
 
-/// No user and no password.
+/// Shows no user and no password.
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sentinels")
@@ -319,7 +318,7 @@ impl fmt::Debug for Sentinels {
     }
 }
 
-/// The master's name, and where the sentinels are.
+/// Shows the master's name and the addresses of the sentinels.
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (by sentinels", self.master)?;

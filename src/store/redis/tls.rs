@@ -1,7 +1,7 @@
 //! TLS: whom this client trusts, and how it identifies itself.
 //!
-//! The client's own, rather than that of the `redis` crate, which does not hand out its streams,
-//! loads the platform's certificates at each connect, and depends on a setting of the process.
+//! This crate sets up TLS itself, because the `redis` crate does not hand out its streams, loads the
+//! platform's certificates at each connect, and depends on a setting of the process.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -19,9 +19,8 @@ use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::store::redis::reply;
 
-/// How TLS is done with servers of `rediss://` addresses: by default with the certificate
-/// authorities of the platform, and without a certificate of the client's own. With the feature
-/// `tls`.
+/// TLS settings for servers of `rediss://` addresses. By default the client trusts the certificate
+/// authorities of the platform, and has no certificate of its own. With the feature `tls`.
 ///
 /// The certificate of a server must be valid for the host of its address.
 ///
@@ -54,8 +53,8 @@ impl Tls {
         self
     }
 
-    /// The client's own certificate (with those that lead to its authority, if any) and its key,
-    /// both in PEM format, for servers that ask for one.
+    /// Sets the client's own certificate (with any that lead to its authority) and its key, both in PEM
+    /// format, for servers that ask for one.
     #[must_use]
     pub fn identity_pem(
         mut self,
@@ -66,22 +65,22 @@ impl Tls {
         self
     }
 
-    /// The name for which a server's certificate must be valid, in place of the host of its
-    /// address: if servers are reached by addresses that their certificates do not name, as is
-    /// usual behind sentinels.
+    /// Sets the name that servers' certificates must be valid for, instead of the host of each address. It is
+    /// needed if servers are reached by addresses that their certificates do not name, as is usual behind
+    /// sentinels.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Settings that no address would use, so that a connection that should be encrypted is not.
+    /// The error of settings that no address would use: a connection meant to be encrypted would not be.
     pub(super) fn is_unused() -> Error {
         invalid("TLS settings need a rediss:// address")
     }
 }
 
-/// Which settings there are, without their content.
+/// Shows which settings there are, without their contents.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
@@ -92,7 +91,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Settings that have been read, for all connections of a client.
+/// Settings that have been parsed, for all connections of a client.
 pub(super) struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
@@ -100,7 +99,7 @@ pub(super) struct TlsClient {
 
 impl TlsClient {
     pub(super) fn new(settings: Option<&Tls>) -> Result<Self, Error> {
-        // Named here: the process's provider is for the program to choose, or for nobody.
+        // Explicit, because the choice of the process's provider belongs to the program.
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid("TLS cannot be set up").with_source(error))?;
@@ -147,7 +146,7 @@ pub(super) fn failed(detail: &str, error: impl StdError + Send + Sync + 'static)
     Error::new(ErrorKind::Tls, Execution::NotExecuted).with_detail(detail).with_source(error)
 }
 
-/// What is wrong, in a person's words, if it is TLS that failed and not the network.
+/// A readable reason, if TLS failed and not the network.
 pub(super) fn failure(error: &(dyn StdError + 'static)) -> Option<&'static str> {
     let error = io_error(error)?.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match error {
@@ -165,7 +164,7 @@ pub(super) fn failure(error: &(dyn StdError + 'static)) -> Option<&'static str> 
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "its certificate is not valid yet"
             }
-            // The error is webpki's, of which rustls gives no more than the text.
+            // The error comes from webpki; rustls passes on only its text.
             CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
                 "its certificate is that of an authority (CA:TRUE), which no server may use for itself: \
                 issue the server a certificate of its own (CA:FALSE), signed by the authority that \
@@ -181,8 +180,7 @@ pub(super) fn failure(error: &(dyn StdError + 'static)) -> Option<&'static str> 
     })
 }
 
-/// The I/O error itself, or the one within an error of the `redis` crate, whose source is a pointer
-/// to it.
+/// The I/O error itself, or the one inside an error of the `redis` crate, whose source is a pointer to it.
 fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
     type Pointer = Arc<dyn StdError + Send + Sync>;
     let pointed_to = || error.source()?.downcast_ref::<Pointer>()?.downcast_ref();
@@ -202,7 +200,7 @@ fn roots_of(pem: &[u8]) -> Result<RootCertStore, Error> {
 fn platform_roots() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some platforms carry certificates that cannot be read any more: the others suffice.
+    // Some platforms have certificates that can no longer be parsed: the others suffice.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     match added {
         0 => Err(invalid("the platform has no certificate authorities: give one with `tls`")),

@@ -1,4 +1,4 @@
-//! Which servers there are, and how a connection to the one that takes calls is obtained.
+//! The servers of a client, and connecting to the one that takes calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::Replicated;
 use crate::store::redis::sentinel::Sentinels;
 
-/// Which servers hold the limiters: what [`ClientBuilder::connect`] takes. A URL is one server.
+/// The servers that hold the limiters, for [`ClientBuilder::connect`]. A URL names a single server.
 ///
 /// [`ClientBuilder::connect`]: crate::ClientBuilder::connect
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Topology {
-    /// One server. Its name is resolved anew by each attempt to connect.
+    /// One server. Each attempt to connect resolves its name anew.
     Single(Endpoint),
-    /// The nodes of a cluster, each of which has a part of the limiters.
+    /// The nodes of a cluster, each with a part of the limiters.
     Cluster(Cluster),
     /// A master and its replicas, without sentinels.
     Replicated(Replicated),
@@ -30,7 +30,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// Those that are named by the user.
+    /// The endpoints named by the user.
     fn endpoints(&self) -> &[Endpoint] {
         match self {
             Topology::Single(endpoint) => std::slice::from_ref(endpoint),
@@ -45,7 +45,7 @@ impl Topology {
     }
 }
 
-/// Where calls go, as errors name it.
+/// Shows the address for calls, as errors name it.
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,7 +81,7 @@ impl From<Sentinels> for Topology {
     }
 }
 
-/// The scheme says which: `redis+cluster://host:port,host:port`,
+/// Parses an address by its scheme: `redis+cluster://host:port,host:port`,
 /// `redis+sentinel://host:port,host:port/master`, or the URL of one server.
 impl TryFrom<&str> for Topology {
     type Error = Error;
@@ -126,17 +126,17 @@ impl Connector {
         Connector { topology, credentials, address }
     }
 
-    /// Where calls go, without credentials.
+    /// The address for calls, without credentials.
     pub(super) fn address(&self) -> Arc<str> {
         self.address.clone()
     }
 
-    /// Told about the connection of one runtime.
+    /// Creates an observer for the connection of one runtime.
     pub(super) fn observer(&self) -> ConnectionObserver {
         ConnectionObserver::new(self.credentials.observers())
     }
 
-    /// A connection to the server that takes calls now. The caller ends this after `limit`.
+    /// Opens a connection to the server that takes calls now. The caller ends this after `limit`.
     pub(super) async fn open(&self, limit: Duration) -> Result<OpenConnection, Error> {
         match &self.topology {
             Topology::Single(endpoint) => OpenConnection::open(endpoint, &self.credentials).await,

@@ -1,4 +1,4 @@
-//! What reads the answers of a cluster's nodes, for fuzzing.
+//! Entry points for fuzzing the parsers of answers by nodes of a cluster.
 
 use redis::Value;
 
@@ -7,8 +7,7 @@ use super::redirect::Redirect;
 use super::slot::SLOTS;
 use crate::store::redis::endpoint::Address;
 
-/// Whatever a node answers, it is read or refused; and a map that was read knows each slot's owner
-/// after it has moved.
+/// Any answer of a node is parsed or refused; and a parsed map knows each slot's owner after a move.
 pub(in crate::store::redis) fn read(value: &Value, slot: u16) {
     let asked = Address::Tcp { host: "10.0.0.1".into(), port: 7000, tls: false };
     if let Some(redirect) = Redirect::read(value, &asked) {

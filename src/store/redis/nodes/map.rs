@@ -1,4 +1,4 @@
-//! Which node owns which slot, as far as this client knows.
+//! The owner of each slot, as far as this client knows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::store::redis::endpoint::Address;
 /// The owners of all slots, as one node saw them, corrected by redirections since.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlotMap {
-    /// By its last slot, each range of slots: its first slot, and its owner.
+    /// Ranges of slots by their last slot: the first slot and the owner.
     ranges: BTreeMap<u16, (u16, Arc<Address>)>,
 }
 
 impl SlotMap {
-    /// Reads the answer to CLUSTER SLOTS of a node at `asked`. `None` if it is not such an answer,
-    /// or if no slot has an owner.
+    /// Parses the answer to CLUSTER SLOTS of a node at `asked`. `None` if it is not such an answer, or if no
+    /// slot has an owner.
     pub(super) fn read(value: &Value, asked: &Address) -> Option<Self> {
         let Value::Array(ranges) = value else { return None };
         let mut map = SlotMap::default();
@@ -37,7 +37,7 @@ impl SlotMap {
         (*first <= slot).then_some(owner)
     }
 
-    /// One slot has another owner.
+    /// Notes the new owner of a slot.
     pub(super) fn moved(&mut self, slot: u16, owner: Arc<Address>) {
         let found = self.ranges.range(slot..).next().map(|(last, range)| (*last, range.clone()));
         if let Some((last, (first, before))) = found
@@ -54,12 +54,12 @@ impl SlotMap {
         self.ranges.insert(slot, (slot, owner));
     }
 
-    /// The owners, each as often as it has ranges.
+    /// The owners, each once per range.
     pub(super) fn owners(&self) -> impl Iterator<Item = &Arc<Address>> {
         self.ranges.values().map(|(_, owner)| owner)
     }
 
-    /// The same ranges with other addresses of their owners.
+    /// The map with other addresses for the owners.
     pub(super) fn with_owners(mut self, address: impl Fn(Address) -> Address) -> Self {
         for (_, owner) in self.ranges.values_mut() {
             *owner = Arc::new(address((**owner).clone()));
@@ -68,7 +68,7 @@ impl SlotMap {
     }
 }
 
-/// A node's address as a node at `asked` announces it. If that does not know the host, it is its
+/// A node's address as announced by a node at `asked`. If that node does not know the host, the host is its
 /// own; TLS is used for all nodes, or for none.
 pub(super) fn announced(host: &str, port: &str, asked: &Address) -> Option<Address> {
     let Address::Tcp { host: own, tls, .. } = asked else { return None };
@@ -88,7 +88,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// A host; empty if the node does not know it.
+/// Parses a host; empty if the node does not know it.
 fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),

@@ -1,7 +1,7 @@
 //! The nodes of a cluster: each call goes to the owner of its keys' slot.
 //!
-//! Nothing is sent twice here: a redirection says that a call was not carried out, and after any
-//! other failure the engine decides whether to attempt it again, under the same id.
+//! Nothing is sent twice here: a redirection says that a call was not executed, and after any other failure
+//! the engine decides whether to attempt it again, under the same id.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -38,8 +38,8 @@ use redirect::Redirect;
 use refresh::Refreshes;
 use slot::slot_of;
 
-/// How often a call follows redirections. More than two in a row mean that the nodes disagree, and
-/// need time rather than calls.
+/// The most redirections that a call follows. More than two in a row mean that the nodes disagree, and need
+/// time rather than calls.
 const REDIRECTS: usize = 5;
 
 /// The connections to the nodes of a cluster.
@@ -54,10 +54,10 @@ pub(crate) struct Nodes {
 struct KnownNodes {
     map: SlotMap,
     by_address: HashMap<Address, Arc<Connections>>,
-    /// Nodes that failed, or that have redirected calls: before one gets another call, the map is
+    /// Nodes that failed, or that have redirected calls: before one of them gets another call, the map is
     /// read anew.
     suspects: HashSet<Address>,
-    /// When the map was read last.
+    /// The time at which the map was last read.
     refreshed: Option<Instant>,
 }
 
@@ -84,12 +84,12 @@ impl Nodes {
         }
     }
 
-    /// The address of the first node that the user has named.
+    /// The address of the first node named by the user.
     pub(super) fn address(&self) -> Arc<str> {
         self.settings.to_string().into()
     }
 
-    /// A number for the node that has these keys, as far as this client knows; 0 if it does not.
+    /// A number for the node that has these keys, as far as this client knows; 0 if it does not know.
     pub(super) fn part_of(&self, keys: &Keys) -> u64 {
         let slot = slot_of(keys.hash.as_bytes());
         let state = self.state();
@@ -117,17 +117,17 @@ impl Nodes {
                     return self.send_in_open_slot(&call, &target, value).await;
                 }
                 Some(Redirect::Down) => {
-                    // With the node's name, which callers above do not know.
+                    // Add the node's name, which callers above do not know.
                     let down = reply::accepted(value).map_err(|error| self.failed(&target, error));
                     return Err(down.err().unwrap_or_else(|| unavailable("the cluster is down")));
                 }
             }
         }
-        // As they do for a moment after a slot was moved.
+        // This happens for a moment after a slot was moved.
         Err(unavailable("the nodes of the cluster send calls to each other").passing())
     }
 
-    /// The addresses of the nodes that own slots, as the map has them, which is read anew.
+    /// Reads the map anew, and returns the addresses of the nodes that own slots.
     pub(super) async fn masters(self: &Arc<Self>, limit: Duration) -> Result<Vec<Arc<str>>, Error> {
         self.refresh(limit).await?;
         let owners: BTreeSet<String> =
@@ -169,7 +169,7 @@ impl Nodes {
         (!state.suspects.contains(&target) || state.is_fresh()).then_some(target)
     }
 
-    /// Notes that a node has named another owner of the slot, and answers the owner's address.
+    /// Notes that a node has named another owner of the slot, and returns the owner's address.
     fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
         let owner = self.settings.reachable(owner);
         let (node, owned_by) = (format_args!("{by}"), format_args!("{owner}"));
@@ -178,7 +178,7 @@ impl Nodes {
         if let Some(slot) = call.slot {
             state.map.moved(slot, Arc::new(owner.clone()));
         }
-        // Other slots may have moved with it, or all of them, as after a failover.
+        // Other slots may have moved too, or all of them after a failover.
         state.suspects.insert(by.clone());
         owner
     }
@@ -221,7 +221,7 @@ impl Nodes {
         }
     }
 
-    /// The nodes to ask for the map: those that are not suspected first.
+    /// The nodes to ask for the map, starting with those that are not suspected.
     fn candidates(&self) -> Vec<Address> {
         let state = self.state();
         let seeds = self.settings.addresses();
@@ -235,7 +235,7 @@ impl Nodes {
         first
     }
 
-    /// Takes over what a node answered. Suspects that were added since it was asked stay.
+    /// Takes over the map from a node's answer. Suspects that were added after the node was asked stay.
     fn refreshed(&self, map: SlotMap, suspects_before: &HashSet<Address>) {
         let mut gone = Vec::new();
         {
@@ -261,7 +261,7 @@ impl Nodes {
 }
 
 impl KnownNodes {
-    /// The owner of the slot; of calls without keys, any node, rather one that is not suspected.
+    /// The owner of the slot; for calls without keys any node, preferably one that is not suspected.
     fn target(&self, slot: Option<u16>) -> Option<Address> {
         let owner = match slot {
             Some(slot) => self.map.owner(slot)?,
@@ -273,13 +273,13 @@ impl KnownNodes {
         Some((**owner).clone())
     }
 
-    /// The map has just been read: to read it again would bring nothing new.
+    /// Whether the map has just been read: reading it again would bring nothing new.
     fn is_fresh(&self) -> bool {
         self.refreshed.is_some_and(|at| at.elapsed() < refresh::PAUSE)
     }
 }
 
-/// The cluster cannot carry calls out at present.
+/// The error of a cluster that cannot execute calls at present.
 fn unavailable(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(why)
 }

@@ -1,16 +1,16 @@
 //! Calls in a slot that is being moved, "open" in the words of `redis-cli`.
 //!
-//! Its owner carries a call out only if it has all keys that the call declares, and the node that
-//! receives the slot likewise. A limiter rarely has all five keys: those of the other mode are
-//! missing. So it would get no answers from the time its slot is opened until it is closed, which
-//! for a resharding that was interrupted is until somebody notices. Here calls declare less:
+//! Its owner executes a call only if it has all keys that the call declares, and so does the node that
+//! receives the slot. A limiter rarely has all five keys: those of the other mode are missing. So it would
+//! get no answers from the time its slot is opened until it is closed; if a resharding was interrupted, that
+//! is until somebody notices. Calls to an open slot therefore declare fewer keys:
 //!
-//! - If the owner has none of the keys, nothing is left to be moved, and the owner takes no new
-//!   keys: all there is, and all there will be, is at the receiving node. There the call declares
-//!   its first key alone, as a single key need not exist.
+//! - If the owner has none of the keys, nothing is left to be moved, and the owner takes no new keys: all
+//!   present and future keys are at the receiving node. There the call declares only its first key, because a
+//!   single key need not exist.
 //! - If the owner has the keys of the mode in force, it gets a call that declares these.
-//! - Otherwise the keys are on their way, and the call has to wait. To carry it out on one of the
-//!   nodes would be to take the keys on the other one for missing.
+//! - Otherwise the keys are being moved, and the call must wait. If it were executed on one of the nodes,
+//!   keys on the other one would be taken for missing.
 
 use redis::{Cmd, Value, cmd, pipe};
 
@@ -20,17 +20,17 @@ use crate::error::{Error, Execution};
 use crate::store::redis::command::OpenSlot;
 use crate::store::redis::endpoint::Address;
 
-/// Where the keys of a call are.
+/// The place of a call's keys.
 enum KeysPlace {
     /// At the node that receives the slot.
     There(Address),
-    /// At its owner, the ones of the mode in force; their positions.
+    /// At the owner of the slot, the keys of the mode in force; contains their positions.
     Here([usize; 3]),
     OnTheirWay,
 }
 
 impl Nodes {
-    /// Carries out a call that `owner` has answered with `answer`, as it does not have all keys.
+    /// Executes a call that `owner` has refused with `answer` because it does not have all keys.
     pub(super) async fn send_in_open_slot(
         &self,
         call: &RoutedCall<'_>,
@@ -56,7 +56,7 @@ impl Nodes {
                 let command = call.command.in_open_slot(script, &declared);
                 let here = RoutedCall { command: &command, ..*call };
                 let value = self.send_to(owner, &here).await?;
-                // They may have left since they were looked for.
+                // The keys may have left since we looked.
                 match Redirect::read(&value, owner) {
                     Some(_) => Err(on_their_way()),
                     None => Ok(value),
@@ -66,8 +66,8 @@ impl Nodes {
         }
     }
 
-    /// Asks the owner of the slot for each key alone, which is never refused: a key that is missing
-    /// is answered with the address of the receiving node.
+    /// Asks the owner of the slot for each key alone, which it never refuses: for a missing key it answers
+    /// with the address of the receiving node.
     async fn find_keys(&self, call: &RoutedCall<'_>, owner: &Address) -> Result<KeysPlace, Error> {
         let keys = call.command.keys();
         debug_assert!(keys.len() >= 5, "in a cluster a call declares the keys of both modes");
@@ -77,7 +77,7 @@ impl Nodes {
         }
         look.cmd("HGET").arg(keys.first()).arg("type");
         let found = self.connection(owner).send_all(&look, call.left()).await;
-        // Whatever became of it has changed nothing.
+        // Whatever its outcome, it has changed nothing.
         let found = found
             .map_err(|error| self.failed(owner, error.with_execution(Execution::NotExecuted)))?;
         let mut receiver = None;
@@ -89,7 +89,7 @@ impl Nodes {
                     is_here.push(false);
                 }
                 None if *value == Value::Int(1) => is_here.push(true),
-                // The slot is not open any more.
+                // The slot is no longer open.
                 _ => return Ok(KeysPlace::OnTheirWay),
             }
         }
@@ -107,8 +107,8 @@ impl Nodes {
         })
     }
 
-    /// Sends a command to the node that receives the slot, which takes it only behind an ASKING on
-    /// the same connection.
+    /// Sends a command to the node that receives the slot, which accepts it only after an ASKING on the same
+    /// connection.
     async fn send_asking(
         &self,
         call: &RoutedCall<'_>,
@@ -121,7 +121,7 @@ impl Nodes {
         let sent = self.connection(&node).send_all(&both, call.left()).await;
         let mut replies = sent.map_err(|error| self.failed(&node, error))?;
         match replies.pop() {
-            // The slot has come to it, or gone elsewhere, in the meantime.
+            // Meanwhile the node has become the owner, or the slot has gone elsewhere.
             Some(value) if Redirect::read(&value, &node).is_some() => Err(on_their_way()),
             Some(value) => Ok(value),
             None => Err(unavailable("it did not answer")),

@@ -1,11 +1,11 @@
-//! What a node answers instead of carrying a call out. None of it has written anything.
+//! The answers of nodes that have not executed a call. Nothing has been written then.
 
 use redis::Value;
 
 use super::map::announced;
 use crate::store::redis::endpoint::Address;
 
-/// Why a node has not carried a call out.
+/// The reason why a node has not executed a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// The slot belongs to this node.
@@ -19,12 +19,12 @@ pub(super) enum Redirect {
 }
 
 impl Redirect {
-    /// Reads it from the answer of a node at `asked`.
+    /// Parses the answer of a node at `asked`.
     pub(super) fn read(value: &Value, asked: &Address) -> Option<Self> {
         let Value::ServerError(error) = value else { return None };
         let details = error.details().unwrap_or_default();
         let target = || {
-            // A host may be an IPv6 address, and have colons of its own.
+            // A host may be an IPv6 address with colons of its own.
             let (host, port) = details.split(' ').nth(1)?.rsplit_once(':')?;
             announced(host, port, asked)
         };

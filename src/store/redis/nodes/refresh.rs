@@ -16,13 +16,13 @@ use crate::rt::{self, RuntimeId};
 use crate::store::redis::endpoint::Address;
 use crate::store::redis::reply;
 
-/// The least time between two readings.
+/// The shortest time between two readings.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// A node that has not answered after this time may hang: the next one is asked as well.
+/// The time after which a node may be hanging, and the next one is asked as well.
 const HEDGE: Duration = Duration::from_millis(100);
 
-/// How long one node is waited for.
+/// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// The readings under way, one for each runtime, which all its calls share.
@@ -32,7 +32,7 @@ pub(super) struct Refreshes(Mutex<HashMap<RuntimeId, Refresh>>);
 type Refresh = Shared<BoxFuture<'static, Result<(), Error>>>;
 
 impl Refreshes {
-    /// Forgets what a runtime that has ended was doing.
+    /// Forgets the reading of a runtime that has ended.
     pub(super) fn runtime_ended(&self, runtime: RuntimeId) {
         // Dropped after the lock is released.
         let _ended = self.under_way(|under_way| under_way.remove(&runtime));
@@ -44,7 +44,7 @@ impl Refreshes {
 }
 
 impl Nodes {
-    /// Reads the map anew, together with all calls that want to; this call waits until `limit`.
+    /// Reads the map anew, together with all calls that want this; this call waits until `limit`.
     pub(super) async fn refresh(self: &Arc<Self>, limit: Duration) -> Result<(), Error> {
         let runtime =
             rt::current_id().unwrap_or_else(|| unreachable!("the engine makes calls in a runtime"));
@@ -64,8 +64,8 @@ impl Nodes {
         }
     }
 
-    /// In a task, which the first poll spawns: otherwise a caller that is dropped would end the
-    /// reading for all others, and leave what it holds behind.
+    /// Starts a task, spawned by the first poll: otherwise a dropped caller would end the reading for all
+    /// others, and leave its state behind.
     fn start_to_read_map(self: Arc<Self>) -> Refresh {
         let task = async move { tokio::spawn(self.read_map()).await };
         task.map(|ended| ended.unwrap_or_else(|_| Err(unavailable("the runtime is shutting down"))))
@@ -92,7 +92,7 @@ impl Nodes {
                     return Ok(());
                 }
                 Ok(Some(Err(error))) => failure = Some(error),
-                // Asked all, or this one takes its time.
+                // All have been asked, or this one is slow.
                 Ok(None) | Err(_) => {}
             }
         }

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Execution};
 use crate::wire::keys::Keys;
 
-/// The slots of every cluster.
+/// The number of slots of every cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a key: that of its hash tag, if it has one.
@@ -13,14 +13,14 @@ pub(crate) fn slot_of(key: &[u8]) -> u16 {
     hashed.iter().fold(0, step) % SLOTS
 }
 
-/// What is between the first `{` and the first `}` behind it, if that is not empty.
+/// The bytes between the first `{` and the first `}` after it, unless there are none.
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let behind = &key[key.iter().position(|byte| *byte == b'{')? + 1..];
     let end = behind.iter().position(|byte| *byte == b'}')?;
     (end > 0).then(|| &behind[..end])
 }
 
-/// An error if the keys of a limiter are not all in one slot: no script may use them then.
+/// Fails if the keys of a limiter are not all in one slot: then no script may use them.
 pub(crate) fn check_one_slot(keys: &Keys) -> Result<(), Error> {
     let slot = slot_of(keys.hash.as_bytes());
     if keys.all().iter().all(|key| slot_of(key.as_bytes()) == slot) {
@@ -34,7 +34,7 @@ pub(crate) fn check_one_slot(keys: &Keys) -> Result<(), Error> {
     Err(refused(&detail))
 }
 
-/// An error if the keys of two limiters are not in the same slot.
+/// Fails if the keys of two limiters are not in the same slot.
 pub(crate) fn check_same_slot(from: &Keys, to: &Keys) -> Result<(), Error> {
     if slot_of(from.hash.as_bytes()) == slot_of(to.hash.as_bytes()) {
         return Ok(());
@@ -51,7 +51,7 @@ fn refused(detail: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, Execution::NotExecuted).with_detail(detail)
 }
 
-/// CRC16 as clusters have it: polynomial 0x1021, first bit first, nothing inverted.
+/// The CRC16 of clusters: polynomial 0x1021, first bit first, nothing inverted.
 static CRC: [u16; 256] = {
     let mut table = [0; 256];
     let mut at = 0;

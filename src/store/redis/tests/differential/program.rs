@@ -37,6 +37,18 @@ pub(super) enum Op {
         who: Who,
         since: bool,
     },
+    /// From both limiters, or from none.
+    AcquireAll {
+        client: usize,
+        groups: Vec<RequestGroup>,
+        /// Makes the permits asked of the second limiter out of those asked of the first.
+        factor: u64,
+        seen: [Seen; 2],
+        audit_limit: u64,
+        create: Option<Rate>,
+        tag: (u8, u8),
+        attempt: Attempt,
+    },
     Refund {
         who: Who,
         grant: usize,
@@ -114,6 +126,16 @@ pub(super) enum Op {
         who: Who,
         damage: Damage,
     },
+}
+
+/// Which attempt of a client's acquire from both limiters it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Attempt {
+    First,
+    /// Another one of its last acquire, by the client's clock or by the server's.
+    Again(bool),
+    /// The first one of its last acquire arrives, late.
+    LateFirst(bool),
 }
 
 /// A limiter and a client.
@@ -251,6 +273,17 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             same_id: None,
         },
     );
+    let attempt = prop_oneof![
+        5 => Just(Attempt::First),
+        2 => any::<bool>().prop_map(Attempt::Again),
+        1 => any::<bool>().prop_map(Attempt::LateFirst),
+    ];
+    let create = prop::option::weighted(0.2, rate());
+    let all = (0usize..2, groups(), 0u64..5, [seen(), seen()], audit_limit(), create, attempt)
+        .prop_map(|(client, groups, factor, seen, audit_limit, create, attempt)| {
+            let tag = (client as u8, 1);
+            Op::AcquireAll { client, groups, factor, seen, audit_limit, create, tag, attempt }
+        });
     let lifetime = prop_oneof![
         // The stores are called a moment apart. Two equal lifetimes, one after the other, would show it.
         3 => (100_000..315_360_000_000u64).prop_map(Lifetime::In),
@@ -270,6 +303,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         20 => pass.prop_map(Op::Advance),
         30 => acquire,
         12 => large,
+        25 => all,
         30 => simple,
         12 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
             .prop_map(|(who, since, seen, late)| Op::Retry { who, since, seen, late }),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::Limited;
 use super::damage::{Damage, read_score};
-use super::program::{Op, Seen, Who};
+use super::program::{Attempt, Op, Seen, Who};
 use super::{CLIENTS, LIMITERS, T0};
 use crate::clock::Now;
 use crate::error::Error;
@@ -16,10 +16,10 @@ use crate::rate::{Mode, Rate};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
-    AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall, DropUsageCall, Earlier,
-    ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome, PeekCall, RefundCall, ReleaseCall,
-    RemainingTimeCall, RemoveUnusedCall, RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall,
-    TouchCall, TrySetRateCall, decided,
+    AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall,
+    DropUsageCall, Earlier, ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome,
+    OutcomeGroup, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall,
+    RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall, TouchCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -51,6 +51,8 @@ pub(super) struct World<'a> {
     made: BTreeMap<(usize, usize), Made>,
     grants: Vec<Grant>,
     charged: Option<ChargeCall>,
+    /// The last acquire of each client from both limiters, and the dates of its attempts.
+    made_all: BTreeMap<usize, (Vec<(Keys, AcquireCall)>, Vec<i64>)>,
 }
 
 impl<'a> World<'a> {
@@ -70,6 +72,7 @@ impl<'a> World<'a> {
             made: BTreeMap::new(),
             grants: Vec::new(),
             charged: None,
+            made_all: BTreeMap::new(),
         }
     }
 
@@ -149,6 +152,32 @@ impl<'a> World<'a> {
             }
         }
         self.made.insert((who.0, who.1), made);
+        Ok(())
+    }
+
+    fn acquire_all(
+        &mut self,
+        client: usize,
+        calls: Vec<(Keys, AcquireCall)>,
+        dates: Vec<i64>,
+    ) -> Result<(), TestCaseError> {
+        let keys = self.keys(Who(0, client));
+        if let Some(reply) = self.both(&keys, AcquireAllCall(calls.clone()))? {
+            let is_decided = |it: &OutcomeGroup| it.outcome != Outcome::ExceedsRate;
+            let is_decided = reply.outcomes.iter().any(is_decided);
+            for (limiter, ((_, call), limit)) in calls.iter().zip(&reply.limits).enumerate() {
+                if is_decided {
+                    self.seen.insert((limiter, client), limit.rate.into());
+                }
+                let granted = decided(&call.groups, &reply.outcomes)
+                    .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
+                let permits = granted.map(|(permits, count, _)| permits * count).sum();
+                if permits > 0 {
+                    self.grants.push(Grant { limiter, id: call.id, date: reply.now, permits });
+                }
+            }
+        }
+        self.made_all.insert(client, (calls, dates));
         Ok(())
     }
 
@@ -233,6 +262,73 @@ impl<'a> World<'a> {
                 made.call.earlier =
                     if since { Earlier::FirstSince(first - 1) } else { Earlier::None };
                 self.acquire(who, made)?;
+            }
+            Op::AcquireAll {
+                client,
+                groups,
+                factor,
+                seen,
+                audit_limit,
+                create,
+                tag: (tag, weight),
+                attempt,
+            } => {
+                self.ids += 1;
+                let mut id = EntryId::random(ClientTag([tag, 1, 2, 3]), weight).0;
+                id[8..12].copy_from_slice(&self.ids.to_be_bytes());
+                (id[12..15].fill(0), id[15] = 0x13);
+                let limits = seen.into_iter().enumerate().map(|(limiter, seen)| {
+                    let who = Who(limiter, client);
+                    let mut groups = groups.clone();
+                    if limiter == 1 {
+                        let other = |permits: u64| 1 + permits.saturating_mul(factor) % 13;
+                        groups.iter_mut().for_each(|it| it.permits = other(it.permits));
+                    }
+                    let call = AcquireCall {
+                        now: Now::At(self.now),
+                        id: EntryId(id),
+                        seen: self.seen(who, seen),
+                        expects_expired: false,
+                        audit_limit,
+                        create,
+                        hold_ms: 0,
+                        earlier: Earlier::None,
+                        share: None,
+                        reserve: false,
+                        groups,
+                    };
+                    (self.keys(who), call)
+                });
+                let (mut calls, mut dates): (Vec<_>, _) = (limits.collect(), vec![self.now]);
+                let last = self.made_all.get(&client).cloned();
+                let (now, earlier) = match (attempt, last) {
+                    (Attempt::Again(since), Some((last, made))) => {
+                        let (first, latest) = (made[0], *made.iter().max().unwrap());
+                        self.now = self.now.max(latest + 1);
+                        (calls, dates) = (last, made);
+                        dates.push(self.now);
+                        let before = &dates[..dates.len() - 1];
+                        let earlier = match since {
+                            true => Earlier::Since(first - 1),
+                            false => Earlier::Dated(before.to_vec()),
+                        };
+                        (self.now, earlier)
+                    }
+                    (Attempt::LateFirst(since), Some((last, made))) if made.len() > 1 => {
+                        let first = made[0];
+                        (calls, dates) = (last, made);
+                        let earlier = match since {
+                            true => Earlier::FirstSince(first - 1),
+                            false => Earlier::None,
+                        };
+                        (first, earlier)
+                    }
+                    _ => (self.now, Earlier::None),
+                };
+                for (_, call) in &mut calls {
+                    (call.now, call.earlier) = (Now::At(now), earlier.clone());
+                }
+                self.acquire_all(client, calls, dates)?;
             }
             Op::Refund { who, grant, share } => {
                 if self.grants.is_empty() {

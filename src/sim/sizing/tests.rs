@@ -1,6 +1,6 @@
 //! What `docs/sizing.md` says of fleets, by short simulations.
 
-use redisson_rate_limiter::bench::sizing::{Costs, Figures, LeaseRule, Scenario, run};
+use super::{Costs, Figures, LeaseRule, Scenario, run};
 
 const BASE_RATE: u64 = 125;
 

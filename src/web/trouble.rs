@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Event, Observers};
+use crate::client::Client;
+use crate::observe::Event;
 
 /// A problem with requests to a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(super) enum Trouble {
     /// The key cannot be found.
     NoKey,
     /// A request costs more than the rate.
@@ -44,21 +45,21 @@ impl Trouble {
 /// The kinds of trouble of one limit that were warned of. After the first of a kind, the rest is told at
 /// DEBUG.
 #[derive(Debug, Default)]
-pub(crate) struct FirstTimes {
+pub(super) struct FirstTimes {
     told: AtomicU32,
 }
 
 impl FirstTimes {
     /// `limit` is the limit's name, empty if unknown.
-    pub(crate) fn tell(
+    pub(super) fn tell(
         &self,
-        observers: &Observers,
+        client: &Client,
         trouble: Trouble,
         limit: &str,
         why: fmt::Arguments<'_>,
     ) {
         let bit = 1 << trouble as u32;
         let is_first = self.told.fetch_or(bit, Ordering::Relaxed) & bit == 0;
-        observers.event(&Event::LimitTrouble { text: trouble.text(), limit, why, is_first });
+        client.report(&Event::LimitTrouble { text: trouble.text(), limit, why, is_first });
     }
 }

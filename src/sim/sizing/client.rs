@@ -4,9 +4,9 @@ use super::Scenario;
 use super::demand::Random;
 use super::lease::{ClientLeases, HeldLease};
 use crate::clock::Now;
-use crate::engine::Remembered;
-use crate::engine::opt_ins::lease::{add_lease_requests, take_lease_outcomes};
-use crate::queue::{Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
+use crate::engine::Knowledge;
+use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
+use crate::queue::{Call, MaxWait, NO_COSTS, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
@@ -47,7 +47,7 @@ pub(super) struct FleetClient {
     /// The next step that is planned.
     pub(super) step_at: Time,
     rate: Rate,
-    known: Remembered,
+    known: Knowledge,
     random: Random,
     greedy: bool,
     leases: Option<ClientLeases>,
@@ -70,7 +70,7 @@ impl FleetClient {
             queue: Queue::default(),
             step_at: Time::MAX,
             rate,
-            known: Remembered { seen: Some(rate.into()), ..Remembered::default() },
+            known: Knowledge { seen: Some(rate.into()), ..Knowledge::default() },
             random,
             greedy: false,
             leases: None,
@@ -109,7 +109,8 @@ impl FleetClient {
             return effects;
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
-        let request = Request { permits: 1, max_wait, deadline: 3_000_000, create: None };
+        let request =
+            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
         match self.queue.arrive(|| now, request, now) {
             Err(_) => effects.answered.push(now),
             Ok(_) => self.step(now, &mut effects),
@@ -202,7 +203,8 @@ impl FleetClient {
                 left: leased,
                 end: sent.at + sent.call.hold_ms * 1000,
             };
-            leases.answered(now, sent.leased, lease, has_waiters, &mut effects.refunds);
+            leases.granted(now, leased == sent.leased);
+            leases.answered(now, lease, has_waiters, &mut effects.refunds);
             if !self.looks && leases.holds_any() {
                 self.looks = true;
                 effects.look_at = Some(now);

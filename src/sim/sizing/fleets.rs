@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use redisson_rate_limiter::bench::sizing::{Figures, LeaseRule, Scenario, run};
+use super::{Figures, LeaseRule, Scenario, run};
 
 /// Requests a second and client.
 const DEMAND: f64 = 100.0;

@@ -7,11 +7,14 @@
 
 mod client;
 mod demand;
+mod fleets;
 mod lease;
+mod page;
 mod server;
+mod tests;
 mod world;
 
-pub use self::server::{Costs, ONE_WAY_US};
+use self::server::Costs;
 
 /// A fleet, and what it asks for.
 #[derive(Clone, Copy, Debug)]

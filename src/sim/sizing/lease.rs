@@ -1,8 +1,8 @@
-//! A client's leases, as `engine::opt_ins` keeps them: the current one, and the next for when that is
+//! A client's leases, as `engine::opt_ins::leases` keeps them: the current one, and the next for when that is
 //! used up.
 
 use super::LeaseRule;
-use crate::engine::opt_ins::usage::{LeaseUsage, low_mark};
+use crate::engine::opt_ins::usage::LeaseUsage;
 use crate::queue::Time;
 use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
@@ -52,24 +52,25 @@ impl ClientLeases {
         ClientLeases { terms, current: None, next: None, last_take: 0, low, usage }
     }
 
-    /// How long the next lease is held.
+    /// How long a lease is held.
     pub(super) fn hold_ms(&self) -> u64 {
         match self.terms {
-            LeaseRule::Fixed { hold_ms, .. } => hold_ms,
-            LeaseRule::Adaptive { hold_ms } => self.usage.hold_ms(hold_ms),
+            LeaseRule::Fixed { hold_ms, .. } | LeaseRule::Adaptive { hold_ms } => hold_ms,
         }
     }
 
     fn hold(&self) -> Time {
-        match self.terms {
-            LeaseRule::Fixed { hold_ms, .. } | LeaseRule::Adaptive { hold_ms } => hold_ms * 1000,
-        }
+        self.hold_ms() * 1000
     }
 
     /// Permits were granted by a call.
     pub(super) fn used(&mut self, now: Time, permits: u64) {
-        self.usage.roll(now, self.hold());
-        self.usage.add(permits);
+        self.usage.add(now, self.hold(), permits);
+    }
+
+    /// A lease was granted, in full or not.
+    pub(super) fn granted(&mut self, now: Time, in_full: bool) {
+        self.usage.answered(now, self.hold(), in_full);
     }
 
     /// Takes a permit; `Some(true)`: it is time for another lease.
@@ -91,7 +92,7 @@ impl ClientLeases {
 
     fn make_current(&mut self, lease: HeldLease) {
         if let LeaseRule::Adaptive { .. } = self.terms {
-            self.low = low_mark(lease.left);
+            self.low = lease.left.div_ceil(4);
         }
         self.current = Some(lease);
     }
@@ -111,23 +112,21 @@ impl ClientLeases {
         }
         let (held, hold) = (self.held(now), self.hold());
         let wanted = match self.terms {
-            LeaseRule::Fixed { permits, .. } if held * 2 > permits => 0,
-            LeaseRule::Fixed { permits, .. } => permits - held,
-            LeaseRule::Adaptive { .. } => self.usage.wanted(now, hold, held, self.low),
+            _ if held > 0 && held >= self.low => 0,
+            LeaseRule::Fixed { permits, .. } => permits.saturating_sub(held),
+            LeaseRule::Adaptive { .. } => self.usage.wanted(now, hold).saturating_sub(held),
         };
         (wanted > 0).then_some(wanted.min(rate))
     }
 
-    /// A call was answered that asked for `requested` permits, and brought this lease.
+    /// A call was answered that asked for a lease, and brought this one.
     pub(super) fn answered(
         &mut self,
         now: Time,
-        requested: u64,
         lease: HeldLease,
         has_waiters: bool,
         refunds: &mut Vec<RefundCall>,
     ) {
-        self.usage.answered(requested, lease.left);
         if has_waiters {
             self.end_all(refunds);
         }

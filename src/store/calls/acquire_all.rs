@@ -1,0 +1,95 @@
+//! Acquire from several limiters: a batch of requests decided as one step, each of which takes from all limiters
+//! or from none.
+//!
+//! The rule is in `store/memory/acquire_all.rs`, the twin of `lua/acquire_all.lua`.
+
+use super::acquire::{pack_groups, read_outcome, request_count};
+use super::*;
+use crate::rate::exact;
+use crate::store::memory::acquire_all::acquire_all;
+use crate::wire::entry;
+
+script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/numbers",
+    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
+    "part/wait", "part/grant", "part/attempt", "part/decide", "acquire_all");
+
+/// Requests that take from several limiters, to be decided in this order.
+///
+/// It has an acquire for each limiter, with that limiter's keys. They all have the same time, id and earlier
+/// attempts, and equally many requests with the same waits; the first says these.
+#[derive(Clone, Debug)]
+pub(crate) struct AcquireAllCall(pub(crate) Vec<(Keys, AcquireCall)>);
+
+/// The answer to an [`AcquireAllCall`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AcquireAllReply {
+    /// The time at which it was decided, epoch ms, and the date of what was granted.
+    pub(crate) now: i64,
+    /// The outcomes in the order of the requests.
+    pub(crate) outcomes: Vec<OutcomeGroup>,
+    /// The limiters after the call, in the call's order.
+    pub(crate) limits: Vec<LimitReply>,
+}
+
+/// One limiter after an [`AcquireAllCall`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitReply {
+    pub(crate) rate: Rate,
+    pub(crate) left: i64,
+    /// See [`AcquireReply::repaired`].
+    pub(crate) repaired: i64,
+}
+
+impl StoreCall for AcquireAllCall {
+    type Reply = AcquireAllReply;
+
+    fn decide(&self, space: &mut Keyspace, _: &Keys) -> Result<AcquireAllReply, Error> {
+        acquire_all(space, &self.0)
+    }
+
+    fn command(&self, _: &Keys, _: bool) -> ServerCommand {
+        let keys: Vec<&str> = self.0.iter().flat_map(|(keys, _)| keys.all()).collect();
+        let (_, first) = &self.0[0];
+        let (after, dates, _) = first.earlier.arguments();
+        let command = ServerCommand::script(&ACQUIRE_ALL, &keys)
+            .time(first.now)
+            .arg(&entry::pack(first.id, 0)[..17])
+            .arg(after)
+            .arg(u8::from(!first.earlier.is_first()))
+            .arg(dates);
+        self.0.iter().fold(command, |command, (_, call)| {
+            command
+                .seen(call.seen)
+                .arg(call.creation())
+                .arg(call.audit_limit.min(crate::rate::MAX_EXACT))
+                .arg(pack_groups(&call.groups))
+        })
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
+        let last = answer.len().checked_sub(1)?;
+        let (mut outcomes, mut answered) = (Vec::new(), 0u64);
+        for at in (6..last).step_by(3) {
+            let (count, kind) = (answer.unsigned(at)?, answer.integer(at + 1)?);
+            let outcome = match read_outcome(kind % 10, answer.unsigned(at + 2)?)? {
+                Outcome::Refused(wait) => Outcome::RefusedBy(u8::try_from(kind / 10).ok()?, wait),
+                outcome => outcome,
+            };
+            answered = answered.checked_add(count)?;
+            push_outcome(&mut outcomes, count, outcome);
+        }
+        let limits = answer.list(last)?;
+        let limits = (0..limits.len()).map(|at| {
+            let limit = limits.list(at)?;
+            let (left, repaired) = (limit.integer(1)?, exact(limit.integer(5)?));
+            Some(LimitReply { rate: limit.rate()?, left, repaired })
+        });
+        let limits: Vec<_> = limits.collect::<Option<_>>()?;
+        let is_whole = answered == request_count(&self.0[0].1) && limits.len() == self.0.len();
+        is_whole.then_some(AcquireAllReply { now: answer.integer(5)?, outcomes, limits })
+    }
+
+    fn other_keys(&self) -> impl Iterator<Item = &Keys> {
+        self.0.iter().map(|(keys, _)| keys)
+    }
+}

@@ -1,0 +1,273 @@
+//! Acquire from several limiters: all limiters are read, it is decided what becomes of each request, and all
+//! limiters are written.
+//!
+//! `lua/acquire_all.lua` is its twin.
+
+use crate::error::Error;
+use crate::rate::{MAX_EXACT, exact};
+use crate::store::limits::{DROP_LIMIT, EXACT_WAITS};
+use crate::store::memory::acquire::Attempt;
+use crate::store::memory::attempt::{find_earlier, find_overtaking};
+use crate::store::memory::config::{Config, Pair, create, read_value};
+use crate::store::memory::grant::{give_back, write_entries};
+use crate::store::memory::heal::{audit_limit, heal};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::lifetime::refresh_lifetime;
+use crate::store::memory::live_log::{LiveLog, LogChanges, expiry_cutoff};
+use crate::store::memory::log::{Log, Part};
+use crate::store::memory::settle::{Value, settle};
+use crate::store::memory::wait::WaitScan;
+use crate::store::{
+    AcquireAllReply, AcquireCall, LimitReply, Outcome, OutcomeGroup, Wait, push_outcome,
+};
+use crate::wire::keys::Keys;
+
+type Calls<'a> = &'a [(Keys, AcquireCall)];
+
+/// A limiter's state that does not depend on the call's own entries.
+struct Found<'a> {
+    config: Config,
+    before: Option<i64>,
+    log: &'a Log,
+    /// The entries of earlier attempts; or of those that overtook this one.
+    own: Vec<Part>,
+    own_total: i64,
+    overtaken: Option<i64>,
+}
+
+/// A limiter as the requests see it.
+struct Limit<'a> {
+    found: &'a Found<'a>,
+    call: &'a AcquireCall,
+    live: LiveLog<'a>,
+    value: Value,
+    deficit: i64,
+    debt: i64,
+    /// The permits that are free for the requests, asked for by those that wait, and granted.
+    budget: i64,
+    queued: i64,
+    granted: i64,
+}
+
+/// What is written to a limiter.
+struct Changes {
+    own: (Vec<Part>, i64),
+    log: LogChanges,
+    debt: i64,
+    granted: i64,
+    before: Option<i64>,
+    value: Value,
+    config: Config,
+}
+
+pub(crate) fn acquire_all(
+    space: &mut Keyspace,
+    calls: Calls<'_>,
+) -> Result<AcquireAllReply, Error> {
+    // Read.
+    let none = Log::default();
+    let found = calls
+        .iter()
+        .map(|(keys, call)| {
+            find(space, keys, call, &none).map_err(|error| error.in_limiter(&keys.hash))
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+    let t = Attempt::time(&calls[0].1, space.time(calls[0].1.now));
+    let mut limits = found
+        .iter()
+        .zip(calls)
+        .map(|(found, (keys, call))| {
+            read(found, call, t).map_err(|error| error.in_limiter(&keys.hash))
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+
+    // Decide.
+    let overtaken = found.iter().filter_map(|found| found.overtaken).min();
+    if overtaken.is_some() {
+        limits.iter_mut().for_each(|limit| limit.budget = limit.found.own_total);
+    }
+    let (outcomes, is_within) = decide(&mut limits, t, overtaken.is_some())
+        .map_err(|(at, error)| error.in_limiter(&calls[at].0.hash))?;
+    let is_written = overtaken.is_none() && is_within;
+    let states = limits.iter().map(|limit| LimitReply {
+        rate: limit.found.config.to_rate(),
+        left: limit.found.before.filter(|_| !is_written).unwrap_or(limit.budget),
+        repaired: exact(limit.deficit),
+    });
+    let reply = AcquireAllReply {
+        now: overtaken.map_or(t, |date| date.min(MAX_EXACT as i64)),
+        outcomes,
+        limits: states.collect(),
+    };
+    if !is_written {
+        return Ok(reply);
+    }
+    let changes: Vec<Changes> = limits.into_iter().map(Limit::into_changes).collect();
+
+    // Write.
+    for ((keys, call), changes) in calls.iter().zip(changes) {
+        write(space, keys, call, t, changes)?;
+    }
+    Ok(reply)
+}
+
+fn find<'a>(
+    space: &'a Keyspace,
+    keys: &Keys,
+    call: &AcquireCall,
+    none: &'a Log,
+) -> Result<Found<'a>, Error> {
+    let config = Config::read(space, keys, call.create.as_ref())?;
+    let pair = Pair::of(keys, config.mode);
+    let before = read_value(space, &pair)?;
+    let log = space.log(pair.log)?.unwrap_or(none);
+    let date = Attempt::time(call, space.time(call.now));
+    let later = find_overtaking(log, call, date);
+    let overtaken = later.iter().map(|part| part.score).min();
+    let own = if later.is_empty() { find_earlier(log, call) } else { later };
+    let own_total = own.iter().map(|part| part.permits).sum();
+    Ok(Found { config, before, log, own, own_total, overtaken })
+}
+
+fn read<'a>(found: &'a Found<'a>, call: &'a AcquireCall, t: i64) -> Result<Limit<'a>, Error> {
+    let Found { config, before, log, own, own_total, .. } = found;
+    // What earlier attempts were granted is free again, and all requests are decided anew.
+    let known = before.map(|value| value + own_total);
+    let cutoff = expiry_cutoff(t, config);
+    let mut live = LiveLog::read(log, cutoff, (own, false), |_| false, DROP_LIMIT);
+    live.look_at_oldest()?;
+    let mut value = settle(config, call.seen, known, &live)?;
+    let demand = crate::store::total_permits(&call.groups);
+    let refuses = i64::try_from(demand).unwrap_or(i64::MAX) > value.v;
+    let audit_limit = audit_limit(call.seen, call.audit_limit);
+    let healed = heal(config, &mut value, &mut live, refuses, audit_limit)?;
+    let (deficit, debt, budget) = (healed.deficit, healed.debt, value.v);
+    Ok(Limit { found, call, live, value, deficit, debt, budget, queued: 0, granted: 0 })
+}
+
+/// Decides the requests; also returns whether one of them is within all rates. An error comes with the number of
+/// the limiter whose log cannot be read.
+fn decide(
+    limits: &mut [Limit<'_>],
+    t: i64,
+    is_overtaken: bool,
+) -> Result<(Vec<OutcomeGroup>, bool), (usize, Error)> {
+    let is_settled = limits.iter().all(|limit| limit.live.dropped.all);
+    let mut outcomes = Vec::new();
+    let (mut waiting, mut undecided, mut last, mut by) = (0, false, 1, 0);
+    let mut is_within = false;
+    for k in 0..limits[0].call.groups.len() {
+        let group = limits[0].call.groups[k];
+        let mut count = group.count;
+        let max_wait_ms = if is_overtaken { 0 } else { group.max_wait_ms };
+        let exceeds = limits.iter().any(|limit| limit.permits(k) > limit.found.config.rate);
+        is_within |= !exceeds;
+        if exceeds && !undecided {
+            push_outcome(&mut outcomes, count, Outcome::ExceedsRate);
+            continue;
+        }
+        if !undecided {
+            let fits = |limit: &Limit<'_>| (limit.budget / limit.permits(k)).max(0) as u64;
+            let most = if waiting > 0 { 0 } else { count };
+            let fit = limits.iter().map(fits).fold(most, u64::min);
+            for limit in &mut *limits {
+                let permits = limit.permits(k) * fit as i64;
+                limit.budget -= permits;
+                limit.granted += permits;
+            }
+            push_outcome(&mut outcomes, fit, Outcome::Granted);
+            count -= fit;
+            undecided = count > 0 && !is_settled;
+        }
+        if undecided {
+            push_outcome(&mut outcomes, count, Outcome::Undecided);
+            continue;
+        }
+        while count > 0 {
+            let is_exact = waiting < EXACT_WAITS && !is_overtaken;
+            let wait = match is_exact {
+                true => longest_wait(limits, k, t, &mut by)?,
+                false if is_overtaken => Wait { ms: 1, at_least: true },
+                false => Wait { ms: last, at_least: true },
+            };
+            if max_wait_ms < wait.ms {
+                push_outcome(&mut outcomes, count, Outcome::RefusedBy(by, wait));
+                break;
+            }
+            let several = if is_exact { 1 } else { count };
+            push_outcome(&mut outcomes, several, Outcome::Waiting(wait));
+            for limit in &mut *limits {
+                let permits = limit.permits(k).saturating_mul(several as i64);
+                limit.queued = limit.queued.saturating_add(permits);
+            }
+            (last, waiting, count) = (wait.ms, waiting + 1, count - several);
+        }
+    }
+    Ok((outcomes, is_within))
+}
+
+/// How long a request has to wait until all limiters have its permits, and for which longest. It may take longer
+/// if one of them may.
+fn longest_wait(
+    limits: &[Limit<'_>],
+    k: usize,
+    t: i64,
+    by: &mut u8,
+) -> Result<Wait, (usize, Error)> {
+    let mut longest = Wait { ms: 0, at_least: false };
+    for (at, limit) in limits.iter().enumerate() {
+        let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(limit.budget);
+        if lacking > 0 {
+            let mut scan = WaitScan::new(&limit.live, t, &limit.found.config, limit.debt);
+            let wait = scan.wait_for(lacking, (t, limit.granted)).map_err(|error| (at, error))?;
+            longest.at_least |= wait.at_least;
+            if wait.ms > longest.ms {
+                (longest.ms, *by) = (wait.ms, at as u8);
+            }
+        }
+    }
+    Ok(longest)
+}
+
+impl Limit<'_> {
+    /// What each request of the k-th group asks of this limiter.
+    fn permits(&self, k: usize) -> i64 {
+        self.call.groups[k].permits as i64
+    }
+
+    fn into_changes(self) -> Changes {
+        Changes {
+            own: (self.found.own.clone(), self.found.own_total),
+            log: self.live.into_changes(),
+            debt: self.debt,
+            granted: self.granted,
+            before: self.found.before,
+            value: Value { v: self.budget, ..self.value },
+            config: self.found.config,
+        }
+    }
+}
+
+fn write(
+    space: &mut Keyspace,
+    keys: &Keys,
+    call: &AcquireCall,
+    t: i64,
+    changes: Changes,
+) -> Result<(), Error> {
+    let pair = Pair::of(keys, changes.config.mode);
+    let id = call.id;
+    space.with_log(pair.log, |log| {
+        let (own, own_total) = changes.own;
+        give_back(log, own, own_total, id, 0);
+        changes.log.write(log);
+        write_entries(log, changes.debt, |number| id.debt(number), t);
+        write_entries(log, changes.granted, |number| id.part(number), t);
+    })?;
+    if let Some(rate) = &call.create {
+        create(space, keys, rate)?;
+    }
+    space.write_value(pair.value, changes.before, changes.value);
+    refresh_lifetime(space, keys, &pair, changes.config.keep_alive);
+    Ok(())
+}
