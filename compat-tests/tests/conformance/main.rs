@@ -184,6 +184,7 @@ macro_rules! conformance {
 mod arguments;
 mod creation;
 mod keys;
+mod pauses;
 mod permits;
 mod rates;
 mod waiting;

@@ -3,6 +3,7 @@
 
 mod budget;
 mod faults;
+mod groups;
 mod leases;
 mod lifetime;
 mod loads;

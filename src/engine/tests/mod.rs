@@ -25,6 +25,7 @@ mod full;
 mod keep_alive;
 mod leases;
 mod outage;
+mod pause;
 mod refunds;
 mod reservations;
 mod settle;

@@ -154,6 +154,8 @@ impl Inner {
                 self.keep(&line.id, grant);
                 Ok(Value::Null)
             }
+            "pauseFor" => Ok(json!(limiter.pause_for(line.millis("ms")?).await?)),
+            "resume" => Ok(json!(limiter.resume().await?)),
             "release" => limiter
                 .release(line.whole("permits")?)
                 .await
