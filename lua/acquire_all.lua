@@ -117,6 +117,9 @@ for k = 1, #limits[1].requests, 3 do
         local lacking = s.queued + s.requests[k] - s.budget
         if lacking > 0 then
           local wait, is_bound = wait_for(s, lacking)
+          if s.foreign then
+            return {s.foreign[1], s.foreign[2], '', s.keys[1]}
+          end
           more = more or is_bound
           if wait > ms then
             ms, by = wait, i - 1

@@ -87,6 +87,7 @@ mod error;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod group;
 mod in_process;
 #[cfg(any(feature = "admin", test))]
 mod inspection;
@@ -126,6 +127,7 @@ pub use clock::{Clock, ClockSkew, ManualClock};
 pub use decision::{DecidedBy, Decision, Denial, Grant, Peek};
 pub use engine::outage::{CircuitState, OutageReport};
 pub use error::{Error, ErrorKind, Execution, Operation};
+pub use group::{Costs, LimitGroup};
 pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
 pub use limiter::rates::{Ensured, Usage};

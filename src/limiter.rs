@@ -6,7 +6,7 @@ mod outage;
 mod pause;
 mod permits;
 pub(crate) mod rates;
-mod run;
+pub(crate) mod run;
 
 use std::fmt;
 use std::sync::Arc;
@@ -99,6 +99,15 @@ impl RateLimiter {
         &self.shared.engine
     }
 
+    /// The rate with which it creates the limiter.
+    pub(crate) fn carried_rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// The limiters of the client that made this handle.
     pub(crate) fn limiters(&self) -> &Arc<Limiters> {
         &self.shared.limiters
@@ -170,7 +179,7 @@ impl RateLimiter {
             .with_server(self.engine().core.store.address())
     }
 
-    fn invalid(&self, operation: Operation, detail: String) -> Error {
+    pub(crate) fn invalid(&self, operation: Operation, detail: String) -> Error {
         Error::invalid(operation, detail).of(operation, Some(self.engine().name.clone()))
     }
 }

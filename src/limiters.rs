@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::engine::group::Member;
 use crate::engine::{self, Core, Engine, Knowledge};
 use crate::error::{Error, Operation};
+use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::Keys;
 
@@ -29,6 +31,8 @@ pub(crate) struct LimiterHandle {
 
 struct Table {
     by_name: HashMap<Arc<str>, Named>,
+    /// The groups that have a handle, by the names of their limiters and the rates to create these with.
+    groups: HashMap<Vec<(Arc<str>, Option<Rate>)>, Weak<LimiterHandle>>,
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
     /// Facts about dropped limiters that were used less than an interval ago.
@@ -73,6 +77,30 @@ impl Limiters {
             engine.leases().suspend(&engine);
         }
         Ok(handle)
+    }
+
+    /// The handle of the group of these limiters, shared by everybody who uses it at the same time.
+    pub(crate) fn group(
+        self: &Arc<Self>,
+        members: Vec<Member>,
+    ) -> Result<Arc<LimiterHandle>, Error> {
+        let mut table = self.table();
+        if table.is_closed {
+            return Err(engine::closed().of(Operation::Limiter, None));
+        }
+        let key = members.iter().map(|it| (it.engine.name.clone(), it.create)).collect();
+        table.groups.retain(|_, group| group.strong_count() > 0);
+        if let Some(group) = table.groups.get(&key).and_then(Weak::upgrade) {
+            // A limiter whose last handle was dropped may have another engine by now.
+            let same = |(a, b): (&Member, &Member)| Arc::ptr_eq(&a.engine, &b.engine);
+            if group.engine.members.iter().zip(&members).all(same) {
+                return Ok(group);
+            }
+        }
+        let engine = Engine::of_group(members, self.core.clone());
+        let group = Arc::new(LimiterHandle { limiters: self.clone(), engine });
+        table.groups.insert(key, Arc::downgrade(&group));
+        Ok(group)
     }
 
     /// The keys of the limiter of this name, which must not be empty.
@@ -157,6 +185,7 @@ impl Table {
     fn new() -> Self {
         Table {
             by_name: HashMap::new(),
+            groups: HashMap::new(),
             limit: MANY_LIMITERS,
             remembered: HashMap::new(),
             remembered_limit: MANY_LIMITERS,
@@ -165,7 +194,9 @@ impl Table {
     }
 
     fn engines(&self) -> Vec<Arc<Engine>> {
-        self.by_name.values().map(|named| named.engine.clone()).collect()
+        let groups = self.groups.values().filter_map(Weak::upgrade);
+        let groups = groups.map(|group| group.engine.clone());
+        self.by_name.values().map(|named| named.engine.clone()).chain(groups).collect()
     }
 
     /// The handle of this name, and the engine that it replaces, if any.

@@ -186,6 +186,32 @@ impl ClientBuilder {
         self
     }
 
+    /// Says where servers are that announce addresses which cannot be reached: the nodes of a cluster, or the
+    /// servers that sentinels name, in managed clusters and behind network address translation. Pairs of
+    /// `host:port`, first the announced one. Both can be hosts without a port, which then stays as it is; a
+    /// pair with ports comes first. Redisson's `natMapper`.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::Client;
+    ///
+    /// let map = [("172.17.0.2:6379", "10.0.0.1:6379"), ("172.17.0.3:6379", "10.0.0.2:6379")];
+    /// let client = Client::builder().address_map(map)?.connect_lazy("redis+cluster://10.0.0.1")?;
+    /// # Ok::<(), redisson_rate_limiter::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that is not of that
+    /// form, and for a pair of which only one has a port. Other topologies refuse an address map when they
+    /// are connected to.
+    pub fn address_map<'a>(
+        mut self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, Error> {
+        self.access.address_map.add(pairs)?;
+        Ok(self)
+    }
+
     /// Sets the number of the database, if it is not in the URL; 0 by default.
     #[must_use]
     pub fn database(mut self, database: u32) -> Self {

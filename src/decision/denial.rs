@@ -1,6 +1,7 @@
 //! A denial with its wait, and who decided it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rate::Rate;
@@ -30,11 +31,18 @@ pub struct Denial {
     wait: Wait,
     rate: Option<Rate>,
     decided_by: DecidedBy,
+    refused_by: Option<Arc<str>>,
 }
 
 impl Denial {
     pub(crate) fn new(wait: Wait, rate: Option<Rate>, decided_by: DecidedBy) -> Self {
-        Denial { wait, rate, decided_by }
+        Denial { wait, rate, decided_by, refused_by: None }
+    }
+
+    /// By this limiter of a group.
+    pub(crate) fn refused_by_limit(mut self, name: &Arc<str>) -> Self {
+        self.refused_by = Some(name.clone());
+        self
     }
 
     /// The time after which the same call can succeed, in whole milliseconds, if no other caller takes
@@ -64,6 +72,13 @@ impl Denial {
     /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
+    }
+
+    /// The limiter of a group that refused, of several the one to be waited for longest; see
+    /// [`LimitGroup`](crate::LimitGroup). `None` for a limiter alone, and if this client's queue has denied the
+    /// request, as it does not know for which limiter the requests before it wait.
+    pub fn refused_by(&self) -> Option<&str> {
+        self.refused_by.as_deref()
     }
 }
 

@@ -4,18 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::join_all;
 use tokio::runtime::Handle;
 
 use super::denial::DecidedBy;
 use crate::engine::Engine;
 use crate::engine::Tasks;
 use crate::engine::answer::{Decided, Granted};
+use crate::engine::group::MemberEntry;
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
 use crate::error::{Error, Execution, Operation};
+use crate::group::Costs;
 use crate::observe::Event;
+use crate::queue::{MemberCosts, NO_COSTS};
 use crate::rate::Rate;
-use crate::wire::entry::MAX_ENTRY_PERMITS;
+use crate::wire::entry::{EntryId, ID_LEN};
 
 /// Permits that were taken.
 ///
@@ -36,6 +41,8 @@ enum GrantEntry {
     Call(Arc<Decided>),
     /// The entry of a lease.
     Lease { engine: Arc<Engine>, entry: Arc<Entry>, left: u64 },
+    /// The entries of this call in the limiters of a group, and what the grant still holds of each.
+    Group { decided: Arc<Decided>, held: Box<MemberCosts> },
     /// No entry: the server is away, and every call is granted.
     Unlimited { engine: Arc<Engine>, rate: Rate },
 }
@@ -43,7 +50,7 @@ enum GrantEntry {
 impl GrantEntry {
     fn engine(&self) -> &Arc<Engine> {
         match self {
-            GrantEntry::Call(decided) => &decided.engine,
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => &decided.engine,
             GrantEntry::Lease { engine, .. } | GrantEntry::Unlimited { engine, .. } => engine,
         }
     }
@@ -52,8 +59,38 @@ impl GrantEntry {
 impl Grant {
     /// A grant from a call that has been answered.
     pub(crate) fn new(granted: Granted, deadline: Duration) -> Self {
-        let permits = granted.permits();
-        Grant::of(GrantEntry::Call(granted.take()), permits, deadline)
+        let (permits, costs) = (granted.permits(), granted.costs());
+        let decided = granted.take();
+        let entry = match decided.members.is_empty() {
+            true => GrantEntry::Call(decided),
+            false => GrantEntry::Group { decided, held: Box::new(costs) },
+        };
+        Grant::of(entry, permits, deadline)
+    }
+
+    /// A grant of a group's limiters that were asked one after the other.
+    pub(crate) fn in_turn(engine: &Arc<Engine>, grants: Vec<Grant>, deadline: Duration) -> Self {
+        let mut held = Box::new(NO_COSTS);
+        let left = grants.iter().map(Grant::left).min().unwrap_or(0);
+        let rate = grants[0].rate();
+        let members = grants.into_iter().enumerate().map(|(at, grant)| {
+            held[at] = u32::try_from(grant.permits()).unwrap_or(u32::MAX);
+            let (engine, rate) = (grant.entry.engine().clone(), grant.rate());
+            let entry = match grant.entry {
+                GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => {
+                    decided.entry.clone()
+                }
+                GrantEntry::Lease { entry, .. } => entry,
+                // A refund finds no such entry, and credits nothing.
+                GrantEntry::Unlimited { .. } => Entry::new(EntryId([0; ID_LEN]), 0, 0),
+            };
+            MemberEntry { engine, entry, rate }
+        });
+        let members = members.collect();
+        let entry = Entry::new(EntryId([0; ID_LEN]), 0, 0);
+        let decided = Decided { engine: engine.clone(), entry, rate, left, members };
+        let entry = GrantEntry::Group { decided: Arc::new(decided), held };
+        Grant::of(entry, 0, deadline)
     }
 
     #[inline]
@@ -89,9 +126,16 @@ impl Grant {
         matches!(self.entry, GrantEntry::Unlimited { .. })
     }
 
-    /// The permits that were taken and have not been given back.
+    /// The permits that were taken and have not been given back; of a [`LimitGroup`](crate::LimitGroup)'s grant
+    /// those of the limiter of which it holds fewest.
     pub fn permits(&self) -> u64 {
-        self.permits - self.returned
+        match &self.entry {
+            GrantEntry::Group { decided, held } => {
+                let held = held.iter().take(decided.members.len());
+                held.copied().min().unwrap_or(0).into()
+            }
+            _ => self.permits - self.returned,
+        }
     }
 
     /// The permits that were still available after the call that granted these; that call may also have
@@ -100,7 +144,7 @@ impl Grant {
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
-            GrantEntry::Call(decided) => decided.left,
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.left,
             GrantEntry::Lease { left, .. } => *left,
             GrantEntry::Unlimited { .. } => 0,
         }
@@ -112,7 +156,7 @@ impl Grant {
     /// the highest possible: 2^53 permits a millisecond.
     pub fn rate(&self) -> Rate {
         match &self.entry {
-            GrantEntry::Call(decided) => decided.rate,
+            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.rate,
             GrantEntry::Lease { engine, .. } => engine
                 .rate()
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
@@ -123,7 +167,7 @@ impl Grant {
     /// Who decided the call.
     pub fn decided_by(&self) -> DecidedBy {
         match self.entry {
-            GrantEntry::Call(_) => self.entry.engine().core.decided_by,
+            GrantEntry::Call(_) | GrantEntry::Group { .. } => self.entry.engine().core.decided_by,
             GrantEntry::Lease { .. } => DecidedBy::Lease,
             GrantEntry::Unlimited { .. } => DecidedBy::Outage,
         }
@@ -134,11 +178,12 @@ impl Grant {
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
             GrantEntry::Call(decided) => Some(decided.entry.date),
-            GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
+            _ => None,
         }
     }
 
-    /// Gives back `permits` of this grant, and returns how many of them came back to the limiter. It is fewer
+    /// Gives back `permits` of this grant (of a [`LimitGroup`](crate::LimitGroup)'s: so many of each limiter), and
+    /// returns how many of them came back to the limiter. It is fewer
     /// if the grant has meanwhile expired, if its limiter was reset, or if a
     /// [`release`](crate::RateLimiter::release) took permits from the same log entry. (After a lost answer
     /// nobody can tell those from permits of this refund: if the entry is just as the refund was to leave it,
@@ -177,6 +222,11 @@ impl Grant {
         if permits == 0 {
             return Ok(0);
         }
+        if let GrantEntry::Group { decided, .. } = &self.entry {
+            let mut back = NO_COSTS;
+            back[..decided.members.len()].fill(permits as u32);
+            return self.refund_members(back).await;
+        }
         self.returned += permits;
         let answer = match &self.entry {
             GrantEntry::Call(decided) => {
@@ -185,7 +235,7 @@ impl Grant {
             GrantEntry::Lease { engine, entry, .. } => {
                 engine.leases().refund(engine, entry, permits, self.deadline).await
             }
-            GrantEntry::Unlimited { .. } => Ok(0),
+            GrantEntry::Group { .. } | GrantEntry::Unlimited { .. } => Ok(0),
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {
@@ -219,6 +269,9 @@ impl Grant {
     /// # }
     /// ```
     ///
+    /// For a [`LimitGroup`](crate::LimitGroup)'s grant, `actual` is the cost for each limiter, or one for all of
+    /// them.
+    ///
     /// Permits that were leased go back into the lease; those that a lease lacks are charged like any
     /// others. Under [`OnOutage::Local`](crate::OnOutage::Local), a grant made while the server was away is
     /// settled with this client's own limiter, as long as it decides; under
@@ -228,7 +281,8 @@ impl Grant {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the grant has been settled before,
-    /// or if `actual` is more than 2^32 − 1; nothing is sent then.
+    /// if `actual` is more than 2^32 − 1, or if it has fewer or more costs than there are limiters; nothing is
+    /// sent then.
     ///
     /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
     /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and can be settled again. If
@@ -239,37 +293,77 @@ impl Grant {
     /// Once this has been polled, dropping the future changes nothing: the attempts go on in the background,
     /// for ten seconds in all, and the difference is written once. [`Client::close`](crate::Client::close)
     /// waits for them.
-    pub async fn settle(&mut self, actual: u64) -> Result<(), Error> {
-        let invalid = |detail: String| {
-            Err(self.error(Operation::Settle, Error::invalid(Operation::Settle, detail)))
+    pub async fn settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
+        let limits = match &self.entry {
+            GrantEntry::Group { decided, .. } => decided.members.len(),
+            _ => 1,
         };
-        if self.is_settled {
-            return invalid(format!("{actual} permits of a grant that was settled before"));
-        }
-        if actual > MAX_ENTRY_PERMITS {
-            return invalid(format!("{actual} permits: must be at most 2^32 - 1"));
-        }
+        let actual = self.settled_costs(&actual.into(), limits).map_err(|detail| {
+            self.error(Operation::Settle, Error::invalid(Operation::Settle, detail))
+        })?;
         self.is_settled = true;
-        let held = self.permits();
-        let (unused, missing) = (held.saturating_sub(actual), actual.saturating_sub(held));
-        self.returned += unused;
-        let engine = self.entry.engine();
-        let give_back = |entry| engine.give_back_within(entry, unused, self.deadline);
-        let answer = match &self.entry {
-            GrantEntry::Unlimited { .. } => Ok(()),
-            _ if missing > 0 => engine.charge(missing, self.deadline).await,
-            _ if unused == 0 => Ok(()),
-            GrantEntry::Lease { entry, .. } if engine.leases().put_back(entry, unused) => Ok(()),
-            GrantEntry::Lease { entry, .. } => give_back(entry).await,
-            GrantEntry::Call(decided) => give_back(&decided.entry).await,
-        };
-        answer.map_err(|failure| {
-            if failure.execution() != Execution::Unknown {
-                self.returned -= unused;
-                self.is_settled = false;
+        let deadline = self.deadline;
+        let failed = if let GrantEntry::Group { decided, held } = &mut self.entry {
+            let members = decided.members.iter().enumerate();
+            let settled = members.map(|(at, it)| {
+                let difference = (held[at].into(), actual[at].into());
+                settle_entry(&it.engine, &it.entry, difference, deadline)
+                    .map(move |answer| (at, answer))
+            });
+            let mut failed = None;
+            for (at, answer) in join_all(settled).await {
+                match answer {
+                    Err(failure) if failure.execution() != Execution::Unknown => {
+                        failed = Some(failure.in_limiter(&decided.members[at].engine.name));
+                    }
+                    // Once settled it is not settled again.
+                    answer => {
+                        held[at] = actual[at];
+                        failed = failed.or(answer.err());
+                    }
+                }
             }
-            self.failed(Operation::Settle, failure)
-        })
+            failed
+        } else {
+            let difference @ (held, actual) = (self.permits(), actual[0].into());
+            let unused = held.saturating_sub(actual);
+            self.returned += unused;
+            let answer = match &self.entry {
+                GrantEntry::Unlimited { .. } | GrantEntry::Group { .. } => Ok(()),
+                GrantEntry::Lease { engine, entry, .. }
+                    if unused > 0 && engine.leases().put_back(entry, unused) =>
+                {
+                    Ok(())
+                }
+                GrantEntry::Lease { engine, entry, .. } => {
+                    settle_entry(engine, entry, difference, deadline).await
+                }
+                GrantEntry::Call(decided) => {
+                    settle_entry(&decided.engine, &decided.entry, difference, deadline).await
+                }
+            };
+            answer.err().inspect(|failure| {
+                if failure.execution() != Execution::Unknown {
+                    self.returned -= unused;
+                }
+            })
+        };
+        let Some(failure) = failed else { return Ok(()) };
+        self.is_settled = failure.execution() == Execution::Unknown;
+        Err(self.failed(Operation::Settle, failure))
+    }
+
+    /// What is to be settled of each limiter; the reason if it cannot be.
+    fn settled_costs(&self, actual: &Costs, limits: usize) -> Result<MemberCosts, String> {
+        if self.is_settled {
+            return Err("a grant that was settled before: can be settled once".to_owned());
+        }
+        let mut all = NO_COSTS;
+        for (at, permits) in actual.each(limits)?.enumerate() {
+            all[at] = u32::try_from(permits)
+                .map_err(|_| format!("{permits} permits: must be at most 2^32 - 1"))?;
+        }
+        Ok(all)
     }
 
     fn failed(&self, operation: Operation, failure: Error) -> Error {
@@ -288,7 +382,39 @@ impl Grant {
     ///
     /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
-        self.refund(self.permits()).await
+        match &self.entry {
+            GrantEntry::Group { held, .. } => self.refund_members(**held).await,
+            _ => self.refund(self.permits()).await,
+        }
+    }
+
+    /// Gives back so many permits of each limiter of a group; returns how many came back to each of them at least.
+    async fn refund_members(&mut self, back: MemberCosts) -> Result<u64, Error> {
+        let deadline = self.deadline;
+        let GrantEntry::Group { decided, held } = &mut self.entry else { return Ok(0) };
+        let members = decided.members.iter().zip(back).enumerate();
+        let refunds =
+            members.filter(|(_, (_, permits))| *permits > 0).map(|(at, (it, permits))| {
+                held[at] -= permits;
+                let refund = it.engine.refund(&it.entry, permits.into(), deadline);
+                refund.map(move |answer| (at, answer))
+            });
+        let (mut credited, mut failed) = (None, None);
+        for (at, answer) in join_all(refunds).await {
+            match answer {
+                Ok(permits) => credited = Some(credited.map_or(permits, |all| permits.min(all))),
+                Err(failure) => {
+                    if failure.execution() != Execution::Unknown {
+                        held[at] += back[at];
+                    }
+                    failed = Some(failure.in_limiter(&decided.members[at].engine.name));
+                }
+            }
+        }
+        match failed {
+            Some(failure) => Err(self.error(Operation::Refund, failure)),
+            None => Ok(credited.unwrap_or(0)),
+        }
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.
@@ -305,7 +431,8 @@ impl Grant {
 
     /// Settles the grant in a task of its own, for callers that need not know the outcome: see
     /// [`settle`](Self::settle) and [`refund_in_background`](Self::refund_in_background).
-    pub fn settle_in_background(mut self, actual: u64) {
+    pub fn settle_in_background(mut self, actual: impl Into<Costs>) {
+        let actual = actual.into();
         let Ok(runtime) = Handle::try_current() else { return };
         let under_way = Tasks::begin(&self.entry.engine().core);
         runtime.spawn(async move {
@@ -347,7 +474,8 @@ impl Grant {
     ///
     /// See [`settle`](Grant::settle).
     #[cfg(feature = "blocking")]
-    pub fn blocking_settle(&mut self, actual: u64) -> Result<(), Error> {
+    pub fn blocking_settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
+        let actual = actual.into();
         self.blocking(Operation::Settle, move |mut grant| async move {
             (grant.settle(actual).await, grant)
         })
@@ -369,6 +497,20 @@ impl Grant {
         let (answer, grant) = answered.map_err(|error| self.error(operation, error))?;
         *self = grant;
         answer
+    }
+}
+
+/// Gives back what was not used of an entry, or charges what it lacks.
+async fn settle_entry(
+    engine: &Arc<Engine>,
+    entry: &Arc<Entry>,
+    (held, actual): (u64, u64),
+    deadline: Duration,
+) -> Result<(), Error> {
+    match actual.checked_sub(held) {
+        Some(0) => Ok(()),
+        Some(missing) => engine.charge(missing, deadline).await,
+        None => engine.give_back_within(entry, held - actual, deadline).await,
     }
 }
 

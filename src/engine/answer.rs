@@ -6,9 +6,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Engine;
+use super::group::MemberEntry;
 use super::refund::Entry;
 use crate::error::Error;
 use crate::observe::{Span, current_span};
+use crate::queue::{MemberCosts, Request};
 use crate::rate::Rate;
 use crate::store::Wait;
 
@@ -34,8 +36,18 @@ pub(crate) type Verdict = Result<Answer, NoAnswer>;
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted(Granted),
-    Denied { wait: Wait, decided: Arc<Decided> },
-    ExceedsRate(Rate),
+    /// `by`: the limiter of a group that is to be waited for longest.
+    Denied {
+        wait: Wait,
+        by: Option<u8>,
+        decided: Arc<Decided>,
+    },
+    /// `by`: the limiter of a group.
+    ExceedsRate {
+        requested: u64,
+        rate: Rate,
+        by: Option<u8>,
+    },
 }
 
 /// Why the store has not answered a request.
@@ -54,6 +66,8 @@ pub(crate) struct Decided {
     pub(crate) rate: Rate,
     /// The permits left after the call.
     pub(crate) left: u64,
+    /// Where the permits of a group's limiters are; empty for a limiter alone.
+    pub(crate) members: Box<[MemberEntry]>,
 }
 
 /// Permits granted to a request. Until its caller takes them they give themselves back when dropped:
@@ -63,15 +77,20 @@ pub(crate) struct Granted {
     /// `None` once taken.
     decided: Option<Arc<Decided>>,
     permits: u64,
+    costs: MemberCosts,
 }
 
 impl Granted {
-    pub(super) fn new(decided: Arc<Decided>, permits: u64) -> Self {
-        Granted { decided: Some(decided), permits }
+    pub(super) fn new(decided: Arc<Decided>, request: Request) -> Self {
+        Granted { decided: Some(decided), permits: request.permits, costs: request.costs }
     }
 
     pub(crate) fn permits(&self) -> u64 {
         self.permits
+    }
+
+    pub(crate) fn costs(&self) -> MemberCosts {
+        self.costs
     }
 
     /// From now on the permits are the caller's.
@@ -83,7 +102,19 @@ impl Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         if let Some(decided) = &self.decided {
-            decided.engine.give_back(&decided.entry, self.permits);
+            decided.give_back(self.permits, &self.costs);
+        }
+    }
+}
+
+impl Decided {
+    /// Gives back, in the background, what a request was granted.
+    pub(crate) fn give_back(&self, permits: u64, costs: &MemberCosts) {
+        if self.members.is_empty() {
+            self.engine.give_back(&self.entry, permits);
+        }
+        for (member, cost) in self.members.iter().zip(costs).filter(|(_, cost)| **cost > 0) {
+            member.engine.give_back(&member.entry, (*cost).into());
         }
     }
 }

@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::RngExt;
-
 use super::callers::Callers;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
@@ -166,7 +164,7 @@ impl Flight {
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
         dates.extend(self.reservation.as_ref().map(|reservation| reservation.entry.date));
-        self.callers.engine.give_back_unconfirmed(self.id, &dates, self.permits());
+        self.give_back_all_unconfirmed(&dates);
     }
 
     fn is_first_attempt(&self) -> bool {
@@ -272,7 +270,7 @@ impl Flight {
             Now::At(at) => at,
             Now::Server => engine.server_time.load(Ordering::Relaxed),
         };
-        let audit_limit = self.known.audit_limit(date, || 1.0 - rt::rng().random::<f64>());
+        let audit_limit = engine.audit_limit(&self.known, date);
         let sent = core.now();
         let call = AcquireCall {
             now,
@@ -291,7 +289,11 @@ impl Flight {
         if let Now::At(at) = now {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
-        let answer = engine.attempt(call, self.attempt_limit());
+        let limit = self.attempt_limit();
+        let answer = match engine.members.is_empty() {
+            true => engine.attempt(call, limit),
+            false => engine.attempt_all(call, &self.call.costs, limit),
+        };
         let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
         let under_way = self.under_way.take();

@@ -1,6 +1,5 @@
 //! What a client knows of a limiter, whichever runtime it learnt it in.
 
-use super::outage::InUse;
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
 use crate::store::{AcquireReply, Outcome, RequestGroup, SeenRate, decided};
@@ -24,13 +23,11 @@ pub(crate) struct Knowledge {
     pub(crate) calls: u64,
     /// The date of the last answer, epoch ms.
     pub(crate) last_answer: i64,
-    /// What was left after it.
-    pub(crate) left: Option<i64>,
+    /// How many permits were in use after it.
+    pub(crate) in_use: Option<i64>,
     /// The next call will probably find that entries have expired: permits had come back by the last
     /// answer, as they do all the time in steady use; or those that come back are waited for.
     pub(crate) expects_expired: bool,
-    /// What was in use by then, for a stand-in that comes later.
-    pub(crate) in_use: Option<InUse>,
 }
 
 impl Knowledge {
@@ -53,8 +50,10 @@ impl Knowledge {
                 _ => {}
             }
         }
-        let left = self.left.replace(reply.left);
-        self.expects_expired = is_waited_for || left.is_some_and(|left| with_granted > left);
+        let permits = reply.rate.permits() as i64;
+        let in_use = self.in_use.replace(permits.saturating_sub(reply.left));
+        self.expects_expired = is_waited_for
+            || in_use.is_some_and(|in_use| permits.saturating_sub(with_granted) < in_use);
         if let Some(seen) = reply.seen() {
             self.seen = Some(seen);
         }

@@ -7,7 +7,7 @@
 //!
 //! The modules below are in the order in which to read them: that of a request's path.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -38,6 +38,9 @@ mod flight;
 
 mod callers;
 mod settle;
+
+// The same for several limiters.
+pub(crate) mod group;
 
 // What calls use, and change.
 mod retry;
@@ -74,6 +77,7 @@ pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
+use group::Member;
 pub(crate) use knowledge::Knowledge;
 use lane::Lanes;
 use latency::Latency;
@@ -120,6 +124,10 @@ pub(crate) struct Engine {
     /// node of the store has a clock of its own. Were it another node's that is ahead, a retry would
     /// look for its grant behind its date, and be granted twice.
     server_time: Arc<AtomicI64>,
+    /// The limiters of a group; empty for a limiter alone.
+    pub(crate) members: Vec<Member>,
+    /// The groups that this limiter is in.
+    dependents: Mutex<Vec<Weak<Engine>>>,
     lanes: Lanes,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
@@ -284,6 +292,8 @@ impl Engine {
             opt_ins: OptIns::default(),
             outage: OnceLock::new(),
             knowledge: Mutex::new(remembered.unwrap_or_default()),
+            members: Vec::new(),
+            dependents: Mutex::default(),
             lanes: Lanes::default(),
             closed: AtomicBool::new(false),
             observer,
@@ -325,8 +335,7 @@ impl Engine {
 
     /// What the next engine of the limiter needs to know.
     pub(crate) fn remember(&self) -> Knowledge {
-        let known = *self.knowledge();
-        Knowledge { in_use: self.in_use().or(known.in_use), ..known }
+        *self.knowledge()
     }
 
     /// The rate in force at the last answer.

@@ -5,7 +5,7 @@
 //! changes nothing, and its answer, how much that freed, is divided among those who requested it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -276,6 +276,20 @@ impl Engine {
             };
             lane.wake_driver(driver_sleeps);
         }
+        for group in self.dependents() {
+            group.permits_came_back();
+        }
+    }
+
+    /// From now on, what comes back to this limiter wakes this group.
+    pub(super) fn add_dependent(&self, group: &Arc<Engine>) {
+        let mut dependents = lock(&self.dependents);
+        dependents.retain(|group| group.strong_count() > 0);
+        dependents.push(Arc::downgrade(group));
+    }
+
+    fn dependents(&self) -> Vec<Arc<Engine>> {
+        lock(&self.dependents).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// A call is made that gives permits back: dropped, it may still be carried out, so that

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Caller, Decided, Granted, tell, tell_failed};
 use super::flight::{Answered, Flight};
+use super::group::MemberEntry;
 use super::opt_ins::leases::Lease;
 use super::refund::Entry;
 use super::reservation::Reservation;
@@ -29,14 +30,18 @@ impl Flight {
             .outcomes
             .iter()
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
-        engine.server_answered(&answered.reply);
+        engine.server_answered();
         let reply = answered.reply;
         let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
         give_back.extend(self.unwanted_reservation(&reply));
         let reservation = Reservation::of(self.id, &reply, self.permits());
         let [interval, keep_alive] =
             [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
-        let queue_rate = (rate.permits(), interval, keep_alive);
+        // Without a rate the queue leaves it to the server whether a newcomer of a group can be served.
+        let is_alone = engine.members.is_empty();
+        let permits = if is_alone { rate.permits() } else { 0 };
+        let queue_rate = (permits, interval, keep_alive);
+        let members = self.settle_members(&reply, answered.audited);
         let settled = state.queue.replied(
             now,
             answered.dated,
@@ -49,9 +54,10 @@ impl Flight {
         let unwanted = state.take_unwanted_reservation();
         give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
         let entry = Entry::new(self.id, reply.entry_date, settled.granted + leased);
-        if settled.unwanted > 0 {
+        if settled.unwanted > 0 && is_alone {
             give_back.push((entry.clone(), settled.unwanted));
         }
+        let unwanted = unwanted_of_members(&members, &settled.decided);
         state.observe(engine);
         drop(state);
         drop(knowledge);
@@ -62,19 +68,25 @@ impl Flight {
         for (entry, permits) in give_back {
             engine.give_back(&entry, permits);
         }
+        for (member, permits) in members.iter().zip(unwanted).filter(|(_, permits)| *permits > 0) {
+            member.engine.give_back(&member.entry, permits);
+        }
         self.observer.granted(settled.granted);
         if reply.repaired != 0 {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
         engine.watch_skew(now);
-        let decided = Arc::new(Decided { engine: engine.clone(), entry, rate, left });
+        let decided = Decided { engine: engine.clone(), entry, rate, left, members };
+        let decided = Arc::new(decided);
         let answer = |request: Request, outcome| match outcome {
-            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request.permits)),
-            Outcome::Refused(wait)
-            | Outcome::RefusedBy(_, wait)
-            | Outcome::Waiting(wait)
-            | Outcome::Reserved(wait) => Answer::Denied { wait, decided: decided.clone() },
-            Outcome::ExceedsRate | Outcome::Undecided => Answer::ExceedsRate(rate),
+            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request)),
+            Outcome::RefusedBy(by, wait) => {
+                Answer::Denied { wait, by: Some(by), decided: decided.clone() }
+            }
+            Outcome::Refused(wait) | Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
+                Answer::Denied { wait, by: None, decided: decided.clone() }
+            }
+            Outcome::ExceedsRate | Outcome::Undecided => exceeds(&decided, &request),
         };
         let callers = settled.decided.into_iter();
         tell(callers.map(|(caller, request, outcome)| (caller, Ok(answer(request, outcome)))))
@@ -108,4 +120,30 @@ impl Flight {
         state.observe(&self.callers.engine);
         callers
     }
+}
+
+/// The answer to a request for more than a rate.
+fn exceeds(decided: &Decided, request: &Request) -> Answer {
+    let mut members = decided.members.iter().zip(request.costs).enumerate();
+    match members.find(|(_, (member, cost))| u64::from(*cost) > member.rate.permits()) {
+        Some((at, (member, cost))) => {
+            Answer::ExceedsRate { requested: cost.into(), rate: member.rate, by: Some(at as u8) }
+        }
+        None => Answer::ExceedsRate { requested: request.permits, rate: decided.rate, by: None },
+    }
+}
+
+/// What was granted of each limiter of a group to requests whose callers have given up.
+fn unwanted_of_members(
+    members: &[MemberEntry],
+    decided: &[(Caller, Request, Outcome)],
+) -> Vec<u64> {
+    let granted = decided.iter().filter(|(_, _, outcome)| *outcome == Outcome::Granted);
+    let mut unwanted: Vec<u64> = members.iter().map(|member| member.entry.granted).collect();
+    for (_, request, _) in granted {
+        for (left, cost) in unwanted.iter_mut().zip(request.costs) {
+            *left -= u64::from(cost);
+        }
+    }
+    unwanted
 }

@@ -55,7 +55,7 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(permits, max_wait, true).await;
+        let answer = self.decide(self.request(permits, max_wait), true).await;
         observer.ended(&answer);
         answer
     }
@@ -92,7 +92,7 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(permits, MaxWait::None, true).await;
+        let answer = self.decide(self.request(permits, MaxWait::None), true).await;
         observer.ended(&answer);
         answer
     }
@@ -120,7 +120,7 @@ impl RateLimiter {
                 Some(answer) => answer,
                 None => {
                     observer.is_queued();
-                    match self.decide(permits, MaxWait::Unbounded, true).await {
+                    match self.decide(self.request(permits, MaxWait::Unbounded), true).await {
                         Ok(answer) => answer,
                         Err(error) => {
                             observer.failed(&error);
@@ -184,12 +184,8 @@ impl RateLimiter {
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(super) async fn decide(
-        &self,
-        permits: u64,
-        max_wait: MaxWait,
-        consults: bool,
-    ) -> Result<Decision, Error> {
+    pub(crate) async fn decide(&self, request: Request, consults: bool) -> Result<Decision, Error> {
+        let permits = request.permits;
         if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
             return Err(self.out_of_range(permits));
         }
@@ -197,10 +193,8 @@ impl RateLimiter {
             if let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate)) {
                 return Err(self.invalid(Operation::Acquire, detail));
             }
-            let request = self.request(permits, max_wait);
             return self.decide_with_policy(request, outage, policy).await;
         }
-        let request = self.request(permits, max_wait);
         let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
             true => Box::pin(self.ask_beside_leases(request)).await,
@@ -233,7 +227,7 @@ impl RateLimiter {
     }
 
     #[inline]
-    fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
+    pub(crate) fn request(&self, permits: u64, max_wait: MaxWait) -> Request {
         Request {
             permits,
             max_wait,
@@ -255,12 +249,24 @@ impl RateLimiter {
             Ok(Answer::Granted(granted)) => {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
-            Ok(Answer::ExceedsRate(rate)) => {
-                let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
-                Err(self.error(Operation::Acquire, Error::new(kind, Execution::Executed)))
+            Ok(Answer::ExceedsRate { requested, rate, by }) => {
+                let kind = ErrorKind::ExceedsRate { requested, rate: rate.permits() };
+                let error = Error::new(kind, Execution::Executed);
+                let error = match by {
+                    Some(by) => {
+                        error.in_limiter(&self.engine().members[usize::from(by)].engine.name)
+                    }
+                    None => error,
+                };
+                Err(self.error(Operation::Acquire, error))
             }
-            Ok(Answer::Denied { wait, decided }) => {
+            Ok(Answer::Denied { wait, by: None, decided }) => {
                 Ok(Decision::Denied(Denial::new(wait, Some(decided.rate), DecidedBy::Store)))
+            }
+            Ok(Answer::Denied { wait, by: Some(by), decided }) => {
+                let member = &decided.members[usize::from(by)];
+                let denial = Denial::new(wait, Some(member.rate), DecidedBy::Store);
+                Ok(Decision::Denied(denial.refused_by_limit(&member.engine.name)))
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();

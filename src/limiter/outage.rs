@@ -57,7 +57,7 @@ impl RateLimiter {
             // An answer given here does no round trip that would slow down a caller that asks in a loop.
             consume_budget().await;
             let error = failed.clone().or_else(|| {
-                let cause = engine.outage_cause(outage)?;
+                let cause = engine.outage_cause()?;
                 Some(self.error(Operation::Acquire, cause))
             });
             // `None`: the server is back.
@@ -76,18 +76,17 @@ impl RateLimiter {
         request: Request,
         outage: &Outage,
     ) -> Result<Result<Decision, Error>, Option<Error>> {
-        let Request { permits, max_wait, .. } = request;
         let engine = self.engine();
         match engine.may_ask(outage, self.deadline / ATTEMPTS_PER_DEADLINE as u32).await {
             Ok(true) => {}
             Ok(false) => return Err(None),
             Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
         }
-        match engine.unless_away(outage, self.decide(permits, max_wait, false)).await {
+        match engine.unless_away(self.decide(request, false)).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
             Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
                 // Twice the deadline is longer than the call in flight takes; its end is noticed before.
-                match engine.turns_out_away(outage, self.deadline * 2).await {
+                match engine.turns_out_away(self.deadline * 2).await {
                     true => Err(None),
                     false => Ok(Err(full)),
                 }
@@ -122,12 +121,11 @@ impl RateLimiter {
         let (stand_in, own_rate) = match outage.stand_in(engine, fraction, self.rate) {
             StandIn::NoRate => return Some(Err(error)),
             StandIn::Closed => return None,
-            StandIn::Nothing(rate) | StandIn::NoRoom(rate) => {
+            StandIn::Denies(rate) => {
                 return Some(self.deny(request, outage, Some(rate), error));
             }
             StandIn::Limiter(stand_in, rate) => (stand_in, rate),
         };
-        engine.end_stand_in_soon();
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..request };
         let wait = match Acquire::new(&stand_in, request).await {
@@ -137,7 +135,7 @@ impl RateLimiter {
             }
             Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
             // The server may grant it when it is back.
-            Ok(Answer::ExceedsRate(_)) => return Some(self.deny(request, outage, rate, error)),
+            Ok(Answer::ExceedsRate { .. }) => return Some(self.deny(request, outage, rate, error)),
             Err(NoAnswer::Failed(failure)) if failure.kind() == ErrorKind::NotInitialized => {
                 return None;
             }
@@ -170,7 +168,7 @@ impl RateLimiter {
         }
         let engine = self.engine();
         outage.denied(&engine.core);
-        let wait = Wait { ms: engine.next_look_ms(outage), at_least: true };
+        let wait = Wait { ms: engine.next_look_ms(), at_least: true };
         Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
     }
 }

@@ -102,7 +102,10 @@ impl RateLimiter {
     }
 }
 
-async fn unless_denied<F: Future>(decision: Decision, work: F) -> Result<F::Output, Denial> {
+pub(crate) async fn unless_denied<F: Future>(
+    decision: Decision,
+    work: F,
+) -> Result<F::Output, Denial> {
     match decision.into_denial() {
         None => Ok(work.await),
         Some(denial) => Err(denial),

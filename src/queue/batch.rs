@@ -1,7 +1,7 @@
 //! Which requests go into the next call, and how its reply is split among them: [`combine`] and
 //! [`split`] belong together.
 
-use super::events::{Call, Costs, MaxWait, NO_COSTS, Time};
+use super::events::{Call, MaxWait, MemberCosts, NO_COSTS, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -15,8 +15,8 @@ pub(super) const MAX_GROUPS: usize = 256;
 /// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
 /// of requests in the groups.
 fn combine(
-    requests: impl Iterator<Item = (u64, u64, Costs)>,
-) -> (Vec<RequestGroup>, Vec<Costs>, usize) {
+    requests: impl Iterator<Item = (u64, u64, MemberCosts)>,
+) -> (Vec<RequestGroup>, Vec<MemberCosts>, usize) {
     let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
         (Vec::new(), Vec::new(), 0);
     for (permits, max_wait_ms, costs) in requests.take(MAX_REQUESTS) {

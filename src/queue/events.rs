@@ -19,7 +19,7 @@ pub(crate) enum MaxWait {
 
 impl MaxWait {
     /// Whether the wait may last beyond this time.
-    pub(super) fn lasts_beyond(self, now: Time) -> bool {
+    pub(crate) fn lasts_beyond(self, now: Time) -> bool {
         match self {
             MaxWait::None => false,
             MaxWait::Until(end) => now < end,
@@ -36,7 +36,7 @@ pub(crate) struct Request {
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
     /// The permits that it asks for at each limit of a group; `permits` is the first of them.
-    pub(crate) costs: Costs,
+    pub(crate) costs: MemberCosts,
     /// The rate to create the limiter with if there is none.
     pub(crate) create: Option<Rate>,
 }
@@ -45,10 +45,10 @@ pub(crate) struct Request {
 pub(crate) const MAX_LIMITS: usize = 8;
 
 /// The permits that a request asks for at each limit of a group, in the group's order; all zero outside of groups.
-pub(crate) type Costs = [u32; MAX_LIMITS];
+pub(crate) type MemberCosts = [u32; MAX_LIMITS];
 
 /// Those of a request to a limiter alone.
-pub(crate) const NO_COSTS: Costs = [0; MAX_LIMITS];
+pub(crate) const NO_COSTS: MemberCosts = [0; MAX_LIMITS];
 
 impl Request {
     /// The time at which the request times out if its call is sent now.
@@ -87,7 +87,7 @@ pub(crate) enum Step {
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
     /// What the requests of each group cost; empty outside of groups of limiters.
-    pub(crate) costs: Vec<Costs>,
+    pub(crate) costs: Vec<MemberCosts>,
     /// The rate to create the limiter with if there is none, by the first request. Asked one by one, requests
     /// before the first one that creates it would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<Rate>,

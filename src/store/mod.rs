@@ -102,6 +102,14 @@ impl Store {
         self.server().map_or(Ok(()), |server| server.check(keys))
     }
 
+    /// An error if no call can concern these two limiters at once.
+    pub(crate) fn check_same_slot(&self, one: &Keys, other: &Keys) -> Result<(), Error> {
+        match self.server() {
+            Some(server) if server.is_cluster() => redis::check_same_slot(one, other),
+            _ => Ok(()),
+        }
+    }
+
     /// The server's address without credentials, as errors name it; `None` if there is no server.
     pub(crate) fn address(&self) -> Option<Arc<str>> {
         self.server().map(RedisStore::address)

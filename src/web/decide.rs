@@ -1,6 +1,7 @@
 //! The decision on one request: first its keys, then its permits, limit by limit.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use super::admission::{Admission, Standing};
 use super::handles::KeyHandle;
 use super::held::Held;
-use super::key::{KeyError, Lookup};
+use super::key::KeyResult;
 use super::limit::{Limit, is_another};
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Form, Reason, Refusal, trouble_of};
@@ -31,7 +32,7 @@ pub(crate) struct Plan {
 
 struct PlannedLimit {
     slot: usize,
-    key: Result<Lookup, KeyError>,
+    key: BoxFuture<'static, KeyResult>,
     permits: u64,
 }
 
@@ -74,10 +75,13 @@ impl Limits {
             if permits == 0 {
                 continue;
             }
-            let key = limit.key.find(request);
-            if !matches!(key, Ok(Lookup::Found(None))) {
-                steps.push(PlannedLimit { slot, key, permits });
-            }
+            let mut key = limit.key.find(request);
+            let key = match key.as_mut().now_or_never() {
+                Some(Ok(None)) => continue,
+                Some(found) => ready(found).boxed(),
+                None => key,
+            };
+            steps.push(PlannedLimit { slot, key, permits });
         }
         (!steps.is_empty()).then(|| Plan { steps, form: Form::of(request) })
     }
@@ -156,10 +160,7 @@ impl Limits {
         let mut found = Vec::with_capacity(steps.len());
         for PlannedLimit { slot, key, permits } in steps {
             let slot = &self.limits[slot];
-            let key = match key {
-                Ok(lookup) => lookup.resolve().await,
-                Err(error) => Err(error),
-            };
+            let key = key.await;
             if let Err(error) = &key {
                 slot.tell(&self.client, Trouble::NoKey, format_args!("{error}"));
             }

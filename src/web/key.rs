@@ -2,11 +2,11 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::iter;
+use std::future::ready;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 
 use super::client_address::{self, TrustedProxies};
 use super::name;
@@ -48,44 +48,25 @@ pub struct Key(Kind);
 #[derive(Clone)]
 enum Kind {
     Global,
-    Peer { ipv6_prefix: u8 },
-    Client { proxies: Arc<TrustedProxies>, ipv6_prefix: u8 },
+    /// The client's address behind these proxies, or the address of the connection.
+    Address {
+        proxies: Option<Arc<TrustedProxies>>,
+        ipv6_prefix: u8,
+    },
     Header(Box<str>),
     Path,
     Method,
     All(Arc<[Key]>),
     Or(Arc<(Key, Key)>),
-    Hashed(Arc<Key>),
-    HashedWith(Arc<Key>, Arc<[u8]>),
+    /// With a secret, if there is one.
+    Hashed(Arc<Key>, Option<Arc<[u8]>>),
     Sync(Arc<SyncFn>),
     Async(Arc<AsyncFn>),
 }
 
 type SyncFn = dyn Fn(&RequestHead<'_>) -> Option<String> + Send + Sync;
 type AsyncFn = dyn Fn(&RequestHead<'_>) -> BoxFuture<'static, KeyResult> + Send + Sync;
-type KeyResult = Result<Option<String>, KeyError>;
-
-/// A key that is ready to be part of a name, or a way to find it.
-pub(crate) enum Lookup {
-    Found(Option<String>),
-    Pending(BoxFuture<'static, KeyResult>),
-}
-
-impl Lookup {
-    fn map(self, change: impl FnOnce(String) -> String + Send + 'static) -> Lookup {
-        match self {
-            Lookup::Found(key) => Lookup::Found(key.map(change)),
-            Lookup::Pending(key) => Lookup::Pending(async { Ok(key.await?.map(change)) }.boxed()),
-        }
-    }
-
-    pub(crate) async fn resolve(self) -> KeyResult {
-        match self {
-            Lookup::Found(key) => Ok(key),
-            Lookup::Pending(key) => key.await,
-        }
-    }
-}
+pub(crate) type KeyResult = Result<Option<String>, KeyError>;
 
 impl Key {
     /// No key: all requests share one limiter, named after the limit.
@@ -100,14 +81,14 @@ impl Key {
     /// anything. With axum, serve with `redisson_rate_limiter::serve::serve`; with other tower services, say
     /// where the address is with `RateLimitLayer::peer_from`.
     pub fn peer() -> Self {
-        Key(Kind::Peer { ipv6_prefix: 64 })
+        Key(Kind::Address { proxies: None, ipv6_prefix: 64 })
     }
 
     /// The client's address behind trusted proxies, cut to its 64-bit network if it is IPv6. If the
     /// connection does not come from one of the proxies, this is the same as [`peer`](Self::peer). Like
     /// `peer`, it needs the address of the connection.
     pub fn client(proxies: TrustedProxies) -> Self {
-        Key(Kind::Client { proxies: Arc::new(proxies), ipv6_prefix: 64 })
+        Key(Kind::Address { proxies: Some(Arc::new(proxies)), ipv6_prefix: 64 })
     }
 
     /// Uses the first `bits` (1 to 128) of IPv6 addresses, so that all addresses of a customer share a
@@ -116,8 +97,7 @@ impl Key {
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         let ipv6_prefix = bits.clamp(1, 128);
         Key(match self.0 {
-            Kind::Peer { .. } => Kind::Peer { ipv6_prefix },
-            Kind::Client { proxies, .. } => Kind::Client { proxies, ipv6_prefix },
+            Kind::Address { proxies, .. } => Kind::Address { proxies, ipv6_prefix },
             other => other,
         })
     }
@@ -165,7 +145,7 @@ impl Key {
     /// [`hashed_with`](Self::hashed_with) for those.
     #[must_use]
     pub fn hashed(self) -> Self {
-        Key(Kind::Hashed(Arc::new(self)))
+        Key(Kind::Hashed(Arc::new(self), None))
     }
 
     /// The HMAC-SHA-256 of this key with a secret, so that guessable values such as phone numbers and e-mail
@@ -175,7 +155,7 @@ impl Key {
     /// is refused when the limits are built. With a different secret, every caller has a different limiter.
     #[must_use]
     pub fn hashed_with(self, secret: impl AsRef<[u8]>) -> Self {
-        Key(Kind::HashedWith(Arc::new(self), secret.as_ref().into()))
+        Key(Kind::Hashed(Arc::new(self), Some(secret.as_ref().into())))
     }
 
     /// The key that this function returns; `None` lets the request pass uncounted.
@@ -222,7 +202,7 @@ impl Key {
     /// Whether this key may be the hash of something that a caller sent.
     pub(crate) fn has_hash(&self) -> bool {
         match &self.0 {
-            Kind::Hashed(_) | Kind::HashedWith(..) => true,
+            Kind::Hashed(..) => true,
             Kind::All(keys) => keys.iter().any(Key::has_hash),
             Kind::Or(keys) => keys.0.has_hash() || keys.1.has_hash(),
             _ => false,
@@ -235,44 +215,48 @@ impl Key {
             Kind::Header(name) => super::check_header_name(name),
             Kind::All(keys) => keys.iter().try_for_each(Key::check),
             Kind::Or(keys) => keys.0.check().and_then(|()| keys.1.check()),
-            Kind::Hashed(key) => key.check(),
-            Kind::HashedWith(_, secret) if secret.len() < SHORTEST_SECRET => {
+            Kind::Hashed(_, Some(secret)) if secret.len() < SHORTEST_SECRET => {
                 let detail = format!(
                     "a secret of {} bytes for `hashed_with`: must be {SHORTEST_SECRET} or more, so that nobody can guess it",
                     secret.len()
                 );
                 Err(Error::invalid(Operation::Limits, detail))
             }
-            Kind::HashedWith(key, _) => key.check(),
+            Kind::Hashed(key, _) => key.check(),
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn find(&self, request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+    pub(crate) fn find(&self, request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
         let found = match &self.0 {
-            Kind::Global => Some(String::new()),
-            Kind::Peer { ipv6_prefix } => {
-                let peer = request.peer().ok_or(NO_ADDRESS)?;
-                Some(client_address::text(peer, *ipv6_prefix))
+            Kind::Global => Ok(Some(String::new())),
+            Kind::Address { proxies, ipv6_prefix } => {
+                let address = match proxies {
+                    Some(proxies) => proxies.client(request),
+                    None => request.peer(),
+                };
+                match address {
+                    Some(address) => Ok(Some(client_address::text(address, *ipv6_prefix))),
+                    None => Err(NO_ADDRESS.into()),
+                }
             }
-            Kind::Client { proxies, ipv6_prefix } => {
-                let client = proxies.client(request).ok_or(NO_ADDRESS)?;
-                Some(client_address::text(client, *ipv6_prefix))
-            }
-            Kind::Header(name) => request.header_bytes(name).and_then(part),
-            Kind::Path => part(request.path().as_bytes()),
-            Kind::Method => part(request.method().as_bytes()),
-            Kind::Sync(key) => key(request).and_then(|key| part(key.as_bytes())),
-            Kind::Async(key) => return Ok(Lookup::Pending(key(request))),
+            Kind::Header(name) => Ok(request.header_bytes(name).and_then(part)),
+            Kind::Path => Ok(part(request.path().as_bytes())),
+            Kind::Method => Ok(part(request.method().as_bytes())),
+            Kind::Sync(key) => Ok(key(request).and_then(|key| part(key.as_bytes()))),
+            Kind::Async(key) => return key(request),
             Kind::All(keys) => return find_all(keys, request),
             Kind::Or(keys) => return find_either(keys, request),
-            Kind::Hashed(key) => return Ok(key.find(request)?.map(|key| name::hashed(&key))),
-            Kind::HashedWith(key, secret) => {
+            Kind::Hashed(key, secret) => {
                 let secret = secret.clone();
-                return Ok(key.find(request)?.map(move |key| name::hashed_with(&secret, &key)));
+                let hashed = move |key: String| match &secret {
+                    Some(secret) => name::hashed_with(secret, &key),
+                    None => name::hashed(&key),
+                };
+                return key.find(request).map_ok(|key| key.map(hashed)).boxed();
             }
         };
-        Ok(Lookup::Found(found))
+        ready(found).boxed()
     }
 }
 
@@ -287,80 +271,58 @@ fn part(text: &[u8]) -> Option<String> {
 const NO_ADDRESS: &str = "the address of the connection is not known: with axum, serve by \
     `redisson_rate_limiter::serve::serve` (feature `axum`); with others of tower, see `RateLimitLayer::peer_from`";
 
-fn find_all(keys: &[Key], request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
-    let mut parts = Vec::with_capacity(keys.len());
-    let mut lookups = keys.iter().map(|key| key.find(request));
-    while let Some(lookup) = lookups.next().transpose()? {
-        match lookup {
-            Lookup::Found(Some(part)) => parts.push(part),
-            Lookup::Found(None) => return Ok(Lookup::Found(None)),
-            Lookup::Pending(pending) => {
-                let rest = lookups.collect::<Result<Vec<_>, _>>()?;
-                return Ok(Lookup::Pending(join_later(parts, pending, rest).boxed()));
+fn find_all(keys: &[Key], request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
+    let parts: Vec<_> = keys.iter().map(|key| key.find(request)).collect();
+    async move {
+        let mut found = Vec::with_capacity(parts.len());
+        for part in parts {
+            match part.await? {
+                Some(part) => found.push(part),
+                None => return Ok(None),
             }
         }
+        Ok(Some(name::shortened(found.join(name::SEPARATOR))))
     }
-    Ok(Lookup::Found(Some(joined(&parts))))
+    .boxed()
 }
 
-/// The rest of [`find_all`], starting with a part that must be awaited.
-async fn join_later(
-    mut parts: Vec<String>,
-    pending: BoxFuture<'static, KeyResult>,
-    rest: Vec<Lookup>,
-) -> KeyResult {
-    for lookup in iter::once(Lookup::Pending(pending)).chain(rest) {
-        match lookup.resolve().await? {
-            Some(part) => parts.push(part),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(joined(&parts)))
-}
-
-fn joined(parts: &[String]) -> String {
-    name::shortened(parts.join(name::SEPARATOR))
-}
-
-fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> Result<Lookup, KeyError> {
+fn find_either(keys: &(Key, Key), request: &RequestHead<'_>) -> BoxFuture<'static, KeyResult> {
     let (first, other) = keys;
     // Otherwise a caller could send, as the first key, what another caller has as the second.
     let alternatives = first.alternatives();
-    let marked = move |key: String| name::ALTERNATIVE.repeat(alternatives) + &key;
-    let first = match first.find(request)? {
-        Lookup::Found(Some(key)) => return Ok(Lookup::Found(Some(key))),
-        Lookup::Found(None) => None,
-        Lookup::Pending(key) => Some(key),
-    };
-    // Start this now: it needs the request, which is gone by the time the first key is known.
-    let other = other.find(request)?;
-    if let (None, Lookup::Found(key)) = (&first, &other) {
-        return Ok(Lookup::Found(key.clone().map(marked)));
-    }
-    let found = async move {
-        if let Some(first) = first
-            && let Some(key) = first.await?
-        {
-            return Ok(Some(key));
+    let marked =
+        move |key: Option<String>| key.map(|key| name::ALTERNATIVE.repeat(alternatives) + &key);
+    let mut first = first.find(request);
+    match first.as_mut().now_or_never() {
+        Some(Ok(None)) => other.find(request).map_ok(marked).boxed(),
+        Some(found) => ready(found).boxed(),
+        None => {
+            // Started now: it needs the request, which is gone by the time the first key is known.
+            let other = other.find(request).map_ok(marked);
+            async move {
+                match first.await? {
+                    Some(key) => Ok(Some(key)),
+                    None => other.await,
+                }
+            }
+            .boxed()
         }
-        Ok(other.resolve().await?.map(marked))
-    };
-    Ok(Lookup::Pending(found.boxed()))
+    }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Global => f.write_str("global"),
-            Kind::Peer { ipv6_prefix } => write!(f, "peer/{ipv6_prefix}"),
-            Kind::Client { ipv6_prefix, .. } => write!(f, "client/{ipv6_prefix}"),
+            Kind::Address { proxies: None, ipv6_prefix } => write!(f, "peer/{ipv6_prefix}"),
+            Kind::Address { ipv6_prefix, .. } => write!(f, "client/{ipv6_prefix}"),
             Kind::Header(name) => write!(f, "header {name}"),
             Kind::Path => f.write_str("path"),
             Kind::Method => f.write_str("method"),
             Kind::All(keys) => f.debug_list().entries(keys.iter()).finish(),
             Kind::Or(keys) => write!(f, "{:?} or {:?}", keys.0, keys.1),
-            Kind::Hashed(key) => write!(f, "hash of {key:?}"),
-            Kind::HashedWith(key, _) => write!(f, "hash, with a secret, of {key:?}"),
+            Kind::Hashed(key, None) => write!(f, "hash of {key:?}"),
+            Kind::Hashed(key, Some(_)) => write!(f, "hash, with a secret, of {key:?}"),
             Kind::Sync(_) | Kind::Async(_) => f.write_str("function"),
         }
     }
@@ -384,8 +346,7 @@ mod tests {
                 request.headers_mut().insert(name, value);
             }
         }
-        let found = key.find(&RequestHead::of(&request, None)).unwrap();
-        found.resolve().now_or_never().unwrap().unwrap()
+        key.find(&RequestHead::of(&request, None)).now_or_never().unwrap().unwrap()
     }
 
     fn header(index: usize, is_async: bool) -> Key {

@@ -4,7 +4,7 @@ use compat_tests::cluster::{Cluster as Nodes, slot};
 use compat_tests::proxy::{Fault, Proxy};
 use compat_tests::server::Server;
 use redisson_rate_limiter::topology::Cluster;
-use redisson_rate_limiter::{Client, ErrorKind, Execution};
+use redisson_rate_limiter::{Client, ClientBuilder, ErrorKind, Execution};
 
 use super::{SECOND, limiter, on_cluster, rate, slot_of};
 
@@ -69,8 +69,8 @@ fn names_whose_keys_are_in_different_slots_are_refused() {
     });
 }
 
-/// A proxy before each node, in their order, and the cluster behind them.
-async fn behind_proxies(cluster: &Nodes) -> (Vec<Proxy>, Cluster) {
+/// A proxy before each node, in their order, and the cluster behind them with what maps its addresses.
+async fn behind_proxies(cluster: &Nodes) -> (Vec<Proxy>, ClientBuilder, Cluster) {
     let mut proxies = Vec::new();
     let mut pairs = Vec::new();
     for node in cluster.nodes() {
@@ -82,7 +82,7 @@ async fn behind_proxies(cluster: &Nodes) -> (Vec<Proxy>, Cluster) {
     let seed = proxies[0].url();
     let settings = Cluster::new([&*seed]).unwrap();
     let pairs = pairs.iter().map(|(from, to)| (&**from, &**to));
-    (proxies, settings.address_map(pairs).unwrap())
+    (proxies, Client::builder().address_map(pairs).unwrap(), settings)
 }
 
 /// Calls that are not repeated, as nobody could know whether they count twice.
@@ -90,8 +90,8 @@ async fn behind_proxies(cluster: &Nodes) -> (Vec<Proxy>, Cluster) {
 fn what_an_error_says_of_the_execution_holds() {
     on_cluster(async |cluster| {
         let name = limiter(cluster, 100).await;
-        let (proxies, settings) = behind_proxies(cluster).await;
-        let client = Client::builder().deadline(SECOND).connect(settings).await.unwrap();
+        let (proxies, builder, settings) = behind_proxies(cluster).await;
+        let client = builder.deadline(SECOND).connect(settings).await.unwrap();
         let limiter = client.limiter(name.name()).unwrap();
         limiter.acquire(10).await.unwrap();
         // The server knows the script from now on.
@@ -189,8 +189,8 @@ fn a_topology_that_is_another_one_is_named() {
 #[test]
 fn announced_addresses_are_mapped() {
     on_cluster(async |cluster| {
-        let (proxies, settings) = behind_proxies(cluster).await;
-        let client = Client::connect(settings).await.unwrap();
+        let (proxies, builder, settings) = behind_proxies(cluster).await;
+        let client = builder.connect(settings).await.unwrap();
         for name in ["map-1", "map-2", "map-3", "map-4"] {
             let limiter = client.limiter(name).unwrap();
             limiter.set_rate(rate(10)).await.unwrap();

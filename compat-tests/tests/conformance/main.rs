@@ -183,6 +183,7 @@ macro_rules! conformance {
 
 mod arguments;
 mod creation;
+mod groups;
 mod keys;
 mod pauses;
 mod permits;

@@ -1,73 +1,61 @@
-//! What a Rust client does with a limiter that Redisson has no call for, and what a Redisson sees of it.
+//! Groups of limits, beside a Redisson on each of the limits.
 
-use std::sync::Arc;
+use compat_tests::peer::{Kind, Limiter, Rate};
+use compat_tests::scenario::{fresh_name, kinds, run, shared_world};
+use redisson_rate_limiter::{Client, LimitGroup};
 
-use compat_tests::peer::{Kind, Limiter, Peer, Rate};
-use compat_tests::scenario::{fresh_name, now_ms, run, shared_world};
-use serde_json::{Value, json};
+const LONG: i64 = 600_000;
 
-async fn pair(rate: Rate) -> (Limiter, Limiter) {
+/// A Java client's limiters of ten and of twenty permits, and a group of both of a Rust client.
+async fn both() -> ([Limiter; 2], LimitGroup) {
     let world = shared_world().await;
-    let peers: [Arc<Peer>; 2] = [world.peer(Kind::Rust, 0).await, world.peer(Kind::Java, 0).await];
-    let name = fresh_name();
-    let [ours, theirs] = peers.map(|peer| peer.limiter(&name));
-    theirs.set_rate(rate).await.unwrap();
-    (ours, theirs)
+    let java = world.peer(Kind::Java, 0).await;
+    let theirs = [java.limiter(fresh_name()), java.limiter(fresh_name())];
+    theirs[0].set_rate(Rate::overall(10, LONG)).await.unwrap();
+    theirs[1].set_rate(Rate::overall(20, LONG)).await.unwrap();
+    let client = Client::connect(world.url()).await.unwrap();
+    let ours = theirs.each_ref().map(|limiter| client.limiter(limiter.name()).unwrap());
+    (theirs, client.all_of(&ours).unwrap())
 }
 
 #[test]
-fn redisson_is_paused_and_goes_on_afterwards() {
+fn java_sees_ordinary_entries_in_each_limit() {
+    if !kinds().contains(&Kind::Java) {
+        return;
+    }
     run(async {
-        for (interval, pause) in [(600_000, 1500), (200, 1500)] {
-            let (ours, theirs) = pair(Rate::overall(10, interval)).await;
-            assert!(theirs.try_acquire(4).await.unwrap());
-            let ends = now_ms() + pause;
-            ours.call::<Value>("pauseFor", json!({"ms": pause})).await.unwrap();
-            assert!(!theirs.try_acquire(1).await.unwrap());
-            assert!(!theirs.try_acquire_for(1, 300).await.unwrap());
-            // It waits as for permits, and is granted some as soon as the pause ends.
-            assert!(theirs.try_acquire_for(1, 10_000).await.unwrap());
-            assert!(now_ms() >= ends, "{} ms early", ends - now_ms());
-            let left = if interval == 200 { 9 } else { 5 };
-            assert_eq!(theirs.available().await.unwrap(), left);
-            assert_eq!(ours.available().await.unwrap(), left);
-        }
+        let (theirs, group) = both().await;
+        assert!(theirs[0].try_acquire(4).await.unwrap());
+        let mut grant = group.try_acquire_now([3, 15]).await.unwrap().into_grant().unwrap();
+        assert_eq!(theirs[0].available().await.unwrap(), 3);
+        assert_eq!(theirs[1].available().await.unwrap(), 5);
+        // Java has taken what the group lacks of one limit: nothing is taken of the other.
+        assert!(theirs[1].try_acquire(5).await.unwrap());
+        let denial = group.try_acquire_now(1).await.unwrap().into_denial().unwrap();
+        assert_eq!(denial.refused_by(), Some(theirs[1].name()));
+        assert_eq!(theirs[0].available().await.unwrap(), 3);
+        grant.refund_all().await.unwrap();
+        assert!(theirs[0].try_acquire(6).await.unwrap());
+        assert!(theirs[1].try_acquire(15).await.unwrap());
+        assert!(!theirs[1].try_acquire(1).await.unwrap());
     });
 }
 
 #[test]
-fn a_resumed_limiter_is_as_before_and_set_rate_ends_a_pause() {
+fn a_waiting_group_takes_what_java_gives_back() {
+    if !kinds().contains(&Kind::Java) {
+        return;
+    }
     run(async {
-        let (ours, theirs) = pair(Rate::overall(10, 600_000)).await;
-        assert!(theirs.try_acquire(4).await.unwrap());
-        ours.call::<Value>("pauseFor", json!({"ms": 60_000})).await.unwrap();
-        assert!(!theirs.try_acquire(1).await.unwrap());
-        ours.call::<Value>("resume", json!({})).await.unwrap();
-        assert_eq!(theirs.available().await.unwrap(), 6);
-        assert!(theirs.try_acquire(6).await.unwrap());
-        ours.call::<Value>("pauseFor", json!({"ms": 60_000})).await.unwrap();
-        theirs.set_rate(Rate::overall(10, 600_000)).await.unwrap();
-        assert!(theirs.try_acquire(10).await.unwrap());
-    });
-}
-
-#[test]
-fn redisson_reads_what_was_settled() {
-    run(async {
-        let (ours, theirs) = pair(Rate::overall(10, 2_000)).await;
-        let settled = async |acquired: i64, actual: u64| {
-            let call = ours.begin("tryAcquire", json!({"permits": acquired}));
-            let id = call.id();
-            assert_eq!(call.answer().await.unwrap(), true);
-            let settle = json!({"op": "settle", "call": id, "actual": actual});
-            ours.peer().call(settle).await.unwrap();
+        let (theirs, group) = both().await;
+        assert!(theirs[1].try_acquire(20).await.unwrap());
+        let gives_back = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            theirs[1].release(2).await.unwrap();
         };
-        settled(6, 2).await;
-        assert_eq!(theirs.available().await.unwrap(), 8);
-        settled(3, 13).await;
-        assert!(!theirs.try_acquire(1).await.unwrap());
-        // All of it comes back, and no more.
-        assert!(theirs.try_acquire_for(10, 10_000).await.unwrap());
-        assert!(!theirs.try_acquire(1).await.unwrap());
+        let (granted, ()) = futures::join!(group.acquire([1, 2]), gives_back);
+        granted.unwrap();
+        assert_eq!(theirs[0].available().await.unwrap(), 9);
+        assert_eq!(theirs[1].available().await.unwrap(), 0);
     });
 }

@@ -10,6 +10,7 @@ mod loads;
 mod names;
 mod operations;
 mod outage;
+mod pauses;
 mod rates;
 mod state;
 mod waiting;

@@ -76,8 +76,8 @@ async fn addresses_that_sentinels_name_are_mapped() {
     let sentinel = puppet("127.77.0.1", &Arc::new(AtomicU16::new(6379)), Duration::ZERO).await;
     let reachable = format!("127.0.0.1:{}", proxy.port());
     let sentinels = Sentinels::new(MASTER, [&*sentinel]).unwrap();
-    let sentinels = sentinels.address_map([("127.77.0.1:6379", &*reachable)]).unwrap();
     let builder = Client::builder().deadline(Duration::from_millis(600)).database(3);
+    let builder = builder.address_map([("127.77.0.1:6379", &*reachable)]).unwrap();
     let client = builder.connect(sentinels).await.unwrap();
     let limiter = limiter(&client);
     limiter.acquire(10).await.unwrap();
@@ -103,7 +103,7 @@ async fn addresses_that_sentinels_name_are_mapped() {
     assert_eq!((error.kind(), error.execution()), (ErrorKind::Unavailable, Execution::NotExecuted));
     assert_eq!(left(&server, 3).await, Some(89));
 
-    let half = Sentinels::new(MASTER, [&*sentinel]).unwrap().address_map([("a:1", "b")]);
+    let half = Client::builder().address_map([("a:1", "b")]);
     assert!(half.unwrap_err().to_string().contains("address map"));
 }
 

@@ -95,6 +95,12 @@ fn builder(common: &Common) -> Result<ClientBuilder, Failure> {
     if let Some(database) = common.database {
         builder = builder.database(database);
     }
+    for pair in &common.address_map {
+        let pair = pair.split_once('=').ok_or_else(|| {
+            Failure::Usage("--address-map is like announced=reachable".to_owned())
+        })?;
+        builder = builder.address_map([pair])?;
+    }
     Ok(match tls(common)? {
         Some(tls) => builder.tls(tls),
         None => builder,
@@ -133,9 +139,10 @@ fn topology(common: &Common, out: &mut Out) -> Result<Topology, Failure> {
         [url] => Topology::try_from(url.as_str())?,
         _ => return usage("more than one --url needs --replicated"),
     };
-    let pairs: Option<Vec<(&str, &str)>> =
-        common.address_map.iter().map(|pair| pair.split_once('=')).collect();
-    let Some(pairs) = pairs else { return usage("--address-map is like announced=reachable") };
+    let is_announced = matches!(topology, Topology::Cluster(_) | Topology::Sentinel(_));
+    if !is_announced && !common.address_map.is_empty() {
+        return usage("--address-map is for clusters and sentinels");
+    }
     if let Topology::Sentinel(mut sentinels) = topology {
         if let Some(user) = &common.sentinel_user {
             sentinels = sentinels.user(user);
@@ -143,17 +150,13 @@ fn topology(common: &Common, out: &mut Out) -> Result<Topology, Failure> {
         if let Ok(password) = std::env::var(SENTINEL_PASSWORD) {
             sentinels = sentinels.password(password);
         }
-        return Ok(sentinels.address_map(pairs)?.into());
+        return Ok(sentinels.into());
     }
     if common.sentinel_user.is_some() {
         return usage("--sentinel-user (REDISSON_LIMITER_SENTINEL_USER) is for sentinels");
     }
     ignore_sentinel_password(out);
-    match topology {
-        Topology::Cluster(cluster) => Ok(cluster.address_map(pairs)?.into()),
-        topology if pairs.is_empty() => Ok(topology),
-        _ => usage("--address-map is for clusters and sentinels"),
-    }
+    Ok(topology)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -182,7 +182,11 @@ impl Reader {
                 let address = self.text("address")?.ok_or("singleServerConfig has no address")?;
                 Endpoint::try_from(&*address).map(Topology::from)
             }
-            "clusterServersConfig" => self.read_cluster()?.map(Topology::from),
+            "clusterServersConfig" => {
+                self.read_address_map()?;
+                let nodes = self.list("nodeAddresses")?;
+                Cluster::new(nodes.iter().map(String::as_str)).map(Topology::from)
+            }
             "sentinelServersConfig" => {
                 self.read_database()?;
                 self.read_sentinels()?.map(Topology::from)
@@ -267,42 +271,39 @@ impl Reader {
         Ok(())
     }
 
-    fn read_cluster(&mut self) -> Result<Result<Cluster, Error>, Why> {
-        let nodes = self.list("nodeAddresses")?;
-        let pairs = self.read_address_map()?;
-        let pairs = pairs.iter().map(|(from, to)| (&**from, &**to)).collect::<Vec<_>>();
-        let cluster = Cluster::new(nodes.iter().map(String::as_str));
-        Ok(cluster.and_then(|cluster| cluster.address_map(pairs)))
-    }
-
     /// Redisson writes it in three ways: as a map, or as a mapper by host or by host and port.
-    fn read_address_map(&mut self) -> Result<Vec<(String, String)>, Why> {
+    fn read_address_map(&mut self) -> Result<(), Why> {
         let map = match (self.block.take("natMap"), self.block.take("natMapper")) {
             (Some(map), _) => map,
-            (None, Some(mapper)) if is_default(&mapper) => return Ok(Vec::new()),
+            (None, Some(mapper)) if is_default(&mapper) => return Ok(()),
             (None, Some(Node::Map(mut mapper))) => {
                 let map = mapper.take("hostsPortMap").or_else(|| mapper.take("hostsMap"));
                 map.ok_or(
-                    "natMapper: must have hostsPortMap or hostsMap; or give `Cluster` or \
-                    `Sentinels` an address map",
+                    "natMapper: must have hostsPortMap or hostsMap; or give the builder an address map",
                 )?
             }
             (None, Some(_)) => return Err("natMapper: must name a class".to_owned()),
-            (None, None) => return Ok(Vec::new()),
+            (None, None) => return Ok(()),
         };
         let Node::Map(map) = map else { return Err("natMapper: must have a map".to_owned()) };
-        let pair = |(from, to)| Ok((from, text_of("natMapper", Some(to))?.unwrap_or_default()));
-        map.entries.into_iter().map(pair).collect()
+        if !self.builder.access.address_map.is_empty() {
+            return Ok(());
+        }
+        for (from, to) in map.entries {
+            let to = text_of("natMapper", Some(to))?.unwrap_or_default();
+            let added = self.builder.access.address_map.add([(&*from, &*to)]);
+            added.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn read_sentinels(&mut self) -> Result<Result<Sentinels, Error>, Why> {
         let name = self.text("masterName")?.ok_or("sentinelServersConfig has no masterName")?;
         let addresses = self.list("sentinelAddresses")?;
         let (user, password) = (self.text("sentinelUsername")?, self.text("sentinelPassword")?);
-        let pairs = self.read_address_map()?;
-        let pairs = pairs.iter().map(|(from, to)| (&**from, &**to)).collect::<Vec<_>>();
+        self.read_address_map()?;
         let sentinels = Sentinels::new(name, addresses.iter().map(String::as_str));
-        let sentinels = sentinels.map(|mut sentinels| {
+        Ok(sentinels.map(|mut sentinels| {
             if let Some(user) = user {
                 sentinels = sentinels.user(user);
             }
@@ -310,8 +311,7 @@ impl Reader {
                 Some(password) => sentinels.password(password),
                 None => sentinels,
             }
-        });
-        Ok(sentinels.and_then(|sentinels| sentinels.address_map(pairs)))
+        }))
     }
 
     fn read_tls(&mut self, topology: &Topology) -> Result<(), Why> {

@@ -134,6 +134,7 @@ impl ModelLedger {
             left: self.left as i64,
             outcomes,
             holders: None,
+            limits: Vec::new(),
             repaired: 0,
         }
     }

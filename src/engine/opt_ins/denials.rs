@@ -13,11 +13,11 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 pub(crate) struct Denials {
     /// A denial is remembered for at most this long.
     longest: Duration,
-    state: Mutex<State>,
+    state: Mutex<DenialState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DenialState {
     last: Option<LastDenial>,
     /// Goes up when permits may have come back, or the limiter may be another one: what was decided
     /// before says nothing any more.

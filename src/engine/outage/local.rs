@@ -5,15 +5,14 @@
 //! more and look again, and what it has granted is written to the server's log before any of them
 //! asks there.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, join_all, select};
+use futures::future::{join_all, select};
 
 use super::charges::{Charge, gather};
-use super::{LocalStore, Outage};
-use crate::engine::{Core, Engine, Knowledge, Tasks, micros};
+use super::{LocalStore, MOST_STAND_INS, Outage};
+use crate::engine::{Engine, Knowledge, Tasks, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;
@@ -22,43 +21,28 @@ use crate::rate::{Mode, Rate};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
 use crate::wire::entry::EntryId;
-use crate::wire::keys::Keys;
 
 /// What stands in for one limiter.
 #[derive(Default)]
 pub(super) struct Local {
-    /// Names its keys in the store; 0 before it is first put up.
-    number: u64,
-    /// Made anew if the limiter is called again after it was not in use.
-    engine: Option<Arc<Engine>>,
-    was_told_of_nothing: bool,
-    /// It is there, with this rate.
-    decides: Option<Rate>,
+    /// It decides, with this rate.
+    decides: Option<(Arc<Engine>, Rate)>,
     /// The rate with which the next acquire creates the server's limiter, if there is none.
     create: Option<Rate>,
     /// What is to be written.
     charges: Vec<Charge>,
     /// Somebody writes it.
     writing_since: Option<Time>,
-    /// What the server said last.
-    in_use: Option<InUse>,
-}
-
-/// How many permits were in use by an answer of the server, and when that was by the clock of stand-ins: a
-/// stand-in begins with them, and would grant as much again otherwise.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InUse {
-    at: i64,
-    permits: u64,
+    /// When the server was last written to, and how many permits were in use then.
+    in_use: Option<(i64, i64)>,
+    was_told_of_nothing: bool,
 }
 
 /// Who decides in place of the server.
 pub(crate) enum StandIn {
     Limiter(Arc<Engine>, Rate),
-    /// Not a single permit is this client's.
-    Nothing(Rate),
-    /// As many limiters as may have a stand-in have one.
-    NoRoom(Rate),
+    /// Not a single permit is this client's, or as many limiters as may have a stand-in have one.
+    Denies(Rate),
     NoRate,
     /// The client has closed.
     Closed,
@@ -72,11 +56,6 @@ enum ReturnStep {
     Write(Vec<Charge>, Option<Rate>),
 }
 
-/// The keys of the stand-in of this number.
-pub(super) fn keys_of(number: u64) -> Keys {
-    Keys::new(&number.to_string(), "")
-}
-
 impl Outage {
     /// The limiter in place of the server's. `create` is the rate of the caller's handle.
     pub(crate) fn stand_in(
@@ -85,9 +64,10 @@ impl Outage {
         fraction: Fraction,
         create: Option<Rate>,
     ) -> StandIn {
-        let Knowledge { rate, in_use, .. } = *engine.knowledge();
+        let Knowledge { rate, in_use, last_answer, .. } = *engine.knowledge();
         let Some(rate) = rate.or(create) else { return StandIn::NoRate };
-        let store = engine.core.outages.local_store(&engine.core);
+        let outages = &engine.core.outages;
+        let store = outages.local_store(&engine.core);
         let permits = fraction.of_rate(rate);
         let is_own = rate.mode() == Mode::PerClient;
         let fraction = if is_own { Fraction::ALL } else { fraction };
@@ -104,52 +84,41 @@ impl Outage {
             if is_first {
                 engine.observer.event(&Event::PartIsNothing { rate });
             }
-            return StandIn::Nothing(rate);
+            return StandIn::Denies(rate);
         }
-        let has_place = local.decides.is_some() || !local.charges.is_empty();
-        if !has_place && !engine.core.outages.has_room() {
+        if let Some((stand_in, own)) = &local.decides {
+            return StandIn::Limiter(stand_in.clone(), *own);
+        }
+        // First this: whoever takes the limiters without a stand-in off the list must find one here.
+        self.has_local.store(true, Ordering::Release);
+        if !outages.admit(engine, self) {
+            self.has_local.store(!local.charges.is_empty(), Ordering::Release);
             drop(guard);
-            engine.core.outages.needs_room(engine);
-            return StandIn::NoRoom(rate);
-        }
-        if local.number == 0 {
-            local.number = store.limiters.fetch_add(1, Ordering::Relaxed) + 1;
-        }
-        // Its options are those of the limiter when it is put up.
-        let most = engine.opt_ins.max_waiters();
-        if local.decides.is_none() {
-            local.engine.take_if(|stand_in| stand_in.opt_ins.max_waiters() != most);
-        }
-        let new = || store.engine(engine, local.number);
-        let stand_in = local.engine.get_or_insert_with(new).clone();
-        if let Some(decides) = local.decides {
-            return StandIn::Limiter(stand_in, decides);
+            if !outages.is_full.swap(true, Ordering::Relaxed) {
+                let most = MOST_STAND_INS;
+                engine.observer.event(&Event::TooManyWithoutServer { most });
+            }
+            return StandIn::Denies(rate);
         }
         // What the server has granted still counts, as far as it is known.
-        let in_use = local.in_use.or(in_use);
-        let in_use =
-            in_use.map(|used| (used.at, fraction.of_rounded_up(used.permits).min(permits)));
+        let known = in_use.map(|permits| (last_answer.min(store.core.epoch_ms()), permits));
+        let in_use = known.max(local.in_use).map(|(at, used)| {
+            (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
+        });
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
         let used: Vec<_> = in_use.into_iter().chain(unwritten).collect();
         let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
+        let stand_in = store.engine(engine);
         store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
-        local.decides = Some(own);
-        self.has_local.store(true, Ordering::Release);
+        local.decides = Some((stand_in.clone(), own));
         drop(guard);
-        engine.core.outages.register(engine);
+        engine.end_stand_in_soon();
         StandIn::Limiter(stand_in, own)
     }
 
-    /// The server has said how many permits are left.
-    pub(super) fn saw(&self, core: &Core, left: i64, rate: Rate) {
-        let at = core.outages.local_store(core).core.epoch_ms();
-        let permits = rate.permits().saturating_sub(u64::try_from(left).unwrap_or(0));
-        lock(&self.local).in_use = Some(InUse { at, permits });
-    }
-
     pub(super) fn close(&self) {
-        let stand_in = lock(&self.local).engine.clone();
-        if let Some(stand_in) = stand_in {
+        let decides = lock(&self.local).decides.clone();
+        if let Some((stand_in, _)) = decides {
             stand_in.close();
         }
     }
@@ -170,15 +139,15 @@ impl Outage {
             self.forget_expired(engine, &mut local.charges, local_now);
             let mut taken = None;
             if local.charges.is_empty()
-                && let Some(rate) = local.decides.take()
+                && let Some((stand_in, rate)) = local.decides.take()
             {
-                let grants = store.store.take(&keys_of(local.number), local_now);
+                let grants = store.store.take(&stand_in.keys, local_now);
                 local.charges = gather(&grants, rate, || engine.new_id());
-                taken = local.engine.clone();
+                taken = Some(stand_in);
             }
             if local.charges.is_empty() {
                 local.writing_since = None;
-                self.has_local.store(local.decides.is_some(), Ordering::Release);
+                self.has_local.store(false, Ordering::Release);
                 (ReturnStep::Done, taken)
             } else {
                 local.writing_since = Some(now);
@@ -192,11 +161,6 @@ impl Outage {
         step
     }
 
-    /// Nobody uses the limiter: what decides in its place keeps its state, and nothing else.
-    pub(super) fn rest(&self) {
-        lock(&self.local).engine = None;
-    }
-
     /// Takes a stand-in away if nothing that it was given or has granted still counts, and nothing is
     /// to be written; whether it did.
     pub(super) fn forget_spent(&self, engine: &Engine) -> bool {
@@ -207,15 +171,14 @@ impl Outage {
             return false;
         }
         self.forget_expired(engine, &mut local.charges, now);
-        if !local.charges.is_empty() {
+        let counts =
+            |(stand_in, _): &(Arc<Engine>, Rate)| store.store.is_in_use(&stand_in.keys, now);
+        if !local.charges.is_empty() || local.decides.as_ref().is_some_and(counts) {
             return false;
         }
-        let keys = keys_of(local.number);
-        if store.store.is_in_use(&keys, now) {
-            return false;
+        if let Some((stand_in, _)) = local.decides.take() {
+            store.store.take(&stand_in.keys, now);
         }
-        store.store.take(&keys, now);
-        local.decides = None;
         self.has_local.store(false, Ordering::Release);
         true
     }
@@ -257,31 +220,14 @@ impl Outage {
 }
 
 impl Engine {
-    /// What was in use by the server's last answer; known only with a policy that puts up stand-ins.
-    pub(in crate::engine) fn in_use(&self) -> Option<InUse> {
-        self.outage.get().and_then(|outage| lock(&outage.local).in_use)
-    }
-
     /// Has the server decide again: writes what was granted without it, and returns whether it may be
-    /// asked now. Dropped at any time, what is left is written by the next who comes.
-    pub(super) async fn end_stand_in(self: &Arc<Self>) -> bool {
-        let engine = self.clone();
-        let work = async move { Ok(engine.end_stand_in_here().await) };
-        self.core.in_runtime(work).await.unwrap_or(false)
-    }
-
-    /// The same for a caller who cannot wait any longer than this.
-    pub(super) async fn end_stand_in_within(
-        self: &Arc<Self>,
-        limit: Duration,
-    ) -> Result<bool, Error> {
+    /// asked now; an error, if that takes longer than this. Dropped at any time, what is left is written
+    /// by the next who comes.
+    pub(super) async fn end_stand_in(self: &Arc<Self>, limit: Duration) -> Result<bool, Error> {
         let engine = self.clone();
         let work = async move {
-            let ended = pin!(engine.end_stand_in_here());
-            match select(ended, pin!(rt::sleep(limit))).await {
-                Either::Left((may_ask, _)) => Ok(may_ask),
-                Either::Right(_) => Err(Error::new(ErrorKind::Timeout, Execution::NotExecuted)),
-            }
+            let ended = rt::in_time(rt::sleep(limit), engine.end_stand_in_here()).await;
+            ended.ok_or_else(|| Error::new(ErrorKind::Timeout, Execution::NotExecuted))
         };
         self.core.in_runtime(work).await
     }
@@ -292,7 +238,7 @@ impl Engine {
         loop {
             // Before the look at the state: otherwise its end could be missed.
             let written = outage.written.notified();
-            if self.circuit(outage).is_open() {
+            if self.circuit().is_open() {
                 return false;
             }
             match outage.next_step(self, store) {
@@ -332,11 +278,13 @@ impl Engine {
             match answer {
                 Ok(reply) => {
                     // First this: a stand-in that is put up in between must count it.
-                    outage.saw(&self.core, reply.left, reply.rate);
+                    lock(&outage.local).in_use =
+                        Some((store.core.epoch_ms(), reply.rate.permits() as i64 - reply.left));
                     outage.settled(self, charge.id, reply.counts);
                 }
                 Err(error) if error.is_outage() => {
-                    self.away(outage, &error);
+                    // The server is away, whoever it answers.
+                    self.open_circuit(Time::MAX, &error);
                     return false;
                 }
                 Err(_) => outage.settled(self, charge.id, false),
@@ -344,11 +292,6 @@ impl Engine {
             true
         });
         join_all(written).await.into_iter().all(|is_taken| is_taken)
-    }
-
-    /// The server does not take what is to be written: it is away, whoever it answers.
-    fn away(&self, outage: &Outage, error: &Error) {
-        self.open_circuit(&self.circuit(outage), Time::MAX, error);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is decided while the server is away, for those who opt in to it.
 //!
 //! The rest of the engine knows these hooks: a call was answered ([`Engine::server_answered`]), an
-//! attempt or a call failed ([`Engine::server_failed`]), the client closes. Acquires
+//! attempt or a call failed ([`Engine::server_failed`]), the client closes ([`Outage::close`]). Acquires
 //! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and for how long
 //! ([`Engine::unless_away`]); if not, the limiter's policy does.
 //!
@@ -16,18 +16,19 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use tokio::sync::Notify;
 
-use super::{Core, Engine, Tasks, micros};
+use super::{Core, Engine, LONGEST_TIMER, Tasks, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
-use crate::observe::{Event, Observers};
+use crate::observe::Observers;
 use crate::options::OnOutage;
 use crate::queue::Time;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
+use crate::store::Store;
 use crate::store::memory::MemoryStore;
-use crate::store::{AcquireReply, Store};
 use crate::wire::entry::EntryId;
+use crate::wire::keys::Keys;
 
 mod charges;
 mod circuit;
@@ -37,8 +38,8 @@ mod report;
 
 pub use circuit::CircuitState;
 use circuit::{Circuit, FIRST_PAUSE};
-pub(crate) use local::{InUse, StandIn};
-use local::{Local, keys_of};
+use local::Local;
+pub(crate) use local::StandIn;
 use report::Counts;
 pub use report::OutageReport;
 
@@ -54,7 +55,7 @@ pub(crate) struct Outages {
     /// By the part of the store that they are for.
     circuits: Mutex<HashMap<u64, Arc<Circuit>>>,
     local_store: OnceLock<LocalStore>,
-    /// The limiters that have a stand-in, by their address.
+    /// The limiters that have a stand-in, by the address of their [`Outage`].
     stand_ins: Mutex<HashMap<usize, Weak<Engine>>>,
     /// A limiter was refused one.
     is_full: AtomicBool,
@@ -79,10 +80,6 @@ pub(crate) struct Outage {
     /// Notified when somebody has written, or has given up.
     written: Notify,
     counts: Counts,
-    /// If there is only one.
-    circuit: OnceLock<Arc<Circuit>>,
-    /// A task is about to have the server decide again.
-    ends_soon: AtomicBool,
 }
 
 impl Core {
@@ -102,7 +99,7 @@ impl Core {
     async fn end_stand_ins(&self) {
         let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
         for engine in engines.iter().filter_map(Weak::upgrade) {
-            engine.end_stand_in().await;
+            let _ = engine.end_stand_in(LONGEST_TIMER).await;
         }
         // Only now: this may be dropped at any time, and the next prober goes on.
         lock(&self.outages.stand_ins)
@@ -137,7 +134,10 @@ impl Outages {
     fn local_store(&self, core: &Core) -> &LocalStore {
         self.local_store.get_or_init(|| {
             // As the clock that dates entries, as far as it is in this process.
-            let clock = if core.clock.is_servers() { Clock::runtime() } else { core.clock.clone() };
+            let clock = match core.clock.is_servers() {
+                true => Clock::runtime_at(Duration::from_millis(core.epoch_ms().unsigned_abs())),
+                false => core.clock.clone(),
+            };
             let store = MemoryStore::with_clock(clock.clone());
             let inner = Core::new(Store::InProcess(store.clone()), clock, core.attempt);
             let inner = Core { origin: core.origin, decided_by: DecidedBy::Outage, ..inner };
@@ -145,25 +145,15 @@ impl Outages {
         })
     }
 
-    fn register(&self, engine: &Arc<Engine>) {
-        let address = Arc::as_ptr(engine) as usize;
-        lock(&self.stand_ins).insert(address, Arc::downgrade(engine));
-    }
-
-    /// Whether one more limiter may have a stand-in.
-    fn has_room(&self) -> bool {
-        lock(&self.stand_ins).len() < MOST_STAND_INS
-    }
-
-    /// This limiter has found none; no lock is held.
-    fn needs_room(&self, engine: &Engine) {
-        if !self.is_full.swap(true, Ordering::Relaxed) {
-            engine.observer.event(&Event::TooManyWithoutServer { most: MOST_STAND_INS });
+    /// Gives a limiter a place among those that have a stand-in; false if there is none left.
+    fn admit(&self, engine: &Arc<Engine>, outage: &Outage) -> bool {
+        let mut stand_ins = lock(&self.stand_ins);
+        let is_admitted =
+            stand_ins.len() < MOST_STAND_INS || stand_ins.contains_key(&outage.address());
+        if is_admitted {
+            stand_ins.insert(outage.address(), Arc::downgrade(engine));
         }
-    }
-
-    fn unregister(&self, engine: &Arc<Engine>) {
-        lock(&self.stand_ins).remove(&(Arc::as_ptr(engine) as usize));
+        is_admitted
     }
 
     /// How many limiters have a stand-in.
@@ -193,9 +183,11 @@ impl Outages {
 }
 
 impl LocalStore {
-    /// The limiter of this number here, for one of the client's.
-    fn engine(&self, of: &Engine, number: u64) -> Arc<Engine> {
-        let engine = Engine::new(of.name.clone(), keys_of(number), self.core.clone(), None);
+    /// A limiter here, for one of the client's.
+    fn engine(&self, of: &Engine) -> Arc<Engine> {
+        let number = self.limiters.fetch_add(1, Ordering::Relaxed);
+        let keys = Keys::new(&number.to_string(), "");
+        let engine = Engine::new(of.name.clone(), keys, self.core.clone(), None);
         // Nobody else is here, and what is reserved would be written as if it had been granted.
         engine.opt_ins.be_greedy();
         if let Some(most) = of.opt_ins.max_waiters() {
@@ -206,6 +198,10 @@ impl LocalStore {
 }
 
 impl Outage {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
     fn count(&self, core: &Core, which: impl Fn(&Counts) -> &AtomicU64, number: u64) {
         for counts in [&self.counts, &core.outages.counts] {
             which(counts).fetch_add(number, Ordering::Relaxed);
@@ -221,15 +217,6 @@ impl Outage {
     }
 }
 
-/// Dropped, also with its task, another one may be started.
-struct EndsSoon(Arc<Outage>);
-
-impl Drop for EndsSoon {
-    fn drop(&mut self) {
-        self.0.ends_soon.store(false, Ordering::Release);
-    }
-}
-
 impl Engine {
     /// The policy, and what is known of outages; `None` if calls fail.
     #[inline]
@@ -242,25 +229,15 @@ impl Engine {
         }
     }
 
-    fn circuit(&self, outage: &Outage) -> Arc<Circuit> {
+    fn circuit(&self) -> Arc<Circuit> {
         let core = &self.core;
-        if let Some(circuit) = outage.circuit.get() {
-            return circuit.clone();
-        }
-        if !core.store.has_one_clock() {
-            return core.outages.circuit(core.store.part_of(&self.keys), &core.observers);
-        }
-        // Not within the cell's initialization, which takes a lock.
-        let circuit = core.outages.circuit(0, &core.observers);
-        outage.circuit.get_or_init(|| circuit).clone()
+        core.outages.circuit(core.store.part_of(&self.keys), &core.observers)
     }
 
     /// The server is taken for back.
     #[cfg(all(test, not(shuttle)))]
     pub(in crate::engine) fn close_circuit(&self) {
-        if let Some((outage, _)) = self.outage() {
-            self.circuit(outage).close(self.core.now());
-        }
+        self.circuit().answered(self.core.now());
     }
 
     pub(in crate::engine) fn new_id(&self) -> EntryId {
@@ -268,27 +245,27 @@ impl Engine {
     }
 
     /// Hook: a call was answered.
-    pub(super) fn server_answered(&self, reply: &AcquireReply) {
-        let Some((outage, policy)) = self.outage() else { return };
-        self.circuit(outage).answered(self.core.now());
-        if let OnOutage::Local(_) = policy {
-            outage.saw(&self.core, reply.left, reply.rate);
+    pub(super) fn server_answered(&self) {
+        if self.outage().is_some() {
+            self.circuit().answered(self.core.now());
         }
     }
 
     /// Hook: a call failed, or an attempt that began then.
     pub(super) fn server_failed(&self, began: Time, error: &Error) {
-        if let Some((outage, _)) = self.outage()
-            && error.is_outage()
-            && !self.is_closed()
-        {
-            self.open_circuit(&self.circuit(outage), began, error);
+        if self.outage().is_none() {
+            return;
         }
+        if error.is_outage() && !self.is_closed() {
+            self.open_circuit(began, error);
+        }
+        self.circuit().settled.notify_waiters();
     }
 
-    fn open_circuit(&self, circuit: &Arc<Circuit>, began: Time, error: &Error) {
-        if let Some(prober) = circuit.failed(self.core.now(), began, error, &self.keys) {
-            self.start_prober(circuit, prober);
+    fn open_circuit(&self, began: Time, error: &Error) {
+        let circuit = self.circuit();
+        if let Some(due) = circuit.failed(self.core.now(), began, error, &self.keys) {
+            self.core.start_prober(&circuit, due);
         }
     }
 
@@ -296,7 +273,6 @@ impl Engine {
     pub(super) fn close_outage(&self) {
         if let Some(outage) = self.outage.get() {
             outage.close();
-            self.circuit(outage).end_waits();
         }
     }
 
@@ -307,13 +283,15 @@ impl Engine {
         outage: &Outage,
         limit: Duration,
     ) -> Result<bool, Error> {
-        let circuit = self.circuit(outage);
+        let circuit = self.circuit();
         if circuit.is_open() {
-            self.replace_prober(&circuit);
+            if let Some(due) = circuit.replace_prober(self.core.now(), self.core.attempt) {
+                self.core.start_prober(&circuit, due);
+            }
             return Ok(false);
         }
         match outage.has_local.load(Ordering::Acquire) {
-            true => self.end_stand_in_within(limit).await,
+            true => self.end_stand_in(limit).await,
             false => Ok(true),
         }
     }
@@ -321,33 +299,23 @@ impl Engine {
     /// Has the server decide again in a moment, if it is not taken for away: it failed one call only, or is
     /// back since. No prober would, and perhaps nobody calls this limiter again. Not at once: a call could
     /// go back and forth between the server and a stand-in.
-    pub(crate) fn end_stand_in_soon(self: &Arc<Self>) {
-        let Some(outage) = self.outage.get() else { return };
-        if self.is_closed() || self.circuit(outage).is_open() {
-            return;
+    fn end_stand_in_soon(self: &Arc<Self>) {
+        if let Ok(runtime) = self.core.runtime()
+            && !self.circuit().is_open()
+        {
+            let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
+            runtime.spawn(async move {
+                let _busy = busy;
+                rt::sleep(FIRST_PAUSE).await;
+                let _ = engine.end_stand_in(LONGEST_TIMER).await;
+            });
         }
-        let Ok(runtime) = self.core.runtime() else { return };
-        if outage.ends_soon.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
-        let ends = EndsSoon(outage.clone());
-        runtime.spawn(async move {
-            let _busy = busy;
-            rt::sleep(FIRST_PAUSE).await;
-            drop(ends);
-            engine.end_stand_in().await;
-        });
     }
 
     /// Awaits an answer of the server, unless it turns out to be away: `None`.
-    pub(crate) async fn unless_away<T>(
-        &self,
-        outage: &Outage,
-        answer: impl Future<Output = T>,
-    ) -> Option<T> {
-        let circuit = self.circuit(outage);
-        let opened = circuit.opened();
+    pub(crate) async fn unless_away<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let circuit = self.circuit();
+        let opened = circuit.opened.notified();
         if circuit.is_open() {
             return None;
         }
@@ -360,10 +328,10 @@ impl Engine {
 
     /// Whether the call in flight finds that the server is away, for a caller whom the queue has no
     /// room for: the policy is to decide for it as it does for those in the queue.
-    pub(crate) async fn turns_out_away(self: &Arc<Self>, outage: &Outage, limit: Duration) -> bool {
-        let circuit = self.circuit(outage);
+    pub(crate) async fn turns_out_away(self: &Arc<Self>, limit: Duration) -> bool {
+        let circuit = self.circuit();
         // Before the look at the call: otherwise its end could be missed.
-        let settled = pin!(circuit.settled());
+        let settled = pin!(circuit.settled.notified());
         let has_call = self.lane().is_ok_and(|lane| lane.lock().queue.is_asking());
         if has_call && !circuit.is_open() {
             select(settled, pin!(rt::sleep(limit))).await;
@@ -372,14 +340,14 @@ impl Engine {
     }
 
     /// Why the server is away.
-    pub(crate) fn outage_cause(&self, outage: &Outage) -> Option<Error> {
-        self.circuit(outage).cause()
+    pub(crate) fn outage_cause(&self) -> Option<Error> {
+        self.circuit().cause()
     }
 
     /// In how many ms the server is looked for again.
-    pub(crate) fn next_look_ms(&self, outage: &Outage) -> u64 {
+    pub(crate) fn next_look_ms(&self) -> u64 {
         let now = self.core.now();
-        let at = self.circuit(outage).next_look();
+        let at = self.circuit().next_look();
         // Only this call has failed: the next one goes to the server.
         let at = at.unwrap_or(now.saturating_add(micros(FIRST_PAUSE)));
         at.saturating_sub(now).div_ceil(1000).max(1)
@@ -396,28 +364,26 @@ impl Engine {
     pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get().filter(|_| self.has_stand_in()) else { return false };
         if !outage.forget_spent(self) {
-            outage.rest();
             return true;
         }
-        self.core.outages.unregister(self);
+        lock(&self.core.outages.stand_ins).remove(&outage.address());
         false
     }
 
-    /// This engine is replaced, as the options of its limiter end with the last handle. What its
-    /// stand-in, and the server, have granted is not forgotten: otherwise the next handle could be granted
-    /// as much again. Not copied: it may be being written at this moment.
+    /// This engine is replaced, as the options of its limiter end with the last handle. What its stand-in
+    /// has granted is not forgotten: otherwise the next handle could be granted as much again. Not
+    /// copied: it may be being written at this moment.
     pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
         let Some(outage) = self.outage.get() else { return };
         next.outage.get_or_init(|| outage.clone());
         if self.has_stand_in() {
-            self.core.outages.register(next);
-            self.core.outages.unregister(self);
+            self.core.outages.admit(next, outage);
         }
     }
 
     pub(crate) fn outage_report(&self) -> OutageReport {
         match self.outage.get() {
-            Some(outage) => outage.counts.report(self.circuit(outage).state()),
+            Some(outage) => outage.counts.report(self.circuit().state()),
             None => OutageReport::default(),
         }
     }

@@ -19,7 +19,7 @@ const SHORT_LOG: usize = crate::store::limits::SHORT_LOG;
 /// What calls cost the server, in µs. The defaults are those of `docs/benchmarks.md`, and of
 /// `docs/sizing.md` for what is outside of the script.
 #[derive(Clone, Copy, Debug)]
-pub struct Costs {
+pub struct MemberCosts {
     /// A call that is granted.
     pub granted: f64,
     /// A call that is denied, behind a log of five entries.
@@ -39,9 +39,9 @@ pub struct Costs {
     pub connection: [f64; 3],
 }
 
-impl Default for Costs {
+impl Default for MemberCosts {
     fn default() -> Self {
-        Costs {
+        MemberCosts {
             granted: 9.5,
             denied: 27.0,
             entry: 0.2,
@@ -53,7 +53,7 @@ impl Default for Costs {
     }
 }
 
-impl Costs {
+impl MemberCosts {
     fn of_connection(&self, connections: usize) -> f64 {
         let [few, thousand, many] = self.connection;
         let at = |(from, low): (f64, f64), (to, high): (f64, f64)| {
@@ -78,7 +78,7 @@ pub(super) struct Server {
     store: MemoryStore,
     limiters: Vec<Limiter>,
     rate: Rate,
-    costs: Costs,
+    costs: MemberCosts,
     per_call: f64,
     longest_hold: i64,
     /// In nanoseconds, as all below.
@@ -90,7 +90,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: Costs) -> Self {
+    pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: MemberCosts) -> Self {
         let store = MemoryStore::new();
         let limiters = (0..limiters).map(|number| {
             let keys = Keys::new(&format!("limiter:{number}"), "client");

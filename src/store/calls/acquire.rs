@@ -157,6 +157,8 @@ pub(crate) struct AcquireReply {
     /// The permits by which value and log together fell short of the rate before this call repaired them;
     /// negative if they exceeded it. [`exact`](crate::rate::exact).
     pub(crate) repaired: i64,
+    /// The limiters of a group after the call; empty for a limiter alone.
+    pub(crate) limits: Vec<LimitReply>,
 }
 
 impl AcquireReply {

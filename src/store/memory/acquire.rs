@@ -49,6 +49,7 @@ pub(crate) fn acquire(
         left: decision.left,
         outcomes: decision.outcomes,
         holders: decision.holders,
+        limits: Vec::new(),
         repaired: exact(decision.repaired),
     })
 }

@@ -66,23 +66,20 @@ pub(crate) fn acquire_all(
 ) -> Result<AcquireAllReply, Error> {
     // Read.
     let none = Log::default();
-    let found = calls
-        .iter()
-        .map(|(keys, call)| {
-            find(space, keys, call, &none).map_err(|error| error.in_limiter(&keys.hash))
-        })
-        .collect::<Result<Vec<_>, Error>>()?;
+    let found: Vec<_> = calls.iter().map(|(keys, call)| find(space, keys, call, &none)).collect();
     let t = Attempt::time(&calls[0].1, space.time(calls[0].1.now));
     let mut limits = found
         .iter()
         .zip(calls)
         .map(|(found, (keys, call))| {
-            read(found, call, t).map_err(|error| error.in_limiter(&keys.hash))
+            let found = found.as_ref().map_err(Clone::clone);
+            let limit = found.and_then(|found| read(found, call, t));
+            limit.map_err(|error| error.in_limiter(&keys.hash))
         })
         .collect::<Result<Vec<_>, Error>>()?;
 
     // Decide.
-    let overtaken = found.iter().filter_map(|found| found.overtaken).min();
+    let overtaken = limits.iter().filter_map(|limit| limit.found.overtaken).min();
     if overtaken.is_some() {
         limits.iter_mut().for_each(|limit| limit.budget = limit.found.own_total);
     }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use redis::RedisConnectionInfo;
 
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::observe::Observers;
-use crate::store::redis::endpoint::Endpoint;
+use crate::store::redis::address_map::AddressMap;
+use crate::store::redis::endpoint::{Address, Endpoint};
 #[cfg(feature = "tls")]
 use crate::store::redis::tls::{Tls, TlsClient};
+use crate::store::redis::topology::Topology;
 
 /// The builder's settings for logging in, apart from the URLs.
 #[derive(Clone, Default)]
@@ -20,6 +22,8 @@ pub(crate) struct Access {
     pub(crate) database: Option<u32>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
+    /// Where servers are that announce addresses which cannot be reached.
+    pub(crate) address_map: AddressMap,
     /// Observers of connections.
     pub(crate) observers: Observers,
 }
@@ -33,12 +37,14 @@ pub(super) struct Credentials {
 }
 
 impl Access {
-    /// `uses_tls`: whether some address asks for TLS.
-    pub(super) fn check(self, uses_tls: bool) -> Result<Credentials, Error> {
-        #[cfg(not(feature = "tls"))]
-        let _ = uses_tls;
+    pub(super) fn check(self, topology: &Topology) -> Result<Credentials, Error> {
+        let is_announced = matches!(topology, Topology::Cluster(_) | Topology::Sentinel(_));
+        if !is_announced && !self.address_map.is_empty() {
+            let detail = "an address map is for clusters and sentinels";
+            return Err(Error::invalid(Operation::Connect, detail));
+        }
         #[cfg(feature = "tls")]
-        let tls = match (uses_tls, &self.tls) {
+        let tls = match (topology.uses_tls(), &self.tls) {
             (false, None) => None,
             (false, Some(_)) => return Err(Tls::is_unused()),
             (true, settings) => Some(Arc::new(TlsClient::new(settings.as_ref())?)),
@@ -57,10 +63,16 @@ impl Credentials {
         &self.access.observers
     }
 
+    /// Where the server is that announces this address.
+    pub(super) fn reachable(&self, announced: Address) -> Address {
+        self.access.address_map.reachable(announced)
+    }
+
     /// The credentials of other servers that are reached in the same way.
     pub(super) fn with_others(&self, user: Option<String>, password: Option<String>) -> Self {
         let observers = self.access.observers.clone();
-        let access = Access { user, password, observers, ..Access::default() };
+        let address_map = self.access.address_map.clone();
+        let access = Access { user, password, address_map, observers, ..Access::default() };
         Credentials {
             access,
             #[cfg(feature = "tls")]
@@ -94,6 +106,7 @@ impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Access");
         debug.field("has_password", &self.password.is_some()).field("database", &self.database);
+        debug.field("address_map", &self.address_map);
         #[cfg(feature = "tls")]
         debug.field("tls", &self.tls);
         debug.finish_non_exhaustive()

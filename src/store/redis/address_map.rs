@@ -7,14 +7,14 @@ use crate::store::redis::endpoint::Address;
 
 /// The reachable addresses of servers, by their announced addresses.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AddressMap(HashMap<HostAndPort, HostAndPort>);
+pub(crate) struct AddressMap(HashMap<HostAndPort, HostAndPort>);
 
 /// A host, with a port unless all ports are meant.
 type HostAndPort = (Box<str>, Option<u16>);
 
 impl AddressMap {
     /// Adds pairs of `host:port`, or of hosts alone; the announced address comes first.
-    pub(super) fn add<'a>(
+    pub(crate) fn add<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<(), Error> {
@@ -28,7 +28,11 @@ impl AddressMap {
         Ok(())
     }
 
-    /// The reachable address of the server that announces this one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where the server is that announces this address.
     pub(super) fn reachable(&self, announced: Address) -> Address {
         let Address::Tcp { host, port, tls } = &announced else { return announced };
         let of_host = || self.0.get(&((**host).into(), None));

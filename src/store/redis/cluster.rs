@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::error::{Error, Operation};
-use crate::store::redis::address_map::AddressMap;
 use crate::store::redis::endpoint::{Address, Endpoint};
 
 /// A Redis Cluster or Valkey Cluster, given by one or more of its nodes, from which the others are found.
@@ -15,8 +14,7 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 /// use redisson_rate_limiter::topology::Cluster;
 /// use redisson_rate_limiter::Client;
 ///
-/// let cluster = Cluster::new(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?
-///     .address_map([("172.17.0.2:6379", "10.0.0.1:6379"), ("172.17.0.3:6379", "10.0.0.2:6379")])?;
+/// let cluster = Cluster::new(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
 /// let client = Client::builder().password("pa55/word").connect_lazy(cluster)?;
 /// # Ok::<(), redisson_rate_limiter::Error>(())
 /// ```
@@ -24,8 +22,6 @@ use crate::store::redis::endpoint::{Address, Endpoint};
 pub struct Cluster {
     /// At least one.
     seeds: Vec<Endpoint>,
-    /// The reachable addresses of nodes that announce unreachable ones.
-    address_map: AddressMap,
 }
 
 impl Cluster {
@@ -40,36 +36,12 @@ impl Cluster {
     ///
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
-        let seeds = nodes.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
-        let uses_tls = |seed: &Endpoint| match seed.address {
-            Address::Tcp { tls, .. } => Ok(tls),
-            Address::Unix(_) => Err(invalid("the nodes of a cluster are reached over TCP")),
-        };
-        let tls = seeds.iter().map(uses_tls).collect::<Result<Vec<bool>, _>>()?;
-        if tls.is_empty() {
-            return Err(invalid("a cluster needs the address of at least one node"));
+        let seeds = Endpoint::list("node", nodes)?;
+        if seeds.iter().any(|seed| matches!(seed.address, Address::Unix(_))) {
+            let detail = "the nodes of a cluster are reached over TCP";
+            return Err(Error::invalid(Operation::Connect, detail));
         }
-        if tls.iter().any(|other| *other != tls[0]) {
-            return Err(invalid("either all nodes of a cluster are reached over TLS, or none"));
-        }
-        Ok(Cluster { seeds, address_map: AddressMap::default() })
-    }
-
-    /// Maps the addresses that nodes announce to those at which they are reached, as needed in managed
-    /// clusters and behind network address translation: pairs of `host:port`, first the announced one. Both
-    /// can be hosts without a port, which then stays the same; a pair with ports takes precedence. Redisson's
-    /// `natMapper`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an address does not have this
-    /// form, or if only one of a pair has a port.
-    pub fn address_map<'a>(
-        mut self,
-        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, Error> {
-        self.address_map.add(pairs)?;
-        Ok(self)
+        Ok(Cluster { seeds })
     }
 
     /// Parses `host:port,host:port`, with credentials before the first host. Anything after the last host
@@ -97,15 +69,6 @@ impl Cluster {
     pub(super) fn endpoint(&self, address: Address) -> Endpoint {
         Endpoint { address, ..self.seeds[0].clone() }
     }
-
-    /// The reachable address of the node that announces this one.
-    pub(super) fn reachable(&self, announced: Address) -> Address {
-        self.address_map.reachable(announced)
-    }
-}
-
-fn invalid(detail: &str) -> Error {
-    Error::invalid(Operation::Connect, detail)
 }
 
 /// Shows the first of the given nodes.

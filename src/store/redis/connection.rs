@@ -335,12 +335,12 @@ impl fmt::Debug for Connections {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::store::redis::Access;
+    use crate::store::redis::{Access, Topology};
 
     #[test]
     fn what_ended_runtimes_leave_behind_is_dropped() {
-        let topology = "redis://127.0.0.1:1".try_into().unwrap();
-        let credentials = Access::default().check(false).unwrap();
+        let topology = Topology::try_from("redis://127.0.0.1:1").unwrap();
+        let credentials = Access::default().check(&topology).unwrap();
         let connections = Connections::new(Connector::new(topology, Arc::new(credentials)));
         let in_use = in_a_runtime(async { connections.of_current_runtime() });
         for _ in 0..1000 {

@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use tokio::net::{TcpStream, lookup_host};
+
+use super::race::first_success;
 
 /// The time after which the next address is tried as well. Nothing may ever come back from the first one, not
 /// even a refusal: it would use up the time of every attempt.
@@ -17,25 +17,11 @@ pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     first_to_accept(lookup_host((host, port)).await?).await
 }
 
-async fn first_to_accept(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
-    let mut attempts = FuturesUnordered::new();
-    let mut failure = None;
-    loop {
-        match addresses.next() {
-            Some(address) => attempts.push(TcpStream::connect(address)),
-            None if attempts.is_empty() => {
-                let nowhere = || io::Error::new(io::ErrorKind::NotFound, "it has no address");
-                return Err(failure.unwrap_or_else(nowhere));
-            }
-            None => {}
-        }
-        match tokio::time::timeout(HEDGE, attempts.next()).await {
-            Ok(Some(Ok(stream))) => return Ok(stream),
-            Ok(Some(Err(error))) => failure = Some(error),
-            // All have failed, or this one is slow.
-            Ok(None) | Err(_) => {}
-        }
-    }
+async fn first_to_accept(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let attempts = addresses.map(TcpStream::connect);
+    let nowhere = || io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    let accepted = first_success(attempts, HEDGE, |_, last| last).await;
+    accepted.map_err(|failure| failure.unwrap_or_else(nowhere))
 }
 
 #[cfg(all(test, not(shuttle)))]

@@ -39,6 +39,22 @@ pub(super) enum Address {
 }
 
 impl Endpoint {
+    /// The servers at these URLs: at least one, and all over TLS or none, because otherwise the password would be
+    /// sent in the clear. `kind` is what one of them is called.
+    pub(super) fn list<'a>(
+        kind: &str,
+        urls: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<Self>, Error> {
+        let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = endpoints.first() else {
+            return Err(invalid(&format!("the address of at least one {kind} is needed")));
+        };
+        if endpoints.iter().any(|endpoint| endpoint.uses_tls() != first.uses_tls()) {
+            return Err(invalid(&format!("either all {kind}s are reached over TLS, or none")));
+        }
+        Ok(endpoints)
+    }
+
     pub(super) fn uses_tls(&self) -> bool {
         matches!(self.address, Address::Tcp { tls: true, .. })
     }

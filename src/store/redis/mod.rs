@@ -27,6 +27,7 @@ mod endpoint;
 pub(crate) mod fuzz;
 mod nodes;
 mod open;
+mod race;
 mod replicated;
 mod reply;
 mod role;
@@ -66,7 +67,7 @@ pub(crate) enum RedisStore {
 impl RedisStore {
     /// Creates the store without sending anything.
     pub(crate) fn new(topology: Topology, access: Access) -> Result<Self, Error> {
-        let credentials = access.check(topology.uses_tls())?;
+        let credentials = access.check(&topology)?;
         Ok(match topology {
             Topology::Cluster(cluster) => {
                 RedisStore::Cluster(Arc::new(Nodes::new(cluster, credentials)))

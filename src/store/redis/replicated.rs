@@ -2,16 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use tokio::time::sleep;
 
-use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Observers;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::open::OpenConnection;
+use crate::store::redis::race::first_success;
 use crate::store::redis::role;
 
 /// A master and its replicas without sentinels: the master is chosen by a cloud provider or an operator.
@@ -45,18 +45,7 @@ impl Replicated {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no URL, if one is
     /// invalid, or if only some use TLS.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
-        let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
-        let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
-        let Some(first) = endpoints.first() else {
-            return invalid("replicated servers need an address");
-        };
-        if endpoints.iter().any(|endpoint| endpoint.uses_tls() != first.uses_tls()) {
-            return invalid(
-                "addresses of both redis:// and rediss://: either all replicated servers are reached \
-                over TLS, or none, as otherwise the password would be sent in the clear",
-            );
-        }
-        Ok(Replicated { endpoints })
+        Ok(Replicated { endpoints: Endpoint::list("replicated server", urls)? })
     }
 
     /// A connection to the first server that reports being the master.
@@ -64,16 +53,14 @@ impl Replicated {
         &self,
         credentials: &Arc<Credentials>,
     ) -> Result<OpenConnection, Error> {
-        let mut attempts: FuturesUnordered<_> =
-            self.endpoints.iter().map(|endpoint| masters_of(endpoint, credentials)).collect();
-        let mut failure = None;
-        while let Some(attempt) = attempts.next().await {
-            match attempt {
-                Ok(open) => return Ok(watched(open, credentials.observers())),
-                Err(error) => failure = Some(telling(failure, error)),
+        let attempts = self.endpoints.iter().map(|endpoint| masters_of(endpoint, credentials));
+        let attempts: Vec<_> = attempts.collect();
+        match first_success(attempts, Duration::ZERO, telling).await {
+            Ok(open) => Ok(watched(open, credentials.observers())),
+            Err(failure) => {
+                Err(failure.unwrap_or_else(|| unreachable!("there is at least one server")))
             }
         }
-        Err(failure.unwrap_or_else(|| unreachable!("there is at least one server")))
     }
 }
 
@@ -86,16 +73,9 @@ async fn masters_of(
     let attempt = async |address| {
         role::of_master(OpenConnection::open_at(endpoint, address, credentials).await?).await
     };
-    let mut attempts: FuturesUnordered<_> = addresses.into_iter().map(attempt).collect();
-    let mut failure = None;
-    while let Some(attempt) = attempts.next().await {
-        match attempt {
-            Ok(open) => return Ok(open),
-            Err(error) => failure = Some(telling(failure, error)),
-        }
-    }
     let unresolved = || Error::new(ErrorKind::Unavailable, Execution::NotExecuted);
-    Err(failure.unwrap_or_else(unresolved))
+    let master = first_success(addresses.into_iter().map(attempt), Duration::ZERO, telling).await;
+    master.map_err(|failure| failure.unwrap_or_else(unresolved))
 }
 
 /// The more telling of two failures: one that does not pass by itself, or else the first.

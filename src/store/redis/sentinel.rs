@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::store::redis::access::Credentials;
-use crate::store::redis::address_map::AddressMap;
 use crate::store::redis::endpoint::{Address, Endpoint};
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::telling;
@@ -47,8 +46,6 @@ pub struct Sentinels {
     pub(super) endpoints: Vec<Endpoint>,
     user: Option<String>,
     password: Option<String>,
-    /// The reachable addresses of servers that sentinels name by unreachable ones.
-    address_map: AddressMap,
 }
 
 impl Sentinels {
@@ -64,21 +61,14 @@ impl Sentinels {
         urls: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, Error> {
         let invalid = |detail: &str| Err(Error::invalid(Operation::Connect, detail));
-        let endpoints = urls.into_iter().map(Endpoint::try_from).collect::<Result<Vec<_>, _>>()?;
-        let Some(first) = endpoints.first() else {
-            return invalid("the address of a sentinel is needed");
-        };
-        if endpoints.iter().any(|endpoint| endpoint.uses_tls() != first.uses_tls()) {
-            return invalid("either all sentinels are reached over TLS, or none");
-        }
+        let endpoints = Endpoint::list("sentinel", urls)?;
         if endpoints.iter().any(|endpoint| endpoint.login.db() != 0) {
             return invalid(
                 "sentinels have no databases: the builder's `database` is the servers'",
             );
         }
         let master = master_name.into().into();
-        let address_map = AddressMap::default();
-        Ok(Sentinels { master, endpoints, user: None, password: None, address_map })
+        Ok(Sentinels { master, endpoints, user: None, password: None })
     }
 
     /// Parses the sentinels of one address: `host:port,host:port/mymaster`.
@@ -111,22 +101,6 @@ impl Sentinels {
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
-    }
-
-    /// Maps the addresses that sentinels name to those at which servers are reached, as needed behind network
-    /// address translation: pairs of `host:port`, first the named one. Both can be hosts without a port,
-    /// which then stays the same; a pair with ports takes precedence. Redisson's `natMapper`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an address does not have this
-    /// form, or if only one of a pair has a port.
-    pub fn address_map<'a>(
-        mut self,
-        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, Error> {
-        self.address_map.add(pairs)?;
-        Ok(self)
     }
 
     /// The number of sentinels in a majority, which cannot all be mistaken at the same time.
@@ -174,7 +148,7 @@ impl Sentinels {
         Error::new(ErrorKind::Unavailable, Execution::NotExecuted).with_detail(detail)
     }
 
-    /// The master's address in the answer of a sentinel; `None` if it does not know the name.
+    /// The master's address as a sentinel has announced it; `None` if it does not know the name.
     pub(super) fn address_in(&self, answer: &Value) -> Option<Address> {
         let Value::Array(parts) = answer else { return None };
         let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
@@ -182,8 +156,7 @@ impl Sentinels {
         };
         let host = std::str::from_utf8(host).ok()?.into();
         let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-        let announced = Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() };
-        Some(self.address_map.reachable(announced))
+        Some(Address::Tcp { host, port, tls: self.endpoints[0].uses_tls() })
     }
 }
 
@@ -294,7 +267,7 @@ async fn ask_one(
         let answer = open.connection.clone().send_packed_command(&question).await;
         let answer = reply::accepted(answer.map_err(reply::not_sent)?)?;
         *connection = Some(open);
-        Ok(sentinels.address_in(&answer))
+        Ok(sentinels.address_in(&answer).map(|announced| credentials.reachable(announced)))
     };
     asked.await.map_err(|error: Error| {
         let error = error.with_execution(Execution::NotExecuted);
@@ -313,7 +286,6 @@ impl fmt::Debug for Sentinels {
             .field("master", &self.master)
             .field("sentinels", &self.endpoints)
             .field("has_password", &self.password.is_some())
-            .field("address_map", &self.address_map)
             .finish_non_exhaustive()
     }
 }

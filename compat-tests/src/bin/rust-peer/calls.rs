@@ -139,6 +139,9 @@ impl Inner {
             }
             _ => {}
         }
+        if line.op == "tryAcquireAll" {
+            return self.try_acquire_all(&line).await;
+        }
         if line.op == "governorLoad" {
             return load::governor(&line).await;
         }
@@ -206,6 +209,29 @@ impl Inner {
             }
             _ => false,
         }))
+    }
+
+    async fn try_acquire_all(&self, line: &Line) -> Answer {
+        let limits = line.limits()?;
+        let limiters = limits.iter().map(|(name, _)| self.client.limiter(name));
+        let limiters = limiters.collect::<Result<Vec<_>, _>>()?;
+        let group = self.client.all_of(&limiters)?;
+        let costs: Vec<u64> = limits.iter().map(|(_, permits)| *permits).collect();
+        let decision = match line.has("timeoutMs") {
+            true => group.try_acquire(&costs[..], line.millis("timeoutMs")?).await?,
+            false => group.try_acquire_now(&costs[..]).await?,
+        };
+        Ok(match decision {
+            Decision::Granted(grant) => {
+                self.keep(&line.id, grant);
+                json!({"granted": true})
+            }
+            Decision::Denied(denial) => json!({
+                "granted": false,
+                "refusedBy": denial.refused_by(),
+                "retryAfterMs": millis(denial.retry_after()),
+            }),
+        })
     }
 
     fn keep(&self, id: &Value, grant: Grant) {

@@ -48,6 +48,22 @@ impl Line {
         found.and_then(Value::as_u64).ok_or_else(|| unusable(name, "a whole number from 0", found))
     }
 
+    /// The limiters of a call on several, each with the permits asked of it.
+    pub(crate) fn limits(&self) -> Result<Vec<(&str, u64)>, Failure> {
+        const ALLOWED: &str = "a list of objects with name and permits";
+        let found = self.args.get("limits");
+        let limits =
+            found.and_then(Value::as_array).ok_or_else(|| unusable("limits", ALLOWED, found))?;
+        let limits = limits.iter().map(|it| match it {
+            Value::Object(fields) => {
+                let name = fields.get("name").and_then(Value::as_str);
+                name.zip(fields.get("permits").and_then(Value::as_u64))
+            }
+            _ => None,
+        });
+        limits.map(|it| it.ok_or_else(|| unusable("limits", ALLOWED, found))).collect()
+    }
+
     pub(crate) fn whole_or(&self, name: &str, default: u64) -> Result<u64, Failure> {
         if self.has(name) { self.whole(name) } else { Ok(default) }
     }

@@ -68,7 +68,7 @@ codec: !<org.redisson.codec.Kryo5Codec> {}
 fn a_cluster_in_the_layout_of_3() {
     let file = read(CLUSTER_3);
     let Topology::Cluster(cluster) = &file.topology else { panic!("{file:?}") };
-    let shown = format!("{cluster:?}");
+    let shown = format!("{cluster:?} {:?}", file.builder);
     for part in ["127.0.0.1:7001", "127.0.0.1:7002", "10.0.0.1", "\"b\""] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -119,8 +119,8 @@ fn sentinels_have_an_address_map_too() {
     let text = "sentinelServersConfig:\n  masterName: m\n  sentinelAddresses: redis://a:26379\n  \
                 natMapper: !<org.redisson.api.HostNatMapper> {hostsMap: {10.0.0.1: b}}\n";
     let file = read(text);
-    let Topology::Sentinel(sentinels) = &file.topology else { panic!("{file:?}") };
-    assert!(format!("{sentinels:?}").contains("10.0.0.1"), "{sentinels:?}");
+    assert!(matches!(&file.topology, Topology::Sentinel(_)), "{file:?}");
+    assert!(format!("{file:?}").contains("10.0.0.1"), "{file:?}");
     assert_eq!(ignored(&file), [""; 0]);
     assert!(refused(&text.replace("hostsMap", "hosts")).contains("natMapper: must have"));
 }

@@ -113,6 +113,7 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         outcomes: vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }],
         holders: None,
         repaired: 0,
+        limits: Vec::new(),
     })
 }
 
@@ -146,6 +147,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         outcomes,
         holders,
         repaired,
+        limits: Vec::new(),
     })
 }
 

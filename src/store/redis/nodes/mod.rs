@@ -171,7 +171,7 @@ impl Nodes {
 
     /// Notes that a node has named another owner of the slot, and returns the owner's address.
     fn moved(&self, call: &RoutedCall<'_>, by: &Address, owner: Address) -> Address {
-        let owner = self.settings.reachable(owner);
+        let owner = self.credentials.reachable(owner);
         let (node, owned_by) = (format_args!("{by}"), format_args!("{owner}"));
         self.credentials.observers().event(&Event::SlotMoved { node, owner: owned_by });
         let mut state = self.state();

@@ -115,7 +115,7 @@ impl Nodes {
         node: Address,
         command: &Cmd,
     ) -> Result<Value, Error> {
-        let node = self.settings.reachable(node);
+        let node = self.credentials.reachable(node);
         let mut both = pipe();
         both.add_command(cmd("ASKING")).add_command(command.clone());
         let sent = self.connection(&node).send_all(&both, call.left()).await;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use futures::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, cmd};
 
 use super::map::SlotMap;
@@ -14,6 +13,7 @@ use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, RuntimeId};
 use crate::store::redis::endpoint::Address;
+use crate::store::redis::race::first_success;
 use crate::store::redis::reply;
 
 /// The shortest time between two readings.
@@ -75,27 +75,12 @@ impl Nodes {
 
     async fn read_map(self: Arc<Self>) -> Result<(), Error> {
         let suspects = self.state().suspects.clone();
-        let mut candidates = self.candidates().into_iter();
-        let mut asked = FuturesUnordered::new();
-        let mut failure = None;
-        loop {
-            match candidates.next() {
-                Some(node) => asked.push(self.ask(node)),
-                None if asked.is_empty() => {
-                    return Err(failure.unwrap_or_else(|| unavailable("it has no nodes")));
-                }
-                None => {}
-            }
-            match tokio::time::timeout(HEDGE, asked.next()).await {
-                Ok(Some(Ok(map))) => {
-                    self.refreshed(map, &suspects);
-                    return Ok(());
-                }
-                Ok(Some(Err(error))) => failure = Some(error),
-                // All have been asked, or this one is slow.
-                Ok(None) | Err(_) => {}
-            }
-        }
+        let asked = self.candidates().into_iter().map(|node| self.ask(node));
+        let map = first_success(asked, HEDGE, |_, last| last).await;
+        let map =
+            map.map_err(|failure| failure.unwrap_or_else(|| unavailable("it has no nodes")))?;
+        self.refreshed(map, &suspects);
+        Ok(())
     }
 
     async fn ask(&self, node: Address) -> Result<SlotMap, Error> {
@@ -104,7 +89,7 @@ impl Nodes {
         let value = value.map_err(|error| error.with_server(Some(node.to_string().into())))?;
         let map = SlotMap::read(&value, &node);
         let map = map.ok_or_else(|| unavailable("it has no slots"))?;
-        Ok(map.with_owners(|owner| self.settings.reachable(owner)))
+        Ok(map.with_owners(|owner| self.credentials.reachable(owner)))
     }
 }
 

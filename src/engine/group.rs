@@ -1,0 +1,152 @@
+//! The engine of a group of limiters: its calls take from all of them, or from none.
+//!
+//! A group has queues, calls and attempts of its own, as a limiter has. Only what a call asks for, what its reply
+//! teaches and where its permits go back concern each limiter, whose own engine does that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use rand::RngExt;
+
+use super::flight::Flight;
+use super::knowledge::Knowledge;
+use super::refund::Entry;
+use super::{Core, Engine};
+use crate::observe::Event;
+use crate::queue::MemberCosts;
+use crate::rate::Rate;
+use crate::rt;
+use crate::store::{
+    AcquireAllCall, AcquireAllReply, AcquireCall, AcquireReply, Outcome, Reply, RequestGroup,
+    decided,
+};
+
+/// One limiter of a group.
+pub(crate) struct Member {
+    pub(crate) engine: Arc<Engine>,
+    /// The rate to create it with if there is none.
+    pub(crate) create: Option<Rate>,
+}
+
+/// What a call was granted of one limiter of a group.
+pub(crate) struct MemberEntry {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) rate: Rate,
+}
+
+impl Engine {
+    /// The engine of a group; permits that come back to one of its limiters wake its queues.
+    pub(crate) fn of_group(members: Vec<Member>, core: Arc<Core>) -> Arc<Engine> {
+        let names: Vec<&str> = members.iter().map(|member| &*member.engine.name).collect();
+        let keys = members[0].engine.keys.clone();
+        let mut engine = Engine::new(names.join(" + ").into(), keys, core, None);
+        engine.members = members;
+        // Who holds permits is told of one limiter only.
+        engine.opt_ins.be_greedy();
+        let engine = Arc::new(engine);
+        for member in &engine.members {
+            member.engine.add_dependent(&engine);
+        }
+        engine
+    }
+
+    /// The longest log that a call at this date is to sum: all limiters of a group are audited together.
+    pub(super) fn audit_limit(&self, known: &Knowledge, date: i64) -> u64 {
+        let random = || 1.0 - rt::rng().random::<f64>();
+        let members = self.members.iter().map(|it| it.engine.knowledge().audit_limit(date, random));
+        members.max().unwrap_or_else(|| known.audit_limit(date, random))
+    }
+
+    /// One attempt at a call of a group; `call` is what its limiters have in common.
+    pub(super) fn attempt_all(
+        &self,
+        call: AcquireCall,
+        costs: &[MemberCosts],
+        limit: Duration,
+    ) -> Reply<AcquireReply> {
+        let calls = self.members.iter().enumerate().map(|(at, member)| {
+            let seen = member.engine.knowledge().seen;
+            let call = AcquireCall {
+                seen: seen.filter(|_| call.earlier.is_first()),
+                create: member.create,
+                groups: groups_of(&call.groups, costs, at),
+                ..call.clone()
+            };
+            (member.engine.keys.clone(), call)
+        });
+        let reply = self.attempt(AcquireAllCall(calls.collect()), limit);
+        reply.map(|reply| reply.map(combined)).boxed()
+    }
+}
+
+/// What the requests ask of one limiter.
+fn groups_of(groups: &[RequestGroup], costs: &[MemberCosts], at: usize) -> Vec<RequestGroup> {
+    let of_one = |(group, costs): (&RequestGroup, &MemberCosts)| RequestGroup {
+        permits: costs[at].into(),
+        ..*group
+    };
+    groups.iter().zip(costs).map(of_one).collect()
+}
+
+/// The reply as that of one limiter: the least that is left, and the rate of the shortest interval, by which it is
+/// judged whether an answer is late.
+fn combined(reply: AcquireAllReply) -> AcquireReply {
+    let AcquireAllReply { now, outcomes, limits } = reply;
+    let rates = limits.iter().map(|limit| limit.rate);
+    let rate = rates.min_by_key(|rate| rate.interval_ms());
+    AcquireReply {
+        now,
+        rate: rate.unwrap_or_else(|| unreachable!("a group has at least one limiter")),
+        entry_date: now,
+        left: limits.iter().map(|limit| limit.left).min().unwrap_or(0),
+        outcomes,
+        holders: None,
+        repaired: 0,
+        limits,
+    }
+}
+
+impl Flight {
+    /// Has each limiter of a group learn what the reply says of it, and returns the entries of what was granted.
+    pub(super) fn settle_members(&self, reply: &AcquireReply, audited: bool) -> Box<[MemberEntry]> {
+        let engine = &self.callers.engine;
+        let members = engine.members.iter().zip(&reply.limits).enumerate();
+        let entries = members.map(|(at, (member, limit))| {
+            let engine = &member.engine;
+            let groups = groups_of(&self.call.groups, &self.call.costs, at);
+            let of_one = AcquireReply {
+                rate: limit.rate,
+                left: limit.left,
+                repaired: limit.repaired,
+                limits: Vec::new(),
+                ..reply.clone()
+            };
+            engine.knowledge().learn(&groups, &of_one, audited);
+            engine.server_answered();
+            if limit.repaired != 0 {
+                engine.observer.event(&Event::Repaired { deficit: limit.repaired });
+            }
+            let granted = decided(&groups, &reply.outcomes)
+                .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
+            let granted = granted.map(|(permits, count, _)| permits * count).sum();
+            let entry = Entry::new(self.id, reply.entry_date, granted);
+            MemberEntry { engine: engine.clone(), entry, rate: limit.rate }
+        });
+        entries.collect()
+    }
+
+    /// Gives back what attempts of unknown outcome may have been granted at these dates.
+    pub(super) fn give_back_all_unconfirmed(&self, dates: &[i64]) {
+        let engine = &self.callers.engine;
+        if engine.members.is_empty() {
+            engine.give_back_unconfirmed(self.id, dates, self.permits());
+        }
+        for (at, member) in engine.members.iter().enumerate() {
+            let groups = groups_of(&self.call.groups, &self.call.costs, at);
+            let permits = crate::store::total_permits(&groups);
+            member.engine.give_back_unconfirmed(self.id, dates, permits);
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! Several limiters as one: a request takes from all of them, or from none.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+
+use crate::client::Client;
+use crate::decision::{Decision, Grant, Peek};
+use crate::engine::group::Member;
+use crate::error::{Error, Operation};
+use crate::limiter::RateLimiter;
+use crate::limiter::run::unless_denied;
+use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts, NO_COSTS, Request};
+use crate::rt;
+use crate::{Denial, engine};
+
+/// What a request costs at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
+/// group's order.
+///
+/// ```
+/// # use redisson_rate_limiter::Costs;
+/// let same: Costs = 1.into();
+/// let requests_and_tokens: Costs = [1, 1, 1200].into();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Same(u64),
+    Each(Vec<u64>),
+}
+
+impl From<u64> for Costs {
+    fn from(permits: u64) -> Self {
+        Costs(Kind::Same(permits))
+    }
+}
+
+impl<const N: usize> From<[u64; N]> for Costs {
+    fn from(permits: [u64; N]) -> Self {
+        Costs(Kind::Each(permits.to_vec()))
+    }
+}
+
+impl From<&[u64]> for Costs {
+    fn from(permits: &[u64]) -> Self {
+        Costs(Kind::Each(permits.to_vec()))
+    }
+}
+
+impl Costs {
+    /// The permits for each of so many limiters; the reason if there are fewer or more costs.
+    pub(crate) fn each(&self, limits: usize) -> Result<impl Iterator<Item = u64> + '_, String> {
+        let given = match &self.0 {
+            Kind::Same(_) => limits,
+            Kind::Each(each) => each.len(),
+        };
+        if given != limits {
+            return Err(format!("{given} costs: must be {limits}, one for each limiter"));
+        }
+        Ok((0..limits).map(|at| match &self.0 {
+            Kind::Same(permits) => *permits,
+            Kind::Each(each) => each[at],
+        }))
+    }
+}
+
+/// Several limiters of one client, of which each request takes from all or from none: had by
+/// [`Client::all_of`].
+///
+/// The server decides about all of them in one call. Each limiter gets one ordinary entry in its log, so Java
+/// services see nothing unusual. Rates, modes and keep-alives may differ; a limiter whose handle carries a rate is
+/// created if it is missing.
+///
+/// A group has a queue of its own, in which concurrent calls are merged and waiting calls are served in order. Its
+/// limiters can be used alone, and in other groups, at the same time. Clones, and groups of the same limiters in the
+/// same order, share the queue. What a limiter's own options say about its own calls (leases, remembered denials,
+/// shares) does not concern the group's calls: a group takes what is free.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redisson_rate_limiter::{Client, Decision, InProcessStore, Rate};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// let client = Client::builder().in_process(&InProcessStore::new())?;
+/// let requests = client.limiter("requests")?.with_rate(Rate::per_minute(60));
+/// let tokens = client.limiter("tokens")?.with_rate(Rate::per_minute(10_000));
+/// let model = client.all_of([&requests, &tokens])?;
+///
+/// // One request of 6000 tokens.
+/// assert!(model.try_acquire_now([1, 6000]).await?.is_granted());
+/// match model.try_acquire([1, 6000], Duration::from_millis(100)).await? {
+///     Decision::Granted(_) => unreachable!(),
+///     Decision::Denied(denial) => assert_eq!(denial.refused_by(), Some("tokens")),
+/// }
+/// assert_eq!(requests.available_permits().await?, 59);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LimitGroup {
+    /// The group's own queue.
+    limiter: RateLimiter,
+    members: Arc<[RateLimiter]>,
+    /// The limiters are asked one after the other.
+    in_turn: bool,
+}
+
+impl Client {
+    /// A limiter made of several: each of its requests takes from all of them, or from none. Nothing is sent.
+    ///
+    /// In a cluster the limiters' keys must be in one slot, because one call decides about all of them: give their
+    /// names the same hash tag, as in `{tenant-7}:second` and `{tenant-7}:day`; or use
+    /// [`all_of_in_turn`](Self::all_of_in_turn).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no limiter or more than eight,
+    /// if one is there twice or belongs to another client, or if their keys are in different slots of a cluster;
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
+    pub fn all_of<'a>(
+        &self,
+        limiters: impl IntoIterator<Item = &'a RateLimiter>,
+    ) -> Result<LimitGroup, Error> {
+        let members: Arc<[RateLimiter]> = limiters.into_iter().cloned().collect();
+        for other in members.iter().skip(1) {
+            let (first, second) = (&members[0].engine().keys, &other.engine().keys);
+            let is_together = self.0.core.store.check_same_slot(first, second);
+            is_together.map_err(|error| error.of(Operation::Limiter, None))?;
+        }
+        self.group(members, false)
+    }
+
+    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster: each request asks one limiter
+    /// after the other, a round trip each, and gives back what it was granted if a later one refuses.
+    ///
+    /// Nothing is issued beyond a rate, and nothing is lost: what a client that dies in between has taken expires
+    /// with the interval. But others find these permits missing for a moment, two requests may each hold what the
+    /// other one lacks and both be denied, and waiting requests are not served in order.
+    ///
+    /// # Errors
+    ///
+    /// See [`all_of`](Self::all_of).
+    pub fn all_of_in_turn<'a>(
+        &self,
+        limiters: impl IntoIterator<Item = &'a RateLimiter>,
+    ) -> Result<LimitGroup, Error> {
+        self.group(limiters.into_iter().cloned().collect(), true)
+    }
+
+    fn group(&self, members: Arc<[RateLimiter]>, in_turn: bool) -> Result<LimitGroup, Error> {
+        let invalid = |detail: String| Err(Error::invalid(Operation::Limiter, detail));
+        if !(1..=MAX_LIMITS).contains(&members.len()) {
+            let many = members.len();
+            return invalid(format!("a group of {many} limiters: must have 1 to {MAX_LIMITS}"));
+        }
+        for (at, member) in members.iter().enumerate() {
+            let name = member.name();
+            if members[..at].iter().any(|other| other.name() == name) {
+                return invalid(format!("the limiter {name:?} is twice in the group"));
+            }
+            if !Arc::ptr_eq(member.limiters(), &self.0) {
+                return invalid(format!("the limiter {name:?} belongs to another client"));
+            }
+        }
+        let engines = members.iter().map(|member| Member {
+            engine: member.engine().clone(),
+            create: member.carried_rate(),
+        });
+        let limiter = RateLimiter::new(self.0.group(engines.collect())?);
+        Ok(LimitGroup { limiter, members, in_turn })
+    }
+}
+
+impl LimitGroup {
+    /// The limiters, in order.
+    pub fn limiters(&self) -> &[RateLimiter] {
+        &self.members
+    }
+
+    /// Gives this handle its own deadline: see [`RateLimiter::with_deadline`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RateLimiter::with_deadline`].
+    pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
+        self.limiter = self.limiter.with_deadline(deadline)?;
+        let members = self.members.iter().cloned().map(|member| member.with_deadline(deadline));
+        self.members = members.collect::<Result<_, _>>()?;
+        Ok(self)
+    }
+
+    /// Takes the permits from all limiters, waiting for them up to `timeout`: see [`RateLimiter::try_acquire`].
+    ///
+    /// A denial says which limiter is to be waited for longest, and after how long all of them have the permits.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there are fewer or more costs than
+    ///   limiters, or a cost is not in 1..=2^32−1; nothing is sent.
+    /// - Otherwise those of [`RateLimiter::try_acquire`]; [`Error::limiter`] names the limiter.
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`RateLimiter::try_acquire`]. What was granted is given back to all limiters.
+    pub async fn try_acquire(
+        &self,
+        costs: impl Into<Costs>,
+        timeout: Duration,
+    ) -> Result<Decision, Error> {
+        self.decide(costs.into(), self.limiter.max_wait(timeout)).await
+    }
+
+    /// Takes the permits from all limiters if they are available now: see [`RateLimiter::try_acquire_now`].
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_now(&self, costs: impl Into<Costs>) -> Result<Decision, Error> {
+        self.decide(costs.into(), MaxWait::None).await
+    }
+
+    /// Takes the permits from all limiters, waiting for them for as long as it takes: see
+    /// [`RateLimiter::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn acquire(&self, costs: impl Into<Costs>) -> Result<Grant, Error> {
+        let costs = costs.into();
+        loop {
+            // A request without a timeout is denied only by an attempt that its own retry has overtaken.
+            if let Decision::Granted(grant) = self.decide(costs.clone(), MaxWait::Unbounded).await?
+            {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// What an acquire would find now: for each limiter, in order, see [`RateLimiter::peek`]. The limiters are
+    /// asked at the same time, by a call each.
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn peek(&self, costs: impl Into<Costs>) -> Result<Vec<Peek>, Error> {
+        let costs = self.member_costs(&costs.into())?;
+        let members = self.members.iter().zip(costs);
+        try_join_all(members.map(|(member, permits)| member.peek(permits.into()))).await
+    }
+
+    /// Runs `work` once its permits are granted: see [`RateLimiter::run`].
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn run<F: Future>(
+        &self,
+        costs: impl Into<Costs>,
+        work: F,
+    ) -> Result<F::Output, Error> {
+        self.acquire(costs).await?;
+        Ok(work.await)
+    }
+
+    /// Runs `work` if its permits are granted within `timeout`: see [`RateLimiter::try_run`].
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn try_run<F: Future>(
+        &self,
+        costs: impl Into<Costs>,
+        timeout: Duration,
+        work: F,
+    ) -> Result<Result<F::Output, Denial>, Error> {
+        let decision = self.try_acquire(costs, timeout).await?;
+        Ok(unless_denied(decision, work).await)
+    }
+
+    async fn decide(&self, costs: Costs, max_wait: MaxWait) -> Result<Decision, Error> {
+        let costs = self.member_costs(&costs)?;
+        if self.in_turn {
+            return self.ask_in_turn(costs, max_wait).await;
+        }
+        let permits = costs[0].into();
+        let mut observer = self.limiter.engine().observer.acquire(permits);
+        observer.is_queued();
+        let request = Request { costs, ..self.limiter.request(permits, max_wait) };
+        let answer = self.limiter.decide(request, true).await;
+        observer.ended(&answer);
+        answer
+    }
+
+    /// Asks one limiter after the other, again and again until none refuses. Nothing is held while it waits.
+    async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
+        let core = &self.limiter.engine().core;
+        loop {
+            let mut held = Held(Vec::with_capacity(self.members.len()));
+            let mut denied = None;
+            for (member, cost) in self.members.iter().zip(costs) {
+                match member.try_acquire_now(cost.into()).await? {
+                    Decision::Granted(grant) => held.0.push(grant),
+                    Decision::Denied(denial) => {
+                        denied = Some(denial.refused_by_limit(&member.engine().name));
+                        break;
+                    }
+                }
+            }
+            let Some(denial) = denied else {
+                let (grants, deadline) = (std::mem::take(&mut held.0), self.limiter.deadline());
+                let grant = Grant::in_turn(self.limiter.engine(), grants, deadline);
+                return Ok(Decision::Granted(grant));
+            };
+            drop(held);
+            let free_at = core.now().saturating_add(engine::micros(denial.retry_after()));
+            if max_wait == MaxWait::None || !max_wait.lasts_beyond(free_at) {
+                return Ok(Decision::Denied(denial));
+            }
+            rt::sleep(denial.retry_after()).await;
+        }
+    }
+
+    fn member_costs(&self, costs: &Costs) -> Result<MemberCosts, Error> {
+        let invalid = |detail| Err(self.limiter.invalid(Operation::Acquire, detail));
+        let mut all = NO_COSTS;
+        let each = match costs.each(self.members.len()) {
+            Ok(each) => each,
+            Err(detail) => return invalid(detail),
+        };
+        for (at, (member, permits)) in self.members.iter().zip(each).enumerate() {
+            match u32::try_from(permits) {
+                Ok(permits @ 1..) => all[at] = permits,
+                _ => {
+                    let name = member.name();
+                    return invalid(format!(
+                        "{permits} permits requested of {name:?}: must be 1 to 2^32-1"
+                    ));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Grants that are given back unless they are taken out.
+struct Held(Vec<Grant>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Grant::refund_in_background);
+    }
+}
+
+impl fmt::Debug for LimitGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitGroup")
+            .field("limiters", &self.members)
+            .field("in_turn", &self.in_turn)
+            .finish()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use futures::FutureExt;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{Clock, ErrorKind, InProcessStore, Rate};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    struct World {
+        client: Client,
+        store: InProcessStore,
+    }
+
+    fn world() -> World {
+        let store = InProcessStore::with_clock(Clock::runtime());
+        let client = Client::builder().clock(Clock::runtime()).in_process(&store).unwrap();
+        World { client, store }
+    }
+
+    impl World {
+        fn limiter(&self, name: &str, permits: u64, interval: Duration) -> RateLimiter {
+            let rate = Rate::overall(permits, interval).unwrap();
+            self.client.limiter(name).unwrap().with_rate(rate)
+        }
+
+        /// Five a second, and twenty a minute.
+        fn group(&self, in_turn: bool) -> LimitGroup {
+            let (fast, slow) =
+                (self.limiter("fast", 5, SECOND), self.limiter("slow", 20, SECOND * 60));
+            match in_turn {
+                false => self.client.all_of([&fast, &slow]).unwrap(),
+                true => self.client.all_of_in_turn([&fast, &slow]).unwrap(),
+            }
+        }
+
+        async fn left(&self, group: &LimitGroup) -> Vec<u64> {
+            let mut left = Vec::new();
+            for limiter in group.limiters() {
+                left.push(limiter.available_permits().await.unwrap());
+            }
+            left
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_takes_from_all_or_from_none() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            for _ in 0..3 {
+                assert!(group.try_acquire_now([1, 5]).await.unwrap().is_granted());
+            }
+            assert_eq!(world.left(&group).await, [2, 5]);
+            let denial = group.try_acquire_now([1, 6]).await.unwrap().into_denial().unwrap();
+            assert_eq!(denial.refused_by(), Some("slow"));
+            assert_eq!(denial.retry_after(), SECOND * 60);
+            assert_eq!(denial.rate().unwrap().permits(), 20);
+            tokio::task::yield_now().await;
+            world.client.ping().await.unwrap();
+            assert_eq!(world.left(&group).await, [2, 5]);
+            let denial = group.try_acquire_now([3, 1]).await.unwrap().into_denial().unwrap();
+            assert_eq!((denial.refused_by(), denial.retry_after()), (Some("fast"), SECOND));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refund_goes_back_to_all() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            let decision = group.try_acquire_now([2, 10]).await.unwrap();
+            let mut grant = decision.into_grant().unwrap();
+            assert_eq!(grant.permits(), 2);
+            assert_eq!(grant.refund(1).await.unwrap(), 1);
+            assert_eq!(world.left(&group).await, [4, 11]);
+            assert!(grant.refund(2).await.is_err());
+            grant.refund_all().await.unwrap();
+            assert_eq!(world.left(&group).await, [5, 20]);
+            assert_eq!((grant.permits(), grant.refund_all().await.unwrap()), (0, 0));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_merge_and_wait_in_order() {
+        let world = world();
+        let group = world.group(false);
+        let start = Instant::now();
+        let calls = (0..12).map(|at| {
+            let group = &group;
+            async move {
+                group.acquire(1).await.unwrap();
+                (start.elapsed().as_millis(), at)
+            }
+        });
+        let mut ends = futures::future::join_all(calls).await;
+        assert!(ends.is_sorted(), "{ends:?}");
+        ends.dedup_by_key(|(at, _)| *at);
+        assert!((3..=6).contains(&ends.len()), "{ends:?}");
+        assert!(start.elapsed() < SECOND * 3, "{:?}", start.elapsed());
+        // Another handle of the same limiters has the same queue.
+        let again = world.group(false);
+        assert!(Arc::ptr_eq(again.limiter.engine(), group.limiter.engine()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_that_come_back_to_a_limiter_wake_its_groups() {
+        let world = world();
+        let group = world.group(false);
+        let mut all = group.limiters()[1].acquire(20).await.unwrap();
+        let start = Instant::now();
+        let waits = group.acquire([1, 3]);
+        futures::pin_mut!(waits);
+        assert!(tokio::time::timeout(SECOND / 4, &mut waits).await.is_err());
+        all.refund(3).await.unwrap();
+        waits.await.unwrap();
+        assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_dropped_call_was_granted_goes_back_to_all() {
+        let world = world();
+        let group = world.group(false);
+        let mut dropped = Box::pin(group.try_acquire_now([2, 7]));
+        assert!(dropped.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+        drop(dropped);
+        world.client.close().await;
+        let world = World {
+            client: Client::builder().clock(Clock::runtime()).in_process(&world.store).unwrap(),
+            ..world
+        };
+        assert_eq!(world.left(&world.group(false)).await, [5, 20]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_name_the_limiter() {
+        let world = world();
+        let bare = world.client.limiter("bare").unwrap();
+        let fast = world.limiter("fast", 5, SECOND);
+        let group = world.client.all_of([&fast, &bare]).unwrap();
+        let error = group.try_acquire_now(1).await.unwrap_err();
+        assert_eq!((error.kind(), error.limiter()), (ErrorKind::NotInitialized, Some("bare")));
+        bare.try_set_rate(Rate::per_second(3)).await.unwrap();
+        let error = group.try_acquire_now([1, 4]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 4, rate: 3 });
+        assert_eq!(error.limiter(), Some("bare"));
+        assert!(group.try_acquire_now([1, 3]).await.unwrap().is_granted());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_makes_no_sense_is_refused_before_anything_is_sent() {
+        let (world, other) = (world(), world());
+        let fast = world.limiter("fast", 5, SECOND);
+        let foreign = other.limiter("slow", 5, SECOND);
+        let text = |group: Result<LimitGroup, Error>| group.unwrap_err().to_string();
+        let none: [&RateLimiter; 0] = [];
+        assert!(text(world.client.all_of(none)).contains("0 limiters"));
+        assert!(text(world.client.all_of([&fast, &fast])).contains("\"fast\" is twice"));
+        assert!(
+            text(world.client.all_of([&fast, &foreign])).contains("\"slow\" belongs to another")
+        );
+        let group = world.group(false);
+        for (costs, detail) in [
+            (Costs::from([1]), "1 costs: must be 2"),
+            ([1, 2, 3].into(), "3 costs: must be 2"),
+            ([1, 0].into(), "0 permits requested of \"slow\""),
+            ([1 << 32, 1].into(), "4294967296 permits requested of \"fast\""),
+        ] {
+            let error = group.try_acquire_now(costs).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(detail), "{error}");
+        }
+        assert!(!fast.exists().await.unwrap());
+    }
+}
