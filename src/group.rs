@@ -440,6 +440,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn each_limit_is_settled_with_its_cost() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            let mut grant = group.try_acquire_now([2, 5]).await.unwrap().into_grant().unwrap();
+            for actual in [Costs::from([1]), Costs::from([1, 2, 3]), Costs::from([1, 1 << 32])] {
+                let error = grant.settle(actual).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            }
+            grant.settle([1, 17]).await.unwrap();
+            assert_eq!(world.left(&group).await, [4, 3]);
+            assert!(grant.settle(1).await.is_err());
+            let mut grant = group.try_acquire_now(1).await.unwrap().into_grant().unwrap();
+            grant.settle(3).await.unwrap();
+            assert_eq!(world.left(&group).await, [1, 0]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_refund_goes_back_to_all() {
         for in_turn in [false, true] {
             let world = world();
