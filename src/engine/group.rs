@@ -13,6 +13,7 @@ use super::flight::Flight;
 use super::knowledge::Knowledge;
 use super::refund::Entry;
 use super::{Core, Engine};
+use crate::error::Error;
 use crate::observe::Event;
 use crate::queue::MemberCosts;
 use crate::rate::Rate;
@@ -77,7 +78,17 @@ impl Engine {
             (member.engine.keys.clone(), call)
         });
         let reply = self.attempt(AcquireAllCall(calls.collect()), limit);
-        reply.map(|reply| reply.map(combined)).boxed()
+        let member = |it: &Member| (it.engine.keys.hash.clone(), it.engine.name.clone());
+        let names: Vec<_> = self.members.iter().map(member).collect();
+        // A store knows limiters by their keys.
+        let named = move |error: Error| match error.limiter() {
+            Some(key) => match names.iter().find(|(hash, _)| **hash == *key) {
+                Some((_, name)) => error.clone().in_limiter(name),
+                None => error,
+            },
+            None => error,
+        };
+        reply.map(|reply| reply.map(combined).map_err(named)).boxed()
     }
 }
 

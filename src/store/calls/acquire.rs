@@ -9,7 +9,7 @@ use crate::wire::entry::EntryId;
 mod wire;
 
 pub(crate) use wire::pack_groups;
-pub(super) use wire::{read_outcome, request_count};
+pub(super) use wire::{entry_of, read_outcome, request_count};
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
     "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",

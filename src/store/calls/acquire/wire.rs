@@ -8,16 +8,13 @@ use crate::rate::{MAX_EXACT, exact};
 use crate::store::ShareTerms;
 use crate::store::calls::Holders;
 use crate::store::redis::{Script, ServerAnswer, ServerCommand, mode_text};
-use crate::wire::entry;
+use crate::wire::entry::{self, EntryId};
 
 /// The call of `acquire.lua`, whose head explains the arguments. Empty arguments at the end are left out: the
 /// usual call has three.
 pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall) -> ServerCommand {
     let total = total_permits(&call.groups);
-    let entry = match u32::try_from(total) {
-        Ok(permits) => entry::pack(call.id, permits),
-        Err(_) => entry::pack(call.id, 0)[..17].to_vec(),
-    };
+    let entry = entry_of(call.id, total);
     let groups = match call.groups[..] {
         [RequestGroup { count: 1, max_wait_ms: 0, .. }] => Vec::new(),
         _ => pack_groups(&call.groups),
@@ -70,6 +67,14 @@ impl Earlier {
             }
             Earlier::Reserved { since, date } => (since.to_string(), none(), date.to_string()),
         }
+    }
+}
+
+/// An entry of all permits that a call asks for; its first 17 bytes if they are more than an entry holds.
+pub(crate) fn entry_of(id: EntryId, total: u64) -> Vec<u8> {
+    match u32::try_from(total) {
+        Ok(permits) => entry::pack(id, permits),
+        Err(_) => entry::pack(id, 0)[..17].to_vec(),
     }
 }
 
