@@ -28,8 +28,8 @@ use crate::wire::entry::{EntryId, ID_LEN};
 /// not used, and [`settle`](Grant::settle) says what was used in the end.
 pub struct Grant {
     entry: GrantEntry,
+    /// Taken, and not given back.
     permits: u64,
-    returned: u64,
     is_settled: bool,
     deadline: Duration,
 }
@@ -117,7 +117,7 @@ impl Grant {
 
     #[inline]
     fn of(entry: GrantEntry, permits: u64, deadline: Duration) -> Self {
-        Grant { entry, permits, returned: 0, is_settled: false, deadline }
+        Grant { entry, permits, is_settled: false, deadline }
     }
 
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
@@ -134,7 +134,7 @@ impl Grant {
                 let held = held.iter().take(decided.members.len());
                 held.copied().min().unwrap_or(0).into()
             }
-            _ => self.permits - self.returned,
+            _ => self.permits,
         }
     }
 
@@ -227,7 +227,7 @@ impl Grant {
             back[..decided.members.len()].fill(permits as u32);
             return self.refund_members(back).await;
         }
-        self.returned += permits;
+        self.permits -= permits;
         let answer = match &self.entry {
             GrantEntry::Call(decided) => {
                 decided.engine.refund(&decided.entry, permits, self.deadline).await
@@ -239,7 +239,7 @@ impl Grant {
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {
-                self.returned -= permits;
+                self.permits += permits;
             }
             self.failed(Operation::Refund, failure)
         })
@@ -327,7 +327,7 @@ impl Grant {
         } else {
             let difference @ (held, actual) = (self.permits(), actual[0].into());
             let unused = held.saturating_sub(actual);
-            self.returned += unused;
+            self.permits -= unused;
             let answer = match &self.entry {
                 GrantEntry::Unlimited { .. } | GrantEntry::Group { .. } => Ok(()),
                 GrantEntry::Lease { engine, entry, .. }
@@ -344,7 +344,7 @@ impl Grant {
             };
             answer.err().inspect(|failure| {
                 if failure.execution() != Execution::Unknown {
-                    self.returned -= unused;
+                    self.permits += unused;
                 }
             })
         };
