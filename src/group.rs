@@ -51,6 +51,23 @@ impl From<&[u64]> for Costs {
     }
 }
 
+impl Costs {
+    /// The permits for each of so many limiters; the reason if there are fewer or more costs.
+    pub(crate) fn each(&self, limits: usize) -> Result<impl Iterator<Item = u64> + '_, String> {
+        let given = match &self.0 {
+            Kind::Same(_) => limits,
+            Kind::Each(each) => each.len(),
+        };
+        if given != limits {
+            return Err(format!("{given} costs: must be {limits}, one for each limiter"));
+        }
+        Ok((0..limits).map(|at| match &self.0 {
+            Kind::Same(permits) => *permits,
+            Kind::Each(each) => each[at],
+        }))
+    }
+}
+
 /// Several limiters of one client, of which each request takes from all or from none: had by
 /// [`Client::all_of`].
 ///
@@ -323,18 +340,11 @@ impl LimitGroup {
     fn member_costs(&self, costs: &Costs) -> Result<MemberCosts, Error> {
         let invalid = |detail| Err(self.limiter.invalid(Operation::Acquire, detail));
         let mut all = NO_COSTS;
-        let limits = self.members.len();
-        if let Costs(Kind::Each(each)) = costs
-            && each.len() != limits
-        {
-            let given = each.len();
-            return invalid(format!("{given} costs: must be {limits}, one for each limiter"));
-        }
-        for (at, member) in self.members.iter().enumerate() {
-            let permits = match &costs.0 {
-                Kind::Same(permits) => *permits,
-                Kind::Each(each) => each[at],
-            };
+        let each = match costs.each(self.members.len()) {
+            Ok(each) => each,
+            Err(detail) => return invalid(detail),
+        };
+        for (at, (member, permits)) in self.members.iter().zip(each).enumerate() {
             match u32::try_from(permits) {
                 Ok(permits @ 1..) => all[at] = permits,
                 _ => {
@@ -431,6 +441,25 @@ mod tests {
             assert_eq!(world.left(&group).await, [2, 5]);
             let denial = group.try_acquire_now([3, 1]).await.unwrap().into_denial().unwrap();
             assert_eq!((denial.refused_by(), denial.retry_after()), (Some("fast"), SECOND));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_limit_is_settled_with_its_cost() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            let mut grant = group.try_acquire_now([2, 5]).await.unwrap().into_grant().unwrap();
+            for actual in [Costs::from([1]), Costs::from([1, 2, 3]), Costs::from([1, 1 << 32])] {
+                let error = grant.settle(actual).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            }
+            grant.settle([1, 17]).await.unwrap();
+            assert_eq!(world.left(&group).await, [4, 3]);
+            assert!(grant.settle(1).await.is_err());
+            let mut grant = group.try_acquire_now(1).await.unwrap().into_grant().unwrap();
+            grant.settle(3).await.unwrap();
+            assert_eq!(world.left(&group).await, [1, 0]);
         }
     }
 

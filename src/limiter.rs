@@ -3,6 +3,7 @@
 mod acquire;
 mod keys;
 mod outage;
+mod pause;
 mod permits;
 pub(crate) mod rates;
 pub(crate) mod run;

@@ -190,6 +190,8 @@ macro_rules! calls {
 
 calls! {
     try_acquire_up_to(permits: u64) -> Decision, "Takes what there is now of `permits`";
+    pause_for(duration: Duration) -> (), "Has nobody be granted anything for this long";
+    resume() -> (), "Ends a pause";
     release(permits: u64) -> u64, "Gives back up to `permits` permits, of any grants";
     available_permits() -> u64, "The permits that are available now";
     peek(permits: u64) -> Peek, "What an acquire of `permits` would find now";

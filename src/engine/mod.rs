@@ -51,6 +51,8 @@ mod knowledge;
 
 pub(crate) mod refund;
 
+mod charge;
+
 mod reservation;
 
 mod reset;

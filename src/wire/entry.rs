@@ -55,6 +55,15 @@ pub(crate) enum Member<'a> {
     Unknown,
 }
 
+/// The id of a pause: the same for all clients, so that there is only one. No client makes it, as its weight is
+/// 0; by its highest bit nobody holds its permits.
+pub(crate) const PAUSE: EntryId = EntryId(*b"\xa7\x52\xf1\0\0\0\0\0pause\0\0\x80");
+
+/// Whether this is an entry of a [`PAUSE`].
+pub(crate) fn is_pause(member: &[u8]) -> bool {
+    member.first() == Some(&(ID_LEN as u8)) && member[1..].starts_with(&PAUSE.0[..ID_LEN - 2])
+}
+
 impl EntryId {
     /// A new id of this client, which counts as `weight` parties: the mark (3 bytes), the weight (1), the
     /// client (4), and 62 random bits. The last two bits say whether the entry is a debt or a reservation.

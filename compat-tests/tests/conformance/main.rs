@@ -187,6 +187,7 @@ mod classes;
 mod creation;
 mod groups;
 mod keys;
+mod pauses;
 mod permits;
 mod rates;
 mod waiting;

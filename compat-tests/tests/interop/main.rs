@@ -11,6 +11,7 @@ mod loads;
 mod names;
 mod operations;
 mod outage;
+mod pauses;
 mod rates;
 mod state;
 mod waiting;

@@ -31,7 +31,7 @@ struct Inner {
     grants: Mutex<Grants>,
 }
 
-/// The granted calls that can be refunded.
+/// The granted calls that can be refunded and settled.
 struct Grants {
     by_call: HashMap<String, Arc<tokio::sync::Mutex<Grant>>>,
     /// In the order in which they were granted, if only the last ones are kept.
@@ -127,8 +127,17 @@ impl Inner {
     }
 
     async fn call(&self, line: Line) -> Answer {
-        if line.op == "refund" {
-            return self.refund(&line).await;
+        match line.op.as_str() {
+            "refund" => {
+                let grant = self.grant(&line)?;
+                let credited = grant.lock().await.refund(line.whole("permits")?).await?;
+                return Ok(json!(credited));
+            }
+            "settle" => {
+                let grant = self.grant(&line)?;
+                return Ok(json!(grant.lock().await.settle(line.whole("actual")?).await?));
+            }
+            _ => {}
         }
         if line.op == "tryAcquireAll" {
             return self.try_acquire_all(&line).await;
@@ -162,6 +171,8 @@ impl Inner {
                 self.keep(&line.id, grant);
                 Ok(Value::Null)
             }
+            "pauseFor" => Ok(json!(limiter.pause_for(line.millis("ms")?).await?)),
+            "resume" => Ok(json!(limiter.resume().await?)),
             "release" => limiter
                 .release(line.whole("permits")?)
                 .await
@@ -249,13 +260,10 @@ impl Inner {
         grants.by_call.insert(id, Arc::new(tokio::sync::Mutex::new(grant)));
     }
 
-    async fn refund(&self, line: &Line) -> Answer {
+    fn grant(&self, line: &Line) -> Result<Arc<tokio::sync::Mutex<Grant>>, Failure> {
         let call = line.args.get("call").ok_or_else(|| Failure::invalid("call is missing"))?;
         let grant = lock(&self.grants).by_call.get(&call.to_string()).cloned();
-        let grant =
-            grant.ok_or_else(|| Failure::invalid(format!("call {call} was not granted")))?;
-        let credited = grant.lock().await.refund(line.whole("permits")?).await?;
-        Ok(json!(credited))
+        grant.ok_or_else(|| Failure::invalid(format!("call {call} was not granted")))
     }
 }
 

@@ -78,6 +78,11 @@ pub(super) enum Op {
         seen: Seen,
         again: bool,
     },
+    Pause {
+        who: Who,
+        ms: u64,
+        seen: Seen,
+    },
     Peek {
         who: Who,
         permits: u64,
@@ -337,6 +342,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         5 => (who(), 1u64..20, seen()).prop_map(|(who, permits, seen)| Op::Release { who, permits, seen }),
         5 => (who(), prop_oneof![9 => 1u64..20, 1 => Just(u64::from(u32::MAX))], 0i64..1200, seen(), any::<bool>())
             .prop_map(|(who, permits, age, seen, again)| Op::Charge { who, permits, age, seen, again }),
+        5 => (who(), prop_oneof![1 => Just(0u64), 2 => 1u64..3000, 1 => Just(31_536_000_000u64)], seen())
+            .prop_map(|(who, ms, seen)| Op::Pause { who, ms, seen }),
         6 => (who(), 0u64..40, seen()).prop_map(|(who, permits, seen)| Op::Peek { who, permits, seen }),
         6 => (who(), rate()).prop_map(|(who, rate)| Op::TrySetRate { who, rate }),
         5 => (who(), rate(), any::<bool>(), state).prop_map(|(who, rate, only_existing, state)| {

@@ -18,9 +18,9 @@ use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall,
     DropUsageCall, Earlier, ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome,
-    OutcomeGroup, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall,
-    RenameCall, RepairCall, RequestGroup, SeenRate, SetRateCall, StoreCall, TouchCall,
-    TrySetRateCall, decided,
+    OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall,
+    RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SeenRate, SetRateCall, StoreCall,
+    TouchCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -391,6 +391,11 @@ impl<'a> World<'a> {
                     _ => new,
                 };
                 self.charged = Some(call);
+                let keys = self.keys(who);
+                self.both(&keys, call)?;
+            }
+            Op::Pause { who, ms, seen } => {
+                let call = PauseCall { now: Now::At(self.now), ms, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(&keys, call)?;
             }
