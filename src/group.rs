@@ -12,7 +12,7 @@ use crate::engine::group::Member;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
-use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts, NO_COSTS, Request};
+use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
 use crate::{Denial, engine};
 
@@ -302,7 +302,8 @@ impl LimitGroup {
         let permits = costs[0].into();
         let mut observer = self.limiter.engine().observer.acquire(permits);
         observer.is_queued();
-        let request = Request { costs, ..self.limiter.request(permits, max_wait) };
+        let request =
+            Request { costs: Some(Arc::new(costs)), ..self.limiter.request(permits, max_wait) };
         let answer = self.limiter.decide(&request, true).await;
         observer.ended(&answer);
         answer
@@ -339,7 +340,7 @@ impl LimitGroup {
 
     fn member_costs(&self, costs: &Costs) -> Result<MemberCosts, Error> {
         let invalid = |detail| Err(self.limiter.invalid(Operation::Acquire, detail));
-        let mut all = NO_COSTS;
+        let mut all = MemberCosts::default();
         let each = match costs.each(self.members.len()) {
             Ok(each) => each,
             Err(detail) => return invalid(detail),

@@ -18,7 +18,7 @@ use crate::engine::refund::Entry;
 use crate::error::{Error, Execution, Operation};
 use crate::group::Costs;
 use crate::observe::Event;
-use crate::queue::{MemberCosts, NO_COSTS};
+use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::wire::entry::{EntryId, ID_LEN};
 
@@ -70,7 +70,7 @@ impl Grant {
 
     /// A grant of a group's limiters that were asked one after the other.
     pub(crate) fn in_turn(engine: &Arc<Engine>, grants: Vec<Grant>, deadline: Duration) -> Self {
-        let mut held = Box::new(NO_COSTS);
+        let mut held = Box::<MemberCosts>::default();
         let left = grants.iter().map(Grant::left).min().unwrap_or(0);
         let rate = grants[0].rate();
         let members = grants.into_iter().enumerate().map(|(at, grant)| {
@@ -224,7 +224,7 @@ impl Grant {
             return Ok(0);
         }
         if let GrantEntry::Group { decided, .. } = &self.entry {
-            let mut back = NO_COSTS;
+            let mut back = MemberCosts::default();
             back[..decided.members.len()].fill(permits as u32);
             return self.refund_members(back).await;
         }
@@ -359,7 +359,7 @@ impl Grant {
         if self.is_settled {
             return Err("a grant that was settled before: can be settled once".to_owned());
         }
-        let mut all = NO_COSTS;
+        let mut all = MemberCosts::default();
         for (at, permits) in actual.each(limits)?.enumerate() {
             all[at] = u32::try_from(permits)
                 .map_err(|_| format!("{permits} permits: must be at most 2^32 - 1"))?;

@@ -105,7 +105,7 @@ impl Future for Acquire<'_> {
         let this = self.get_mut();
         loop {
             let verdict = match &mut this.stage {
-                Stage::New => match Place::join(this.engine, *this.request) {
+                Stage::New => match Place::join(this.engine, this.request.clone()) {
                     Poll::Ready(Ok(mut place)) => {
                         let polled = Pin::new(&mut place.outcome).poll(cx);
                         this.stage = Stage::Queued(place);

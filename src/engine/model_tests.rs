@@ -13,7 +13,7 @@ use super::answer::{Answer, NoAnswer};
 use super::{Core, Engine};
 use crate::clock::Clock;
 use crate::options::LimiterOptions;
-use crate::queue::{MaxWait, NO_COSTS, Request};
+use crate::queue::{MaxWait, Request};
 use crate::rate::{Mode, Rate};
 use crate::rt;
 use crate::store::Store;
@@ -90,7 +90,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         permits,
         max_wait,
         deadline: 1_000_000_000,
-        costs: NO_COSTS,
+        costs: None,
         up_to: false,
         create: None,
     };

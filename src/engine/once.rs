@@ -44,7 +44,8 @@ impl Engine {
             groups: vec![group],
         };
         let reply = loop {
-            let reply = self.ask_once(call.clone(), request).await.map_err(NoAnswer::Failed)?;
+            let reply =
+                self.ask_once(call.clone(), request.clone()).await.map_err(NoAnswer::Failed)?;
             // So many entries have expired that it has to be asked again.
             if reply.outcomes.first().is_none_or(|group| group.outcome != Outcome::Undecided) {
                 break reply;
@@ -60,7 +61,7 @@ impl Engine {
             Arc::new(Decided { engine: self.clone(), entry, rate, left, members: Box::default() });
         match (reply.outcomes[0].outcome, behind) {
             (Outcome::Granted, _) => {
-                Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request })))
+                Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request.clone() })))
             }
             (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, by: None, decided }),
             (_, Some(wait)) if permits <= self.most_permits(rate) => Err(NoAnswer::Refused(wait)),

@@ -126,10 +126,11 @@ impl Flight {
 
 /// The answer to a request for more than a rate.
 fn exceeds(decided: &Decided, request: &Request) -> Answer {
-    let mut members = decided.members.iter().zip(request.costs).enumerate();
-    match members.find(|(_, (member, cost))| u64::from(*cost) > member.rate.permits()) {
+    let costs = request.costs.iter().flat_map(|costs| costs.iter());
+    let mut members = decided.members.iter().zip(costs).enumerate();
+    match members.find(|(_, (member, cost))| u64::from(**cost) > member.rate.permits()) {
         Some((at, (member, cost))) => {
-            Answer::ExceedsRate { requested: cost.into(), rate: member.rate, by: Some(at as u8) }
+            Answer::ExceedsRate { requested: (*cost).into(), rate: member.rate, by: Some(at as u8) }
         }
         None => Answer::ExceedsRate { requested: request.fewest(), rate: decided.rate, by: None },
     }
@@ -143,8 +144,8 @@ fn unwanted_of_members(
     let granted = decided.iter().filter(|(_, _, outcome)| *outcome == Outcome::Granted);
     let mut unwanted: Vec<u64> = members.iter().map(|member| member.entry.granted).collect();
     for (_, request, _) in granted {
-        for (left, cost) in unwanted.iter_mut().zip(request.costs) {
-            *left -= u64::from(cost);
+        for (left, cost) in unwanted.iter_mut().zip(request.costs.iter().flat_map(|it| it.iter())) {
+            *left -= u64::from(*cost);
         }
     }
     unwanted

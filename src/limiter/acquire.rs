@@ -12,7 +12,7 @@ use crate::engine::opt_ins::leases::Taken;
 use crate::engine::outage::Outage;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::OnOutage;
-use crate::queue::{MaxWait, NO_COSTS, Request, Time};
+use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
@@ -284,11 +284,11 @@ impl RateLimiter {
         consults: bool,
     ) -> Result<Decision, Error> {
         if let Some((outage, policy)) = self.checked(request)?.filter(|_| consults) {
-            return self.decide_with_policy(*request, None, outage, policy).await;
+            return self.decide_with_policy(request.clone(), None, outage, policy).await;
         }
         let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
-            true => Box::pin(self.ask_beside_leases(*request)).await,
+            true => Box::pin(self.ask_beside_leases(request.clone())).await,
             false => Acquire::new(self.engine(), request).await,
         };
         // Most calls end here, without looking at the other outcomes.
@@ -315,7 +315,8 @@ impl RateLimiter {
         if let Some((outage, policy)) = self.checked(&request)?.filter(|_| consults) {
             return self.decide_with_policy(request, Some(id), outage, policy).await;
         }
-        self.decision(self.engine().acquire_once(id, request).await, request.permits)
+        let permits = request.permits;
+        self.decision(self.engine().acquire_once(id, request).await, permits)
     }
 
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.
@@ -351,7 +352,7 @@ impl RateLimiter {
             permits,
             max_wait,
             deadline: micros(self.deadline),
-            costs: NO_COSTS,
+            costs: None,
             up_to: false,
             create: self.rate,
         }

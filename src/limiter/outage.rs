@@ -52,7 +52,7 @@ impl RateLimiter {
             }
             // A request that does not wait asks the server once: its deadline is over by then.
             if failed.is_none() || request.max_wait != MaxWait::None {
-                match self.ask_server(request, key, outage).await {
+                match self.ask_server(request.clone(), key, outage).await {
                     Ok(answer) => return answer,
                     Err(error) => failed = error,
                 }
@@ -67,7 +67,7 @@ impl RateLimiter {
             if let Some(error) = error
                 && !engine.is_closed()
                 && let Some(answer) =
-                    self.answer_in_outage(request, key, outage, policy, error).await
+                    self.answer_in_outage(request.clone(), key, outage, policy, error).await
             {
                 return answer;
             }
@@ -141,7 +141,7 @@ impl RateLimiter {
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..request };
         let answer = match key {
-            Some(id) => stand_in.acquire_once(id, request).await,
+            Some(id) => stand_in.acquire_once(id, request.clone()).await,
             None => Acquire::new(&stand_in, &request).await,
         };
         let wait = match answer {

@@ -2,9 +2,10 @@
 //! [`split`] belong together.
 
 use std::iter::Peekable;
+use std::sync::Arc;
 use std::vec::IntoIter;
 
-use super::events::{Call, MaxWait, MemberCosts, NO_COSTS, Time};
+use super::events::{Call, MaxWait, MemberCosts, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -18,8 +19,8 @@ pub(super) const MAX_GROUPS: usize = 256;
 /// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
 /// of requests in the groups.
 fn combine(
-    requests: impl Iterator<Item = (RequestGroup, MemberCosts)>,
-) -> (Vec<RequestGroup>, Vec<MemberCosts>, usize) {
+    requests: impl Iterator<Item = (RequestGroup, Option<Arc<MemberCosts>>)>,
+) -> (Vec<RequestGroup>, Vec<Arc<MemberCosts>>, usize) {
     let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
         (Vec::new(), Vec::new(), 0);
     for (next, costs) in requests.take(MAX_REQUESTS) {
@@ -27,14 +28,14 @@ fn combine(
         match groups.last_mut() {
             Some(last)
                 if (last.permits, last.max_wait_ms) == (next.permits, next.max_wait_ms)
-                    && *all_costs.last().unwrap_or(&NO_COSTS) == costs =>
+                    && all_costs.last() == costs.as_ref() =>
             {
                 last.count += next.count;
             }
             _ if is_full => break,
             _ => {
                 groups.push(next);
-                all_costs.extend((costs != NO_COSTS).then_some(costs));
+                all_costs.extend(costs);
             }
         }
         taken += 1;
@@ -78,7 +79,7 @@ impl<C> Queue<C> {
         let mut include_next = true;
         let requests = self.pending.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
-            is_included.then(|| (waiter.group(now), waiter.request.costs))
+            is_included.then(|| (waiter.group(now), waiter.request.costs.clone()))
         });
         let (groups, costs, taken) = combine(requests);
         let mut waiters: Vec<_> = self.pending.drain(..taken).collect();
@@ -162,8 +163,8 @@ mod tests {
     use super::*;
     use crate::store::Wait;
 
-    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, MemberCosts) {
-        (RequestGroup { permits, max_wait_ms, count: 1 }, NO_COSTS)
+    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, Option<Arc<MemberCosts>>) {
+        (RequestGroup { permits, max_wait_ms, count: 1 }, None)
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) enum Feasibility {
 }
 
 impl HeadBlock {
-    pub(super) fn feasibility(&self, request: Request) -> Feasibility {
+    pub(super) fn feasibility(&self, request: &Request) -> Feasibility {
         if request.fewest() > self.rate {
             // The rate may have changed: only the server can say that the request exceeds it.
             return Feasibility::Unknown;

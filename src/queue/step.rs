@@ -59,7 +59,7 @@ impl<C> Queue<C> {
         let (mut ask_now, mut earliest_end) = (false, Time::MAX);
         let refused = self.remove_pending(|index, waiter| {
             let too_late = match waiter.request.max_wait {
-                _ if !waiter.has_server_answer => match block.feasibility(waiter.request) {
+                _ if !waiter.has_server_answer => match block.feasibility(&waiter.request) {
                     Feasibility::TooLate => true,
                     Feasibility::Unknown if is_reachable => {
                         ask_now = true;

@@ -3,7 +3,6 @@
 //!
 //! `fair_shares_in_full` is the tool: it prints a line for each fleet and demand.
 
-use crate::queue::NO_COSTS;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -392,14 +391,14 @@ impl Fleet {
             permits,
             max_wait,
             deadline: SECOND,
-            costs: NO_COSTS,
+            costs: None,
             up_to: false,
             create: None,
         };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
         // One that is refused has gone.
-        let _ = queue.arrive(|| now, request, ());
+        let _ = queue.arrive(|| now, request.clone(), ());
         self.step(client);
     }
 

@@ -6,7 +6,7 @@ use super::lease::{ClientLeases, HeldLease};
 use crate::clock::Now;
 use crate::engine::Knowledge;
 use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
-use crate::queue::{Call, MaxWait, NO_COSTS, Queue, Request, Settled, Step, Time, Turn};
+use crate::queue::{Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
@@ -113,7 +113,7 @@ impl FleetClient {
             permits: 1,
             max_wait,
             deadline: 3_000_000,
-            costs: NO_COSTS,
+            costs: None,
             up_to: false,
             create: None,
         };

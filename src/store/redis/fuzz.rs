@@ -5,7 +5,7 @@ use super::sentinel::Sentinels;
 use super::{ServerAnswer, read_scan, reply};
 use crate::clock::Now;
 use crate::error::Error;
-use crate::queue::{MaxWait, NO_COSTS, Queue, Request, Step};
+use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
@@ -95,7 +95,7 @@ fn settle(requests: u64, reply: AcquireReply) {
             permits: 1,
             max_wait,
             deadline: 3_000_000,
-            costs: NO_COSTS,
+            costs: None,
             up_to: false,
             create: None,
         };
