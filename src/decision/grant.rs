@@ -347,11 +347,20 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
+        self.block_on_refund(Some(permits))
+    }
+
+    /// Gives back so many permits, or all.
+    #[cfg(feature = "blocking")]
+    fn block_on_refund(&mut self, permits: Option<u64>) -> Result<u64, Error> {
         let core = self.entry.engine().core.clone();
         let Grant { permits: granted, returned, deadline, .. } = *self;
         let mut grant = Grant { entry: self.entry.clone(), permits: granted, returned, deadline };
         let refund = async move {
-            let answer = grant.refund(permits).await;
+            let answer = match permits {
+                Some(permits) => grant.refund(permits).await,
+                None => grant.refund_all().await,
+            };
             Ok((answer, grant))
         };
         let (answer, grant) = core.block_on(refund).map_err(|error| self.error(error))?;
@@ -367,7 +376,7 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
-        self.blocking_refund(self.permits())
+        self.block_on_refund(None)
     }
 }
 
