@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use crate::client::Client;
-use crate::decision::{Decision, Grant, Peek};
+use crate::decision::{DecidedBy, Decision, Grant, Peek};
 #[cfg(feature = "_web")]
 use crate::engine::Engine;
 use crate::engine::group::Member;
@@ -18,6 +18,9 @@ use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, NO_COSTS, Request};
 use crate::rt;
 use crate::{Denial, engine};
+
+/// How often requests that wait while they are asked in turn look whether that is still so.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a request costs at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
 /// group's order.
@@ -323,7 +326,21 @@ impl LimitGroup {
             if max_wait == MaxWait::None || !max_wait.lasts_beyond(free_at) {
                 return Ok(Decision::Denied(denial));
             }
-            rt::sleep(denial.retry_after()).await;
+            self.wait(&denial).await;
+        }
+    }
+
+    /// Waits until a denial is over, or the client closes; one of a policy, no longer than until the server may be
+    /// back.
+    async fn wait(&self, denial: &Denial) {
+        let mut rest = denial.retry_after();
+        while !rest.is_zero() && !self.limiter.engine().is_closed() {
+            let part = rest.min(LOOK_AGAIN);
+            rt::sleep(part).await;
+            rest = match denial.decided_by() {
+                DecidedBy::Outage => Duration::ZERO,
+                _ => rest - part,
+            };
         }
     }
 
@@ -562,6 +579,22 @@ mod tests {
             ..world
         };
         assert_eq!(world.left(&world.group(false)).await, [5, 20]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_the_client_ends_waits() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            group.acquire([1, 20]).await.unwrap();
+            let start = Instant::now();
+            let (waited, ()) = tokio::join!(group.acquire(1), async {
+                tokio::time::sleep(SECOND).await;
+                world.client.close().await;
+            });
+            assert_eq!(waited.unwrap_err().kind(), ErrorKind::Closed);
+            assert!(start.elapsed() <= SECOND * 2, "{:?}", start.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ pub(crate) struct LimiterHandle {
 struct Table {
     by_name: HashMap<Arc<str>, Named>,
     /// The groups that have a handle, by the names of their limiters and the rates to create these with.
-    groups: HashMap<Vec<(Arc<str>, Option<Rate>)>, Weak<LimiterHandle>>,
+    groups: HashMap<GroupKey, Weak<LimiterHandle>>,
     groups_limit: usize,
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
@@ -41,6 +41,8 @@ struct Table {
     remembered_limit: usize,
     is_closed: bool,
 }
+
+type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
 
 struct Named {
     engine: Arc<Engine>,

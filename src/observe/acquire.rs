@@ -84,7 +84,7 @@ impl<'a> AcquireObserver<'a> {
 
     /// Reports nothing: there was no decision on this acquire.
     #[cfg(feature = "_web")]
-    pub(crate) fn is_void(mut self) {
+    pub(crate) fn discard(mut self) {
         self.limiter = None;
     }
 

@@ -85,7 +85,7 @@ impl Limits {
                 for (at, mut observer) in observers.into_iter().enumerate() {
                     match Some(at) == by {
                         true => observer.ended(&answer),
-                        false => observer.is_void(),
+                        false => observer.discard(),
                     }
                 }
                 let Some(by) = by else { return Together::Alone };

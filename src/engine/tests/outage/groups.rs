@@ -82,6 +82,12 @@ async fn waiting_requests_are_decided_by_the_policies_and_by_the_server_when_it_
     assert_eq!(granted.decided_by(), DecidedBy::Outage);
     assert!((ms(900)..ms(1100)).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert!(!group.try_acquire([40, 1], ms(10)).await.unwrap().is_granted());
+    // It does not wait for a stand-in that the server takes the place of.
+    let start = Instant::now();
+    let waits = group.acquire([101, 1]);
+    let (error, ()) = tokio::join!(waits, async { sleep(ms(10)).await });
+    assert!(error.is_err(), "it is more than the rate");
+    assert!(start.elapsed() < ms(2000), "{:?}", start.elapsed());
     let waits = group.acquire([40, 1]);
     let (granted, ()) = tokio::join!(waits, async { world.set_away(false) });
     assert!(granted.is_ok());

@@ -33,6 +33,9 @@ struct Made {
     reserved: Option<i64>,
 }
 
+/// The same for several limiters.
+type MadeAll = (Vec<(Keys, AcquireCall)>, Vec<i64>);
+
 struct Grant {
     limiter: usize,
     id: EntryId,
@@ -52,7 +55,7 @@ pub(super) struct World<'a> {
     grants: Vec<Grant>,
     charged: Option<ChargeCall>,
     /// The last acquire of each client from both limiters, and the dates of its attempts.
-    made_all: BTreeMap<usize, (Vec<(Keys, AcquireCall)>, Vec<i64>)>,
+    made_all: BTreeMap<usize, MadeAll>,
 }
 
 impl<'a> World<'a> {
@@ -276,7 +279,8 @@ impl<'a> World<'a> {
                 self.ids += 1;
                 let mut id = EntryId::random(ClientTag([tag, 1, 2, 3]), weight).0;
                 id[8..12].copy_from_slice(&self.ids.to_be_bytes());
-                (id[12..15].fill(0), id[15] = 0x13);
+                id[12..15].fill(0);
+                id[15] = 0x13;
                 let limits = seen.into_iter().enumerate().map(|(limiter, seen)| {
                     let who = Who(limiter, client);
                     let mut groups = groups.clone();
