@@ -1,8 +1,8 @@
 //! The same calls without async, for threads that have no runtime, or none that they can await in. With the
 //! feature `blocking`.
 //!
-//! A [`Client`] and its [`RateLimiter`]s have the calls of [`crate::Client`] and [`crate::RateLimiter`], with
-//! the same names and the same answers. Each call blocks its thread until it is answered.
+//! A [`Client`], its [`RateLimiter`]s and its [`LimitGroup`]s have the calls of [`crate::Client`],
+//! [`crate::RateLimiter`] and [`crate::LimitGroup`], with the same names and the same answers. Each call blocks its thread until it is answered.
 //!
 //! ```
 //! use std::time::Duration;
@@ -47,6 +47,7 @@
 //! A blocking call cannot be dropped: to limit a wait, give it a timeout. [`Client::close`], called on
 //! another thread, ends all waiting calls.
 
+mod group;
 mod limiter;
 
 use std::fmt;
@@ -60,6 +61,7 @@ use crate::limiters::Limiters;
 use crate::options::LimiterOptions;
 use crate::store::redis::Topology;
 
+pub use group::LimitGroup;
 pub use limiter::RateLimiter;
 
 /// A client whose calls block: [`crate::Client`] in another form.

@@ -7,14 +7,20 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use crate::client::Client;
-use crate::decision::{Decision, Grant, Peek};
+use crate::decision::{DecidedBy, Decision, Grant, Peek};
+#[cfg(feature = "_web")]
+use crate::engine::Engine;
 use crate::engine::group::Member;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
-use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts, Request};
+use crate::options::OnOutage;
+use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
 use crate::{Denial, engine};
+
+/// How often requests that wait while they are asked in turn look whether that is still so.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a request costs at each limiter of a [`LimitGroup`]: a number for all of them, or one for each, in the
 /// group's order.
@@ -294,48 +300,125 @@ impl LimitGroup {
         Ok(unless_denied(decision, work).await)
     }
 
+    /// The queue that they share.
+    #[cfg(feature = "_web")]
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.limiter.engine()
+    }
+
+    /// Whether one call can decide about both limiters.
+    #[cfg(feature = "_web")]
+    pub(crate) fn can_hold(one: &RateLimiter, other: &RateLimiter) -> bool {
+        let (one, other) = (one.engine(), other.engine());
+        one.core.store.check_same_slot(&one.keys, &other.keys).is_ok()
+    }
+
     async fn decide(&self, costs: Costs, max_wait: MaxWait) -> Result<Decision, Error> {
         let costs = self.member_costs(&costs)?;
-        if self.in_turn {
-            return self.ask_in_turn(costs, max_wait).await;
-        }
-        let permits = costs[0].into();
-        let mut observer = self.limiter.engine().observer.acquire(permits);
+        let mut observer = self.limiter.engine().observer.acquire(costs[0].into());
         observer.is_queued();
-        let request =
-            Request { costs: Some(Arc::new(costs)), ..self.limiter.request(permits, max_wait) };
-        let answer = self.limiter.decide(&request, true).await;
+        let answer = self.take(costs, max_wait).await;
         observer.ended(&answer);
         answer
     }
 
-    /// Asks one limiter after the other, again and again until none refuses. Nothing is held while it waits.
-    async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
-        let core = &self.limiter.engine().core;
+    /// Takes from all limiters. While a limiter's own policy decides for it, because the server is away, and if
+    /// they cannot be asked together, they are asked in turn, again and again until none refuses. Nothing is held
+    /// between two rounds.
+    ///
+    /// Observers are not told.
+    pub(crate) async fn take(
+        &self,
+        costs: MemberCosts,
+        max_wait: MaxWait,
+    ) -> Result<Decision, Error> {
         loop {
-            let mut held = Held(Vec::with_capacity(self.members.len()));
-            let mut denied = None;
-            for (member, cost) in self.members.iter().zip(costs) {
-                match member.try_acquire_now(cost.into()).await? {
-                    Decision::Granted(grant) => held.0.push(grant),
-                    Decision::Denied(denial) => {
-                        denied = Some(denial.refused_by_limit(&member.engine().name));
-                        break;
-                    }
-                }
+            if !self.in_turn
+                && self.may_ask_server().await
+                && let Some(answer) = self.ask_together(costs, max_wait).await
+            {
+                return answer;
             }
-            let Some(denial) = denied else {
-                let (grants, deadline) = (std::mem::take(&mut held.0), self.limiter.deadline());
-                let grant = Grant::in_turn(self.limiter.engine(), grants, deadline);
-                return Ok(Decision::Granted(grant));
+            let denial = match self.ask_in_turn(costs, max_wait).await? {
+                Decision::Denied(denial) => denial,
+                granted => return Ok(granted),
             };
-            drop(held);
-            let free_at = core.now().saturating_add(engine::micros(denial.retry_after()));
+            let now = self.limiter.engine().core.now();
+            let free_at = now.saturating_add(engine::micros(denial.retry_after()));
             if max_wait == MaxWait::None || !max_wait.lasts_beyond(free_at) {
                 return Ok(Decision::Denied(denial));
             }
-            rt::sleep(denial.retry_after()).await;
+            self.wait(&denial).await;
         }
+    }
+
+    /// Waits until a denial is over, or the client closes; one of a policy, no longer than until the server may be
+    /// back.
+    async fn wait(&self, denial: &Denial) {
+        let mut rest = denial.retry_after();
+        while !rest.is_zero() && !self.limiter.engine().is_closed() {
+            let part = rest.min(LOOK_AGAIN);
+            rt::sleep(part).await;
+            rest = match denial.decided_by() {
+                DecidedBy::Outage => Duration::ZERO,
+                _ => rest - part,
+            };
+        }
+    }
+
+    /// Whether the server decides for all limiters. What was granted without it is written first.
+    async fn may_ask_server(&self) -> bool {
+        let limit = self.limiter.deadline() / ATTEMPTS_PER_DEADLINE as u32;
+        for member in self.members.iter().map(RateLimiter::engine) {
+            if let Some((outage, _)) = member.outage()
+                && !matches!(member.may_ask(outage, limit).await, Ok(true))
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The server's answer; `None` if it turns out to be away, and a limiter has a policy for that.
+    async fn ask_together(
+        &self,
+        costs: MemberCosts,
+        max_wait: MaxWait,
+    ) -> Option<Result<Decision, Error>> {
+        if max_wait != MaxWait::None {
+            self.limiter.engine().wakes_with_its_limiters();
+        }
+        let request = self.limiter.request(costs[0].into(), max_wait);
+        let request = Request { costs: Some(Arc::new(costs)), ..request };
+        let answer = self.limiter.decide(&request, false);
+        if !self.limiter.engine().has_policy() {
+            return Some(answer.await);
+        }
+        let answer = self.limiter.engine().unless_away(answer).await;
+        answer.filter(|answer| !answer.as_ref().is_err_and(Error::is_outage))
+    }
+
+    /// Asks one limiter after the other, until one refuses. What the earlier ones have granted then goes back.
+    async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
+        let mut held = Held(Vec::with_capacity(self.members.len()));
+        for (member, cost) in self.members.iter().zip(costs) {
+            match member.decide(&member.request(cost.into(), MaxWait::None), true).await? {
+                Decision::Granted(grant) => held.0.push(grant),
+                Decision::Denied(denial) => {
+                    let engine = member.engine();
+                    // Who waits without end is not to wait for a server that is away.
+                    if max_wait == MaxWait::Unbounded
+                        && matches!(engine.outage(), Some((_, OnOutage::Deny)))
+                        && let Some(cause) = engine.outage_cause()
+                    {
+                        return Err(member.error(Operation::Acquire, cause));
+                    }
+                    return Ok(Decision::Denied(denial.refused_by_limit(&engine.name)));
+                }
+            }
+        }
+        let (grants, deadline) = (std::mem::take(&mut held.0), self.limiter.deadline());
+        Ok(Decision::Granted(Grant::in_turn(self.limiter.engine(), grants, deadline)))
     }
 
     fn member_costs(&self, costs: &Costs) -> Result<MemberCosts, Error> {
@@ -531,6 +614,22 @@ mod tests {
             ..world
         };
         assert_eq!(world.left(&world.group(false)).await, [5, 20]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_the_client_ends_waits() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            group.acquire([1, 20]).await.unwrap();
+            let start = Instant::now();
+            let (waited, ()) = tokio::join!(group.acquire(1), async {
+                tokio::time::sleep(SECOND).await;
+                world.client.close().await;
+            });
+            assert_eq!(waited.unwrap_err().kind(), ErrorKind::Closed);
+            assert!(start.elapsed() <= SECOND * 2, "{:?}", start.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

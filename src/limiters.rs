@@ -46,6 +46,7 @@ struct Table {
     by_name: HashMap<Arc<str>, Named>,
     /// The groups that have a handle, by the names of their limiters and the rates to create these with.
     groups: HashMap<GroupKey, Weak<LimiterHandle>>,
+    groups_limit: usize,
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
     /// Facts about dropped limiters that were used less than an interval ago.
@@ -105,7 +106,10 @@ impl Limiters {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
         let key = members.iter().map(|it| (it.engine.name.clone(), it.create)).collect();
-        table.groups.retain(|_, group| group.strong_count() > 0);
+        if table.groups.len() >= table.groups_limit {
+            table.groups.retain(|_, group| group.strong_count() > 0);
+            table.groups_limit = (table.groups.len() * 2).max(MANY_LIMITERS);
+        }
         if let Some(group) = table.groups.get(&key).and_then(Weak::upgrade) {
             // A limiter whose last handle was dropped may have another engine by now.
             let same = |(a, b): (&Member, &Member)| Arc::ptr_eq(&a.engine, &b.engine);
@@ -185,6 +189,12 @@ impl Limiters {
         self.table().by_name.len()
     }
 
+    /// The number of groups that are listed.
+    #[cfg(all(test, feature = "tower", not(shuttle)))]
+    pub(crate) fn groups(&self) -> usize {
+        self.table().groups.len()
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,6 +212,7 @@ impl Table {
         Table {
             by_name: HashMap::new(),
             groups: HashMap::new(),
+            groups_limit: MANY_LIMITERS,
             limit: MANY_LIMITERS,
             remembered: HashMap::new(),
             remembered_limit: MANY_LIMITERS,

@@ -359,3 +359,45 @@ async fn what_was_granted_here_is_in_the_log_afterwards() {
     let denied = limiter.try_acquire_now(1).await.unwrap().into_denial().expect("a denial");
     assert_eq!(denied.decided_by(), DecidedBy::Store);
 }
+
+/// A group's limiters decide by themselves, and what they have granted is in their logs afterwards. What the
+/// frozen server grants to the lost attempts when it goes on comes back.
+#[tokio::test]
+async fn the_limiters_of_a_group_decide_while_the_server_is_frozen() {
+    let case = Case::start(Options::default()).await;
+    let half = OnOutage::Local(Fraction::one_of(2));
+    let builder = Client::builder().deadline(DEADLINE).on_outage(half);
+    let client = builder.connect_lazy(case.server.url()).unwrap();
+    let limiters =
+        ["a", "b"].map(|name| client.limiter(name).unwrap().with_rate(Rate::per_hour(100)));
+    let group = client.all_of(&limiters).unwrap();
+    assert!(group.try_acquire_now(10).await.unwrap().is_granted());
+
+    case.server.pause();
+    let grant = group.try_acquire_now([20, 5]).await.unwrap().into_grant().unwrap();
+    assert_eq!((grant.decided_by(), grant.left()), (DecidedBy::Outage, 25));
+    let denial = group.try_acquire_now([26, 1]).await.unwrap().into_denial().unwrap();
+    assert_eq!((denial.decided_by(), denial.refused_by()), (DecidedBy::Outage, Some("a")));
+    case.server.resume();
+
+    let (ended, mut later) = (Stopwatch::start(), 0);
+    loop {
+        let grant = group.try_acquire_now(1).await.unwrap().into_grant().unwrap();
+        later += 1;
+        if grant.decided_by() == DecidedBy::Store {
+            break;
+        }
+        assert!(ended.given() < BACK, "the group does not come back");
+        sleep(ms(200)).await;
+    }
+    let expected = [100 - 10 - 20 - later, 100 - 10 - 5 - later];
+    loop {
+        let left = [limiters[0].available_permits(), limiters[1].available_permits()];
+        let left: Vec<u64> = futures::future::try_join_all(left).await.unwrap();
+        if left == expected {
+            break;
+        }
+        assert!(ended.given() < BACK * 3, "{left:?} of {expected:?}");
+        sleep(ms(50)).await;
+    }
+}

@@ -114,6 +114,20 @@ impl RateLimiter {
         Ok(unless_denied(self.try_acquire_now(permits)?, work))
     }
 
+    /// Like `ensure_rate`, but replaces a rate only if this function says so: see
+    /// [`crate::RateLimiter::ensure_rate_if`].
+    ///
+    /// # Errors
+    ///
+    /// See [`crate::RateLimiter::ensure_rate_if`].
+    pub fn ensure_rate_if(
+        &self,
+        rate: Rate,
+        may_replace: impl Fn(Rate) -> bool + Send + Sync + 'static,
+    ) -> Result<Ensured, Error> {
+        self.block_on(move |limiter| async move { limiter.ensure_rate_if(rate, may_replace).await })
+    }
+
     /// Renames the limiter: see [`crate::RateLimiter::rename`].
     ///
     /// # Errors
@@ -219,7 +233,7 @@ calls! {
     remove_unused(age: Duration) -> u64, "Removes the value and the log if they say nothing";
 }
 
-fn unless_denied<T>(decision: Decision, work: impl FnOnce() -> T) -> Result<T, Denial> {
+pub(super) fn unless_denied<T>(decision: Decision, work: impl FnOnce() -> T) -> Result<T, Denial> {
     match decision.into_denial() {
         None => Ok(work()),
         Some(denial) => Err(denial),

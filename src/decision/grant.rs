@@ -75,22 +75,39 @@ impl Grant {
         let rate = grants[0].rate();
         let members = grants.into_iter().enumerate().map(|(at, grant)| {
             held[at] = u32::try_from(grant.permits()).unwrap_or(u32::MAX);
-            let (engine, rate) = (grant.entry.engine().clone(), grant.rate());
+            let (engine, rate, left) = (grant.entry.engine().clone(), grant.rate(), grant.left());
             let entry = match grant.entry {
                 GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => {
                     decided.entry.clone()
                 }
                 GrantEntry::Lease { entry, .. } => entry,
-                // A refund finds no such entry, and credits nothing.
+                // No entry: see `MemberEntry::is_unlimited`.
                 GrantEntry::Unlimited { .. } => Entry::new(EntryId([0; ID_LEN]), 0, 0),
             };
-            MemberEntry { engine, entry, rate }
+            MemberEntry { engine, entry, rate, left }
         });
         let members = members.collect();
         let entry = Entry::new(EntryId([0; ID_LEN]), 0, 0);
         let decided = Decided { engine: engine.clone(), entry, rate, left, members };
         let entry = GrantEntry::Group { decided: Arc::new(decided), held };
         Grant::of(entry, 0, deadline)
+    }
+
+    /// The grants of a group's limiters, in their order, each of which can be given back by itself.
+    #[cfg(feature = "_web")]
+    pub(crate) fn into_members(self) -> Vec<Grant> {
+        let GrantEntry::Group { decided, held } = self.entry else { return vec![self] };
+        let members = decided.members.iter().zip(*held).map(|(member, permits)| {
+            let (engine, rate, permits) = (member.engine.clone(), member.rate, permits.into());
+            if member.is_unlimited() {
+                return Grant::unlimited(engine, Some(rate), permits, self.deadline);
+            }
+            let (entry, left, members) = (member.entry.clone(), member.left, Box::default());
+            let decided = Arc::new(Decided { engine, entry, rate, left, members });
+            let entry = GrantEntry::Call(decided);
+            Grant::of(entry, permits, self.deadline)
+        });
+        members.collect()
     }
 
     #[inline]
@@ -123,7 +140,13 @@ impl Grant {
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
     /// counting: nothing is known of what is [left](Self::left).
     pub fn is_unlimited(&self) -> bool {
-        matches!(self.entry, GrantEntry::Unlimited { .. })
+        match &self.entry {
+            GrantEntry::Unlimited { .. } => true,
+            GrantEntry::Group { decided, .. } => {
+                decided.members.iter().any(MemberEntry::is_unlimited)
+            }
+            GrantEntry::Call(_) | GrantEntry::Lease { .. } => false,
+        }
     }
 
     /// The permits that were taken and have not been given back; of a [`LimitGroup`](crate::LimitGroup)'s grant
@@ -164,10 +187,20 @@ impl Grant {
         }
     }
 
-    /// Who decided the call.
+    /// Who decided the call; of a [`LimitGroup`](crate::LimitGroup)'s grant [`DecidedBy::Outage`] if a policy
+    /// decided for one of the limiters.
     pub fn decided_by(&self) -> DecidedBy {
-        match self.entry {
-            GrantEntry::Call(_) | GrantEntry::Group { .. } => self.entry.engine().core.decided_by,
+        match &self.entry {
+            GrantEntry::Call(decided) => decided.engine.core.decided_by,
+            GrantEntry::Group { decided, .. } => {
+                let by_policy = |member: &MemberEntry| {
+                    member.is_unlimited() || member.engine.core.decided_by == DecidedBy::Outage
+                };
+                match decided.members.iter().any(by_policy) {
+                    true => DecidedBy::Outage,
+                    false => decided.engine.core.decided_by,
+                }
+            }
             GrantEntry::Lease { .. } => DecidedBy::Lease,
             GrantEntry::Unlimited { .. } => DecidedBy::Outage,
         }
@@ -397,7 +430,12 @@ impl Grant {
         let refunds =
             members.filter(|(_, (_, permits))| *permits > 0).map(|(at, (it, permits))| {
                 held[at] -= permits;
-                let refund = it.engine.refund(&it.entry, permits.into(), deadline);
+                let refund = async move {
+                    match it.is_unlimited() {
+                        true => Ok(0),
+                        false => it.engine.refund(&it.entry, permits.into(), deadline).await,
+                    }
+                };
                 refund.map(move |answer| (at, answer))
             });
         let (mut credited, mut failed) = (None, None);
@@ -464,7 +502,9 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
-        self.blocking_refund(self.permits())
+        self.blocking(Operation::Refund, move |mut grant| async move {
+            (grant.refund_all().await, grant)
+        })
     }
 
     /// Says how many permits were used after all, and blocks this thread until that is done: see

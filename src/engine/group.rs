@@ -35,10 +35,19 @@ pub(crate) struct MemberEntry {
     pub(crate) engine: Arc<Engine>,
     pub(crate) entry: Arc<Entry>,
     pub(crate) rate: Rate,
+    /// The permits left after the call.
+    pub(crate) left: u64,
+}
+
+impl MemberEntry {
+    /// Whether a policy has granted it without any count: there is no entry.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.entry.granted == 0
+    }
 }
 
 impl Engine {
-    /// The engine of a group; permits that come back to one of its limiters wake its queues.
+    /// The engine of a group.
     pub(crate) fn of_group(members: Vec<Member>, core: Arc<Core>) -> Arc<Engine> {
         let names: Vec<&str> = members.iter().map(|member| &*member.engine.name).collect();
         let keys = members[0].engine.keys.clone();
@@ -46,11 +55,7 @@ impl Engine {
         engine.members = members;
         // Who holds permits is told of one limiter only.
         engine.opt_ins.be_greedy();
-        let engine = Arc::new(engine);
-        for member in &engine.members {
-            member.engine.add_dependent(&engine);
-        }
-        engine
+        Arc::new(engine)
     }
 
     /// The longest log that a call at this date is to sum: all limiters of a group are audited together.
@@ -136,7 +141,6 @@ impl Flight {
                 ..reply.clone()
             };
             engine.knowledge().learn(&groups, &of_one, audited);
-            engine.server_answered();
             if limit.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: limit.repaired });
             }
@@ -144,7 +148,8 @@ impl Flight {
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();
             let entry = Entry::new(self.id, reply.entry_date, granted);
-            MemberEntry { engine: engine.clone(), entry, rate: limit.rate }
+            let left = u64::try_from(limit.left).unwrap_or(0);
+            MemberEntry { engine: engine.clone(), entry, rate: limit.rate, left }
         });
         entries.collect()
     }

@@ -7,7 +7,7 @@
 //!
 //! The modules below are in the order in which to read them: that of a request's path.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -133,8 +133,10 @@ pub(crate) struct Engine {
     server_time: Arc<AtomicI64>,
     /// The limiters of a group; empty for a limiter alone.
     pub(crate) members: Vec<Member>,
-    /// The groups that this limiter is in.
+    /// The groups that this limiter is in, as far as they let requests wait.
     dependents: Mutex<Vec<Weak<Engine>>>,
+    /// Done once a group is among the dependents of its limiters.
+    is_dependent: Once,
     lanes: Lanes,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
@@ -302,6 +304,7 @@ impl Engine {
             knowledge: Mutex::new(remembered.unwrap_or_default()),
             members: Vec::new(),
             dependents: Mutex::default(),
+            is_dependent: Once::new(),
             lanes: Lanes::default(),
             closed: AtomicBool::new(false),
             observer,

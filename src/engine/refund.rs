@@ -288,11 +288,16 @@ impl Engine {
         }
     }
 
-    /// From now on, what comes back to this limiter wakes this group.
-    pub(super) fn add_dependent(&self, group: &Arc<Engine>) {
-        let mut dependents = lock(&self.dependents);
-        dependents.retain(|group| group.strong_count() > 0);
-        dependents.push(Arc::downgrade(group));
+    /// From now on, what comes back to its limiters wakes this group. A group whose requests never wait does
+    /// without: a limiter may be in thousands of those.
+    pub(crate) fn wakes_with_its_limiters(self: &Arc<Self>) {
+        self.is_dependent.call_once(|| {
+            for member in &self.members {
+                let mut dependents = lock(&member.engine.dependents);
+                dependents.retain(|group| group.strong_count() > 0);
+                dependents.push(Arc::downgrade(self));
+            }
+        });
     }
 
     fn dependents(&self) -> Vec<Arc<Engine>> {

@@ -42,6 +42,11 @@ impl Standing {
         }
     }
 
+    /// What is told about a limit that does not refuse a request which another one refuses.
+    pub(super) fn of_policy(limit: Arc<str>, rate: Rate) -> Self {
+        Standing { limit, rate, left: 0, decided_by: DecidedBy::Store, is_unlimited: false }
+    }
+
     /// The limit's name.
     pub fn limit(&self) -> &str {
         &self.limit

@@ -17,6 +17,7 @@ use super::limit::{Limit, is_another};
 use super::limits::{LimitState, Limits, Report};
 use super::refusal::{Form, Reason, Refusal, trouble_of};
 use super::request::{RequestHead, ResponseHead};
+use super::together::{Step, Together};
 use super::trouble::Trouble;
 use crate::client::Client;
 use crate::decision::{DecidedBy, Decision};
@@ -117,18 +118,36 @@ impl Limits {
             Ok(steps) => steps,
             Err(refusal) => return Err((refusal, Vec::new())),
         };
-        let waits = steps.iter().map(|(slot, ..)| slot.limit.longest_wait());
+        let waits = steps.iter().map(|step| step.slot.limit.longest_wait());
         let due = waits.max().filter(|wait| !wait.is_zero()).map(|wait| Instant::now() + wait);
         let mut held = Held::default();
+        // What one call to several limits has granted, the next limit's last.
+        let mut ahead = Held::default();
         let mut standings = Vec::with_capacity(steps.len());
-        for (slot, key, permits) in steps {
-            let limit = &slot.limit;
-            let decision = self.acquire(slot, &key, permits, due_of(limit, due)).await;
+        for at in 0..steps.len() {
+            let (step, answer) = match ahead.take_last() {
+                Some(grant) => (&steps[at], Some(Ok(Decision::Granted(grant)))),
+                None => match self.ask_together(&steps[at..]).await {
+                    Together::Granted(grants) => {
+                        for (grant, step) in grants.into_iter().zip(&steps[at..]).rev() {
+                            ahead.add(grant, step.slot.limit.clone());
+                        }
+                        (&steps[at], ahead.take_last().map(|grant| Ok(Decision::Granted(grant))))
+                    }
+                    Together::Refused { by, answer, passed } => {
+                        standings.extend(passed);
+                        (&steps[at + by], Some(answer))
+                    }
+                    Together::Alone => (&steps[at], None),
+                },
+            };
+            let decision = self.decide_step(step, answer, due_of(&step.slot.limit, due)).await;
+            let limit = &step.slot.limit;
             if let Some(report) = &self.on_decision {
                 report(&Report {
                     limit: &limit.name,
-                    key: &key,
-                    permits,
+                    key: &step.key,
+                    permits: step.permits,
                     is_shadow: limit.is_shadow,
                     decision: &decision,
                 });
@@ -146,17 +165,17 @@ impl Limits {
                 Err(error) => Reason::Failed(error),
             };
             // Dropping `held` gives its permits back.
-            return Err((Refusal::new(limit.name.clone(), Some(key), reason), standings));
+            return Err((
+                Refusal::new(limit.name.clone(), Some(step.key.clone()), reason),
+                standings,
+            ));
         }
         held.admit();
         Ok(Admitted { held, admission: Admission::new(standings) })
     }
 
     /// Finds all keys before any permit is taken, because finding one may fail and take time.
-    async fn find_keys(
-        &self,
-        steps: Vec<PlannedLimit>,
-    ) -> Result<Vec<(&LimitState, String, u64)>, Refusal> {
+    async fn find_keys(&self, steps: Vec<PlannedLimit>) -> Result<Vec<Step<'_>>, Refusal> {
         let mut found = Vec::with_capacity(steps.len());
         for PlannedLimit { slot, key, permits } in steps {
             let slot = &self.limits[slot];
@@ -165,7 +184,7 @@ impl Limits {
                 slot.tell(&self.client, Trouble::NoKey, format_args!("{error}"));
             }
             match key {
-                Ok(Some(key)) => found.push((slot, key, permits)),
+                Ok(Some(key)) => found.push(Step { slot, key, permits }),
                 Ok(None) => {}
                 Err(_) if slot.limit.is_shadow => {}
                 Err(error) => {
@@ -176,15 +195,20 @@ impl Limits {
         Ok(found)
     }
 
-    async fn acquire(
+    /// The decision of one limit; `answer` is what its limiter has said, if it was asked.
+    async fn decide_step(
         &self,
-        slot: &LimitState,
-        key: &str,
-        permits: u64,
+        step: &Step<'_>,
+        answer: Option<Result<Decision, Error>>,
         due: Option<Instant>,
     ) -> Result<Decision, Error> {
+        let Step { slot, key, permits } = step;
+        let permits = *permits;
         let handle = slot.handles.get(&self.client, &slot.limit, key)?;
-        let mut decision = take(&handle.limiter, permits, due).await;
+        let mut decision = match answer {
+            Some(answer) => answer,
+            None => take(&handle.limiter, permits, due).await,
+        };
         if let Some(rate) = handle.rate
             && let Some(found) = rate_of(&handle.limiter, rate, &decision).await
         {

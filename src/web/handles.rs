@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::limit::Limit;
 use crate::client::Client;
 use crate::error::Error;
+use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::rate::Rate;
 
@@ -31,6 +32,38 @@ pub(super) struct KeyHandle {
     pub(super) limiter: RateLimiter,
     /// The rate to create the limiter with, if the limit specifies one.
     pub(super) rate: Option<Rate>,
+    /// The last group that was made of this limiter and others.
+    group: Mutex<Option<LimitGroup>>,
+}
+
+impl KeyHandle {
+    /// The group of these limiters, one of which is this one. The last one is kept, because most requests of a
+    /// caller meet the same limiters.
+    pub(super) fn group_of(
+        &self,
+        client: &Client,
+        limiters: &[Arc<KeyHandle>],
+        label: impl FnOnce() -> Arc<str>,
+    ) -> Result<LimitGroup, Error> {
+        let is_same = |(kept, new): (&RateLimiter, &Arc<KeyHandle>)| {
+            Arc::ptr_eq(kept.engine(), new.limiter.engine())
+                && kept.carried_rate() == new.limiter.carried_rate()
+        };
+        let mut kept = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = &*kept
+            && group.limiters().len() == limiters.len()
+            && group.limiters().iter().zip(limiters).all(is_same)
+        {
+            return Ok(group.clone());
+        }
+        let mut group = client.all_of(limiters.iter().map(|it| &it.limiter))?;
+        if let Some(deadline) = limiters.iter().map(|it| it.limiter.deadline()).min() {
+            group = group.with_deadline(deadline)?;
+        }
+        group.engine().observer.set_default_label(&label());
+        *kept = Some(group.clone());
+        Ok(group)
+    }
 }
 
 impl Handles {
@@ -71,7 +104,7 @@ impl Handles {
                     Some(rate) => limiter.with_rate(rate),
                     None => limiter,
                 };
-                Arc::new(KeyHandle { limiter, rate })
+                Arc::new(KeyHandle { limiter, rate, group: Mutex::default() })
             }
         };
         let mut dropped = HashMap::new();
@@ -89,6 +122,15 @@ impl Handles {
             handle.limiter.engine().observer.set_default_label(&self.label);
         }
         Ok(handle)
+    }
+
+    /// The handle, if there is one: none is made for a key that an earlier limit may yet refuse.
+    pub(super) fn find(&self, client: &Client, limit: &Limit, key: &str) -> Option<Arc<KeyHandle>> {
+        let is_kept = {
+            let kept = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.young.contains_key(key) || kept.old.contains_key(key)
+        };
+        is_kept.then(|| self.get(client, limit, key).ok())?
     }
 
     #[cfg(all(test, feature = "tower", not(shuttle)))]

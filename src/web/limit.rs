@@ -202,8 +202,9 @@ impl Limit {
     /// [client's deadline](crate::ClientBuilder::deadline): see
     /// [`RateLimiter::with_deadline`](crate::RateLimiter::with_deadline).
     ///
-    /// Limits are asked one after the other, each within its own deadline. While the server is slow, a
-    /// request may therefore take as long as the deadlines of all its limits together. Time spent waiting for
+    /// Limits that are not [asked together](super::Limits) are asked one after the other, each within its own
+    /// deadline. While the server is slow, a request may therefore take as long as the deadlines of all its
+    /// limits together; limits that are asked together have the shortest of theirs. Time spent waiting for
     /// permits ([`wait_up_to`](Self::wait_up_to)) is not included.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);

@@ -40,6 +40,7 @@ mod limits;
 mod name;
 mod refusal;
 mod request;
+mod together;
 mod trouble;
 
 pub use admission::{Admission, Standing};

@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 mod conformance;
 mod faults;
 mod fleet;
+mod groups;
 mod interop;
 mod open_slot;
 mod outage;

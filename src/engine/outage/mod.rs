@@ -229,6 +229,15 @@ impl Engine {
         }
     }
 
+    /// Whether a policy decides while the server is away: of a group, that of any of its limiters.
+    #[inline]
+    pub(crate) fn has_policy(&self) -> bool {
+        match self.members.is_empty() {
+            true => self.outage().is_some(),
+            false => self.members.iter().any(|member| member.engine.outage().is_some()),
+        }
+    }
+
     fn circuit(&self) -> Arc<Circuit> {
         let core = &self.core;
         core.outages.circuit(core.store.part_of(&self.keys), &core.observers)
@@ -246,14 +255,14 @@ impl Engine {
 
     /// Hook: a call was answered.
     pub(super) fn server_answered(&self) {
-        if self.outage().is_some() {
+        if self.has_policy() {
             self.circuit().answered(self.core.now());
         }
     }
 
     /// Hook: a call failed, or an attempt that began then.
     pub(super) fn server_failed(&self, began: Time, error: &Error) {
-        if self.outage().is_none() {
+        if !self.has_policy() {
             return;
         }
         if error.is_outage() && !self.is_closed() {

@@ -118,8 +118,13 @@ impl CountingStore {
         value + log.iter().map(|(_, member)| permits(member)).sum::<i64>()
     }
 
-    pub(super) fn calls(&self) -> u64 {
+    /// The calls of acquires that were answered.
+    pub(crate) fn calls(&self) -> u64 {
         self.ledger.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_away(&self, away: bool) {
+        self.ledger.away.store(away, Ordering::SeqCst);
     }
 }
 
@@ -153,6 +158,8 @@ impl CountingStore {
             answer_to::<C, _>(self.refund(keys, *call))
         } else if let Some(call) = any.downcast_ref::<ChargeCall>() {
             answer_to::<C, _>(self.charge(keys, *call))
+        } else if let Some(call) = any.downcast_ref::<AcquireAllCall>() {
+            answer_to::<C, _>(self.acquire_all(keys, call))
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
         } else {
@@ -215,6 +222,20 @@ impl CountingStore {
                 return Err(Error::new(ErrorKind::Unavailable, Execution::Unknown));
             }
             Ok(reply)
+        }
+        .boxed()
+    }
+
+    fn acquire_all(&self, keys: &Keys, call: &AcquireAllCall) -> Reply<AcquireAllReply> {
+        self.ledger.attempts.fetch_add(1, Ordering::SeqCst);
+        let reply = self.away().map_or_else(|| self.store.run(keys, call), Err);
+        let ledger = self.ledger.clone();
+        async move {
+            tokio::task::yield_now().await;
+            if reply.is_ok() {
+                ledger.calls.fetch_add(1, Ordering::SeqCst);
+            }
+            reply
         }
         .boxed()
     }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{CircuitState, Fraction, InProcessStore, ManualClock, OnOutage, Usage};
 
+mod groups;
 mod local;
 mod random;
 mod returning;
@@ -18,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(2100);
 
 impl World {
     fn set_away(&self, away: bool) {
-        self.store.ledger().away.store(away, Ordering::SeqCst);
+        self.store.set_away(away);
     }
 
     fn probes(&self) -> u64 {

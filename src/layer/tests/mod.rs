@@ -4,6 +4,7 @@ mod answers;
 mod decisions;
 mod outgoing;
 mod services;
+mod together;
 
 use std::convert::Infallible;
 use std::sync::Arc;

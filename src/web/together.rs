@@ -1,0 +1,127 @@
+//! Several limits of a request that are asked by one call.
+
+use std::sync::Arc;
+
+use super::admission::Standing;
+use super::handles::KeyHandle;
+use super::limits::{LimitState, Limits};
+use crate::client::Client;
+use crate::decision::{Decision, Grant};
+use crate::error::{Error, ErrorKind};
+use crate::group::LimitGroup;
+use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
+
+/// What one limit is asked about a request.
+pub(super) struct Step<'a> {
+    pub(super) slot: &'a LimitState,
+    pub(super) key: String,
+    pub(super) permits: u64,
+}
+
+/// The answer of one call to several limits.
+pub(super) enum Together {
+    /// Each of them has granted this.
+    Granted(Vec<Grant>),
+    /// Nothing was taken: the limit with this number refuses. `passed` is what is told about those before it.
+    Refused { by: usize, answer: Result<Decision, Error>, passed: Vec<Standing> },
+    /// The first limit is to be asked alone.
+    Alone,
+}
+
+impl Limits {
+    /// Asks the first of these limits, and those after it that one call can decide about.
+    pub(super) async fn ask_together(&self, steps: &[Step<'_>]) -> Together {
+        let mut asked: Vec<Arc<KeyHandle>> = Vec::new();
+        for step in steps.iter().take(MAX_LIMITS) {
+            let Some(handle) = step.joinable(&self.client) else { break };
+            if asked.first().is_some_and(|it| !LimitGroup::can_hold(&it.limiter, &handle.limiter)) {
+                break;
+            }
+            asked.push(handle);
+        }
+        if asked.len() < 2 {
+            return Together::Alone;
+        }
+        let steps = &steps[..asked.len()];
+        let label = || {
+            let names: Vec<&str> = steps.iter().map(|step| &*step.slot.limit.name).collect();
+            names.join(" + ").into()
+        };
+        // Its caller's handle: those of limits for all requests are in one group with each caller's.
+        let own = steps.iter().position(|step| !step.slot.limit.key.is_global()).unwrap_or(0);
+        let Ok(group) = asked[own].group_of(&self.client, &asked, label) else {
+            return Together::Alone;
+        };
+        let mut costs = MemberCosts::default();
+        let mut observers = Vec::with_capacity(steps.len());
+        for (at, (step, handle)) in steps.iter().zip(&asked).enumerate() {
+            costs[at] = u32::try_from(step.permits).unwrap_or(u32::MAX);
+            let mut observer = handle.limiter.engine().observer.acquire(step.permits);
+            observer.is_queued();
+            observers.push(observer);
+        }
+        let answer = group.take(costs, MaxWait::None).await;
+        let named = match &answer {
+            Ok(Decision::Granted(_)) => None,
+            Ok(Decision::Denied(denial)) => denial.refused_by(),
+            Err(error) => error.limiter(),
+        };
+        let by = asked.iter().position(|handle| named == Some(handle.limiter.name()));
+        // A failure that is nobody's is told of the first.
+        let by = by.or_else(|| answer.is_err().then_some(0));
+        match answer {
+            Ok(Decision::Granted(grant)) => {
+                let decisions = grant.into_members().into_iter().map(Decision::Granted);
+                let observed =
+                    observers.into_iter().zip(decisions).filter_map(|(mut observer, it)| {
+                        observer.decided(&it);
+                        it.into_grant()
+                    });
+                Together::Granted(observed.collect())
+            }
+            answer => {
+                // Another rate than its own, or none: its limiter is asked alone, and given its rate.
+                let by = by.filter(|by| !steps[*by].may_change_rate(&asked[*by], &answer));
+                for (at, mut observer) in observers.into_iter().enumerate() {
+                    match Some(at) == by {
+                        true => observer.ended(&answer),
+                        false => observer.discard(),
+                    }
+                }
+                let Some(by) = by else { return Together::Alone };
+                let passed = steps[..by].iter().zip(&asked).filter_map(|(step, handle)| {
+                    let rate = handle.limiter.engine().rate()?;
+                    Some(Standing::of_policy(step.slot.limit.name.clone(), rate))
+                });
+                Together::Refused { by, answer, passed: passed.collect() }
+            }
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Its limiter, if the limit can be asked together with others: it refuses at once and by itself, and its
+    /// limiter exists. Otherwise, a call that another limit refuses would create it.
+    fn joinable(&self, client: &Client) -> Option<Arc<KeyHandle>> {
+        let limit = &self.slot.limit;
+        if limit.is_shadow || !limit.longest_wait().is_zero() {
+            return None;
+        }
+        let handle = self.slot.handles.find(client, limit, &self.key)?;
+        let engine = handle.limiter.engine();
+        (!engine.answers_locally() && engine.rate().is_some()).then_some(handle)
+    }
+
+    fn may_change_rate(&self, handle: &KeyHandle, answer: &Result<Decision, Error>) -> bool {
+        match answer {
+            Ok(Decision::Denied(denial)) => denial
+                .rate()
+                .zip(handle.rate)
+                .is_some_and(|(found, rate)| self.slot.limit.replaces(found, rate)),
+            Ok(Decision::Granted(_)) => false,
+            Err(error) => {
+                matches!(error.kind(), ErrorKind::ExceedsRate { .. } | ErrorKind::NotInitialized)
+            }
+        }
+    }
+}
