@@ -26,6 +26,7 @@
 --        is_again         1 if the call has been attempted before: at the dates in `dates`, or after `after`
 --        dates            these dates, with spaces between them
 --        reserved_date    the date of the request's reservation
+--        headroom         the part of the rate to leave after each grant, from 0 to 1
 -- reply  {type, left, rate, interval, keep-alive, now, outcomes …}, an outcome being count, kind, ms;
 --        shorter if the rate is what the client last saw and all requests are granted: left, or {left, now}
 --        after the outcomes, if value and log together were not the rate and have been repaired: the permits
@@ -33,7 +34,7 @@
 --        then, for a client limited to its share, unless the mode leaves no other party:
 --        {other parties, 1 if Redisson holds permits, its share, entries}
 --        kinds: 0 granted, 1 refused, 2 refused with a wait of at least ms, 3 waiting, 4 waiting
---        at least ms, 5 more than the rate, 6 undecided, 7 reserved for in ms
+--        at least ms, 5 more than the rate leaves, 6 undecided, 7 reserved for in ms
 --        or {-7, now}: the mode in force is not that of the keys; {-1, …}, {-2, …}, {-3, …}: see
 --        part/config.lua and part/live_log.lua
 --        part/config.lua and part/live_log.lua
@@ -61,6 +62,7 @@ if is_again == '1' and after ~= '' then
   s.now = math.max(s.now, after + 1)
 end
 s.date = s.now + hold
+s.headroom = headroom and math.ceil(s.rate * headroom) or 0
 local before = integer(call('GET', s.value_key))
 local demand, requests, list = 0, 0, {total - 0, 0, 1}
 for i = 1, groups == '' and 1 or #groups / 5, 3 do
@@ -68,15 +70,15 @@ for i = 1, groups == '' and 1 or #groups / 5, 3 do
     list[i], list[i + 1], list[i + 2] = struct.unpack('<I4I7I4', groups, i * 5 - 4)
   end
   requests = requests + list[i + 2]
-  if list[i] <= s.rate then
+  if list[i] <= s.rate - s.headroom then
     demand = demand + list[i] * list[i + 2]
   end
 end
 reply = {s.per_client, 0, s.rate, s.interval, s.keep_alive, s.now}
 read_id(s, entry)
-local overtaken, own_permits = find_own(s), 0
+local overtaken = find_own(s)
 for i = 1, #s.own do
-  own_permits = own_permits + permits_of(s.own[i])
+  s.own_permits = s.own_permits + permits_of(s.own[i])
 end
 if overtaken or demand == 0 then
   -- Nothing is written.
@@ -89,10 +91,11 @@ if overtaken or demand == 0 then
     -- log.
     for i = 1, #list, 3 do
       local p, n = list[i], list[i + 2]
-      local fit = p <= s.rate and math.min(n, math.floor(own_permits / p)) or 0
-      own_permits = own_permits - fit * p
+      local fits = p <= s.rate - s.headroom
+      local fit = fits and math.min(n, math.floor(s.own_permits / p)) or 0
+      s.own_permits = s.own_permits - fit * p
       answer(reply, fit, 0, 0)
-      answer(reply, n - fit, p <= s.rate and 2 or 5, p <= s.rate and 1 or 0)
+      answer(reply, n - fit, fits and 2 or 5, fits and 1 or 0)
     end
     reply[6] = math.min(overtaken, MAX_EXACT) - hold
   end
@@ -106,26 +109,23 @@ end
 -- and the request is decided anew: they may not be there at their date, if the rate was lowered or an attempt of
 -- another call has moved an entry.
 local is_repeat = s.own[1] and reserves ~= '1'
-local reserved = is_repeat and 0 or own_permits
-s.own_permits, s.known = own_permits - reserved, before and before + reserved
+local reserved = is_repeat and 0 or s.own_permits
+s.own_permits, s.known = s.own_permits - reserved, before and before + reserved
 read_seen(s, seen)
 audit_limit = s.is_another == nil and math.huge or tonumber(audit_limit) or 0
 if (share_terms or '') ~= '' then
-  terms = {}
-  for number in string.gmatch(share_terms, '-?%d+') do
-    terms[#terms + 1] = tonumber(number)
-  end
+  terms = {string.match(share_terms, '(%d+),(%d+),(%d+),(%d)')}
 end
-read_log(s, s.known and audit_limit == 0 and not terms and s.is_another == false and demand - s.known or
-  math.huge, DROP_LIMIT)
+read_log(s, s.known and audit_limit == 0 and not terms and s.is_another == false and
+  demand + s.headroom - s.known or math.huge, DROP_LIMIT)
 look_at(s, 1)
 
 -- Decide.
 settle(s)
-heal(s, demand > s.value, audit_limit)
-local budget, others = s.value, 0
+heal(s, demand > s.value - s.headroom, audit_limit)
+local budget, others = s.value - s.headroom, 0
 if is_repeat then
-  budget, others = own_permits, s.value
+  budget, others = s.own_permits, budget
 elseif terms and s.is_settled then
   -- Not for a repeated call: its permits were within the share then. With expired entries still in the log,
   -- the holders are unknown.
@@ -135,7 +135,7 @@ local p, wait = list[1], nil
 if reserves == '1' and requests == 1 then
   -- Permits reserved before were within the share then.
   if p > budget and s.is_settled and (reserved > 0 or allowed and may_reserve(p)) then
-    wait = find_reservation(s, p, list[2])
+    wait = find_reservation(s, p + s.headroom, list[2])
   end
   allowed = reserved == 0 and allowed or nil
 end
@@ -167,7 +167,7 @@ if wait then
 elseif not is_repeat then
   write_entries(s, s.granted, 0, int(s.date))
 end
-reply[2] = others + budget
+reply[2] = others + budget + s.headroom
 write_value(s, before, reply[2])
 refresh_lifetime(s)
 if s.deficit ~= 0 then

@@ -4,9 +4,11 @@
 --
 -- KEYS   the five of each limiter: hash, value, log, the client's value, the client's log
 -- ARGV   1 the time in epoch ms; '' for the server's clock
---        2 the first 17 bytes of the call's entries
---        3 after, 4 is_again, 5 dates: as those of acquire.lua
+--        2 after, 3 is_again, 4 dates: as those of acquire.lua
 --        and for each limiter
+--        an entry of the call's id with all requested permits (21 bytes); its first 17 bytes if they are more
+--        than an entry holds
+--        all requested permits
 --        the type, rate, interval and keep-alive that the client last saw in the hash, with one space between
 --        the rate to create the limiter with: rate, interval, type, keep-alive
 --        the longest log that is to be summed
@@ -14,7 +16,8 @@
 --        little-endian; waits and counts are those of every limiter
 -- reply  {0, 0, 0, 0, 0, now, outcomes …, limits}, an outcome being count, kind, ms: the kinds of acquire.lua,
 --        plus 10 for each limiter before the one that is to be waited for longest; the limits being, for each
---        limiter, {type, left, rate, interval, keep-alive, what value and log lacked of the rate and was repaired}
+--        limiter, {type, left, rate, interval, keep-alive, what value and log lacked of the rate and was repaired};
+--        shorter if the rates are what the client last saw and all requests are granted: {now, left …}
 --        or {-1, …}, {-2, …}, {-3, …}: see part/config.lua and part/live_log.lua, with the hash's key as the
 --        fourth element
 
@@ -27,8 +30,8 @@ for i = 1, #names / 5 do
     s[name] = type(empty) == 'table' and {} or empty
   end
   limits[i] = s
-  seen, creation, audit_limit, groups = unpack(ARGV, i * 4 + 2, i * 4 + 5)
-  fields = i == 1 and fields or call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
+  entry, total, seen, creation, audit_limit, groups = unpack(ARGV, i * 6 - 1, i * 6 + 4)
+  fields = all_fields[i] or call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
   if not fields[3] and creation ~= '' then
     s.created = {string.match(creation, '(%d+) (%d+) (%d) (%d+)')}
     for k = 1, 4 do
@@ -44,14 +47,10 @@ for i = 1, #names / 5 do
     -- A server whose clock went back must not date it before what was seen.
     s.now = math.max(s.now, after + 1)
   end
-  s.date, s.before, s.requests, total = s.now, integer(call('GET', s.value_key)), {}, 0
+  s.date, s.before, s.requests = s.now, integer(call('GET', s.value_key)), {}
   for k = 1, #groups / 5, 3 do
     s.requests[k], s.requests[k + 1], s.requests[k + 2] = struct.unpack('<I4I7I4', groups, k * 5 - 4)
-    total = total + s.requests[k] * s.requests[k + 2]
   end
-  local demand = total
-  entry, total = string.sub(entry, 1, 17), int(total)
-  entry = demand > MAX_ENTRY_PERMITS and entry or entry .. struct.pack('<I4', demand)
   read_id(s, entry)
   overtaken = find_own(s) or overtaken
   s.own_total = 0
@@ -64,7 +63,7 @@ for i = 1, #names / 5 do
   read_log(s, math.huge, DROP_LIMIT)
   look_at(s, 1)
   settle(s)
-  heal(s, demand > s.value, s.is_another == nil and math.huge or tonumber(audit_limit) or 0)
+  heal(s, total - 0 > s.value, s.is_another == nil and math.huge or tonumber(audit_limit) or 0)
   is_settled = is_settled and s.is_settled
   s.budget, s.queued = s.value, 0
   if s.foreign then

@@ -24,8 +24,14 @@ end
 if s.foreign then
   return s.foreign
 end
-local far_ahead = '(' .. int(s.now + MOST_AHEAD_MS)
-local ahead = call('ZCOUNT', s.log_key, far_ahead, '+inf')
+local ahead = {}
+local list = call('ZRANGEBYSCORE', s.log_key, '(' .. int(s.now + MOST_AHEAD_MS), '+inf')
+for i = 1, #list do
+  -- A pause may last longer.
+  if string.sub(list[i], 1, 15) ~= PAUSE then
+    ahead[#ahead + 1] = list[i]
+  end
+end
 
 local endless = 0
 local lives = s.keep_alive > 0 or call('PTTL', KEYS[1]) > 0
@@ -36,7 +42,7 @@ for _, key in ipairs({KEYS[1], s.value_key, s.log_key}) do
 end
 
 local reply = {s.per_client, s.debt, s.rate, s.interval, s.keep_alive, s.known and 1 or 0,
-  s.known or 0, s.value, s.credit, endless, math.max(0, -s.deficit), ahead}
+  s.known or 0, s.value, s.credit, endless, math.max(0, -s.deficit), #ahead}
 if ARGV[3] == '1' then
   return reply
 end
@@ -48,14 +54,11 @@ if is_off then
   write_entries(s, s.debt, 32768, int(s.now))
   call('SET', s.value_key, int(s.value))
 end
-if ahead > 0 then
-  -- These permits may be in use, so they come back an interval from now.
-  local list = call('ZRANGEBYSCORE', s.log_key, far_ahead, '+inf')
-  for i = 1, #list do
-    call('ZADD', s.log_key, int(s.now), list[i])
-  end
+-- These permits may be in use, so they come back an interval from now.
+for i = 1, #ahead do
+  call('ZADD', s.log_key, int(s.now), ahead[i])
 end
-if is_off or endless > 0 or ahead > 0 then
+if is_off or endless > 0 or #ahead > 0 then
   refresh_lifetime(s)
 end
 return reply

@@ -125,7 +125,8 @@ fn finish<B: MessageBody>(
         Ok(response) => response,
         Err(error) => {
             let status = error.as_response_error().status_code();
-            admitted.settle(&ResponseHead::of_actix(&HttpResponse::new(status)), false);
+            let failed = HttpResponse::new(status);
+            admitted.settle(&ResponseHead::of_actix(&failed, &failed.extensions()), false);
             return Err(error);
         }
     };
@@ -137,8 +138,10 @@ fn finish<B: MessageBody>(
             response.headers_mut().append(HeaderName::from_static(name), value);
         }
     });
-    let is_refused = response.response().extensions().get::<WasRefused>().is_some();
-    admitted.settle(&ResponseHead::of_actix(response.response()), is_refused);
+    let extensions = response.response().extensions();
+    let is_refused = extensions.get::<WasRefused>().is_some();
+    admitted.settle(&ResponseHead::of_actix(response.response(), &extensions), is_refused);
+    drop(extensions);
     Ok(response.map_into_left_body())
 }
 

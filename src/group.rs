@@ -15,7 +15,7 @@ use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
 use crate::options::OnOutage;
-use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, NO_COSTS, Request};
+use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
 use crate::{Denial, engine};
 
@@ -54,6 +54,23 @@ impl<const N: usize> From<[u64; N]> for Costs {
 impl From<&[u64]> for Costs {
     fn from(permits: &[u64]) -> Self {
         Costs(Kind::Each(permits.to_vec()))
+    }
+}
+
+impl Costs {
+    /// The permits for each of so many limiters; the reason if there are fewer or more costs.
+    pub(crate) fn each(&self, limits: usize) -> Result<impl Iterator<Item = u64> + '_, String> {
+        let given = match &self.0 {
+            Kind::Same(_) => limits,
+            Kind::Each(each) => each.len(),
+        };
+        if given != limits {
+            return Err(format!("{given} costs: must be {limits}, one for each limiter"));
+        }
+        Ok((0..limits).map(|at| match &self.0 {
+            Kind::Same(permits) => *permits,
+            Kind::Each(each) => each[at],
+        }))
     }
 }
 
@@ -108,7 +125,7 @@ impl Client {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no limiter or more than eight,
-    /// if one is there twice or belongs to another client, or if their keys are in different slots of a cluster;
+    /// if one is there twice, has a headroom or belongs to another client, or if their keys are in different slots of a cluster;
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn all_of<'a>(
         &self,
@@ -150,6 +167,11 @@ impl Client {
             let name = member.name();
             if members[..at].iter().any(|other| other.name() == name) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
+            }
+            if member.engine().has_headroom() {
+                return invalid(format!(
+                    "the limiter {name:?} has a headroom: a group takes all there is"
+                ));
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {
                 return invalid(format!("the limiter {name:?} belongs to another client"));
@@ -366,8 +388,9 @@ impl LimitGroup {
         if max_wait != MaxWait::None {
             self.limiter.engine().wakes_with_its_limiters();
         }
-        let request = Request { costs, ..self.limiter.request(costs[0].into(), max_wait) };
-        let answer = self.limiter.decide(request, false);
+        let request = self.limiter.request(costs[0].into(), max_wait);
+        let request = Request { costs: Some(Arc::new(costs)), ..request };
+        let answer = self.limiter.decide(&request, false);
         if !self.limiter.engine().has_policy() {
             return Some(answer.await);
         }
@@ -379,7 +402,7 @@ impl LimitGroup {
     async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
         let mut held = Held(Vec::with_capacity(self.members.len()));
         for (member, cost) in self.members.iter().zip(costs) {
-            match member.decide(member.request(cost.into(), MaxWait::None), true).await? {
+            match member.decide(&member.request(cost.into(), MaxWait::None), true).await? {
                 Decision::Granted(grant) => held.0.push(grant),
                 Decision::Denied(denial) => {
                     let engine = member.engine();
@@ -400,19 +423,12 @@ impl LimitGroup {
 
     fn member_costs(&self, costs: &Costs) -> Result<MemberCosts, Error> {
         let invalid = |detail| Err(self.limiter.invalid(Operation::Acquire, detail));
-        let mut all = NO_COSTS;
-        let limits = self.members.len();
-        if let Costs(Kind::Each(each)) = costs
-            && each.len() != limits
-        {
-            let given = each.len();
-            return invalid(format!("{given} costs: must be {limits}, one for each limiter"));
-        }
-        for (at, member) in self.members.iter().enumerate() {
-            let permits = match &costs.0 {
-                Kind::Same(permits) => *permits,
-                Kind::Each(each) => each[at],
-            };
+        let mut all = MemberCosts::default();
+        let each = match costs.each(self.members.len()) {
+            Ok(each) => each,
+            Err(detail) => return invalid(detail),
+        };
+        for (at, (member, permits)) in self.members.iter().zip(each).enumerate() {
             match u32::try_from(permits) {
                 Ok(permits @ 1..) => all[at] = permits,
                 _ => {
@@ -509,6 +525,25 @@ mod tests {
             assert_eq!(world.left(&group).await, [2, 5]);
             let denial = group.try_acquire_now([3, 1]).await.unwrap().into_denial().unwrap();
             assert_eq!((denial.refused_by(), denial.retry_after()), (Some("fast"), SECOND));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_limit_is_settled_with_its_cost() {
+        for in_turn in [false, true] {
+            let world = world();
+            let group = world.group(in_turn);
+            let mut grant = group.try_acquire_now([2, 5]).await.unwrap().into_grant().unwrap();
+            for actual in [Costs::from([1]), Costs::from([1, 2, 3]), Costs::from([1, 1 << 32])] {
+                let error = grant.settle(actual).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            }
+            grant.settle([1, 17]).await.unwrap();
+            assert_eq!(world.left(&group).await, [4, 3]);
+            assert!(grant.settle(1).await.is_err());
+            let mut grant = group.try_acquire_now(1).await.unwrap().into_grant().unwrap();
+            grant.settle(3).await.unwrap();
+            assert_eq!(world.left(&group).await, [1, 0]);
         }
     }
 

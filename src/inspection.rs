@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::ClockSkew;
 use crate::error::Error;
 use crate::rate::{Mode, Rate};
-use crate::wire::entry::{Holder, Member, holder, unpack};
+use crate::wire::entry::{Holder, Member, holder, is_pause, unpack};
 use crate::wire::integer;
 
 /// A limiter as it is stored at one moment, decoded.
@@ -112,6 +112,8 @@ pub enum Writer {
     },
     /// Nobody: a debt, permits that were neither left nor in the log and become available when it expires.
     Debt,
+    /// Nobody: a [pause](crate::RateLimiter::pause_for), which ends when the entry expires.
+    Pause,
     /// Redisson 3.13.3 to 3.16.8, judged by the length of the entry, or something else. While such an entry
     /// is live, calls fail with [`ErrorKind::ForeignEntry`](crate::ErrorKind::ForeignEntry).
     Foreign,
@@ -138,14 +140,22 @@ impl Inspection {
         budget.entries().iter().filter(move |entry| entry.date_ms > cutoff)
     }
 
-    /// The permits of the live entries that were read, and those of the expired ones, which the next call
-    /// gives back to the value.
+    /// The permits of the live entries that were read, without those of a [pause](Writer::Pause), and the
+    /// permits of the expired ones, which the next call gives back to the value.
     pub fn permits_in_log(&self, rate: Rate, budget: &Budget) -> (u64, u64) {
-        let sum = |entries: &mut dyn Iterator<Item = &LogEntry>| {
-            entries.fold(0u64, |sum, entry| sum.saturating_add(entry.permits.unwrap_or(0)))
-        };
-        let live = sum(&mut self.live(rate, budget));
-        (live, sum(&mut budget.entries().iter()).saturating_sub(live))
+        let (paused, live): (Vec<_>, Vec<_>) =
+            self.live(rate, budget).partition(|entry| entry.writer == Writer::Pause);
+        let all = permits_of(budget.entries().iter());
+        let live = permits_of(live.into_iter());
+        (live, all.saturating_sub(live).saturating_sub(permits_of(paused.into_iter())))
+    }
+
+    /// Until when the budget is paused, in milliseconds since 1970, as far as the entries that were read tell;
+    /// `None` if it is not.
+    pub fn paused_until_ms(&self, rate: Rate, budget: &Budget) -> Option<i64> {
+        let mut live = self.live(rate, budget);
+        let pause = live.find(|entry| entry.writer == Writer::Pause)?;
+        Some(pause.date_ms.saturating_add_unsigned(rate.interval_ms()))
     }
 
     /// How many permits value and log together are above the rate, by *v* + Σ = *R*; negative if permits are
@@ -158,8 +168,7 @@ impl Inspection {
         if !budget.is_complete() {
             return None;
         }
-        let (live, expired) = self.permits_in_log(rate, budget);
-        let logged = i64::try_from(live.checked_add(expired)?).ok()?;
+        let logged = i64::try_from(permits_of(budget.entries().iter())).ok()?;
         Some(budget.number()? + logged - i64::try_from(rate.permits()).ok()?)
     }
 
@@ -170,6 +179,7 @@ impl Inspection {
         let (live, expired) = self.permits_in_log(rate, budget);
         let left = match budget.number() {
             Some(value) => u64::try_from(value.saturating_add_unsigned(expired)).unwrap_or(0),
+            None if self.paused_until_ms(rate, budget).is_some() => 0,
             None if budget.is_complete() => rate.permits().saturating_sub(live),
             None => return None,
         };
@@ -222,11 +232,16 @@ impl Budget {
 impl LogEntry {
     pub(crate) fn of((date_ms, member): (i64, &[u8])) -> Self {
         let (permits, writer) = match unpack(member) {
+            Member::Entry { permits, .. } if is_pause(member) => (Some(permits), Writer::Pause),
             Member::Entry { id, permits } => (Some(permits), Writer::of(id)),
             _ => (None, Writer::Foreign),
         };
         LogEntry { date_ms, permits, writer, member: member.to_vec() }
     }
+}
+
+fn permits_of<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> u64 {
+    entries.fold(0, |sum, entry| sum.saturating_add(entry.permits.unwrap_or(0)))
 }
 
 impl Writer {

@@ -170,4 +170,5 @@ mod pages {
         "../docs/deployment.md"
     );
     page!(Migrating, "../docs/migrating.md");
+    page!(Groups, "../docs/groups.md");
 }

@@ -3,6 +3,7 @@
 mod acquire;
 mod keys;
 mod outage;
+mod pause;
 mod permits;
 pub(crate) mod rates;
 pub(crate) mod run;
@@ -15,7 +16,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::limiters::{LimiterHandle, Limiters};
 use crate::observe::Event;
-use crate::options::LimiterOptions;
+use crate::options::{Fraction, LimiterOptions};
 use crate::rate::Rate;
 use crate::store::StoreCall;
 use crate::wire::keys::Keys;
@@ -145,6 +146,44 @@ impl RateLimiter {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the deadline is zero.
     pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
         self.deadline = checked_deadline(deadline, Operation::Limiter)?;
+        Ok(self)
+    }
+
+    /// A handle of the same limiter that leaves at least `headroom` of the rate to others: it is granted only what
+    /// leaves that many permits, rounded up to whole ones. So background jobs leave a fifth to users, without a
+    /// limiter of their own. A request for more than the rest of the rate fails with
+    /// [`ErrorKind::ExceedsRate`](crate::ErrorKind::ExceedsRate).
+    ///
+    /// Handles with the same headroom have a queue of their own: a waiting call never delays one that leaves
+    /// less, and among themselves they are served in the order of their arrival. Leases are taken so that they
+    /// leave the headroom. The server keeps nothing of this, and Java clients leave nothing.
+    /// [`Grant::left`](crate::Grant::left) is what is left to this handle;
+    /// [`available_permits`](Self::available_permits) and [`peek`](Self::peek) are about the whole limiter.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, Fraction, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let users = client.limiter("api")?.with_rate(Rate::per_minute(10));
+    /// let jobs = users.clone().with_headroom(Fraction::one_of(5))?;
+    ///
+    /// assert!(jobs.try_acquire_now(8).await?.is_granted());
+    /// assert!(!jobs.try_acquire_now(1).await?.is_granted(), "two permits are for users");
+    /// assert!(users.try_acquire_now(2).await?.is_granted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the headroom is nothing, or all of the
+    /// rate or more.
+    pub fn with_headroom(mut self, headroom: Fraction) -> Result<Self, Error> {
+        let checked = headroom.check_headroom();
+        checked.map_err(|detail| self.invalid(Operation::Limiter, detail))?;
+        self.shared = self.shared.with_headroom(headroom);
         Ok(self)
     }
 

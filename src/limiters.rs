@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::engine::group::Member;
 use crate::engine::{self, Core, Engine, Knowledge};
 use crate::error::{Error, Operation};
+use crate::options::Fraction;
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::Keys;
@@ -27,6 +28,18 @@ pub(crate) struct Limiters {
 pub(crate) struct LimiterHandle {
     pub(crate) limiters: Arc<Limiters>,
     pub(crate) engine: Arc<Engine>,
+    /// If the engine is not of the first class: the handle of that one, which keeps it in use.
+    first_class: Option<Arc<LimiterHandle>>,
+}
+
+impl LimiterHandle {
+    /// A handle of the same limiter for callers that leave this part of the rate to others.
+    pub(crate) fn with_headroom(self: &Arc<Self>, headroom: Fraction) -> Arc<LimiterHandle> {
+        let first = self.first_class.as_ref().unwrap_or(self);
+        let engine = first.engine.class(headroom);
+        let limiters = self.limiters.clone();
+        Arc::new(LimiterHandle { limiters, engine, first_class: Some(first.clone()) })
+    }
 }
 
 struct Table {
@@ -78,6 +91,7 @@ impl Limiters {
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
             engine.leases().suspend(&engine);
+            engine.other_classes().iter().for_each(|class| class.leases().suspend(class));
         }
         Ok(handle)
     }
@@ -104,7 +118,7 @@ impl Limiters {
             }
         }
         let engine = Engine::of_group(members, self.core.clone());
-        let group = Arc::new(LimiterHandle { limiters: self.clone(), engine });
+        let group = Arc::new(LimiterHandle { limiters: self.clone(), engine, first_class: None });
         table.groups.insert(key, Arc::downgrade(&group));
         Ok(group)
     }
@@ -207,9 +221,10 @@ impl Table {
     }
 
     fn engines(&self) -> Vec<Arc<Engine>> {
+        let with_classes = |named: &Named| named.engine.all_classes();
         let groups = self.groups.values().filter_map(Weak::upgrade);
         let groups = groups.map(|group| group.engine.clone());
-        self.by_name.values().map(|named| named.engine.clone()).chain(groups).collect()
+        self.by_name.values().flat_map(with_classes).chain(groups).collect()
     }
 
     /// The handle of this name, and the engine that it replaces, if any.
@@ -245,7 +260,11 @@ impl Table {
                 (engine, known)
             }
         };
-        let handle = Arc::new(LimiterHandle { limiters: limiters.clone(), engine: engine.clone() });
+        let handle = Arc::new(LimiterHandle {
+            limiters: limiters.clone(),
+            engine: engine.clone(),
+            first_class: None,
+        });
         let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
         self.by_name.insert(engine.name.clone(), named);
         Ok((handle, replaced))
@@ -262,7 +281,10 @@ impl Table {
         let remembered = &mut self.remembered;
         self.by_name.retain(|name, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
-            if in_use || engine.leases().is_out() || engine.needs_stand_in() {
+            let classes = engine.other_classes();
+            let is_leased =
+                || classes.iter().chain([&*engine]).any(|class| class.leases().is_out());
+            if in_use || is_leased() || engine.needs_stand_in() {
                 return true;
             }
             let known = engine.remember();

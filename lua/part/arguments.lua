@@ -3,4 +3,4 @@
 --
 -- Sets   the names declared here: text, as it was sent
 local entry, seen, expects_expired, total, groups, after, hold, creation, reserves, audit_limit, share_terms,
-  is_again, dates, reserved_date = unpack(ARGV, 2, 15)
+  is_again, dates, reserved_date, headroom = unpack(ARGV, 2, 16)

@@ -25,7 +25,7 @@ local function decide(s, reply, requests, budget, others)
   local known = {} -- waits by the number of missing permits, negative if they are bounds
   for i = 1, #requests, 3 do
     local p, max_wait_ms, n = requests[i], requests[i + 1], requests[i + 2]
-    if not undecided and p > s.rate then
+    if not undecided and p > s.rate - s.headroom then
       answer(reply, n, 5, 0)
       n = 0
     elseif not undecided and (queued == 0 or allowed and queued < budget) then

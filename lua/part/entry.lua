@@ -1,6 +1,9 @@
 -- Log members: a length byte (16; 8 in Redisson before 3.21.0), that many bytes of id, and the permits as 32
 -- bits, little-endian. Twin: src/wire/entry.rs.
 
+-- The first bytes of the entries of a pause.
+local PAUSE = '\16\167\82\241\0\0\0\0\0pause\0'
+
 -- The permits of a member; nil if it does not come from Redisson 3.17.0 or later.
 local function permits_of(member)
   local size, first = #member, string.byte(member, 1)

@@ -50,7 +50,8 @@ if fields[1] and fields[2] and fields[3] and #entry == 21 and not reserves and
       v = next and v + credit or R
     end
     empty = not next
-    plain = plain and v - w >= 0 and (next and #next == 21 and byte(next) == 16 or empty and v == R)
+    local least = headroom and math.ceil(R * headroom) or 0
+    plain = plain and v - w >= least and (next and #next == 21 and byte(next) == 16 or empty and v == R)
   end
 
   -- Whether this call's own retry came first. For a single permit its entry would be the same one, which ZADD

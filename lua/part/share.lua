@@ -6,7 +6,7 @@
 --
 -- Reads  ARGV; call, int, permits_of; LONGEST_SHARED_LOG; in s: the limiter and its log
 -- Sets   the names declared here
-local terms -- four numbers: see the head of acquire.lua
+local terms -- four numbers as text: see the head of acquire.lua
 local allowed -- what requests that can wait may take now; nil for whatever is free
 local share_size, held = 0, 0 -- the whole share, and the part of it that the client holds
 -- The wait of a request that exceeds the share; a request that cannot wait this long is not held back.
@@ -77,7 +77,7 @@ end
 -- Whether a request for `p` permits passes although it is for more than the whole share: otherwise it would
 -- never be served.
 local function exceeds(p)
-  return terms[4] == 1 and p > share_size and held < share_size
+  return terms[4] == '1' and p > share_size and held < share_size
 end
 
 -- Whether `p` permits that are not free yet may be reserved.

@@ -9,6 +9,7 @@ use crate::admin::{Inspection, Repair};
 use crate::decision::{Decision, Denial, Grant, Peek};
 use crate::error::{Error, Operation};
 use crate::limiter::rates::{Ensured, Usage};
+use crate::options::Fraction;
 use crate::queue::MaxWait;
 use crate::rate::Rate;
 use crate::store::{ExpireCondition, RemainingTime};
@@ -47,6 +48,17 @@ impl RateLimiter {
                 self.block_on(move |limiter| async move { limiter.try_acquire_now(permits).await })
             }
         }
+    }
+
+    /// Takes `permits` if they are available now, once for this key: see
+    /// [`crate::RateLimiter::try_acquire_once`].
+    ///
+    /// # Errors
+    ///
+    /// See [`crate::RateLimiter::try_acquire_once`].
+    pub fn try_acquire_once(&self, key: impl AsRef<[u8]>, permits: u64) -> Result<Decision, Error> {
+        let key = key.as_ref().to_owned();
+        self.block_on(move |limiter| async move { limiter.try_acquire_once(key, permits).await })
     }
 
     /// Takes `permits`, waiting for them for as long as it takes: see [`crate::RateLimiter::acquire`].
@@ -146,6 +158,15 @@ impl RateLimiter {
         self.0.with_deadline(deadline).map(RateLimiter)
     }
 
+    /// A handle that leaves a part of the rate to others: see [`crate::RateLimiter::with_headroom`].
+    ///
+    /// # Errors
+    ///
+    /// See [`crate::RateLimiter::with_headroom`].
+    pub fn with_headroom(self, headroom: Fraction) -> Result<Self, Error> {
+        self.0.with_headroom(headroom).map(RateLimiter)
+    }
+
     /// This handle in its asynchronous form, for methods that do not wait: its outage report.
     pub fn as_async(&self) -> &crate::RateLimiter {
         &self.0
@@ -182,6 +203,9 @@ macro_rules! calls {
 }
 
 calls! {
+    try_acquire_up_to(permits: u64) -> Decision, "Takes what there is now of `permits`";
+    pause_for(duration: Duration) -> (), "Has nobody be granted anything for this long";
+    resume() -> (), "Ends a pause";
     release(permits: u64) -> u64, "Gives back up to `permits` permits, of any grants";
     available_permits() -> u64, "The permits that are available now";
     peek(permits: u64) -> Peek, "What an acquire of `permits` would find now";

@@ -16,19 +16,21 @@ use crate::engine::group::MemberEntry;
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
 use crate::error::{Error, Execution, Operation};
+use crate::group::Costs;
 use crate::observe::Event;
-use crate::queue::{MemberCosts, NO_COSTS};
+use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::wire::entry::{EntryId, ID_LEN};
 
 /// Permits that were taken.
 ///
 /// Dropping a grant spends its permits; nothing is given back. [`refund`](Grant::refund) gives back what was
-/// not used.
+/// not used, and [`settle`](Grant::settle) says what was used in the end.
 pub struct Grant {
     entry: GrantEntry,
+    /// Taken, and not given back.
     permits: u64,
-    returned: u64,
+    is_settled: bool,
     deadline: Duration,
 }
 
@@ -63,12 +65,12 @@ impl Grant {
             true => GrantEntry::Call(decided),
             false => GrantEntry::Group { decided, held: Box::new(costs) },
         };
-        Grant { entry, permits, returned: 0, deadline }
+        Grant::of(entry, permits, deadline)
     }
 
     /// A grant of a group's limiters that were asked one after the other.
     pub(crate) fn in_turn(engine: &Arc<Engine>, grants: Vec<Grant>, deadline: Duration) -> Self {
-        let mut held = Box::new(NO_COSTS);
+        let mut held = Box::<MemberCosts>::default();
         let left = grants.iter().map(Grant::left).min().unwrap_or(0);
         let rate = grants[0].rate();
         let members = grants.into_iter().enumerate().map(|(at, grant)| {
@@ -88,7 +90,7 @@ impl Grant {
         let entry = Entry::new(EntryId([0; ID_LEN]), 0, 0);
         let decided = Decided { engine: engine.clone(), entry, rate, left, members };
         let entry = GrantEntry::Group { decided: Arc::new(decided), held };
-        Grant { entry, permits: 0, returned: 0, deadline }
+        Grant::of(entry, 0, deadline)
     }
 
     /// The grants of a group's limiters, in their order, each of which can be given back by itself.
@@ -103,7 +105,7 @@ impl Grant {
             let (entry, left, members) = (member.entry.clone(), member.left, Box::default());
             let decided = Arc::new(Decided { engine, entry, rate, left, members });
             let entry = GrantEntry::Call(decided);
-            Grant { entry, permits, returned: 0, deadline: self.deadline }
+            Grant::of(entry, permits, self.deadline)
         });
         members.collect()
     }
@@ -116,7 +118,7 @@ impl Grant {
         deadline: Duration,
     ) -> Self {
         let entry = GrantEntry::Lease { engine, entry: taken.entry, left: taken.left };
-        Grant { entry, permits, returned: 0, deadline }
+        Grant::of(entry, permits, deadline)
     }
 
     /// A grant made while the server is away, under [`OnOutage::Allow`](crate::OnOutage::Allow).
@@ -127,7 +129,12 @@ impl Grant {
         deadline: Duration,
     ) -> Self {
         let rate = rate.unwrap_or(Rate::HIGHEST);
-        Grant { entry: GrantEntry::Unlimited { engine, rate }, permits, returned: 0, deadline }
+        Grant::of(GrantEntry::Unlimited { engine, rate }, permits, deadline)
+    }
+
+    #[inline]
+    fn of(entry: GrantEntry, permits: u64, deadline: Duration) -> Self {
+        Grant { entry, permits, is_settled: false, deadline }
     }
 
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
@@ -150,7 +157,7 @@ impl Grant {
                 let held = held.iter().take(decided.members.len());
                 held.copied().min().unwrap_or(0).into()
             }
-            _ => self.permits - self.returned,
+            _ => self.permits,
         }
     }
 
@@ -204,7 +211,8 @@ impl Grant {
     pub(crate) fn date(&self) -> Option<i64> {
         match &self.entry {
             GrantEntry::Call(decided) => Some(decided.entry.date),
-            _ => None,
+            GrantEntry::Group { decided, .. } => Some(decided.members[0].entry.date),
+            GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
         }
     }
 
@@ -216,8 +224,8 @@ impl Grant {
     /// the refund is assumed to have done it.)
     ///
     /// Any client can take these permits again at once. Only the log entry of this grant is changed, so no
-    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use. A refund of zero permits does nothing. A grant
-    /// can be refunded after its client was closed.
+    /// other grant gets smaller. Permits of a leased grant go back into the lease if it is still in use. A refund of
+    /// zero permits does nothing. A grant can be refunded after its client was closed.
     ///
     /// Permits granted while the server was away ([`DecidedBy::Outage`]) never come back to the server's
     /// limiter. Those of [`OnOutage::Local`](crate::OnOutage::Local) go back to this client's own limiter as
@@ -243,17 +251,17 @@ impl Grant {
                 "a refund of {permits} permits: must be at most {}, the permits it still holds",
                 self.permits()
             );
-            return Err(self.error(Error::invalid(Operation::Refund, detail)));
+            return Err(self.error(Operation::Refund, Error::invalid(Operation::Refund, detail)));
         }
         if permits == 0 {
             return Ok(0);
         }
         if let GrantEntry::Group { decided, .. } = &self.entry {
-            let mut back = NO_COSTS;
+            let mut back = MemberCosts::default();
             back[..decided.members.len()].fill(permits as u32);
             return self.refund_members(back).await;
         }
-        self.returned += permits;
+        self.permits -= permits;
         let answer = match &self.entry {
             GrantEntry::Call(decided) => {
                 decided.engine.refund(&decided.entry, permits, self.deadline).await
@@ -265,19 +273,146 @@ impl Grant {
         };
         answer.map_err(|failure| {
             if failure.execution() != Execution::Unknown {
-                self.returned -= permits;
+                self.permits += permits;
             }
-            let event = Event::Failed { operation: Operation::Refund, error: &failure };
-            self.entry.engine().observer.event(&event);
-            self.error(failure)
+            self.failed(Operation::Refund, failure)
         })
     }
 
-    fn error(&self, failure: Error) -> Error {
+    /// Says how many permits were used after all, where a request's cost is known only afterwards: tokens of
+    /// a language model, bytes, rows. Until then the grant counts with the permits that it has taken; a grant
+    /// that is dropped without this keeps counting with them.
+    ///
+    /// If `actual` is less than [`permits`](Grant::permits), the difference is refunded. If it is more, the
+    /// difference becomes an entry of its own in the log, dated now, whether it fits or not: the limiter may
+    /// owe permits then, and the next callers wait until they have come back. That entry is not part of this
+    /// grant: a later refund gives back no more than was acquired.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let tokens = client.limiter("tokens")?.with_rate(Rate::per_minute(10_000));
+    /// let mut estimated = tokens.acquire(1200).await?;
+    /// // The model has answered, and says what it has used.
+    /// estimated.settle(1730).await?;
+    /// assert_eq!(tokens.available_permits().await?, 8270);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// For a [`LimitGroup`](crate::LimitGroup)'s grant, `actual` is the cost for each limiter, or one for all of
+    /// them.
+    ///
+    /// Permits that were leased go back into the lease; those that a lease lacks are charged like any
+    /// others. Under [`OnOutage::Local`](crate::OnOutage::Local), a grant made while the server was away is
+    /// settled with this client's own limiter, as long as it decides; under
+    /// [`OnOutage::Allow`](crate::OnOutage::Allow) nothing is written. If the limiter was deleted meanwhile,
+    /// there is nothing to settle.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the grant has been settled before,
+    /// if `actual` is more than 2^32 − 1, or if it has fewer or more costs than there are limiters; nothing is
+    /// sent then.
+    ///
+    /// Other errors are those [of the server](crate::RateLimiter#errors-of-the-server). Unless
+    /// [`Error::execution`] is [`Execution::Unknown`], the grant is unchanged, and can be settled again. If
+    /// the outcome is unknown, the attempts go on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once this has been polled, dropping the future changes nothing: the attempts go on in the background,
+    /// for ten seconds in all, and the difference is written once. [`Client::close`](crate::Client::close)
+    /// waits for them.
+    pub async fn settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
+        let limits = match &self.entry {
+            GrantEntry::Group { decided, .. } => decided.members.len(),
+            _ => 1,
+        };
+        let actual = self.settled_costs(&actual.into(), limits).map_err(|detail| {
+            self.error(Operation::Settle, Error::invalid(Operation::Settle, detail))
+        })?;
+        self.is_settled = true;
+        let deadline = self.deadline;
+        let failed = if let GrantEntry::Group { decided, held } = &mut self.entry {
+            let members = decided.members.iter().enumerate();
+            let settled = members.map(|(at, it)| {
+                let difference = (held[at].into(), actual[at].into());
+                let settled = async move {
+                    match it.is_unlimited() {
+                        true => Ok(()),
+                        false => settle_entry(&it.engine, &it.entry, difference, deadline).await,
+                    }
+                };
+                settled.map(move |answer| (at, answer))
+            });
+            let mut failed = None;
+            for (at, answer) in join_all(settled).await {
+                match answer {
+                    Err(failure) if failure.execution() != Execution::Unknown => {
+                        failed = Some(failure.in_limiter(&decided.members[at].engine.name));
+                    }
+                    // Once settled it is not settled again.
+                    answer => {
+                        held[at] = actual[at];
+                        failed = failed.or(answer.err());
+                    }
+                }
+            }
+            failed
+        } else {
+            let difference @ (held, actual) = (self.permits(), actual[0].into());
+            let unused = held.saturating_sub(actual);
+            self.permits -= unused;
+            let answer = match &self.entry {
+                GrantEntry::Unlimited { .. } | GrantEntry::Group { .. } => Ok(()),
+                GrantEntry::Lease { engine, entry, .. }
+                    if unused > 0 && engine.leases().put_back(entry, unused) =>
+                {
+                    Ok(())
+                }
+                GrantEntry::Lease { engine, entry, .. } => {
+                    settle_entry(engine, entry, difference, deadline).await
+                }
+                GrantEntry::Call(decided) => {
+                    settle_entry(&decided.engine, &decided.entry, difference, deadline).await
+                }
+            };
+            answer.err().inspect(|failure| {
+                if failure.execution() != Execution::Unknown {
+                    self.permits += unused;
+                }
+            })
+        };
+        let Some(failure) = failed else { return Ok(()) };
+        self.is_settled = failure.execution() == Execution::Unknown;
+        Err(self.failed(Operation::Settle, failure))
+    }
+
+    /// What is to be settled of each limiter; the reason if it cannot be.
+    fn settled_costs(&self, actual: &Costs, limits: usize) -> Result<MemberCosts, String> {
+        if self.is_settled {
+            return Err("a grant that was settled before: can be settled once".to_owned());
+        }
+        let mut all = MemberCosts::default();
+        for (at, permits) in actual.each(limits)?.enumerate() {
+            all[at] = u32::try_from(permits)
+                .map_err(|_| format!("{permits} permits: must be at most 2^32 - 1"))?;
+        }
+        Ok(all)
+    }
+
+    fn failed(&self, operation: Operation, failure: Error) -> Error {
+        self.entry.engine().observer.event(&Event::Failed { operation, error: &failure });
+        self.error(operation, failure)
+    }
+
+    fn error(&self, operation: Operation, failure: Error) -> Error {
         let engine = self.entry.engine();
-        failure
-            .of(Operation::Refund, Some(engine.name.clone()))
-            .with_server(engine.core.store.address())
+        failure.of(operation, Some(engine.name.clone())).with_server(engine.core.store.address())
     }
 
     /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
@@ -321,7 +456,7 @@ impl Grant {
             }
         }
         match failed {
-            Some(failure) => Err(self.error(failure)),
+            Some(failure) => Err(self.error(Operation::Refund, failure)),
             None => Ok(credited.unwrap_or(0)),
         }
     }
@@ -338,6 +473,18 @@ impl Grant {
         });
     }
 
+    /// Settles the grant in a task of its own, for callers that need not know the outcome: see
+    /// [`settle`](Self::settle) and [`refund_in_background`](Self::refund_in_background).
+    pub fn settle_in_background(mut self, actual: impl Into<Costs>) {
+        let actual = actual.into();
+        let Ok(runtime) = Handle::try_current() else { return };
+        let under_way = Tasks::begin(&self.entry.engine().core);
+        runtime.spawn(async move {
+            let _under_way = under_way;
+            let _ = self.settle(actual).await;
+        });
+    }
+
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see
     /// [`refund`](Grant::refund). [`blocking`](crate::blocking) says where it may be called. With the feature
     /// `blocking`.
@@ -347,25 +494,9 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
-        self.block_on_refund(Some(permits))
-    }
-
-    /// Gives back so many permits, or all.
-    #[cfg(feature = "blocking")]
-    fn block_on_refund(&mut self, permits: Option<u64>) -> Result<u64, Error> {
-        let core = self.entry.engine().core.clone();
-        let Grant { permits: granted, returned, deadline, .. } = *self;
-        let mut grant = Grant { entry: self.entry.clone(), permits: granted, returned, deadline };
-        let refund = async move {
-            let answer = match permits {
-                Some(permits) => grant.refund(permits).await,
-                None => grant.refund_all().await,
-            };
-            Ok((answer, grant))
-        };
-        let (answer, grant) = core.block_on(refund).map_err(|error| self.error(error))?;
-        *self = grant;
-        answer
+        self.blocking(Operation::Refund, move |mut grant| async move {
+            (grant.refund(permits).await, grant)
+        })
     }
 
     /// Gives back all permits that this grant still holds: see
@@ -376,7 +507,56 @@ impl Grant {
     /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
-        self.block_on_refund(None)
+        self.blocking(Operation::Refund, move |mut grant| async move {
+            (grant.refund_all().await, grant)
+        })
+    }
+
+    /// Says how many permits were used after all, and blocks this thread until that is done: see
+    /// [`settle`](Grant::settle). [`blocking`](crate::blocking) says where it may be called. With the feature
+    /// `blocking`.
+    ///
+    /// # Errors
+    ///
+    /// See [`settle`](Grant::settle).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
+        let actual = actual.into();
+        self.blocking(Operation::Settle, move |mut grant| async move {
+            (grant.settle(actual).await, grant)
+        })
+    }
+
+    /// Has the client's own thread make a call of this grant, and takes over what becomes of it.
+    #[cfg(feature = "blocking")]
+    fn blocking<T: Send + 'static, F>(
+        &mut self,
+        operation: Operation,
+        call: impl FnOnce(Grant) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = (Result<T, Error>, Grant)> + Send + 'static,
+    {
+        let core = self.entry.engine().core.clone();
+        let call = call(Grant { entry: self.entry.clone(), ..*self });
+        let answered = core.block_on(async move { Ok(call.await) });
+        let (answer, grant) = answered.map_err(|error| self.error(operation, error))?;
+        *self = grant;
+        answer
+    }
+}
+
+/// Gives back what was not used of an entry, or charges what it lacks.
+async fn settle_entry(
+    engine: &Arc<Engine>,
+    entry: &Arc<Entry>,
+    (held, actual): (u64, u64),
+    deadline: Duration,
+) -> Result<(), Error> {
+    match actual.checked_sub(held) {
+        Some(0) => Ok(()),
+        Some(missing) => engine.charge(missing, deadline).await,
+        None => engine.give_back_within(entry, held - actual, deadline).await,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::rt;
 /// it before it has its outcome, it begins anew: its first lane may be parked for ever.
 pub(crate) struct Acquire<'a> {
     engine: &'a Arc<Engine>,
-    request: Request,
+    request: &'a Request,
     stage: Stage,
 }
 
@@ -37,7 +37,7 @@ struct Place {
 }
 
 impl<'a> Acquire<'a> {
-    pub(crate) fn new(engine: &'a Arc<Engine>, request: Request) -> Self {
+    pub(crate) fn new(engine: &'a Arc<Engine>, request: &'a Request) -> Self {
         Acquire { engine, request, stage: Stage::New }
     }
 }
@@ -105,7 +105,7 @@ impl Future for Acquire<'_> {
         let this = self.get_mut();
         loop {
             let verdict = match &mut this.stage {
-                Stage::New => match Place::join(this.engine, this.request) {
+                Stage::New => match Place::join(this.engine, this.request.clone()) {
                     Poll::Ready(Ok(mut place)) => {
                         let polled = Pin::new(&mut place.outcome).poll(cx);
                         this.stage = Stage::Queued(place);

@@ -77,7 +77,7 @@ pub(crate) struct Granted {
     /// `None` once taken.
     decided: Option<Arc<Decided>>,
     permits: u64,
-    costs: MemberCosts,
+    costs: Option<Arc<MemberCosts>>,
 }
 
 impl Granted {
@@ -90,7 +90,7 @@ impl Granted {
     }
 
     pub(crate) fn costs(&self) -> MemberCosts {
-        self.costs
+        self.costs.as_deref().copied().unwrap_or_default()
     }
 
     /// From now on the permits are the caller's.
@@ -102,7 +102,7 @@ impl Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         if let Some(decided) = &self.decided {
-            decided.give_back(self.permits, &self.costs);
+            decided.give_back(self.permits, &self.costs());
         }
     }
 }

@@ -151,8 +151,7 @@ impl Flight {
     /// What its callers ask for.
     fn size(&self) -> CallSize {
         let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
-        let requests: u64 = self.call.groups.iter().map(|group| group.count).sum();
-        CallSize { requests: requests - leased, permits: self.permits() - leased }
+        CallSize { requests: self.call.requests, permits: self.permits() - leased }
     }
 
     /// All permits that it asks for.
@@ -284,6 +283,7 @@ impl Flight {
             earlier: self.reserved(earlier.clone()),
             share: self.call.share,
             reserve: self.call.reserve,
+            headroom: engine.classes.headroom,
             groups: self.call.groups.clone(),
         };
         if let Now::At(at) = now {

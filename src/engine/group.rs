@@ -69,7 +69,7 @@ impl Engine {
     pub(super) fn attempt_all(
         &self,
         call: AcquireCall,
-        costs: &[MemberCosts],
+        costs: &[Arc<MemberCosts>],
         limit: Duration,
     ) -> Reply<AcquireReply> {
         let calls = self.members.iter().enumerate().map(|(at, member)| {
@@ -98,8 +98,8 @@ impl Engine {
 }
 
 /// What the requests ask of one limiter.
-fn groups_of(groups: &[RequestGroup], costs: &[MemberCosts], at: usize) -> Vec<RequestGroup> {
-    let of_one = |(group, costs): (&RequestGroup, &MemberCosts)| RequestGroup {
+fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> Vec<RequestGroup> {
+    let of_one = |(group, costs): (&RequestGroup, &Arc<MemberCosts>)| RequestGroup {
         permits: costs[at].into(),
         ..*group
     };
@@ -120,6 +120,7 @@ fn combined(reply: AcquireAllReply) -> AcquireReply {
         outcomes,
         holders: None,
         repaired: 0,
+        granted_before: None,
         limits,
     }
 }

@@ -31,6 +31,11 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
+    /// When the server was last heard of, and how many permits were in use then.
+    pub(crate) fn used(&self) -> Option<(i64, i64)> {
+        self.in_use.map(|permits| (self.last_answer, permits))
+    }
+
     /// Takes over what the reply to these requests says; returns whether the rate is another one than
     /// before.
     pub(crate) fn learn(

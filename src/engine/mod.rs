@@ -51,11 +51,19 @@ mod knowledge;
 
 pub(crate) mod refund;
 
+mod charge;
+
 mod reservation;
 
 mod reset;
 
 mod skew;
+
+// Acquires for a key.
+mod once;
+
+// Callers of one limiter that leave different parts of it to others.
+mod classes;
 
 // Where they run.
 mod runtimes;
@@ -75,6 +83,7 @@ pub(crate) mod model_tests;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod tests;
 
+use classes::Classes;
 use group::Member;
 pub(crate) use knowledge::Knowledge;
 use lane::Lanes;
@@ -131,6 +140,7 @@ pub(crate) struct Engine {
     lanes: Lanes,
     closed: AtomicBool,
     pub(crate) observer: LimiterObserver,
+    classes: Classes,
 }
 
 impl Core {
@@ -298,6 +308,7 @@ impl Engine {
             lanes: Lanes::default(),
             closed: AtomicBool::new(false),
             observer,
+            classes: Classes::default(),
         }
     }
 

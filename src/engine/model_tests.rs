@@ -86,8 +86,15 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
         | Habit::Sluggish(permits)
         | Habit::Moves(permits) => (permits, MaxWait::Unbounded),
     };
-    let request = Request { permits, max_wait, deadline: 1_000_000_000, create: None };
-    let mut acquire = Acquire::new(&engine, request);
+    let request = Request {
+        permits,
+        max_wait,
+        deadline: 1_000_000_000,
+        costs: None,
+        up_to: false,
+        create: None,
+    };
+    let mut acquire = Acquire::new(&engine, &request);
     let verdict = match habit {
         Habit::GivesUp(_, polls) => {
             let mut polls = polls;
@@ -142,7 +149,7 @@ async fn acquire_once(engine: Arc<Engine>, habit: Habit) -> u64 {
             assert_eq!(max_wait, MaxWait::None, "a wait without end was refused");
             0
         }
-        Ok(Answer::ExceedsRate(_)) => {
+        Ok(Answer::ExceedsRate { .. }) => {
             let rate = engine.rate().expect("a call has named it").permits();
             assert!(permits > rate, "{permits} of {rate}: the answer of another request");
             0

@@ -14,14 +14,14 @@ use tokio::time::Instant;
 
 use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
-use super::{Engine, instant_after};
+use super::{Engine, closed, instant_after};
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
 
-/// How long a refund that nobody waits for is attempted.
-const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a refund, or a charge, that nobody waits for is attempted.
+pub(super) const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The log entry of a call, as its grants remember it.
 #[derive(Debug)]
@@ -96,12 +96,22 @@ impl Engine {
         let refund = async move {
             let deadline = instant_after(deadline);
             let ticket = engine.join_refund(rt::current_id(), &entry, permits, deadline, false);
-            match rt::in_time(rt::sleep_until(deadline), ticket.call).await {
-                Some(freed) => Ok(freed?.saturating_sub(ticket.before).min(permits)),
-                None => Err(Error::new(ErrorKind::Timeout, Execution::Unknown)),
-            }
+            let freed = within(deadline, ticket.call).await?;
+            Ok(freed.saturating_sub(ticket.before).min(permits))
         };
         self.core.in_runtime(refund).await
+    }
+
+    /// Gives permits of an entry back in the background, and waits for that until the deadline.
+    pub(crate) async fn give_back_within(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        permits: u64,
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        let call = self.begin_to_give_back(entry, permits).ok_or_else(closed)?;
+        let freed = within(instant_after(deadline), call);
+        self.core.in_runtime(freed).await.map(drop)
     }
 
     /// Gives permits of an entry back in the background. In a runtime that is ending they expire as
@@ -244,10 +254,26 @@ impl Engine {
     }
 }
 
+/// The answer, if it is there by the deadline.
+pub(super) async fn within<T>(
+    deadline: Instant,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = rt::in_time(rt::sleep_until(deadline), answer).await;
+    answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Timeout, Execution::Unknown)))
+}
+
 impl Engine {
     /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
     /// and remembered denials are forgotten.
     pub(crate) fn permits_came_back(&self) {
+        let first = self.first_class();
+        let first = first.as_deref().unwrap_or(self);
+        first.look_again();
+        first.other_classes().iter().for_each(|class| class.look_again());
+    }
+
+    fn look_again(&self) {
         self.forget_denials();
         for lane in self.lanes.all() {
             let driver_sleeps = {

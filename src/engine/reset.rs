@@ -13,7 +13,8 @@ use crate::rate::Rate;
 
 /// A call that replaces a limiter, from before it is sent until it is answered or dropped.
 pub(crate) struct Reset {
-    engine: Arc<Engine>,
+    /// Of all classes of the limiter, the first one first.
+    engines: Vec<Arc<Engine>>,
     outcome: ResetOutcome,
 }
 
@@ -29,9 +30,12 @@ enum ResetOutcome {
 
 impl Engine {
     pub(crate) fn begin_reset(self: &Arc<Self>) -> Reset {
-        self.opt_ins.leases.suspend(self);
-        self.forget_denials();
-        Reset { engine: self.clone(), outcome: ResetOutcome::MayBeReplaced }
+        let engines = self.all_classes();
+        for engine in &engines {
+            engine.opt_ins.leases.suspend(engine);
+            engine.forget_denials();
+        }
+        Reset { engines, outcome: ResetOutcome::MayBeReplaced }
     }
 }
 
@@ -56,8 +60,7 @@ impl Reset {
 
 impl Drop for Reset {
     fn drop(&mut self) {
-        let engine = &self.engine;
-        {
+        for engine in &self.engines {
             let mut knowledge = engine.knowledge();
             match self.outcome {
                 ResetOutcome::MayBeReplaced => knowledge.seen = None,
@@ -72,7 +75,7 @@ impl Drop for Reset {
                 }
             }
         }
-        engine.opt_ins.leases.resume();
-        engine.permits_came_back();
+        self.engines.iter().for_each(|engine| engine.opt_ins.leases.resume());
+        self.engines[0].permits_came_back();
     }
 }

@@ -32,14 +32,16 @@ impl Flight {
             .any(|group| matches!(group.outcome, Outcome::Waiting(_) | Outcome::Reserved(_)));
         engine.server_answered();
         let reply = answered.reply;
-        let (rate, left) = (reply.rate, u64::try_from(reply.left).unwrap_or(0));
+        let rate = reply.rate;
+        // What is left to this class.
+        let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(engine.headroom(rate));
         give_back.extend(self.unwanted_reservation(&reply));
         let reservation = Reservation::of(self.id, &reply, self.permits());
         let [interval, keep_alive] =
             [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
         // Without a rate the queue leaves it to the server whether a newcomer of a group can be served.
         let is_alone = engine.members.is_empty();
-        let permits = if is_alone { rate.permits() } else { 0 };
+        let permits = if is_alone { engine.most_permits(rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
         let settled = state.queue.replied(
@@ -124,12 +126,13 @@ impl Flight {
 
 /// The answer to a request for more than a rate.
 fn exceeds(decided: &Decided, request: &Request) -> Answer {
-    let mut members = decided.members.iter().zip(request.costs).enumerate();
-    match members.find(|(_, (member, cost))| u64::from(*cost) > member.rate.permits()) {
+    let costs = request.costs.iter().flat_map(|costs| costs.iter());
+    let mut members = decided.members.iter().zip(costs).enumerate();
+    match members.find(|(_, (member, cost))| u64::from(**cost) > member.rate.permits()) {
         Some((at, (member, cost))) => {
-            Answer::ExceedsRate { requested: cost.into(), rate: member.rate, by: Some(at as u8) }
+            Answer::ExceedsRate { requested: (*cost).into(), rate: member.rate, by: Some(at as u8) }
         }
-        None => Answer::ExceedsRate { requested: request.permits, rate: decided.rate, by: None },
+        None => Answer::ExceedsRate { requested: request.fewest(), rate: decided.rate, by: None },
     }
 }
 
@@ -141,8 +144,8 @@ fn unwanted_of_members(
     let granted = decided.iter().filter(|(_, _, outcome)| *outcome == Outcome::Granted);
     let mut unwanted: Vec<u64> = members.iter().map(|member| member.entry.granted).collect();
     for (_, request, _) in granted {
-        for (left, cost) in unwanted.iter_mut().zip(request.costs) {
-            *left -= u64::from(cost);
+        for (left, cost) in unwanted.iter_mut().zip(request.costs.iter().flat_map(|it| it.iter())) {
+            *left -= u64::from(*cost);
         }
     }
     unwanted

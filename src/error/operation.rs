@@ -38,6 +38,12 @@ operations! {
     Acquire => "acquire",
     /// `refund`.
     Refund => "refund",
+    /// `settle`.
+    Settle => "settle",
+    /// `pause_for`.
+    PauseFor => "pause_for",
+    /// `resume`.
+    Resume => "resume",
     /// `release`.
     Release => "release",
     /// `available_permits`.
@@ -83,8 +89,14 @@ operations! {
 impl Operation {
     /// Whether carrying out the operation twice has the same effect as once.
     pub(crate) fn is_idempotent(self) -> bool {
-        let may_write =
-            matches!(self, Operation::EnsureRate | Operation::Repair | Operation::RemoveUnused);
+        let may_write = matches!(
+            self,
+            Operation::EnsureRate
+                | Operation::PauseFor
+                | Operation::Resume
+                | Operation::Repair
+                | Operation::RemoveUnused
+        );
         may_write || self.only_reads()
     }
 

@@ -48,7 +48,8 @@ use crate::web::LONGEST_WAIT;
 ///
 /// - A request that was answered 429 is not sent again; that is the task of a layer outside this one.
 /// - Requests that have already been sent are not held back. After the pause, the limiter paces what follows.
-/// - Other processes do not learn of a `Retry-After`: each finds out by itself.
+/// - Other processes do not learn of a `Retry-After`: each finds out by itself, unless
+///   [`pause_for_all_up_to`](Self::pause_for_all_up_to) is set.
 /// - Use a separate layer for each server, because a `Retry-After` from one holds back the requests of the
 ///   whole layer. All clones of a layer, and the services it makes, are held back together.
 ///
@@ -59,6 +60,9 @@ pub struct OutgoingLayer<R> {
     read: ReadFn<R>,
 }
 
+/// The limiter is paused again if an answer asks for this much more than the one before.
+const PAUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Reads the status and the header fields of a response.
 type ReadFn<R> = fn(&R) -> (StatusCode, &HeaderMap);
 
@@ -68,6 +72,8 @@ struct Settings {
     permits: u64,
     wait: Duration,
     longest_hold: Duration,
+    /// For how long the limiter is paused at most; `None` if only this layer is held back.
+    longest_pause: Option<Duration>,
 }
 
 /// The state shared by all services of a layer: every request passes through it.
@@ -94,6 +100,7 @@ impl<R> OutgoingLayer<R> {
             permits: 1,
             wait: Duration::ZERO,
             longest_hold: Duration::from_secs(300),
+            longest_pause: None,
         };
         OutgoingLayer { gate: Gate::new(settings), read }
     }
@@ -116,6 +123,16 @@ impl<R> OutgoingLayer<R> {
     #[must_use]
     pub fn longest_hold(self, longest: Duration) -> Self {
         self.with(|settings| settings.longest_hold = longest.min(LONGEST_WAIT))
+    }
+
+    /// Also [pauses the limiter](RateLimiter::pause_for), and so all processes that use it, in Java as well:
+    /// for as long as a `Retry-After` says, and if an answer's `RateLimit` field says that nothing is left,
+    /// until the time that it names; `longest` at most. By default each process finds out by itself.
+    ///
+    /// Answers of one server then stop a whole fleet: choose a limiter of that server alone.
+    #[must_use]
+    pub fn pause_for_all_up_to(self, longest: Duration) -> Self {
+        self.with(|settings| settings.longest_pause = Some(longest))
     }
 
     fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -168,9 +185,11 @@ impl Gate {
 
     /// Notes if an answer says when to come back.
     fn note_retry_after(&self, status: StatusCode, headers: &HeaderMap) {
-        if let Some(hold) = retry_after::of(status, headers, SystemTime::now()) {
-            let Settings { limiter, longest_hold, .. } = &self.settings;
-            let hold = hold.min(*longest_hold);
+        let Settings { limiter, longest_hold, longest_pause, .. } = &self.settings;
+        let asked = retry_after::of(status, headers, SystemTime::now())
+            .or_else(|| longest_pause.and_then(|_| retry_after::of_exhausted(headers)));
+        if let Some(asked) = asked {
+            let hold = asked.min(*longest_hold);
             let until = Instant::now() + hold;
             // Answers overtake each other, so the latest time counts.
             let before = {
@@ -182,6 +201,16 @@ impl Gate {
             if before.is_none_or(|before| before <= Instant::now()) {
                 let event = Event::HeldBack { status: status.as_u16(), hold };
                 limiter.engine().observer.event(&event);
+            }
+            // The answers of requests that were in flight together differ by little.
+            let is_later = before.is_none_or(|before| before + PAUSED_AGAIN_AFTER < until);
+            if let Some(pause) = longest_pause.map(|longest| asked.min(longest))
+                && is_later
+                && !pause.is_zero()
+            {
+                let limiter = limiter.clone();
+                // No answer waits for it. If it fails, observers are told, and this layer is held back.
+                tokio::spawn(async move { limiter.pause_for(pause).await });
             }
         }
     }
@@ -201,12 +230,13 @@ impl<R> Clone for OutgoingLayer<R> {
 
 impl<R> fmt::Debug for OutgoingLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { limiter, permits, wait, longest_hold } = &self.gate.settings;
+        let Settings { limiter, permits, wait, longest_hold, longest_pause } = &self.gate.settings;
         f.debug_struct("OutgoingLayer")
             .field("limiter", &limiter.name())
             .field("permits", permits)
             .field("wait", wait)
             .field("longest_hold", longest_hold)
+            .field("longest_pause", longest_pause)
             .finish()
     }
 }

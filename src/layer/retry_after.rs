@@ -25,9 +25,52 @@ pub(super) fn of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Op
     Some(date.duration_since(now).unwrap_or_default())
 }
 
+/// The time until there is quota again, if a `RateLimit` field says that a policy has none left:
+/// `"user";r=0;t=60` is a policy with nothing for another 60 seconds.
+pub(super) fn of_exhausted(headers: &HeaderMap) -> Option<Duration> {
+    let fields = headers.get_all("ratelimit").into_iter().filter_map(|field| field.to_str().ok());
+    let policies = fields.flat_map(|field| unquoted(field, ','));
+    let resets = policies.filter_map(|policy| {
+        let number = |name: &str| {
+            let mut all = unquoted(policy, ';').filter_map(|it| it.trim().split_once('='));
+            all.find(|(found, _)| *found == name)?.1.parse::<u64>().ok()
+        };
+        (number("r")? == 0).then(|| number("t"))?
+    });
+    resets.max().map(Duration::from_secs)
+}
+
+/// The parts of a list, whose items may have quotes.
+fn unquoted(list: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    list.split(move |c| {
+        is_quoted ^= c == '"';
+        c == separator && !is_quoted
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_without_anything_left_says_for_how_long() {
+        let exhausted = |fields: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append("ratelimit", field.parse().unwrap());
+            }
+            of_exhausted(&headers).map(|wait| wait.as_secs())
+        };
+        assert_eq!(exhausted(&["\"user\";r=0;t=60"]), Some(60));
+        assert_eq!(exhausted(&["\"a\";r=0;t=6, \"b\"; r=0; t=7", "\"c\";r=3;t=99"]), Some(7));
+        assert_eq!(exhausted(&["\"a,b;r=0;t=5\";r=1;t=6"]), None);
+        assert_eq!(
+            exhausted(&["\"a\";r=0", "\"a\";t=3", "limit=3, remaining=0, reset=4", ""]),
+            None
+        );
+        assert_eq!(exhausted(&[]), None);
+    }
 
     fn wait(status: u16, fields: &[(&'static str, &str)]) -> Option<Duration> {
         let mut headers = HeaderMap::new();

@@ -9,10 +9,12 @@ use crate::engine::acquire::Acquire;
 use crate::engine::answer::{Answer, NoAnswer, Verdict};
 use crate::engine::micros;
 use crate::engine::opt_ins::leases::Taken;
+use crate::engine::outage::Outage;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::queue::{MaxWait, NO_COSTS, Request, Time};
+use crate::options::OnOutage;
+use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
-use crate::wire::entry::MAX_ENTRY_PERMITS;
+use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 impl RateLimiter {
     /// Takes `permits`, waiting for them up to `timeout`. Redisson's `tryAcquire(permits, timeout)`.
@@ -55,7 +57,7 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(self.request(permits, max_wait), true).await;
+        let answer = self.decide(&self.request(permits, max_wait), true).await;
         observer.ended(&answer);
         answer
     }
@@ -92,7 +94,99 @@ impl RateLimiter {
             }
         }
         observer.is_queued();
-        let answer = self.decide(self.request(permits, MaxWait::None), true).await;
+        let answer = self.decide(&self.request(permits, MaxWait::None), true).await;
+        observer.ended(&answer);
+        answer
+    }
+
+    /// Takes what there is now of `permits`: at least one, at most all of them. [`Grant::permits`] says how many.
+    ///
+    /// It never waits, and is denied where [`try_acquire_now`](Self::try_acquire_now) for one permit is: also if a
+    /// waiting request is ahead in the queue. `permits` may be more than the rate. It always asks the server:
+    /// a lease or a remembered denial does not answer it.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("mails")?.with_rate(Rate::per_minute(10));
+    ///
+    /// let waiting = 15;
+    /// let grant = limiter.try_acquire_up_to(waiting).await?.into_grant().expect("some");
+    /// assert_eq!(grant.permits(), 10);
+    /// assert!(!limiter.try_acquire_up_to(waiting).await?.is_granted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire); [`ErrorKind::ExceedsRate`] only if the handle's
+    /// [headroom](Self::with_headroom) is the whole rate.
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
+        let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = self.decide(&request, true).await;
+        observer.ended(&answer);
+        answer
+    }
+
+    /// Takes `permits` if they are available now, once for this key: for an interval after it, the same key gets
+    /// the same grant, with its permits, from any process that uses the limiter, and nothing is taken. For requests
+    /// that may come twice: an order that is sent again, a message that is delivered again.
+    ///
+    /// It never waits, and a denial is not remembered. Behind a waiting call of this handle only a key that has a
+    /// grant gets it. A grant that was refunded in part has the rest; one that was refunded in full, or has expired,
+    /// is forgotten. While a policy of [`OnOutage`](crate::OnOutage) decides, keys that the server knows are not
+    /// known here, and the other way round.
+    ///
+    /// Keys are told apart by 62 bits of their SHA-1: one among *n* keys of an interval is taken for another with a
+    /// probability of *n* ÷ 2^62. Each call reads the whole log on the server.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("orders")?.with_rate(Rate::per_minute(10));
+    ///
+    /// for _ in 0..2 {
+    ///     let grant = limiter.try_acquire_once("order-4711", 3).await?.into_grant().expect("granted");
+    ///     assert_eq!((grant.permits(), grant.left()), (3, 7));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire); and [`ErrorKind::InvalidArgument`] if the key is empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. What it was granted by then is the key's: the next call for the key
+    /// gets it, or it expires.
+    pub async fn try_acquire_once(
+        &self,
+        key: impl AsRef<[u8]>,
+        permits: u64,
+    ) -> Result<Decision, Error> {
+        if key.as_ref().is_empty() {
+            let detail = "an empty key: must have at least one byte".to_owned();
+            return Err(self.invalid(Operation::Acquire, detail));
+        }
+        let id = EntryId::of_key(key.as_ref());
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = self.decide_once(id, self.request(permits, MaxWait::None), true).await;
         observer.ended(&answer);
         answer
     }
@@ -120,7 +214,7 @@ impl RateLimiter {
                 Some(answer) => answer,
                 None => {
                     observer.is_queued();
-                    match self.decide(self.request(permits, MaxWait::Unbounded), true).await {
+                    match self.decide(&self.request(permits, MaxWait::Unbounded), true).await {
                         Ok(answer) => answer,
                         Err(error) => {
                             observer.failed(&error);
@@ -184,20 +278,17 @@ impl RateLimiter {
     }
 
     /// Asks the store, through the queue. `consults`: the limiter's policy may decide if the server is away.
-    pub(crate) async fn decide(&self, request: Request, consults: bool) -> Result<Decision, Error> {
-        let permits = request.permits;
-        if !(1..=MAX_ENTRY_PERMITS).contains(&permits) {
-            return Err(self.out_of_range(permits));
-        }
-        if consults && let Some((outage, policy)) = self.engine().outage() {
-            if let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate)) {
-                return Err(self.invalid(Operation::Acquire, detail));
-            }
-            return self.decide_with_policy(request, outage, policy).await;
+    pub(crate) async fn decide(
+        &self,
+        request: &Request,
+        consults: bool,
+    ) -> Result<Decision, Error> {
+        if let Some((outage, policy)) = self.checked(request)?.filter(|_| consults) {
+            return self.decide_with_policy(request.clone(), None, outage, policy).await;
         }
         let verdict = match self.engine().leases().is_on() {
             // Boxed: few calls need it, but it would make the future of every call larger.
-            true => Box::pin(self.ask_beside_leases(request)).await,
+            true => Box::pin(self.ask_beside_leases(request.clone())).await,
             false => Acquire::new(self.engine(), request).await,
         };
         // Most calls end here, without looking at the other outcomes.
@@ -205,7 +296,7 @@ impl RateLimiter {
             return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
         }
         let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
-        let decision = self.decision(verdict, permits);
+        let decision = self.decision(verdict, request.fewest());
         if is_local {
             // A caller that is answered here does no round trip, so asking in a loop would keep other tasks
             // from running.
@@ -214,10 +305,39 @@ impl RateLimiter {
         decision
     }
 
+    /// Asks the store for the permits of a key.
+    pub(super) async fn decide_once(
+        &self,
+        id: EntryId,
+        request: Request,
+        consults: bool,
+    ) -> Result<Decision, Error> {
+        if let Some((outage, policy)) = self.checked(&request)?.filter(|_| consults) {
+            return self.decide_with_policy(request, Some(id), outage, policy).await;
+        }
+        let permits = request.permits;
+        self.decision(self.engine().acquire_once(id, request).await, permits)
+    }
+
+    /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.
+    #[inline]
+    fn checked(&self, request: &Request) -> Result<Option<(&Outage, OnOutage)>, Error> {
+        if !(1..=MAX_ENTRY_PERMITS).contains(&request.permits) {
+            return Err(self.out_of_range(request.permits));
+        }
+        let outage = self.engine().outage();
+        if let Some((_, policy)) = outage
+            && let Some(Err(detail)) = self.rate.map(|rate| policy.check_with(rate))
+        {
+            return Err(self.invalid(Operation::Acquire, detail));
+        }
+        Ok(outage)
+    }
+
     /// Asks the store for a client that leases permits, which a refused request may need.
     async fn ask_beside_leases(&self, request: Request) -> Verdict {
         let began = self.engine().core.now();
-        let mut verdict = Acquire::new(self.engine(), request).await;
+        let mut verdict = Acquire::new(self.engine(), &request).await;
         if let Ok(Answer::Denied { decided, .. }) = &verdict
             && let Some(second) = self.ask_without_leases(request, began, decided.left).await
         {
@@ -232,7 +352,8 @@ impl RateLimiter {
             permits,
             max_wait,
             deadline: micros(self.deadline),
-            costs: NO_COSTS,
+            costs: None,
+            up_to: false,
             create: self.rate,
         }
     }
@@ -250,7 +371,8 @@ impl RateLimiter {
                 Ok(Decision::Granted(Grant::new(granted, self.deadline)))
             }
             Ok(Answer::ExceedsRate { requested, rate, by }) => {
-                let kind = ErrorKind::ExceedsRate { requested, rate: rate.permits() };
+                let kind =
+                    ErrorKind::ExceedsRate { requested, rate: self.engine().most_permits(rate) };
                 let error = Error::new(kind, Execution::Executed);
                 let error = match by {
                     Some(by) => {
@@ -270,7 +392,8 @@ impl RateLimiter {
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();
-                if let Some(rate) = rate.filter(|rate| permits > rate.permits()) {
+                if let Some(rate) = rate.filter(|rate| permits > self.engine().most_permits(*rate))
+                {
                     return Err(self.exceeds(permits, rate));
                 }
                 Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Queue)))
@@ -281,7 +404,8 @@ impl RateLimiter {
 
     /// The error for a request of more than the rate, without a call.
     pub(super) fn exceeds(&self, permits: u64, rate: Rate) -> Error {
-        let kind = ErrorKind::ExceedsRate { requested: permits, rate: rate.permits() };
+        let rate = self.engine().most_permits(rate);
+        let kind = ErrorKind::ExceedsRate { requested: permits, rate };
         self.error(Operation::Acquire, Error::new(kind, Execution::NotExecuted))
     }
 
@@ -295,12 +419,12 @@ impl RateLimiter {
     ) -> Option<Verdict> {
         let due = request.due(began);
         let engine = self.engine();
-        if !engine.leases().return_and_wait(engine, request.permits, left, due).await {
+        if !engine.leases().return_and_wait(engine, request.fewest(), left, due).await {
             return None;
         }
         let rest = due.saturating_sub(engine.core.now());
         let request = Request { deadline: rest.min(request.deadline), ..request };
-        Some(Acquire::new(engine, request).await)
+        Some(Acquire::new(engine, &request).await)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::options::OnOutage;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MaxWait, Request};
 use crate::rate::Rate;
 use crate::store::Wait;
+use crate::wire::entry::EntryId;
 
 impl RateLimiter {
     /// What was decided for this limiter while the server was away. The counts belong to the name in this
@@ -23,21 +24,23 @@ impl RateLimiter {
         self.engine().outage_report()
     }
 
-    /// Lets the server decide, or the policy if the server is away.
+    /// Lets the server decide, or the policy if the server is away. `key`: the id of the key that the request is for.
     ///
     /// Boxed, because the future of every call would be as large otherwise.
     pub(super) fn decide_with_policy<'a>(
         &'a self,
         request: Request,
+        key: Option<EntryId>,
         outage: &'a Outage,
         policy: OnOutage,
     ) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.decide_or_fall_back(request, outage, policy).boxed()
+        self.decide_or_fall_back(request, key, outage, policy).boxed()
     }
 
     async fn decide_or_fall_back(
         &self,
         request: Request,
+        key: Option<EntryId>,
         outage: &Outage,
         policy: OnOutage,
     ) -> Result<Decision, Error> {
@@ -49,7 +52,7 @@ impl RateLimiter {
             }
             // A request that does not wait asks the server once: its deadline is over by then.
             if failed.is_none() || request.max_wait != MaxWait::None {
-                match self.ask_server(request, outage).await {
+                match self.ask_server(request.clone(), key, outage).await {
                     Ok(answer) => return answer,
                     Err(error) => failed = error,
                 }
@@ -63,7 +66,8 @@ impl RateLimiter {
             // `None`: the server is back.
             if let Some(error) = error
                 && !engine.is_closed()
-                && let Some(answer) = self.answer_in_outage(request, outage, policy, error).await
+                && let Some(answer) =
+                    self.answer_in_outage(request.clone(), key, outage, policy, error).await
             {
                 return answer;
             }
@@ -74,6 +78,7 @@ impl RateLimiter {
     async fn ask_server(
         &self,
         request: Request,
+        key: Option<EntryId>,
         outage: &Outage,
     ) -> Result<Result<Decision, Error>, Option<Error>> {
         let engine = self.engine();
@@ -82,7 +87,13 @@ impl RateLimiter {
             Ok(false) => return Err(None),
             Err(late) => return Err(Some(self.error(Operation::Acquire, late))),
         }
-        match engine.unless_away(self.decide(request, false)).await {
+        let answer = async {
+            match key {
+                Some(id) => self.decide_once(id, request, false).await,
+                None => self.decide(&request, false).await,
+            }
+        };
+        match engine.unless_away(answer).await {
             Some(Err(failure)) if failure.is_outage() => Err(Some(failure)),
             Some(Err(full)) if matches!(full.kind(), ErrorKind::QueueFull { .. }) => {
                 // Twice the deadline is longer than the call in flight takes; its end is noticed before.
@@ -101,6 +112,7 @@ impl RateLimiter {
     async fn answer_in_outage(
         &self,
         request: Request,
+        key: Option<EntryId>,
         outage: &Outage,
         policy: OnOutage,
         error: Error,
@@ -128,9 +140,13 @@ impl RateLimiter {
         };
         // The stand-in creates nothing: a limiter that is taken away stays away.
         let request = Request { create: None, ..request };
-        let wait = match Acquire::new(&stand_in, request).await {
+        let answer = match key {
+            Some(id) => stand_in.acquire_once(id, request.clone()).await,
+            None => Acquire::new(&stand_in, &request).await,
+        };
+        let wait = match answer {
             Ok(Answer::Granted(granted)) => {
-                outage.granted(&engine.core, request.permits);
+                outage.granted(&engine.core, granted.permits());
                 return Some(Ok(Decision::Granted(Grant::new(granted, self.deadline))));
             }
             Ok(Answer::Denied { wait, .. }) | Err(NoAnswer::Refused(wait)) => wait,
@@ -143,7 +159,7 @@ impl RateLimiter {
                 return Some(Err(self.error(Operation::Acquire, failure)));
             }
         };
-        if request.permits > own_rate.permits() {
+        if request.fewest() > stand_in.most_permits(own_rate) {
             return Some(self.deny(request, outage, rate, error));
         }
         outage.denied(&engine.core);
@@ -163,8 +179,9 @@ impl RateLimiter {
         if request.max_wait == MaxWait::Unbounded {
             return Err(error);
         }
-        if let Some(rate) = rate.filter(|rate| request.permits > rate.permits()) {
-            return Err(self.exceeds(request.permits, rate));
+        if let Some(rate) = rate.filter(|rate| request.fewest() > self.engine().most_permits(*rate))
+        {
+            return Err(self.exceeds(request.fewest(), rate));
         }
         let engine = self.engine();
         outage.denied(&engine.core);

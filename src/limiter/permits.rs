@@ -105,7 +105,7 @@ impl RateLimiter {
 
     /// The answer; `None` if there is no limiter yet and this handle carries the rate with which its next
     /// acquire would create it. Such a limiter has all its permits.
-    async fn unless_absent<T>(
+    pub(super) async fn unless_absent<T>(
         &self,
         operation: Operation,
         answer: Result<T, Error>,

@@ -236,16 +236,20 @@ impl Observer for Meters {
     #[inline]
     fn acquire_ended(&self, limiter: &ObservedLimiter, acquire: &AcquireEnd<'_>) {
         let handles = self.of(Some(limiter));
-        let decided = |decided: &DecidedCounters, by: DecidedBy| {
+        let decided = |decided: &DecidedCounters, by: DecidedBy, permits: u64| {
             decided.acquires[by as usize].increment(1);
-            decided.permits[by as usize].increment(acquire.permits);
+            decided.permits[by as usize].increment(permits);
             if let Some(took) = acquire.took {
                 decided.after.record(took);
             }
         };
         match acquire.outcome {
-            AcquireOutcome::Granted(grant) => decided(&handles.granted, grant.decided_by()),
-            AcquireOutcome::Denied(denial) => decided(&handles.denied, denial.decided_by()),
+            AcquireOutcome::Granted(grant) => {
+                decided(&handles.granted, grant.decided_by(), grant.permits())
+            }
+            AcquireOutcome::Denied(denial) => {
+                decided(&handles.denied, denial.decided_by(), acquire.permits)
+            }
             AcquireOutcome::Failed(error) => {
                 match error.kind() {
                     ErrorKind::Timeout => handles.timed_out.increment(1),

@@ -93,6 +93,27 @@ impl Fraction {
         (u128::from(permits) * u128::from(self.parts) / u128::from(self.of.max(1))) as u64
     }
 
+    /// As the scripts take it: with this, `ceil(rate × part)` is this part of the rate, rounded up. It is a trifle
+    /// less than the quotient, so that a whole number does not become the next one by rounding.
+    pub(crate) fn as_part(self) -> f64 {
+        f64::from(self.parts) / f64::from(self.of) * (1.0 - 4.0 * f64::EPSILON)
+    }
+
+    /// The permits of this rate that are left to others if this part of it is headroom: as the scripts compute it.
+    pub(crate) fn headroom(self, rate: u64) -> u64 {
+        (rate as f64 * self.as_part()).ceil() as u64
+    }
+
+    /// Checks that it can be left to others.
+    pub(crate) fn check_headroom(self) -> Result<(), String> {
+        match self.parts == 0 || self.parts >= self.of {
+            true => {
+                Err(format!("a headroom of {self}: must be more than nothing, and less than all"))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// This part of a number of permits, rounded up.
     pub(crate) fn of_rounded_up(self, permits: u64) -> u64 {
         let of = u128::from(self.of.max(1));
@@ -146,5 +167,25 @@ mod tests {
         assert_eq!(Fraction::one_of(8).of_rounded_up(10), 2);
         assert_eq!(Fraction::one_of(16).of(10), 0);
         assert_eq!(Fraction::ALL.of(1 << 53), 1 << 53);
+    }
+
+    #[test]
+    fn a_headroom_is_rounded_up_to_whole_permits() {
+        assert!(Fraction::new(1, 5).check_headroom().is_ok());
+        for (parts, of) in [(0, 5), (5, 5), (6, 5), (0, 0)] {
+            assert!(Fraction::new(parts, of).check_headroom().is_err(), "{parts}/{of}");
+        }
+        for of in [1, 3, 7, 100, 999, 1000] {
+            for parts in 1..=of {
+                for rate in [1, 2, 10, 99, 100, 1000, 1_000_000, 1 << 32] {
+                    let fraction = Fraction::new(parts, of);
+                    assert_eq!(
+                        fraction.headroom(rate),
+                        fraction.of_rounded_up(rate),
+                        "{fraction} of {rate}"
+                    );
+                }
+            }
+        }
     }
 }

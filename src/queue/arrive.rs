@@ -21,7 +21,7 @@ impl<C> Queue<C> {
             && let now = now()
             && now < block.ask_at
         {
-            match block.feasibility(request) {
+            match block.feasibility(&request) {
                 Feasibility::Unknown if is_reachable => self.ask_now = true,
                 Feasibility::Unknown if request.max_wait != MaxWait::None => {}
                 Feasibility::InTime => {}
@@ -29,7 +29,7 @@ impl<C> Queue<C> {
                     return Err(wait_until(block.tail_at, now));
                 }
             }
-            block.demand = block.demand.saturating_add(request.permits);
+            block.demand = block.demand.saturating_add(request.fewest());
         }
         if let MaxWait::Until(end) = request.max_wait {
             self.earliest_end = self.earliest_end.min(end);
@@ -38,9 +38,9 @@ impl<C> Queue<C> {
         self.next_ticket += 1;
         self.pending.push_back(Waiter {
             ticket,
+            due: if self.call_is_slow { request.due(now()) } else { NOT_BEGUN },
             request,
             caller: Some(caller),
-            due: if self.call_is_slow { request.due(now()) } else { NOT_BEGUN },
             free_at: 0,
             has_server_answer: false,
         });

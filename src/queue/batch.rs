@@ -1,7 +1,11 @@
 //! Which requests go into the next call, and how its reply is split among them: [`combine`] and
 //! [`split`] belong together.
 
-use super::events::{Call, MaxWait, MemberCosts, NO_COSTS, Time};
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use super::events::{Call, MaxWait, MemberCosts, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
@@ -15,23 +19,23 @@ pub(super) const MAX_GROUPS: usize = 256;
 /// Combines equal neighbours into groups, in order, up to what one call has room for. Also returns the number
 /// of requests in the groups.
 fn combine(
-    requests: impl Iterator<Item = (u64, u64, MemberCosts)>,
-) -> (Vec<RequestGroup>, Vec<MemberCosts>, usize) {
+    requests: impl Iterator<Item = (RequestGroup, Option<Arc<MemberCosts>>)>,
+) -> (Vec<RequestGroup>, Vec<Arc<MemberCosts>>, usize) {
     let (mut groups, mut all_costs, mut taken): (Vec<RequestGroup>, Vec<_>, usize) =
         (Vec::new(), Vec::new(), 0);
-    for (permits, max_wait_ms, costs) in requests.take(MAX_REQUESTS) {
+    for (next, costs) in requests.take(MAX_REQUESTS) {
         let is_full = groups.len() == MAX_GROUPS;
         match groups.last_mut() {
             Some(last)
-                if (last.permits, last.max_wait_ms) == (permits, max_wait_ms)
-                    && *all_costs.last().unwrap_or(&NO_COSTS) == costs =>
+                if (last.permits, last.max_wait_ms) == (next.permits, next.max_wait_ms)
+                    && all_costs.last() == costs.as_ref() =>
             {
-                last.count += 1;
+                last.count += next.count;
             }
             _ if is_full => break,
             _ => {
-                groups.push(RequestGroup { permits, max_wait_ms, count: 1 });
-                all_costs.extend((costs != NO_COSTS).then_some(costs));
+                groups.push(next);
+                all_costs.extend(costs);
             }
         }
         taken += 1;
@@ -39,9 +43,31 @@ fn combine(
     (groups, all_costs, taken)
 }
 
-/// The outcome of each request of a call, in order.
-pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> impl Iterator<Item = Outcome> {
-    outcomes.into_iter().flat_map(|group| std::iter::repeat_n(group.outcome, group.count as usize))
+/// The outcomes of a call's requests that are not taken yet, in order.
+pub(super) struct Split(Peekable<IntoIter<OutcomeGroup>>);
+
+/// Splits the outcomes of a call among its requests.
+pub(super) fn split(outcomes: Vec<OutcomeGroup>) -> Split {
+    Split(outcomes.into_iter().peekable())
+}
+
+impl Split {
+    /// Takes the outcomes of a request that is in the call so many times. Returns the first of them, and how many
+    /// are the same; `None` if there are no more.
+    pub(super) fn take(&mut self, count: u64) -> Option<(Outcome, u64)> {
+        let OutcomeGroup { outcome, .. } = *self.0.peek()?;
+        let (mut left, mut same) = (count, 0);
+        while let Some(group) = self.0.peek_mut().filter(|_| left > 0) {
+            let taken = group.count.min(left);
+            left -= taken;
+            group.count -= taken;
+            same += if group.outcome == outcome { taken } else { 0 };
+            if group.count == 0 {
+                self.0.next();
+            }
+        }
+        Some((outcome, same))
+    }
 }
 
 impl<C> Queue<C> {
@@ -53,8 +79,7 @@ impl<C> Queue<C> {
         let mut include_next = true;
         let requests = self.pending.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
-            is_included
-                .then(|| (waiter.request.permits, waiter.max_wait_ms(now), waiter.request.costs))
+            is_included.then(|| (waiter.group(now), waiter.request.costs.clone()))
         });
         let (groups, costs, taken) = combine(requests);
         let mut waiters: Vec<_> = self.pending.drain(..taken).collect();
@@ -71,7 +96,16 @@ impl<C> Queue<C> {
         let share = self.sharing.terms(now, has_waited, can_wait);
         let create = waiters.first().and_then(|waiter| waiter.request.create);
         self.in_flight = Some(waiters);
-        Call { groups, costs, create, share, reserve, due, shortest_deadline }
+        Call {
+            groups,
+            requests: taken as u64,
+            costs,
+            create,
+            share,
+            reserve,
+            due,
+            shortest_deadline,
+        }
     }
 
     /// Begins a call without callers; the queue must be idle. Its reply is handled like any other, with no
@@ -81,6 +115,7 @@ impl<C> Queue<C> {
         self.in_flight = Some(Vec::new());
         Call {
             groups: Vec::new(),
+            requests: 0,
             costs: Vec::new(),
             create: None,
             share: None,
@@ -107,6 +142,12 @@ impl<C> Queue<C> {
 }
 
 impl<C> Waiter<C> {
+    /// What the request asks for in a call that is sent now.
+    fn group(&self, now: Time) -> RequestGroup {
+        let (permits, count) = (self.request.fewest(), self.request.count());
+        RequestGroup { permits, max_wait_ms: self.max_wait_ms(now), count }
+    }
+
     /// How long the request may still wait for permits, in ms.
     fn max_wait_ms(&self, now: Time) -> u64 {
         match self.request.max_wait {
@@ -122,11 +163,15 @@ mod tests {
     use super::*;
     use crate::store::Wait;
 
+    fn one(permits: u64, max_wait_ms: u64) -> (RequestGroup, Option<Arc<MemberCosts>>) {
+        (RequestGroup { permits, max_wait_ms, count: 1 }, None)
+    }
+
     #[test]
     fn equal_neighbours_are_one_group_and_each_gets_its_own_outcome() {
         let requests = [(1, 0), (1, 0), (2, 0), (2, 5), (1, 0)];
-        let alike = requests.into_iter().map(|(permits, wait)| (permits, wait, NO_COSTS));
-        let (groups, _, taken) = combine(alike);
+        let requests = requests.into_iter().map(|(permits, max_wait_ms)| one(permits, max_wait_ms));
+        let (groups, _, taken) = combine(requests);
         let counts: Vec<_> =
             groups.iter().map(|it| (it.permits, it.max_wait_ms, it.count)).collect();
         assert_eq!(counts, [(1, 0, 2), (2, 0, 1), (2, 5, 1), (1, 0, 1)]);
@@ -134,15 +179,22 @@ mod tests {
         let refused = Outcome::Refused(Wait { ms: 3, at_least: false });
         let outcomes = [(1, Outcome::Granted), (3, refused), (1, Outcome::Granted)]
             .map(|(count, outcome)| OutcomeGroup { count, outcome });
-        let each: Vec<_> = split(outcomes.into()).collect();
-        assert_eq!(each, [Outcome::Granted, refused, refused, refused, Outcome::Granted]);
+        let each = |counts: &[u64]| {
+            let mut split = split(outcomes.into());
+            counts.iter().map_while(|count| split.take(*count)).collect::<Vec<_>>()
+        };
+        let granted = (Outcome::Granted, 1);
+        assert_eq!(each(&[1; 6]), [granted, (refused, 1), (refused, 1), (refused, 1), granted]);
+        // A request that is in the call several times takes as many outcomes.
+        assert_eq!(each(&[3, 2]), [granted, (refused, 1)]);
+        assert_eq!(each(&[1, 3, 1]), [granted, (refused, 3), granted]);
     }
 
     #[test]
     fn a_call_has_room_for_so_many_groups_and_requests() {
-        let (groups, _, taken) = combine((0..1000).map(|permits| (permits, 0, NO_COSTS)));
+        let (groups, _, taken) = combine((0..1000).map(|permits| one(permits, 0)));
         assert_eq!((groups.len(), taken), (MAX_GROUPS, MAX_GROUPS));
-        let (groups, _, taken) = combine((0..10_000).map(|_| (1, 0, NO_COSTS)));
+        let (groups, _, taken) = combine((0..10_000).map(|_| one(1, 0)));
         assert_eq!((groups.len(), taken), (1, MAX_REQUESTS));
     }
 }

@@ -1,5 +1,7 @@
 //! The inputs and outputs of the queue.
 
+use std::sync::Arc;
+
 use crate::rate::Rate;
 use crate::store::{Outcome, RequestGroup, ShareTerms, Wait};
 
@@ -29,14 +31,17 @@ impl MaxWait {
 }
 
 /// A request of one caller.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) permits: u64,
     pub(crate) max_wait: MaxWait,
     /// How long its call may take, in microseconds.
     pub(crate) deadline: Time,
-    /// The permits that it asks for at each limit of a group; `permits` is the first of them.
-    pub(crate) costs: MemberCosts,
+    /// The permits that it asks for at each limit of a group, of which `permits` is the first; `None` outside of
+    /// groups.
+    pub(crate) costs: Option<Arc<MemberCosts>>,
+    /// The request takes what there is: at least one permit, at most `permits`. It never waits.
+    pub(crate) up_to: bool,
     /// The rate to create the limiter with if there is none.
     pub(crate) create: Option<Rate>,
 }
@@ -44,13 +49,20 @@ pub(crate) struct Request {
 /// The most limits in one group.
 pub(crate) const MAX_LIMITS: usize = 8;
 
-/// The permits that a request asks for at each limit of a group, in the group's order; all zero outside of groups.
+/// The permits that a request asks for at each limit of a group, in the group's order; zero beyond them.
 pub(crate) type MemberCosts = [u32; MAX_LIMITS];
 
-/// Those of a request to a limiter alone.
-pub(crate) const NO_COSTS: MemberCosts = [0; MAX_LIMITS];
-
 impl Request {
+    /// The fewest permits that serve it.
+    pub(crate) fn fewest(&self) -> u64 {
+        if self.up_to { 1 } else { self.permits }
+    }
+
+    /// As how many requests for the fewest permits it goes into a call.
+    pub(super) fn count(&self) -> u64 {
+        if self.up_to { self.permits } else { 1 }
+    }
+
     /// The time at which the request times out if its call is sent now.
     ///
     /// A request with a limited wait is attempted for the whole of that wait, and times out one attempt
@@ -86,8 +98,10 @@ pub(crate) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) groups: Vec<RequestGroup>,
+    /// How many callers' requests these are.
+    pub(crate) requests: u64,
     /// What the requests of each group cost; empty outside of groups of limiters.
-    pub(crate) costs: Vec<MemberCosts>,
+    pub(crate) costs: Vec<Arc<MemberCosts>>,
     /// The rate to create the limiter with if there is none, by the first request. Asked one by one, requests
     /// before the first one that creates it would have failed: see [`super::Queue::uninitialized`].
     pub(crate) create: Option<Rate>,

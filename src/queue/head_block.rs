@@ -33,12 +33,12 @@ pub(super) enum Feasibility {
 }
 
 impl HeadBlock {
-    pub(super) fn feasibility(&self, request: Request) -> Feasibility {
-        if request.permits > self.rate {
+    pub(super) fn feasibility(&self, request: &Request) -> Feasibility {
+        if request.fewest() > self.rate {
             // The rate may have changed: only the server can say that the request exceeds it.
             return Feasibility::Unknown;
         }
-        let demand = self.demand.saturating_add(request.permits);
+        let demand = self.demand.saturating_add(request.fewest());
         if demand <= self.spare && !request.max_wait.lasts_beyond(self.head_at) {
             // Its wait is too short for the share to hold it back.
             return Feasibility::Unknown;

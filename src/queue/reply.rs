@@ -30,8 +30,10 @@ impl<C> Queue<C> {
         let mut back = Vec::new();
         let mut head: Option<(Time, u64)> = None;
         let (mut waits, mut reserved) = (false, None);
-        for (mut waiter, outcome) in waiters.into_iter().zip(split(outcomes)) {
-            let permits = waiter.request.permits;
+        let mut outcomes = split(outcomes);
+        for mut waiter in waiters {
+            let Some((outcome, same)) = outcomes.take(waiter.request.count()) else { break };
+            let permits = waiter.request.fewest();
             match outcome {
                 Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
                     waiter.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
@@ -58,9 +60,10 @@ impl<C> Queue<C> {
                 | Outcome::RefusedBy(..)
                 | Outcome::ExceedsRate => {
                     if outcome == Outcome::Granted {
-                        settled.granted += permits;
+                        waiter.request.permits = permits * same;
+                        settled.granted += waiter.request.permits;
                         if waiter.caller.is_none() {
-                            settled.unwanted += permits;
+                            settled.unwanted += waiter.request.permits;
                         }
                     }
                     let request = waiter.request;
@@ -97,7 +100,7 @@ impl<C> Queue<C> {
                 demand: self
                     .pending
                     .iter()
-                    .fold(0, |sum, waiter| sum.saturating_add(waiter.request.permits)),
+                    .fold(0, |sum, waiter| sum.saturating_add(waiter.request.fewest())),
             });
         }
         self.check();

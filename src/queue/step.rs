@@ -59,7 +59,7 @@ impl<C> Queue<C> {
         let (mut ask_now, mut earliest_end) = (false, Time::MAX);
         let refused = self.remove_pending(|index, waiter| {
             let too_late = match waiter.request.max_wait {
-                _ if !waiter.has_server_answer => match block.feasibility(waiter.request) {
+                _ if !waiter.has_server_answer => match block.feasibility(&waiter.request) {
                     Feasibility::TooLate => true,
                     Feasibility::Unknown if is_reachable => {
                         ask_now = true;
@@ -87,6 +87,13 @@ impl<C> Queue<C> {
         self.ask_now = ask_now;
         self.earliest_end = earliest_end;
         refused
+    }
+
+    /// The wait of a request that comes now, if requests wait that it must not overtake; a lower bound.
+    pub(crate) fn wait_behind(&self, now: Time) -> Option<Wait> {
+        let waits = self.pending.front().is_some_and(|head| head.has_server_answer);
+        let block_end = self.head_block.as_ref().map_or(0, |block| block.tail_at);
+        (waits || self.has_waited_in_flight()).then(|| wait_until(block_end, now))
     }
 
     /// Permits may have come back, or the rate may have changed: ask at once.

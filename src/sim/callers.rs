@@ -11,6 +11,7 @@ use super::random::SeededRandom;
 use super::scenario::ClientPlan;
 use crate::decision::{DecidedBy, Decision, Grant};
 use crate::error::{Error, ErrorKind};
+use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::limiter::rates::Usage;
 use crate::rate::Rate;
@@ -22,6 +23,8 @@ const SLACK_MS: u64 = 5 + 20 + 2;
 pub(super) struct Caller {
     pub(super) client: usize,
     pub(super) limiter: RateLimiter,
+    /// The limiter with a second one, of which it takes as much.
+    pub(super) group: Option<LimitGroup>,
     pub(super) plan: ClientPlan,
     /// The rate that the limiter begins with.
     pub(super) rate: Rate,
@@ -90,12 +93,21 @@ impl Caller {
         let begun = self.history.now();
         let call = self.history.call_begins(self.client, permits, !matches!(kind, Kind::Now));
         self.history.event(self.client, "call", "begins", &(call, permits, kind));
-        let limiter = self.limiter.clone();
+        let (limiter, group) = (self.limiter.clone(), self.group.clone());
         let answer = timeout(gives_up_after, async {
-            match kind {
-                Kind::Now => limiter.try_acquire_now(permits).await,
-                Kind::Within(ms) => limiter.try_acquire(permits, Duration::from_millis(ms)).await,
-                Kind::Unbounded => limiter.acquire(permits).await.map(Decision::Granted),
+            match (kind, group) {
+                (Kind::Now, None) => limiter.try_acquire_now(permits).await,
+                (Kind::Within(ms), None) => {
+                    limiter.try_acquire(permits, Duration::from_millis(ms)).await
+                }
+                (Kind::Unbounded, None) => limiter.acquire(permits).await.map(Decision::Granted),
+                (Kind::Now, Some(group)) => group.try_acquire_now(permits).await,
+                (Kind::Within(ms), Some(group)) => {
+                    group.try_acquire(permits, Duration::from_millis(ms)).await
+                }
+                (Kind::Unbounded, Some(group)) => {
+                    group.acquire(permits).await.map(Decision::Granted)
+                }
             }
         })
         .await;

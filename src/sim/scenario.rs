@@ -11,6 +11,8 @@ pub(super) struct SimScenario {
     pub(super) interval_ms: u64,
     /// All clients date their grants by the server's clock.
     pub(super) uses_server_clock: bool,
+    /// Callers take from a second limiter too, of a higher rate, in one decision.
+    pub(super) uses_group: bool,
     pub(super) clients: Vec<ClientPlan>,
     /// By the time at which each begins.
     pub(super) faults: Vec<(u64, Fault)>,
@@ -140,6 +142,8 @@ impl SimScenario {
             rate: random.one_of(&[3, 10, 30]),
             interval_ms,
             uses_server_clock,
+            // Drawn by the seed alone: the other draws are as they were.
+            uses_group: seed % 4 == 3,
             clients: plans,
             faults,
             lasts_ms,

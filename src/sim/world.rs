@@ -32,6 +32,10 @@ const ALL_ENDED_WITHIN: Duration = Duration::from_secs(300);
 /// attempted for ten seconds.
 const BACKGROUND_ENDED_WITHIN: Duration = Duration::from_secs(15);
 
+/// The second limiter of groups, and how many times the rate its rate is: nobody waits for it alone.
+const WIDE: &str = "wide";
+const WIDE_FACTOR: u64 = 100;
+
 pub(super) struct SimWorld {
     scenario: SimScenario,
     rate: Rate,
@@ -132,11 +136,14 @@ impl SimWorld {
             options = options.denial_memory(Duration::from_millis(ms));
         }
         let limiter = client.limiter_with(NAME, options).unwrap().with_rate(self.rate);
+        let wide = client.limiter(WIDE).unwrap().with_rate(self.wide_rate());
+        let group = self.scenario.uses_group.then(|| client.all_of([&limiter, &wide]).unwrap());
         let ends_at = self.scenario.lasts_ms;
         let callers = (0..plan.callers).map(|_| {
             let caller = Caller {
                 client: number,
                 limiter: limiter.clone(),
+                group: group.clone(),
                 plan: plan.clone(),
                 rate: self.rate,
                 is_calm: self.scenario.is_calm(),
@@ -275,15 +282,26 @@ impl SimWorld {
         if !self.scenario.keeps_state() {
             // What was lost comes back an interval after the first look.
             let _ = limiter.try_acquire_now(1).await;
+            let wide = client.limiter(WIDE).unwrap().with_rate(self.wide_rate());
+            let _ = wide.try_acquire_now(1).await;
             sleep(Duration::from_millis(all_expired + 1)).await;
         }
         self.check_takes_all(&limiter).await;
+        let wide = client.limiter(WIDE).unwrap().with_rate(self.wide_rate());
+        self.check_takes_all(&wide).await;
         client.close().await;
+    }
+
+    fn wide_rate(&self) -> Rate {
+        let permits = WIDE_FACTOR * self.scenario.rate;
+        let rate = Rate::overall(permits, self.rate.interval());
+        rate.unwrap_or_else(|_| unreachable!("it is in range"))
     }
 
     async fn check_takes_all(&self, limiter: &RateLimiter) {
         let rate = match limiter.config().await {
             Ok(Some(rate)) => rate.permits(),
+            _ if limiter.name() == WIDE => self.wide_rate().permits(),
             _ => self.rate.permits(),
         };
         match limiter.try_acquire_now(rate).await {

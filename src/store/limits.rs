@@ -36,6 +36,9 @@ pub(crate) const MOST_AHEAD_MS: i64 = 25 * 3_600_000;
 /// The most parts in which a debt is written; the rest follows with the next audit.
 pub(crate) const MAX_DEBT_PARTS: u16 = 64;
 
+/// The most parts of a pause: a rate of more than 2^42 permits is not paused whole.
+pub(crate) const MAX_PAUSE_PARTS: u16 = 1024;
+
 /// Ten years: stands for no time to live if other clients' keys are out of reach.
 pub(crate) const FAR_TTL_MS: i64 = 315_360_000_000;
 
@@ -81,6 +84,7 @@ mod tests {
             ("RESERVATION_KEPT_MS", RESERVATION_KEPT_MS),
             ("MOST_AHEAD_MS", MOST_AHEAD_MS),
             ("MAX_DEBT_PARTS", i64::from(MAX_DEBT_PARTS)),
+            ("MAX_PAUSE_PARTS", i64::from(MAX_PAUSE_PARTS)),
             ("FAR_TTL_MS", FAR_TTL_MS),
             ("ENDLESS_TTL_MS", ENDLESS_TTL_MS),
             ("MAX_ENTRY_PERMITS", MAX_ENTRY_PERMITS as i64),

@@ -30,13 +30,15 @@ impl Held {
         self.is_admitted = true;
     }
 
-    /// Gives back the permits of limits that do not count this response. `is_refused`: a limit further inside
-    /// refused the request, so nothing counts.
+    /// Settles each grant with what the response cost by its limit, which may be what was taken. `is_refused`:
+    /// a limit further inside refused the request, so nothing counts.
     pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
-        let grants = mem::take(&mut self.grants);
-        let counts = |limit: &Limit| limit.count_if.as_ref().is_none_or(|count| count(response));
-        let given_back = grants.into_iter().filter(|(_, limit)| is_refused || !counts(limit));
-        given_back.for_each(|(grant, _)| grant.refund_in_background());
+        for (grant, limit) in mem::take(&mut self.grants) {
+            let cost = if is_refused { Some(0) } else { limit.settled_cost(response) };
+            if let Some(cost) = cost {
+                grant.settle_in_background(cost);
+            }
+        }
     }
 }
 

@@ -59,6 +59,7 @@ pub struct Limit {
     pub(super) cost: Option<Cost>,
     pub(super) skip_if: Option<Arc<SkipFn>>,
     pub(super) count_if: Option<Arc<CountFn>>,
+    pub(super) settle_by: Option<Arc<SettleFn>>,
     pub(super) wait: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) options: LimiterOptions,
@@ -70,6 +71,7 @@ pub struct Limit {
 type RateFn = dyn Fn(&str) -> Option<Rate> + Send + Sync;
 type SkipFn = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
 type CountFn = dyn Fn(&ResponseHead<'_>) -> bool + Send + Sync;
+type SettleFn = dyn Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync;
 pub(super) type CostFn = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
 
 #[derive(Clone)]
@@ -97,6 +99,7 @@ impl Limit {
             cost: None,
             skip_if: None,
             count_if: None,
+            settle_by: None,
             wait: Duration::ZERO,
             deadline: None,
             options: LimiterOptions::new(),
@@ -168,6 +171,30 @@ impl Limit {
         count: impl Fn(&ResponseHead<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.count_if = Some(Arc::new(count));
+        self
+    }
+
+    /// Sets what a request cost in the end, in permits, where only its response tells: from a header field,
+    /// from an extension, or from anything else in its head. `None` leaves it at what was taken before.
+    ///
+    /// ```
+    /// use redisson_rate_limiter::Rate;
+    /// use redisson_rate_limiter::web::{Key, Limit};
+    ///
+    /// // A request takes 500 tokens as an estimate; the service says what it has used.
+    /// let tokens = Limit::new("tokens", Key::header("x-api-key"), Rate::per_minute(100_000))
+    ///     .cost(500)
+    ///     .settle_by(|response| response.header("x-tokens-used")?.parse().ok());
+    /// ```
+    ///
+    /// The difference is given back or charged in the background: see
+    /// [`Grant::settle`](crate::Grant::settle). A response that [`count_if`](Self::count_if) does not count
+    /// costs nothing. More than 2^32 − 1 permits count as 2^32 − 1.
+    pub fn settle_by(
+        mut self,
+        cost: impl Fn(&ResponseHead<'_>) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        self.settle_by = Some(Arc::new(cost));
         self
     }
 
@@ -257,6 +284,15 @@ impl Limit {
         };
         // A call for more would fail as a configuration error (500), whatever the rate is.
         permits.min(u32::MAX.into())
+    }
+
+    /// What a request has cost by its response; `None` if that is what was taken.
+    pub(super) fn settled_cost(&self, response: &ResponseHead<'_>) -> Option<u64> {
+        if self.count_if.as_ref().is_some_and(|count| !count(response)) {
+            return Some(0);
+        }
+        let cost = self.settle_by.as_ref()?(response)?;
+        Some(cost.min(u32::MAX.into()))
     }
 
     /// How long a request may wait for its permits.

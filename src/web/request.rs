@@ -1,4 +1,4 @@
-//! Requests and responses as keys, costs, predicates and `count_if` see them, whatever the framework.
+//! Requests and responses as keys, costs and predicates see them, whatever the framework.
 
 use std::net::IpAddr;
 
@@ -155,40 +155,48 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// The head of a response, for [`Limit::count_if`](super::Limit::count_if).
+/// The head of a response, for [`Limit::count_if`](super::Limit::count_if) and
+/// [`Limit::settle_by`](super::Limit::settle_by).
 #[derive(Clone, Copy)]
 pub struct ResponseHead<'a> {
     status: u16,
-    headers: Headers<'a>,
+    source: ResponseSource<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Headers<'a> {
+enum ResponseSource<'a> {
     /// No response: the service failed.
     #[cfg(feature = "tower")]
     None,
     #[cfg(feature = "tower")]
-    Http(&'a http::HeaderMap),
+    Http { headers: &'a http::HeaderMap, extensions: &'a http::Extensions },
     #[cfg(feature = "actix-web")]
-    Actix(&'a actix_web::http::header::HeaderMap),
+    Actix {
+        headers: &'a actix_web::http::header::HeaderMap,
+        extensions: &'a actix_web::dev::Extensions,
+    },
 }
 
 impl<'a> ResponseHead<'a> {
     /// The stand-in for the response of a service that failed without one.
     #[cfg(feature = "tower")]
     pub(crate) const FAILED: ResponseHead<'static> =
-        ResponseHead { status: 500, headers: Headers::None };
+        ResponseHead { status: 500, source: ResponseSource::None };
 
     #[cfg(feature = "tower")]
     pub(crate) fn of<B>(response: &'a http::Response<B>) -> Self {
-        let headers = Headers::Http(response.headers());
-        ResponseHead { status: response.status().as_u16(), headers }
+        let (headers, extensions) = (response.headers(), response.extensions());
+        let source = ResponseSource::Http { headers, extensions };
+        ResponseHead { status: response.status().as_u16(), source }
     }
 
     #[cfg(feature = "actix-web")]
-    pub(crate) fn of_actix<B>(response: &'a actix_web::HttpResponse<B>) -> Self {
-        let headers = Headers::Actix(response.headers());
-        ResponseHead { status: response.status().as_u16(), headers }
+    pub(crate) fn of_actix<B>(
+        response: &'a actix_web::HttpResponse<B>,
+        extensions: &'a actix_web::dev::Extensions,
+    ) -> Self {
+        let source = ResponseSource::Actix { headers: response.headers(), extensions };
+        ResponseHead { status: response.status().as_u16(), source }
     }
 
     /// The status; 500 if the service failed without a response.
@@ -198,13 +206,25 @@ impl<'a> ResponseHead<'a> {
 
     /// The first header of this name, if its value is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        match self.headers {
+        match self.source {
             #[cfg(feature = "tower")]
-            Headers::None => None,
+            ResponseSource::None => None,
             #[cfg(feature = "tower")]
-            Headers::Http(headers) => headers.get(name)?.to_str().ok(),
+            ResponseSource::Http { headers, .. } => headers.get(name)?.to_str().ok(),
             #[cfg(feature = "actix-web")]
-            Headers::Actix(headers) => headers.get(name)?.to_str().ok(),
+            ResponseSource::Actix { headers, .. } => headers.get(name)?.to_str().ok(),
+        }
+    }
+
+    /// A clone of the extension of this type, stored with the response by the service or another layer.
+    pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        match self.source {
+            #[cfg(feature = "tower")]
+            ResponseSource::None => None,
+            #[cfg(feature = "tower")]
+            ResponseSource::Http { extensions, .. } => extensions.get::<T>().cloned(),
+            #[cfg(feature = "actix-web")]
+            ResponseSource::Actix { extensions, .. } => extensions.get::<T>().cloned(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::decision::{Decision, Grant};
 use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
-use crate::queue::{MAX_LIMITS, MaxWait, NO_COSTS};
+use crate::queue::{MAX_LIMITS, MaxWait, MemberCosts};
 
 /// What one limit is asked about a request.
 pub(super) struct Step<'a> {
@@ -52,7 +52,7 @@ impl Limits {
         let Ok(group) = asked[own].group_of(&self.client, &asked, label) else {
             return Together::Alone;
         };
-        let mut costs = NO_COSTS;
+        let mut costs = MemberCosts::default();
         let mut observers = Vec::with_capacity(steps.len());
         for (at, (step, handle)) in steps.iter().zip(&asked).enumerate() {
             costs[at] = u32::try_from(step.permits).unwrap_or(u32::MAX);

@@ -28,6 +28,9 @@ const MARK: [u8; 3] = [0xa7, 0x52, 0xf1];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientTag(pub(crate) [u8; 4]);
 
+/// The client in the ids that are made of keys: all processes make the same id of a key.
+const OF_KEYS: ClientTag = ClientTag(*b"once");
+
 /// The holder of an entry's permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
@@ -52,6 +55,15 @@ pub(crate) enum Member<'a> {
     Unknown,
 }
 
+/// The id of a pause: the same for all clients, so that there is only one. No client makes it, as its weight is
+/// 0; by its highest bit nobody holds its permits.
+pub(crate) const PAUSE: EntryId = EntryId(*b"\xa7\x52\xf1\0\0\0\0\0pause\0\0\x80");
+
+/// Whether this is an entry of a [`PAUSE`].
+pub(crate) fn is_pause(member: &[u8]) -> bool {
+    member.first() == Some(&(ID_LEN as u8)) && member[1..].starts_with(&PAUSE.0[..ID_LEN - 2])
+}
+
 impl EntryId {
     /// A new id of this client, which counts as `weight` parties: the mark (3 bytes), the weight (1), the
     /// client (4), and 62 random bits. The last two bits say whether the entry is a debt or a reservation.
@@ -67,6 +79,21 @@ impl EntryId {
         let random = rt::random() & !DEBT & !RESERVED;
         LittleEndian::write_u64(&mut id[8..], random);
         EntryId(id)
+    }
+
+    /// The id of what is acquired for this key, the same for all clients: the mark, a weight of 1, the tag `once`,
+    /// and the first 62 bits of the key's SHA-1.
+    pub(crate) fn of_key(key: &[u8]) -> Self {
+        let digest = sha1_smol::Sha1::from(key).digest().bytes();
+        let mut id = EntryId::random(OF_KEYS, 1);
+        let hash = LittleEndian::read_u64(&digest[..8]) & !DEBT & !RESERVED;
+        LittleEndian::write_u64(&mut id.0[8..], hash);
+        id
+    }
+
+    /// Whether it is the id of a key.
+    pub(crate) fn is_of_key(self) -> bool {
+        self.client() == Some((OF_KEYS, 1))
     }
 
     /// The client that made this id, and its weight; `None` if it was not made by
@@ -214,6 +241,15 @@ mod tests {
         assert_eq!(EntryId::random(client, 0).client(), Some((client, 1)));
         assert_eq!(holder(&[7; 16]), Holder::Redisson);
         assert_eq!(holder(&EntryId::random(client, 1).0[..8]), Holder::Redisson);
+    }
+
+    #[test]
+    fn the_id_of_a_key_never_changes() {
+        let id = EntryId::of_key(b"order-4711");
+        let bytes: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(bytes, "a752f1016f6e63650319ff7aaa06373b");
+        assert!(id.is_of_key() && !EntryId::random(ClientTag([1, 2, 3, 4]), 1).is_of_key());
+        assert_ne!(id, EntryId::of_key(b"order-4712"));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `doctor` on every kind of damage.
 
+use std::time::Duration;
+
 use compat_tests::acl;
 use compat_tests::server::Server;
 use redis::cmd;
+use redisson_rate_limiter::{Client, Rate};
 use serde_json::Value;
 
 use crate::seed::{self, Old, of_redisson};
@@ -69,6 +72,30 @@ async fn drift_is_repaired_without_a_permit_too_many() {
         assert_eq!((&budget["in_use"], &budget["drift"]), (&log_after.into(), &0.into()), "{name}");
         tool.ends(0, &["doctor", name]).await;
     }
+}
+
+#[tokio::test]
+async fn a_pause_is_no_damage() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let limiter = client.limiter("api").unwrap().with_rate(Rate::per_second(10));
+    limiter.acquire(3).await.unwrap();
+    // Far longer than anything else is dated ahead.
+    limiter.pause_for(Duration::from_secs(7 * 86_400)).await.unwrap();
+    tool.ends(0, &["doctor", "api", "--fix", "--yes"]).await;
+    let ran = tool.ends(0, &["inspect", "api"]).await;
+    assert!(ran.stdout.contains("  paused     for another "), "{}", ran.stdout);
+    let seen = tool.json(0, &["inspect", "api", "--json"]).await;
+    let budget = &seen["budgets"][0];
+    let left = budget["paused_until_ms"].as_i64().unwrap() - seen["now_ms"].as_i64().unwrap();
+    assert!(left > 6 * 86_400_000, "{seen:#}");
+    assert_eq!((&budget["available"], &budget["drift"]), (&0.into(), &0.into()));
+    assert!(budget["in_use"].as_u64().unwrap() <= 3, "{seen:#}");
+    limiter.resume().await.unwrap();
+    let seen = tool.json(0, &["inspect", "api", "--json"]).await;
+    assert!(seen["budgets"][0]["paused_until_ms"].is_null(), "{seen:#}");
+    client.close().await;
 }
 
 #[tokio::test]

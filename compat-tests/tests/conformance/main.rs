@@ -181,10 +181,13 @@ macro_rules! conformance {
     };
 }
 
+mod amounts;
 mod arguments;
+mod classes;
 mod creation;
 mod groups;
 mod keys;
+mod pauses;
 mod permits;
 mod rates;
 mod waiting;

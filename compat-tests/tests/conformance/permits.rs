@@ -82,6 +82,24 @@ async fn a_refund_gives_back_what_its_grant_took(world: World) {
     assert_eq!(left(&limiter).await, 10);
 }
 
+async fn a_grant_is_settled_with_what_it_has_cost(world: World) {
+    let limiter = world.limiter().await;
+    let mut less = granted(&limiter, 4).await;
+    let mut more = granted(&limiter, 4).await;
+    less.settle(1).await.unwrap();
+    assert_eq!((less.permits(), left(&limiter).await), (1, 5));
+    world.pass(400);
+    more.settle(12).await.unwrap();
+    assert_eq!(more.settle(12).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    // Thirteen are in use: four come back first, and eight later.
+    assert_wait(denied(&limiter, 1).await.retry_after(), ms(600));
+    assert_wait(denied(&limiter, 3).await.retry_after(), ms(1000));
+    world.pass(600 + LATE);
+    assert_eq!(left(&limiter).await, 2);
+    world.pass(400);
+    assert_eq!(left(&limiter).await, 10);
+}
+
 async fn merged_grants_are_refunded_separately(world: World) {
     let limiter = world.limiter().await;
     let answers = join_all((0..10).map(|_| limiter.try_acquire_now(1))).await;

@@ -2,6 +2,7 @@
 //! Java peers, on servers that the tests start.
 
 mod budget;
+mod classes;
 mod faults;
 mod groups;
 mod leases;
@@ -10,6 +11,7 @@ mod loads;
 mod names;
 mod operations;
 mod outage;
+mod pauses;
 mod rates;
 mod state;
 mod waiting;

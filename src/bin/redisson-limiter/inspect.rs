@@ -102,6 +102,11 @@ fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) 
     if let Some(available) = inspection.available() {
         line(text, "available", &format!("{available} of {}", rate.permits()));
     }
+    if let Some(until) = inspection.paused_until_ms(rate, stored) {
+        let left = u64::try_from(until.saturating_sub(inspection.now_ms)).unwrap_or(0);
+        let left = duration(Duration::from_millis(left));
+        line(text, "paused", &out.paint(Tone::Doubtful, format!("for another {left}")));
+    }
     let (live, expired) = inspection.permits_in_log(rate, stored);
     let complete = if stored.is_complete() { "" } else { " in the oldest entries" };
     let expired = match expired {
@@ -110,7 +115,8 @@ fn shown_budget(text: &mut String, view: &View, budget: &BudgetView, out: &Out) 
     };
     line(text, "in use", &format!("{}{complete}{expired}", count(live, "permit")));
     line(text, "invariant", &invariant(budget, out));
-    let live: Vec<&LogEntry> = inspection.live(rate, stored).collect();
+    let mut live: Vec<&LogEntry> = inspection.live(rate, stored).collect();
+    live.retain(|entry| entry.writer != Writer::Pause);
     writers(text, &live, out);
     ages(text, &live, inspection.now_ms, rate, out);
 }

@@ -78,6 +78,7 @@ fn of_budget(view: &View, budget: &BudgetView) -> Value {
         "available": inspection.available(),
         "in_use": permits.map(|(live, _)| live),
         "expired": permits.map(|(_, expired)| expired),
+        "paused_until_ms": rate.and_then(|rate| inspection.paused_until_ms(rate, stored)),
         "drift": inspection.drift(),
         "value": merged(key(&stored.value), json!({
             "text": stored.value.content(),
@@ -96,6 +97,7 @@ fn of_entry(entry: &LogEntry, now_ms: i64, rate: Option<Rate>) -> Value {
         Writer::Redisson => ("redisson", None, None),
         Writer::Client { tag, weight } => ("client", Some(format!("{tag:08x}")), Some(weight)),
         Writer::Debt => ("debt", None, None),
+        Writer::Pause => ("pause", None, None),
         _ => ("foreign", None, None),
     };
     let age = now_ms.saturating_sub(entry.date_ms);

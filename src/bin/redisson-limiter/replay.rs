@@ -100,8 +100,10 @@ fn requests(text: &str) -> Result<(Vec<ReplayRequest>, Option<String>), String> 
                 log["length"]
             ));
         }
-        // Nobody has requested a debt.
-        let grants = entries.iter().filter(|entry| entry["writer"] != "debt");
+        // Nobody has requested a debt or a pause.
+        let grants = entries
+            .iter()
+            .filter(|entry| !["debt", "pause"].contains(&entry["writer"].as_str().unwrap_or("")));
         requests.extend(grants.filter_map(|entry| {
             let (date_ms, permits) = (entry["date_ms"].as_i64()?, entry["permits"].as_u64()?);
             (permits > 0).then_some(ReplayRequest { date_ms, permits, budget })

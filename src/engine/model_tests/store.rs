@@ -136,6 +136,7 @@ impl ModelLedger {
             holders: None,
             limits: Vec::new(),
             repaired: 0,
+            granted_before: None,
         }
     }
 

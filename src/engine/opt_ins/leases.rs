@@ -172,15 +172,17 @@ impl Leases {
         permits: u64,
         deadline: Duration,
     ) -> Result<u64, Error> {
-        let is_in_use = {
-            let mut state = lock(&self.state);
-            let lease = state.in_use.iter_mut().find(|lease| Arc::ptr_eq(&lease.entry, entry));
-            lease.map(|lease| lease.left += permits).is_some()
-        };
-        match is_in_use {
+        match self.put_back(entry, permits) {
             true => Ok(permits),
             false => engine.refund(entry, permits, deadline).await,
         }
+    }
+
+    /// Gives permits back to the lease of this entry; false if it is not in use any more.
+    pub(crate) fn put_back(&self, entry: &Arc<Entry>, permits: u64) -> bool {
+        let mut state = lock(&self.state);
+        let lease = state.in_use.iter_mut().find(|lease| Arc::ptr_eq(&lease.entry, entry));
+        lease.map(|lease| lease.left += permits).is_some()
     }
 
     /// Whether a call is to be made for the next lease alone.

@@ -92,7 +92,7 @@ impl Engine {
         if let Some(label) = options.label {
             self.observer.set_label(label);
         }
-        Ok(())
+        self.other_classes().iter().try_for_each(|class| class.set_options(options))
     }
 
     /// Whether an option is in force.
@@ -121,7 +121,8 @@ impl Engine {
     pub(crate) fn remembered_denial(&self, permits: u64) -> Option<(Wait, Rate)> {
         // More than an entry holds is another error.
         let denials = self.opt_ins.denials.get().filter(|_| permits <= MAX_ENTRY_PERMITS)?;
-        denials.denial(permits, || self.core.now())
+        let denial = denials.denial(permits, || self.core.now());
+        denial.filter(|(_, rate)| permits <= self.most_permits(*rate))
     }
 
     /// Permits may have come back: denials may not hold any more.

@@ -12,7 +12,7 @@ use futures::future::{join_all, select};
 
 use super::charges::{Charge, gather};
 use super::{LocalStore, MOST_STAND_INS, Outage};
-use crate::engine::{Engine, Knowledge, Tasks, micros};
+use crate::engine::{Engine, Tasks, micros};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, Event};
 use crate::options::Fraction;
@@ -64,7 +64,7 @@ impl Outage {
         fraction: Fraction,
         create: Option<Rate>,
     ) -> StandIn {
-        let Knowledge { rate, in_use, last_answer, .. } = *engine.knowledge();
+        let rate = engine.knowledge().rate;
         let Some(rate) = rate.or(create) else { return StandIn::NoRate };
         let outages = &engine.core.outages;
         let store = outages.local_store(&engine.core);
@@ -86,8 +86,13 @@ impl Outage {
             }
             return StandIn::Denies(rate);
         }
+        // Callers with a headroom leave it here too.
+        let of_class = |stand_in: &Arc<Engine>| match engine.classes.headroom {
+            Some(headroom) => stand_in.class(headroom),
+            None => stand_in.clone(),
+        };
         if let Some((stand_in, own)) = &local.decides {
-            return StandIn::Limiter(stand_in.clone(), *own);
+            return StandIn::Limiter(of_class(stand_in), *own);
         }
         // First this: whoever takes the limiters without a stand-in off the list must find one here.
         self.has_local.store(true, Ordering::Release);
@@ -101,7 +106,8 @@ impl Outage {
             return StandIn::Denies(rate);
         }
         // What the server has granted still counts, as far as it is known.
-        let known = in_use.map(|permits| (last_answer.min(store.core.epoch_ms()), permits));
+        let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
+        let known = known.map(|(at, permits)| (at.min(store.core.epoch_ms()), permits));
         let in_use = known.max(local.in_use).map(|(at, used)| {
             (at, fraction.of_rounded_up(u64::try_from(used).unwrap_or(0)).min(permits))
         });
@@ -113,13 +119,13 @@ impl Outage {
         local.decides = Some((stand_in.clone(), own));
         drop(guard);
         engine.end_stand_in_soon();
-        StandIn::Limiter(stand_in, own)
+        StandIn::Limiter(of_class(&stand_in), own)
     }
 
     pub(super) fn close(&self) {
         let decides = lock(&self.local).decides.clone();
         if let Some((stand_in, _)) = decides {
-            stand_in.close();
+            stand_in.all_classes().iter().for_each(|class| class.close());
         }
     }
 

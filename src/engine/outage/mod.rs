@@ -249,7 +249,7 @@ impl Engine {
         self.circuit().answered(self.core.now());
     }
 
-    fn new_id(&self) -> EntryId {
+    pub(in crate::engine) fn new_id(&self) -> EntryId {
         EntryId::random(self.core.client_tag, self.opt_ins.weight())
     }
 

@@ -25,8 +25,10 @@ mod full;
 mod keep_alive;
 mod leases;
 mod outage;
+mod pause;
 mod refunds;
 mod reservations;
+mod settle;
 mod sharing;
 mod windows;
 

@@ -439,6 +439,37 @@ async fn failures_do_not_count_or_nothing_else_does() {
 }
 
 #[tokio::test]
+async fn a_request_costs_what_its_response_says() {
+    let (client, _) = client();
+    let request = |status: &str| {
+        let mut request = get("me");
+        request.headers_mut().insert("x-status", status.parse().unwrap());
+        request
+    };
+    let cost = |status| match status {
+        200 => None,
+        status => Some(u64::from(status) - 400),
+    };
+    let by_status = Limit::new("status", Key::global(), Rate::per_minute(100))
+        .cost(10)
+        .settle_by(move |response| cost(response.status()));
+    let counted = Limit::new("counted", Key::global(), Rate::per_minute(100))
+        .cost(10)
+        .count_if(|response| response.status() != 404)
+        .settle_by(move |response| cost(response.status()));
+    let site = Site::new(&client, [by_status, counted]);
+    let limiters = ["status", "counted"].map(|name| client.limiter(name).unwrap());
+    for (status, left) in
+        [("200", [90, 90]), ("401", [89, 89]), ("404", [85, 89]), ("451", [34, 38])]
+    {
+        assert_eq!(site.status(request(status)).await.to_string(), status);
+        for (limiter, left) in limiters.iter().zip(left) {
+            wait_for_permits(limiter, left).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_limit_in_shadow_decides_and_lets_pass() {
     let (client, _) = client();
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -69,6 +69,32 @@ async fn no_more_is_sent_than_the_limiter_grants() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_limiter_is_paused_for_all_who_use_it_if_the_layer_may() {
+    let secs = Duration::from_secs;
+    for (may, answer, paused) in [
+        (Some(60), "429 30", 30),
+        (Some(60), "503 3600", 60),
+        (Some(60), "200 30", 0),
+        (Some(60), "429 0", 0),
+        (None, "429 30", 0),
+    ] {
+        let limiter = limiter(Rate::per_second(100));
+        let mut layer = OutgoingLayer::new(limiter.clone());
+        if let Some(longest) = may {
+            layer = layer.pause_for_all_up_to(secs(longest));
+        }
+        let (_, service) = them(layer);
+        let together = (0..20).map(|_| service.clone().oneshot(ask(answer)));
+        for answer in futures::future::join_all(together).await {
+            answer.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let wait = limiter.peek(1).await.unwrap().wait();
+        assert!(wait <= secs(paused) && wait + secs(1) > secs(paused), "{answer}: {wait:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_retry_after_holds_back_all_that_follows() {
     let layer = OutgoingLayer::new(limiter(Rate::per_second(100)));
     let (asked, service) = them(layer.wait_up_to(Duration::from_secs(30)));

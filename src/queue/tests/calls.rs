@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::Rate;
-use crate::queue::NO_COSTS;
 use crate::queue::Step;
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
 fn arrives(queue: &mut Queue<u32>, now: impl Fn() -> Time, request: Request, caller: u32) {
-    queue.arrive(now, request, caller).unwrap();
+    queue.arrive(now, request.clone(), caller).unwrap();
 }
 
 #[test]
@@ -50,12 +49,13 @@ fn a_failed_call_fails_its_own_requests_and_no_others() {
         permits: 1,
         max_wait: MaxWait::None,
         deadline: DEADLINE,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
-    arrives(&mut queue, || 0, request, 0);
+    arrives(&mut queue, || 0, request.clone(), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    arrives(&mut queue, || 1, request, 1);
+    arrives(&mut queue, || 1, request.clone(), 1);
     assert_eq!(queue.failed(), [0]);
     assert!(matches!(queue.step(2).step, Step::Call(_)));
 }
@@ -67,11 +67,12 @@ fn requests_that_time_out_in_flight_are_woken_and_their_grants_unwanted() {
         permits: 3,
         max_wait: MaxWait::None,
         deadline: 10,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
-    arrives(&mut queue, || 0, request, 0);
-    arrives(&mut queue, || 2, Request { deadline: 100, ..request }, 1);
+    arrives(&mut queue, || 0, request.clone(), 0);
+    arrives(&mut queue, || 2, Request { deadline: 100, ..request.clone() }, 1);
     let Step::Call(call) = queue.step(5).step else { panic!("no call") };
     assert_eq!(call.due, 15, "a deadline begins when its call is sent");
     assert_eq!(queue.expire_in_flight(14), (vec![], Some(15)));
@@ -89,14 +90,15 @@ fn behind_a_slow_call_a_deadline_begins_at_once() {
         permits: 1,
         max_wait: MaxWait::None,
         deadline: 100,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
-    arrives(&mut queue, || 0, request, 0);
+    arrives(&mut queue, || 0, request.clone(), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
-    arrives(&mut queue, || panic!("the time is not needed"), request, 1);
+    arrives(&mut queue, || panic!("the time is not needed"), request.clone(), 1);
     queue.call_is_slow(50);
-    arrives(&mut queue, || 80, request, 2);
+    arrives(&mut queue, || 80, request.clone(), 2);
     assert_eq!(queue.expire_in_flight(100), (vec![0], None));
     queue.failed();
     let Step::Call(call) = queue.step(100).step else { panic!("no call") };
@@ -111,7 +113,8 @@ fn requests_behind_a_slow_call_time_out_at_their_own_deadlines() {
         permits: 1,
         max_wait: MaxWait::None,
         deadline,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
     arrives(&mut queue, || 0, within(3000), 0);
@@ -135,16 +138,17 @@ fn a_request_that_a_full_batch_left_behind_times_out_at_its_deadline() {
         permits: 1,
         max_wait: MaxWait::None,
         deadline: 100,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
     for permits in 1..=257 {
-        arrives(&mut queue, || 0, Request { permits, ..request }, permits as u32);
+        arrives(&mut queue, || 0, Request { permits, ..request.clone() }, permits as u32);
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(5);
     assert_eq!(queue.expire_behind(105), vec![257]);
-    arrives(&mut queue, || 106, request, 0);
+    arrives(&mut queue, || 106, request.clone(), 0);
     queue.failed();
     let Step::Call(call) = queue.step(107).step else { panic!("no call") };
     assert_eq!((call.groups[0].count, call.due), (1, 206));
@@ -157,19 +161,20 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
         permits: 1,
         max_wait: MaxWait::Unbounded,
         deadline: 100,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
-    arrives(&mut queue, || 0, waiting, 0);
+    arrives(&mut queue, || 0, waiting.clone(), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(50);
-    arrives(&mut queue, || 60, waiting, 1);
+    arrives(&mut queue, || 60, waiting.clone(), 1);
     let outcome = Outcome::Waiting(Wait { ms: 500, at_least: false });
     queue.replied(70, 0, (1, 1_000_000, 0), vec![OutcomeGroup { count: 1, outcome }], 0, None);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
     assert_eq!(call.due, 500_100);
-    arrives(&mut queue, || panic!("the time is not needed"), waiting, 2);
+    arrives(&mut queue, || panic!("the time is not needed"), waiting.clone(), 2);
 }
 
 #[test]
@@ -179,12 +184,13 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         permits: 1,
         max_wait: MaxWait::None,
         deadline: DEADLINE,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
     let rates = [7, 8].map(|permits| Some(Rate::per_second(permits)));
     for (caller, create) in [(0, None), (1, None), (2, rates[0]), (3, None), (4, rates[1])] {
-        arrives(&mut queue, || 0, Request { create, ..plain }, caller);
+        arrives(&mut queue, || 0, Request { create, ..plain.clone() }, caller);
     }
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!((call.create, call.groups[0].count), (None, 5));
@@ -197,4 +203,54 @@ fn requests_before_the_first_that_creates_find_no_limiter() {
         "their call carried a rate: another one would find no limiter either, for ever"
     );
     assert!(queue.is_idle());
+}
+
+const UP_TO: Request = Request {
+    permits: 5,
+    max_wait: MaxWait::None,
+    deadline: DEADLINE,
+    costs: None,
+    up_to: true,
+    create: None,
+};
+
+#[test]
+fn a_request_for_what_there_is_takes_as_many_outcomes() {
+    let mut queue: Queue<u32> = Queue::default();
+    let one = Request { permits: 1, up_to: false, ..UP_TO };
+    let all = Request { permits: u64::from(u32::MAX), ..UP_TO };
+    for (caller, request) in [UP_TO, one, all, UP_TO].into_iter().enumerate() {
+        arrives(&mut queue, || 0, request, caller as u32);
+    }
+    let Step::Call(call) = queue.step(0).step else { panic!("no call") };
+    let [group] = call.groups[..] else { panic!("{:?}", call.groups) };
+    assert_eq!((group.permits, group.count), (1, 5 + 1 + u64::from(u32::MAX) + 5));
+    assert_eq!(call.requests, 4);
+    queue.cancel(2);
+    let refused = Outcome::Refused(Wait { ms: 7, at_least: false });
+    let outcomes = [(13, Outcome::Granted), (group.count - 13, refused)];
+    let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
+    let settled = queue.replied(1, 0, (10, 1_000_000, 0), outcomes.into(), 0, None);
+    let decided: Vec<_> = settled.decided.iter().map(|(c, it, o)| (*c, it.permits, *o)).collect();
+    assert_eq!(decided, [(0, 5, Outcome::Granted), (1, 1, Outcome::Granted), (3, 5, refused)]);
+    assert_eq!((settled.granted, settled.unwanted), (13, 7));
+    assert!(queue.is_idle());
+}
+
+#[test]
+fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
+    let mut queue: Queue<u32> = Queue::default();
+    let head = Request { permits: 8, max_wait: MaxWait::Unbounded, up_to: false, ..UP_TO };
+    arrives(&mut queue, || 0, head.clone(), 0);
+    assert!(matches!(queue.step(0).step, Step::Call(_)));
+    assert_eq!(queue.wait_behind(0), None, "it has no answer yet");
+    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
+    queue.replied(1, 0, (10, 1_000_000, 0), outcomes, 3, None);
+    assert_eq!(queue.arrive(|| 2, UP_TO, 1).unwrap_err().ms, 500);
+    assert_eq!(queue.wait_behind(2).map(|wait| wait.ms), Some(500));
+    queue.ask_now();
+    assert!(matches!(queue.step(3).step, Step::Call(_)));
+    assert!(queue.wait_behind(3).is_some(), "it is asked for again");
+    queue.cancel(0);
 }

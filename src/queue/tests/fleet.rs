@@ -3,7 +3,6 @@
 //!
 //! `fair_shares_in_full` is the tool: it prints a line for each fleet and demand.
 
-use crate::queue::NO_COSTS;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -334,6 +333,7 @@ impl Fleet {
             earlier: Earlier::None,
             share,
             reserve: false,
+            headroom: None,
             groups,
         }
     }
@@ -387,12 +387,18 @@ impl Fleet {
             Kind::Large { permits, .. } => permits,
             _ => self.permits,
         };
-        let request =
-            Request { permits, max_wait, deadline: SECOND, costs: NO_COSTS, create: None };
+        let request = Request {
+            permits,
+            max_wait,
+            deadline: SECOND,
+            costs: None,
+            up_to: false,
+            create: None,
+        };
         let now = self.now;
         let queue = &mut self.clients[client].queue;
         // One that is refused has gone.
-        let _ = queue.arrive(|| now, request, ());
+        let _ = queue.arrive(|| now, request.clone(), ());
         self.step(client);
     }
 

@@ -2,7 +2,6 @@
 
 use super::super::{Call, Step};
 use super::*;
-use crate::queue::NO_COSTS;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
 const SECOND: Time = 1_000_000;
@@ -22,7 +21,8 @@ impl Head {
             permits,
             max_wait: MaxWait::Unbounded,
             deadline: SECOND,
-            costs: NO_COSTS,
+            costs: None,
+            up_to: false,
             create: None,
         };
         let ticket = queue.arrive(|| 0, request(10), ()).unwrap();
@@ -125,7 +125,7 @@ fn a_newcomer_waits_for_the_reservation_before_it() {
     head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
     let max_wait = MaxWait::Until(at + SECOND);
     let newcomer =
-        Request { permits: 3, max_wait, deadline: SECOND, costs: NO_COSTS, create: None };
-    head.queue.arrive(|| at + 1, newcomer, ()).unwrap();
+        Request { permits: 3, max_wait, deadline: SECOND, costs: None, up_to: false, create: None };
+    head.queue.arrive(|| at + 1, newcomer.clone(), ()).unwrap();
     assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
 }

@@ -2,7 +2,6 @@
 
 use super::super::share::Sharing;
 use super::*;
-use crate::queue::NO_COSTS;
 use crate::queue::Step;
 use crate::store::{Holders, Outcome, OutcomeGroup, Wait};
 
@@ -57,11 +56,12 @@ fn what_is_due_behind_a_head_that_is_held_back_is_asked_for() {
         permits: 2,
         max_wait: MaxWait::Unbounded,
         deadline: DEADLINE,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
-    queue.arrive(|| 0, head, 0).unwrap();
-    queue.arrive(|| 0, Request { max_wait: MaxWait::Until(20 * MS), ..head }, 1).unwrap();
+    queue.arrive(|| 0, head.clone(), 0).unwrap();
+    queue.arrive(|| 0, Request { max_wait: MaxWait::Until(20 * MS), ..head.clone() }, 1).unwrap();
     let Step::Call(call) = queue.step(0).step else { panic!("no call") };
     assert_eq!(call.groups.len(), 2);
     let waiting =

@@ -1,7 +1,6 @@
 //! Requests that wait, those behind them, and when the queue asks again.
 
 use super::*;
-use crate::queue::NO_COSTS;
 use crate::queue::Step;
 use crate::store::{Outcome, OutcomeGroup, Wait};
 
@@ -66,14 +65,17 @@ fn a_deadline_that_has_begun_stays() {
         permits: 1,
         max_wait: MaxWait::Unbounded,
         deadline: DEADLINE,
-        costs: NO_COSTS,
+        costs: None,
+        up_to: false,
         create: None,
     };
-    queue.arrive(|| 0, head, 0).unwrap();
+    queue.arrive(|| 0, head.clone(), 0).unwrap();
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(5 * MS);
     // More than the rate: only the server can tell.
-    queue.arrive(|| 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head }, 1).unwrap();
+    queue
+        .arrive(|| 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head.clone() }, 1)
+        .unwrap();
     let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
     let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
     queue.replied(9 * MS, 0, (10, 1000 * MS, 0), outcomes, 0, None);

@@ -1,6 +1,5 @@
 //! A queue with its callers and a server, in virtual time.
 
-use crate::queue::NO_COSTS;
 use std::collections::VecDeque;
 
 use super::*;
@@ -153,9 +152,10 @@ impl World {
             Some(0) => MaxWait::None,
             Some(time) => MaxWait::Until(self.now + time),
         };
-        let request = Request { permits, max_wait, deadline: DEADLINE, costs: NO_COSTS, create };
+        let request =
+            Request { permits, max_wait, deadline: DEADLINE, costs: None, up_to: false, create };
         let ticket = self.queue.next_ticket;
-        let fate = match self.queue.arrive(|| self.now, request, ticket) {
+        let fate = match self.queue.arrive(|| self.now, request.clone(), ticket) {
             Ok(given) => {
                 assert_eq!(given, ticket);
                 Fate::Pending

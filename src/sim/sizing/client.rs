@@ -6,7 +6,7 @@ use super::lease::{ClientLeases, HeldLease};
 use crate::clock::Now;
 use crate::engine::Knowledge;
 use crate::engine::opt_ins::leases::{add_lease_requests, take_lease_outcomes};
-use crate::queue::{Call, MaxWait, NO_COSTS, Queue, Request, Settled, Step, Time, Turn};
+use crate::queue::{Call, MaxWait, Queue, Request, Settled, Step, Time, Turn};
 use crate::rate::Rate;
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RefundCall};
 use crate::wire::entry::{ClientTag, EntryId};
@@ -109,8 +109,14 @@ impl FleetClient {
             return effects;
         }
         let max_wait = if max_wait == 0 { MaxWait::None } else { MaxWait::Until(now + max_wait) };
-        let request =
-            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
+        let request = Request {
+            permits: 1,
+            max_wait,
+            deadline: 3_000_000,
+            costs: None,
+            up_to: false,
+            create: None,
+        };
         match self.queue.arrive(|| now, request, now) {
             Err(_) => effects.answered.push(now),
             Ok(_) => self.step(now, &mut effects),
@@ -166,6 +172,7 @@ impl FleetClient {
             share: call.share.filter(|_| !self.greedy),
             // Nobody asks for more than one permit here.
             reserve: false,
+            headroom: None,
             groups,
         };
         effects.call = Some(Sent { call, at: now, leased: lease.unwrap_or(0) });

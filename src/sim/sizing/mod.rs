@@ -14,7 +14,7 @@ mod server;
 mod tests;
 mod world;
 
-use self::server::MemberCosts;
+use self::server::ServerCosts;
 
 /// A fleet, and what it asks for.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub struct Scenario {
     /// Requests that wait keep to no share, as with `LimiterOptions::greedy`.
     pub greedy: bool,
     /// What calls cost the server.
-    pub costs: MemberCosts,
+    pub costs: ServerCosts,
     /// The virtual time that is measured, after two seconds that are not.
     pub seconds: u64,
     /// Two runs with the same seed are equal, but for the ids of entries.
@@ -57,7 +57,7 @@ impl Default for Scenario {
             lease: None,
             denial_memory: false,
             greedy: false,
-            costs: MemberCosts::default(),
+            costs: ServerCosts::default(),
             seconds: 5,
             seed: 1,
         }

@@ -19,7 +19,7 @@ const SHORT_LOG: usize = crate::store::limits::SHORT_LOG;
 /// What calls cost the server, in µs. The defaults are those of `docs/benchmarks.md`, and of
 /// `docs/sizing.md` for what is outside of the script.
 #[derive(Clone, Copy, Debug)]
-pub struct MemberCosts {
+pub struct ServerCosts {
     /// A call that is granted.
     pub granted: f64,
     /// A call that is denied, behind a log of five entries.
@@ -39,9 +39,9 @@ pub struct MemberCosts {
     pub connection: [f64; 3],
 }
 
-impl Default for MemberCosts {
+impl Default for ServerCosts {
     fn default() -> Self {
-        MemberCosts {
+        ServerCosts {
             granted: 9.5,
             denied: 27.0,
             entry: 0.2,
@@ -53,7 +53,7 @@ impl Default for MemberCosts {
     }
 }
 
-impl MemberCosts {
+impl ServerCosts {
     fn of_connection(&self, connections: usize) -> f64 {
         let [few, thousand, many] = self.connection;
         let at = |(from, low): (f64, f64), (to, high): (f64, f64)| {
@@ -78,7 +78,7 @@ pub(super) struct Server {
     store: MemoryStore,
     limiters: Vec<Limiter>,
     rate: Rate,
-    costs: MemberCosts,
+    costs: ServerCosts,
     per_call: f64,
     longest_hold: i64,
     /// In nanoseconds, as all below.
@@ -90,7 +90,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: MemberCosts) -> Self {
+    pub(super) fn new(limiters: usize, rate: Rate, connections: usize, costs: ServerCosts) -> Self {
         let store = MemoryStore::new();
         let limiters = (0..limiters).map(|number| {
             let keys = Keys::new(&format!("limiter:{number}"), "client");

@@ -1,6 +1,6 @@
 //! What `docs/sizing.md` says of fleets, by short simulations.
 
-use super::{Figures, LeaseRule, MemberCosts, Scenario, run};
+use super::{Figures, LeaseRule, Scenario, ServerCosts, run};
 
 const BASE_RATE: u64 = 125;
 
@@ -16,7 +16,7 @@ fn fleet(clients: usize, change: impl FnOnce(&mut Scenario)) -> Figures {
 fn a_single_client_pays_a_round_trip_for_each_request() {
     let figures = fleet(1, |scenario| scenario.seconds = 10);
     assert!((figures.calls / figures.requests - 1.0).abs() < 0.05, "{figures:?}");
-    let costs = MemberCosts::default();
+    let costs = ServerCosts::default();
     let expected = figures.calls * (costs.granted + costs.connection[0]) / 1e6;
     assert!((1.0..1.3).contains(&(figures.utilisation / expected)), "{figures:?}");
     assert!((520..640).contains(&figures.p50_us), "{figures:?}");
@@ -86,7 +86,7 @@ fn a_fleet_audits_a_few_times_a_second() {
         assert!((1.5..=8.0).contains(&figures.audits), "{clients}: {figures:?}");
         let us_per_call = figures.utilisation * figures.auditing * 1e6 / figures.calls;
         assert!(
-            us_per_call < 8.0 * MemberCosts::default().entry,
+            us_per_call < 8.0 * ServerCosts::default().entry,
             "{clients}: {us_per_call} µs a call"
         );
     }

@@ -3,20 +3,27 @@
 //! The rule is in `store/memory/acquire.rs`, the twin of `lua/acquire.lua`.
 
 use super::*;
+use crate::options::Fraction;
 use crate::store::memory::acquire::acquire;
 use crate::wire::entry::EntryId;
 
 mod wire;
 
 pub(crate) use wire::pack_groups;
-pub(super) use wire::{read_outcome, request_count};
+pub(super) use wire::{entry_of, read_outcome, request_count};
 
 script!(ACQUIRE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/grant_usual",
     "part/numbers", "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle",
     "part/trim", "part/heal", "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve",
     "part/decide", "acquire");
 
-/// Requests for one limiter, to be decided in this order.
+script!(ACQUIRE_ONCE, AtEither: "part/hash", "part/clock", "part/arguments", "part/limits", "part/numbers",
+    "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
+    "part/wait", "part/grant", "part/attempt", "part/share", "part/reserve", "part/decide", "part/once",
+    "acquire");
+
+/// Requests for one limiter, to be decided in this order. One whose id is [that of a key](EntryId::of_key), and
+/// which has one request only, is answered with the key's earlier grant if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireCall {
     /// The time of the call, which dates its grant.
@@ -41,6 +48,8 @@ pub(crate) struct AcquireCall {
     /// Whether the only request is served by a [reservation](Outcome::Reserved) if it does not fit. A
     /// reservation that it already has, under the same id, is given up first: the request is decided anew.
     pub(crate) reserve: bool,
+    /// This part of the rate must be left after each grant.
+    pub(crate) headroom: Option<Fraction>,
     pub(crate) groups: Vec<RequestGroup>,
 }
 
@@ -57,6 +66,9 @@ impl StoreCall for AcquireCall {
     /// all there, and may refuse a write in the middle of it. Of all five keys one is nearly always missing,
     /// and the call is sent as redis/nodes/open_slot.rs describes.
     fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
+        if self.id.is_of_key() {
+            return wire::command(&ACQUIRE_ONCE, &keys.all(), self);
+        }
         match self.seen.filter(|_| !in_cluster) {
             Some(seen) => wire::command(&ACQUIRE, &keys.of_mode(seen.rate().mode()), self),
             None => wire::command(&ACQUIRE, &keys.all(), self),
@@ -157,6 +169,8 @@ pub(crate) struct AcquireReply {
     /// The permits by which value and log together fell short of the rate before this call repaired them;
     /// negative if they exceeded it. [`exact`](crate::rate::exact).
     pub(crate) repaired: i64,
+    /// The permits of the earlier grant that a key has, instead of those that the call asked for.
+    pub(crate) granted_before: Option<u64>,
     /// The limiters of a group after the call; empty for a limiter alone.
     pub(crate) limits: Vec<LimitReply>,
 }
@@ -167,7 +181,9 @@ impl AcquireReply {
     /// value that was never fitted to it.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
         let is_decided = |group: &OutcomeGroup| group.outcome != Outcome::ExceedsRate;
-        self.outcomes.iter().any(is_decided).then(|| self.rate.into())
+        // An earlier grant is told as it is, without a look at the value.
+        let is_applied = self.granted_before.is_none() && self.outcomes.iter().any(is_decided);
+        is_applied.then(|| self.rate.into())
     }
 }
 
@@ -192,7 +208,7 @@ pub(crate) enum Outcome {
     /// its entry is already in the log, dated with the end of this wait, and the value is negative until
     /// then. A later call grants it.
     Reserved(Wait),
-    /// The request asks for more than the rate. It does not block others.
+    /// The request asks for more than the rate without the headroom. It does not block others.
     ExceedsRate,
     /// The log has more expired entries than one call drops: ask again at once. All requests behind an
     /// undecided one are undecided.

@@ -3,13 +3,13 @@
 //!
 //! The rule is in `store/memory/acquire_all.rs`, the twin of `lua/acquire_all.lua`.
 
-use super::acquire::{pack_groups, read_outcome, request_count};
+use super::acquire::{entry_of, pack_groups, read_outcome, request_count, total_permits};
 use super::*;
 use crate::rate::exact;
 use crate::store::memory::acquire_all::acquire_all;
-use crate::wire::entry;
 
-script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/numbers",
+script!(ACQUIRE_ALL, Waits: "part/hash", "part/clock", "part/arguments_all", "part/limits", "part/grant_usual_all",
+    "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/settle", "part/trim", "part/heal",
     "part/wait", "part/grant", "part/attempt", "part/decide", "acquire_all");
 
@@ -53,12 +53,14 @@ impl StoreCall for AcquireAllCall {
         let (after, dates, _) = first.earlier.arguments();
         let command = ServerCommand::script(&ACQUIRE_ALL, &keys)
             .time(first.now)
-            .arg(&entry::pack(first.id, 0)[..17])
             .arg(after)
             .arg(u8::from(!first.earlier.is_first()))
             .arg(dates);
         self.0.iter().fold(command, |command, (_, call)| {
+            let total = total_permits(&call.groups);
             command
+                .arg(entry_of(call.id, total))
+                .arg(total)
                 .seen(call.seen)
                 .arg(call.creation())
                 .arg(call.audit_limit.min(crate::rate::MAX_EXACT))
@@ -68,6 +70,7 @@ impl StoreCall for AcquireAllCall {
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
         let last = answer.len().checked_sub(1)?;
+        let Some(limits) = answer.list(last) else { return self.read_short(answer) };
         let (mut outcomes, mut answered) = (Vec::new(), 0u64);
         for at in (6..last).step_by(3) {
             let (count, kind) = (answer.unsigned(at)?, answer.integer(at + 1)?);
@@ -78,7 +81,6 @@ impl StoreCall for AcquireAllCall {
             answered = answered.checked_add(count)?;
             push_outcome(&mut outcomes, count, outcome);
         }
-        let limits = answer.list(last)?;
         let limits = (0..limits.len()).map(|at| {
             let limit = limits.list(at)?;
             let (left, repaired) = (limit.integer(1)?, exact(limit.integer(5)?));
@@ -91,5 +93,19 @@ impl StoreCall for AcquireAllCall {
 
     fn other_keys(&self) -> impl Iterator<Item = &Keys> {
         self.0.iter().map(|(keys, _)| keys)
+    }
+}
+
+impl AcquireAllCall {
+    /// All requests were granted, and the rates are those that the client last saw.
+    fn read_short(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
+        let limits = self.0.iter().enumerate().map(|(at, (_, call))| {
+            let (rate, left) = (call.seen?.rate(), answer.integer(at + 1)?);
+            Some(LimitReply { rate, left, repaired: 0 })
+        });
+        let limits: Vec<_> = limits.collect::<Option<_>>()?;
+        let outcomes =
+            vec![OutcomeGroup { count: request_count(&self.0[0].1), outcome: Outcome::Granted }];
+        Some(AcquireAllReply { now: answer.integer(0)?, outcomes, limits })
     }
 }

@@ -22,6 +22,7 @@ mod drop_usage;
 mod expire;
 #[cfg(any(feature = "admin", test))]
 mod inspect;
+mod pause;
 mod peek;
 mod refund;
 mod release;
@@ -53,6 +54,7 @@ pub(crate) use inspect::InspectCall;
 #[cfg(test)]
 #[cfg(any(feature = "admin", test))]
 pub(crate) use inspect::InspectReply;
+pub(crate) use pause::PauseCall;
 pub(crate) use peek::{PeekCall, PeekReply};
 pub(crate) use refund::RefundCall;
 #[cfg(test)]

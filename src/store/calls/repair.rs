@@ -11,7 +11,7 @@ use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::Log;
 use crate::store::memory::settle::{Value, settle};
-use crate::wire::entry::{EntryId, pack};
+use crate::wire::entry::{EntryId, is_pause, pack};
 
 script!(REPAIR, AtReceiver: "part/hash", "part/clock", "part/limits", "part/far_limits", "part/numbers",
     "part/config", "part/lifetime", "part/entry", "part/live_log", "part/read_all", "part/settle",
@@ -68,7 +68,9 @@ impl StoreCall for RepairCall {
             value = Some(Value { set: true, ..fitted });
         }
         let far_ahead = t.saturating_add(MOST_AHEAD_MS);
-        let ahead = log.later_than(far_ahead).count() as u64;
+        // A pause may last longer.
+        let ahead = log.later_than(far_ahead).filter(|(_, member)| !is_pause(member));
+        let ahead: Vec<_> = ahead.map(|(_, member)| member.to_vec()).collect();
         let endless = endless_keys(space, keys, &pair, &config);
         let reply = RepairReply {
             rate: config.to_rate(),
@@ -78,7 +80,7 @@ impl StoreCall for RepairCall {
             debt: healed.debt as u64,
             endless,
             excess: healed.deficit.min(0).unsigned_abs(),
-            ahead,
+            ahead: ahead.len() as u64,
         };
         if self.only_look {
             return Ok(reply);
@@ -93,14 +95,9 @@ impl StoreCall for RepairCall {
             })?;
             space.write_value(pair.value, before, value);
         }
-        if ahead > 0 {
-            // These permits may be in use, so they come back an interval from now.
-            space.with_log(pair.log, |log| {
-                let list: Vec<_> = log.later_than(far_ahead).map(|(_, it)| it.to_vec()).collect();
-                list.into_iter().for_each(|member| log.add(t, member));
-            })?;
-        }
-        if is_off || endless > 0 || ahead > 0 {
+        // These permits may be in use, so they come back an interval from now.
+        space.with_log(pair.log, |log| ahead.into_iter().for_each(|member| log.add(t, member)))?;
+        if is_off || endless > 0 || reply.ahead > 0 {
             refresh_lifetime(space, keys, &pair, config.keep_alive);
         }
         Ok(reply)

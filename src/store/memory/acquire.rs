@@ -15,6 +15,7 @@ use crate::store::memory::keyspace::Keyspace;
 use crate::store::memory::lifetime::refresh_lifetime;
 use crate::store::memory::live_log::{LiveLog, LogChanges, expiry_cutoff};
 use crate::store::memory::log::{Log, Part};
+use crate::store::memory::once::granted_before;
 use crate::store::memory::reserve::{Wanted, find_reservation, reserved_for};
 use crate::store::memory::settle::{Value, is_another, settle};
 use crate::store::memory::share::{Share, read_holders};
@@ -29,6 +30,11 @@ pub(crate) fn acquire(
     keys: &Keys,
     call: &AcquireCall,
 ) -> Result<AcquireReply, Error> {
+    if call.id.is_of_key()
+        && let Some(reply) = granted_before(space, keys, call)?
+    {
+        return Ok(reply);
+    }
     // Read the limiter, and as much of the log as the decision needs.
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
@@ -51,6 +57,7 @@ pub(crate) fn acquire(
         holders: decision.holders,
         limits: Vec::new(),
         repaired: exact(decision.repaired),
+        granted_before: None,
     })
 }
 
@@ -60,6 +67,8 @@ pub(super) struct Attempt<'a> {
     config: &'a Config,
     t: i64,
     date: i64,
+    /// The permits that must be left after each grant.
+    headroom: i64,
 }
 
 /// The answer and the changes of one attempt.
@@ -95,7 +104,8 @@ impl<'a> Attempt<'a> {
     fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
         let t = Attempt::time(call, t);
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
-        Attempt { call, config, t, date }
+        let headroom = call.headroom.map_or(0, |part| part.headroom(config.rate as u64) as i64);
+        Attempt { call, config, t, date, headroom }
     }
 
     /// The time of the call at the time `t`: not before what an earlier attempt has seen of the server's clock.
@@ -122,7 +132,7 @@ impl<'a> Attempt<'a> {
             // This attempt is a duplicate, or its own retry overtook it: give the same answer, reconstructed
             // from the log.
             let permits = overtaking.iter().map(|part| part.permits).sum();
-            let outcomes = decide::answer_as_before(&self.call.groups, self.config.rate, permits);
+            let outcomes = decide::answer_as_before(&self.call.groups, self.most(), permits);
             return unwritten(outcomes, date.min(MAX_EXACT as i64));
         }
         match self.demand() {
@@ -140,7 +150,7 @@ impl<'a> Attempt<'a> {
         before: Option<i64>,
         demand: i64,
     ) -> Result<AttemptResult, Error> {
-        let Attempt { call, config, t, .. } = *self;
+        let Attempt { call, config, t, headroom, .. } = *self;
         // Permits granted before are granted again and dated now, and no others. Permits reserved before are
         // free again and the request is decided anew: they may not be there at their date, if the rate was
         // lowered or an attempt of another call has moved an entry.
@@ -153,16 +163,18 @@ impl<'a> Attempt<'a> {
         // The holders of permits can be told only by ids of this crate.
         let terms = call.share.as_ref().filter(|_| call.id.client().is_some());
         let takes_any = audit_limit == 0 && terms.is_none() && !is_another(call.seen, config);
-        let enough =
-            |credit| takes_any && known.is_some_and(|v| demand <= v.saturating_add(credit));
+        let enough = |credit| {
+            takes_any && known.is_some_and(|v| demand + headroom <= v.saturating_add(credit))
+        };
         let cutoff = expiry_cutoff(t, config);
         let mut live = LiveLog::read(log, cutoff, (&own, is_repeat), enough, DROP_LIMIT);
         live.look_at_oldest()?;
 
         let mut value = settle(config, call.seen, known, &live)?;
-        let refuses = demand > value.v;
+        let refuses = demand > value.v - headroom;
         let healed = heal(config, &mut value, &mut live, refuses, audit_limit)?;
-        let (free, beyond) = if is_repeat { (own_permits, value.v) } else { (value.v, 0) };
+        let free = value.v - headroom;
+        let (free, beyond) = if is_repeat { (own_permits, free) } else { (free, 0) };
         // Permits granted before were within the share then. With expired entries still in the log, the
         // holders are unknown.
         let is_settled = live.dropped.all;
@@ -181,14 +193,14 @@ impl<'a> Attempt<'a> {
             None => {
                 let mut budget = Budget { free, beyond, granted: 0, date: self.date, share };
                 let scan = WaitScan::new(&live, t, config, healed.debt);
-                let outcomes = decide(&call.groups, config.rate, is_settled, &mut budget, scan)?;
+                let outcomes = decide(&call.groups, self.most(), is_settled, &mut budget, scan)?;
                 let granted = if is_repeat { 0 } else { budget.granted };
                 (outcomes, budget.free, Entries::Granted(granted))
             }
         };
         // Return whatever is not granted again.
         let gives_back = if is_repeat { left } else { reserved };
-        let value = Value { v: left + beyond, ..value };
+        let value = Value { v: left + beyond + headroom, ..value };
         let (log, debt) = (live.into_changes(), healed.debt);
         Ok(AttemptResult {
             outcomes,
@@ -231,14 +243,19 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// The sum of the requests within the rate; `None` if there is no such request.
+    /// The most permits that a request can be granted.
+    fn most(&self) -> i64 {
+        self.config.rate - self.headroom
+    }
+
+    /// The sum of the requests within that; `None` if there is no such request.
     fn demand(&self) -> Option<i64> {
-        let rate = self.config.rate as u64;
-        let within = self.call.groups.iter().filter(|group| group.permits <= rate);
+        let most = self.most() as u64;
+        let within = self.call.groups.iter().filter(|group| group.permits <= most);
         within
             .map(|group| group.permits.saturating_mul(group.count))
             .reduce(u64::saturating_add)
-            .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX))
+            .map(|demand| i64::try_from(demand).unwrap_or(i64::MAX / 2))
     }
 
     fn share(
@@ -269,7 +286,8 @@ impl<'a> Attempt<'a> {
         if permits <= free || !live.dropped.all || !is_within {
             return Ok(None);
         }
-        let wanted = Wanted { permits, free, max_wait_ms };
+        let wanted =
+            Wanted { permits: permits + self.headroom, free: free + self.headroom, max_wait_ms };
         let wait = find_reservation(live, self.config, self.t, wanted, debt)?;
         Ok(wait.map(|ms| (permits, ms)))
     }

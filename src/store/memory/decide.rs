@@ -27,10 +27,10 @@ pub(super) fn all(groups: &[RequestGroup], outcome: Outcome) -> Vec<OutcomeGroup
     vec![OutcomeGroup { count, outcome }]
 }
 
-/// The previous answer to requests that come again, given the permits granted then.
+/// The previous answer to requests that come again, given the permits granted then, each for no more than `most`.
 pub(super) fn answer_as_before(
     groups: &[RequestGroup],
-    rate: i64,
+    most: i64,
     permits: i64,
 ) -> Vec<OutcomeGroup> {
     let wait = Wait { ms: 1, at_least: true };
@@ -38,7 +38,7 @@ pub(super) fn answer_as_before(
     let mut left = permits;
     for group in groups {
         let each = i64::try_from(group.permits).unwrap_or(i64::MAX);
-        if each > rate {
+        if each > most {
             push_outcome(&mut outcomes, group.count, Outcome::ExceedsRate);
             continue;
         }
@@ -50,11 +50,11 @@ pub(super) fn answer_as_before(
     outcomes
 }
 
-/// Decides the requests. `is_settled`: no expired entry is left in the log; otherwise requests that do not
-/// fit are left undecided.
+/// Decides the requests, each for no more than `most`. `is_settled`: no expired entry is left in the log; otherwise
+/// requests that do not fit are left undecided.
 pub(super) fn decide(
     groups: &[RequestGroup],
-    rate: i64,
+    most: i64,
     is_settled: bool,
     budget: &mut Budget,
     scan: WaitScan<'_>,
@@ -65,7 +65,7 @@ pub(super) fn decide(
     for group in groups {
         let permits = i64::try_from(group.permits).unwrap_or(i64::MAX);
         let mut count = group.count;
-        if !undecided && permits > rate {
+        if !undecided && permits > most {
             queue.answer(count, Outcome::ExceedsRate);
             continue;
         }

@@ -123,6 +123,11 @@ impl Log {
         }
     }
 
+    /// The score of the member, if it is there.
+    pub(crate) fn score(&self, member: &[u8]) -> Option<i64> {
+        self.by_member.get(member).copied()
+    }
+
     pub(crate) fn contains(&self, member: &[u8]) -> bool {
         self.by_member.contains_key(member)
     }

@@ -34,6 +34,7 @@ pub(super) mod trim;
 pub(super) mod wait;
 
 #[cfg(any(test, feature = "_raw-store"))]
+mod once;
 pub(crate) mod raw;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use super::sentinel::Sentinels;
 use super::{ServerAnswer, read_scan, reply};
 use crate::clock::Now;
 use crate::error::Error;
-use crate::queue::{MaxWait, NO_COSTS, Queue, Request, Step};
+use crate::queue::{MaxWait, Queue, Request, Step};
 use crate::rate::{Mode, Rate};
 use crate::store::{
     AcquireCall, AcquireReply, ChargeCall, ClearExpireCall, ConfigCall, Earlier, ExistsCall,
@@ -58,6 +58,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
             earlier: Earlier::None,
             share: None,
             reserve: false,
+            headroom: None,
             groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }],
         };
         call.with_all_keys(answer);
@@ -90,8 +91,14 @@ fn settle(requests: u64, reply: AcquireReply) {
             1 => MaxWait::Until(5_000_000),
             _ => MaxWait::Unbounded,
         };
-        let request =
-            Request { permits: 1, max_wait, deadline: 3_000_000, costs: NO_COSTS, create: None };
+        let request = Request {
+            permits: 1,
+            max_wait,
+            deadline: 3_000_000,
+            costs: None,
+            up_to: false,
+            create: None,
+        };
         assert!(queue.arrive(|| 0, request, ()).is_ok());
     }
     assert!(matches!(queue.step(0).step, Step::Call(_)));

@@ -31,7 +31,7 @@ struct Inner {
     grants: Mutex<Grants>,
 }
 
-/// The granted calls that can be refunded.
+/// The granted calls that can be refunded and settled.
 struct Grants {
     by_call: HashMap<String, Arc<tokio::sync::Mutex<Grant>>>,
     /// In the order in which they were granted, if only the last ones are kept.
@@ -127,8 +127,17 @@ impl Inner {
     }
 
     async fn call(&self, line: Line) -> Answer {
-        if line.op == "refund" {
-            return self.refund(&line).await;
+        match line.op.as_str() {
+            "refund" => {
+                let grant = self.grant(&line)?;
+                let credited = grant.lock().await.refund(line.whole("permits")?).await?;
+                return Ok(json!(credited));
+            }
+            "settle" => {
+                let grant = self.grant(&line)?;
+                return Ok(json!(grant.lock().await.settle(line.whole("actual")?).await?));
+            }
+            _ => {}
         }
         if line.op == "tryAcquireAll" {
             return self.try_acquire_all(&line).await;
@@ -143,11 +152,27 @@ impl Inner {
             "setRateArgs" => Ok(json!(limiter.set_rate_with(line.rate()?, state(&line)?).await?)),
             "updateRate" => Ok(json!(limiter.update_rate(line.rate()?, state(&line)?).await?)),
             "tryAcquire" => self.try_acquire(&limiter, &line).await,
+            "tryAcquireUpTo" => {
+                let decision = limiter.try_acquire_up_to(line.whole("permits")?).await?;
+                let Some(grant) = decision.into_grant() else { return Ok(json!(0)) };
+                let granted = grant.permits();
+                self.keep(&line.id, grant);
+                Ok(json!(granted))
+            }
+            "tryAcquireOnce" => {
+                let (key, permits) = (line.text("key")?, line.whole("permits")?);
+                let grant = limiter.try_acquire_once(key, permits).await?.into_grant();
+                let is_granted = grant.is_some();
+                grant.into_iter().for_each(|grant| self.keep(&line.id, grant));
+                Ok(json!(is_granted))
+            }
             "acquire" => {
                 let grant = limiter.acquire(line.whole("permits")?).await?;
                 self.keep(&line.id, grant);
                 Ok(Value::Null)
             }
+            "pauseFor" => Ok(json!(limiter.pause_for(line.millis("ms")?).await?)),
+            "resume" => Ok(json!(limiter.resume().await?)),
             "release" => limiter
                 .release(line.whole("permits")?)
                 .await
@@ -179,13 +204,11 @@ impl Inner {
     }
 
     async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
-        if line.has("headroom") {
-            return Err(Failure {
-                kind: "Other",
-                message: "headroom: not in this release".to_owned(),
-            });
-        }
         let permits = line.whole("permits")?;
+        let limiter = &match line.has("headroom") {
+            true => limiter.clone().with_headroom(line.fraction("headroom")?)?,
+            false => limiter.clone(),
+        };
         let decision = if line.has("timeoutMs") {
             limiter.try_acquire(permits, line.millis("timeoutMs")?).await?
         } else {
@@ -237,13 +260,10 @@ impl Inner {
         grants.by_call.insert(id, Arc::new(tokio::sync::Mutex::new(grant)));
     }
 
-    async fn refund(&self, line: &Line) -> Answer {
+    fn grant(&self, line: &Line) -> Result<Arc<tokio::sync::Mutex<Grant>>, Failure> {
         let call = line.args.get("call").ok_or_else(|| Failure::invalid("call is missing"))?;
         let grant = lock(&self.grants).by_call.get(&call.to_string()).cloned();
-        let grant =
-            grant.ok_or_else(|| Failure::invalid(format!("call {call} was not granted")))?;
-        let credited = grant.lock().await.refund(line.whole("permits")?).await?;
-        Ok(json!(credited))
+        grant.ok_or_else(|| Failure::invalid(format!("call {call} was not granted")))
     }
 }
 

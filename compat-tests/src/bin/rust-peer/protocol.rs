@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_rate_limiter::{ExpireCondition, Mode, Rate};
+use redisson_rate_limiter::{ExpireCondition, Fraction, Mode, Rate};
 use serde_json::{Map, Value, json};
 
 /// One call.
@@ -76,6 +76,11 @@ impl Line {
     pub(crate) fn number(&self, name: &str) -> Result<f64, Failure> {
         let found = self.args.get(name);
         found.and_then(Value::as_f64).ok_or_else(|| unusable(name, "a number", found))
+    }
+
+    pub(crate) fn fraction(&self, name: &str) -> Result<Fraction, Failure> {
+        const OF: u32 = 1_000_000_000;
+        Ok(Fraction::new((self.number(name)? * f64::from(OF)).round() as u32, OF))
     }
 
     pub(crate) fn millis(&self, name: &str) -> Result<Duration, Failure> {

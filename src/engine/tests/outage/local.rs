@@ -27,6 +27,55 @@ async fn a_part_of_the_rate_is_granted_here_less_what_is_in_use_already() {
     assert_eq!(limiter.outages().granted, 80);
 }
 
+/// One stand-in for callers of all kinds: each class would be granted a part of the rate otherwise.
+#[tokio::test(start_paused = true)]
+async fn callers_with_a_headroom_leave_it_here_too() {
+    let (world, _clock) = stopped();
+    let users = world.away(HALF, 0).await;
+    let jobs = users.clone().with_headroom(Fraction::one_of(5)).unwrap();
+    assert_eq!((grant(&jobs, 30).await.left(), grant(&jobs, 10).await.left()), (10, 0));
+    assert_eq!(denial(&jobs, 1).await.decided_by(), DecidedBy::Outage);
+    assert!(denial(&jobs, 41).await.is_lower_bound(), "the server could grant it");
+    let error = jobs.try_acquire_now(81).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 81, rate: 80 });
+    assert_eq!(users.try_acquire_up_to(50).await.unwrap().into_grant().unwrap().permits(), 10);
+    denial(&users, 1).await;
+    assert_eq!((users.outages().granted, jobs.outages().granted), (50, 50));
+    world.set_away(false);
+    sleep(LOOK).await;
+    assert_eq!(world.available().await, 50);
+    assert_eq!(users.outages().written, 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stand_in_begins_with_what_any_class_has_seen_in_use() {
+    let (world, _clock) = stopped();
+    let (_client, handle) = world.handles(OnOutage::Local(Fraction::ALL), true);
+    let users = handle();
+    let jobs = users.clone().with_headroom(Fraction::one_of(5)).unwrap();
+    grant(&jobs, 1).await;
+    grant(&users, 59).await;
+    world.set_away(true);
+    assert_eq!(grant(&jobs, 20).await.left(), 0);
+    denial(&jobs, 1).await;
+    grant(&users, 20).await;
+    denial(&users, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_granted_here_is_known_here() {
+    let (world, _clock) = stopped();
+    let limiter = world.away(HALF, 0).await;
+    for permits in [3, 3, 9] {
+        let answer = limiter.try_acquire_once("a", permits).await.unwrap();
+        let grant = answer.into_grant().unwrap();
+        assert_eq!((grant.permits(), grant.left(), grant.decided_by()), (3, 47, DecidedBy::Outage));
+    }
+    world.set_away(false);
+    sleep(LOOK).await;
+    assert_eq!(world.available().await, 97);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_granted_here_is_written_once_before_the_server_grants_again() {
     let (world, clock) = stopped();

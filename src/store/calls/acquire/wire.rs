@@ -8,16 +8,13 @@ use crate::rate::{MAX_EXACT, exact};
 use crate::store::ShareTerms;
 use crate::store::calls::Holders;
 use crate::store::redis::{Script, ServerAnswer, ServerCommand, mode_text};
-use crate::wire::entry;
+use crate::wire::entry::{self, EntryId};
 
 /// The call of `acquire.lua`, whose head explains the arguments. Empty arguments at the end are left out: the
 /// usual call has three.
 pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall) -> ServerCommand {
     let total = total_permits(&call.groups);
-    let entry = match u32::try_from(total) {
-        Ok(permits) => entry::pack(call.id, permits),
-        Err(_) => entry::pack(call.id, 0)[..17].to_vec(),
-    };
+    let entry = entry_of(call.id, total);
     let groups = match call.groups[..] {
         [RequestGroup { count: 1, max_wait_ms: 0, .. }] => Vec::new(),
         _ => pack_groups(&call.groups),
@@ -41,6 +38,7 @@ pub(super) fn command(script: &'static Script, keys: &[&str], call: &AcquireCall
         number((!call.earlier.is_first()).into(), 0).into_bytes(),
         dates.into_bytes(),
         reserved_date.into_bytes(),
+        call.headroom.map_or(String::new(), |part| part.as_part().to_string()).into_bytes(),
     ];
     let given = optional.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
     let command = ServerCommand::script(script, keys).time(call.now).arg(entry).seen(call.seen);
@@ -70,6 +68,14 @@ impl Earlier {
             }
             Earlier::Reserved { since, date } => (since.to_string(), none(), date.to_string()),
         }
+    }
+}
+
+/// An entry of all permits that a call asks for; its first 17 bytes if they are more than an entry holds.
+pub(crate) fn entry_of(id: EntryId, total: u64) -> Vec<u8> {
+    match u32::try_from(total) {
+        Ok(permits) => entry::pack(id, permits),
+        Err(_) => entry::pack(id, 0)[..17].to_vec(),
     }
 }
 
@@ -113,6 +119,7 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         outcomes: vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }],
         holders: None,
         repaired: 0,
+        granted_before: None,
         limits: Vec::new(),
     })
 }
@@ -121,6 +128,19 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
 fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireReply> {
     let requests = request_count(call);
     let now = answer.integer(5)?;
+    if call.id.is_of_key() && answer.len() == 10 && answer.integer(7) == Some(8) {
+        return Some(AcquireReply {
+            now,
+            rate: answer.rate()?,
+            entry_date: answer.integer(9)?,
+            left: answer.integer(1)?,
+            outcomes: vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
+            holders: None,
+            repaired: 0,
+            limits: Vec::new(),
+            granted_before: Some(answer.unsigned(8)?),
+        });
+    }
     let (len, holders) = match answer.list(answer.len() - 1) {
         Some(holders) => (answer.len() - 1, Some(Holders::read(holders)?)),
         None => (answer.len(), None),
@@ -147,6 +167,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
         outcomes,
         holders,
         repaired,
+        granted_before: None,
         limits: Vec::new(),
     })
 }

@@ -94,6 +94,7 @@ impl Client {
             earlier: Earlier::None,
             share: None,
             reserve: false,
+            headroom: None,
             groups: groups.to_vec(),
         }
     }

@@ -78,6 +78,7 @@ fn an_entry_is_not_lowered_into_another_one() {
         tag: None,
         share: None,
         reserve: false,
+        headroom: None,
         same_id,
     };
     let rate = Rate::from_wire(Mode::Overall, 7, 60_000, 0);

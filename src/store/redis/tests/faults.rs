@@ -41,6 +41,7 @@ fn call() -> AcquireCall {
         earlier: Earlier::None,
         share: None,
         reserve: false,
+        headroom: None,
         groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: 1 }],
     }
 }

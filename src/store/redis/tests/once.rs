@@ -50,6 +50,7 @@ fn call(t: i64, id: u8, permits: u64) -> AcquireCall {
         earlier: Earlier::None,
         share: None,
         reserve: false,
+        headroom: None,
         groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
     }
 }

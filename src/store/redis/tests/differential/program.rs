@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::damage::{Damage, damage, score};
+use crate::options::Fraction;
 use crate::rate::{Mode, Rate};
 use crate::store::{ExpireCondition, Lifetime, RequestGroup, SeenRate, ShareTerms, StateRule};
 
@@ -21,8 +22,18 @@ pub(super) enum Op {
         tag: Option<(u8, u8)>,
         share: Option<ShareTerms>,
         reserve: bool,
+        headroom: Option<Fraction>,
         /// The log has an entry of its id already, with this score and these permits.
         same_id: Option<(i64, u32)>,
+    },
+    /// An acquire for a key.
+    Once {
+        who: Who,
+        key: u8,
+        permits: u64,
+        seen: Seen,
+        create: Option<Rate>,
+        headroom: Option<Fraction>,
     },
     /// Another attempt of this client's last acquire, whose answer was lost.
     Retry {
@@ -66,6 +77,11 @@ pub(super) enum Op {
         age: i64,
         seen: Seen,
         again: bool,
+    },
+    Pause {
+        who: Who,
+        ms: u64,
+        seen: Seen,
     },
     Peek {
         who: Who,
@@ -195,6 +211,12 @@ fn share() -> impl Strategy<Value = Option<ShareTerms>> {
     prop::option::weighted(0.5, terms)
 }
 
+fn headroom() -> impl Strategy<Value = Option<Fraction>> {
+    let part =
+        (1u32..10).prop_flat_map(|of| (1..=of).prop_map(move |parts| Fraction::new(parts, of)));
+    prop::option::weighted(0.3, part)
+}
+
 fn same_id() -> impl Strategy<Value = Option<(i64, u32)>> {
     prop::option::weighted(0.1, (score(), 1u32..8))
 }
@@ -225,10 +247,10 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         hold.clone(),
         tag(),
         share(),
-        (prop::bool::weighted(0.3), same_id()),
+        (prop::bool::weighted(0.3), headroom(), same_id()),
     )
         .prop_map(|(who, groups, seen, audit_limit, create, hold, tag, share, last)| {
-            let (reserve, same_id) = last;
+            let (reserve, headroom, same_id) = last;
             Op::Acquire {
                 who,
                 groups,
@@ -239,13 +261,14 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
                 tag,
                 share,
                 reserve,
+                headroom,
                 same_id,
             }
         });
     // Calls that the short path of the script grants, if they fit.
     let few = prop_oneof![4 => Just((1, 1)), 1 => Just((3, 1)), 1 => (1u64..3, 1u64..8)];
-    let simple = (who(), few, hold, tag(), same_id()).prop_map(
-        |(who, (permits, count), hold, tag, same_id)| Op::Acquire {
+    let simple = (who(), few, hold, tag(), headroom(), same_id()).prop_map(
+        |(who, (permits, count), hold, tag, headroom, same_id)| Op::Acquire {
             who,
             groups: vec![RequestGroup { permits, max_wait_ms: 0, count }],
             seen: Seen::Known,
@@ -255,12 +278,13 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             tag,
             share: None,
             reserve: false,
+            headroom,
             same_id,
         },
     );
     // What is reserved, and granted or reserved again when the call is repeated.
-    let large = (who(), 2u64..20, 1u64..3000, tag(), share()).prop_map(
-        |(who, permits, max_wait_ms, tag, share)| Op::Acquire {
+    let large = (who(), 2u64..20, 1u64..3000, tag(), share(), headroom()).prop_map(
+        |(who, permits, max_wait_ms, tag, share, headroom)| Op::Acquire {
             who,
             groups: vec![RequestGroup { permits, max_wait_ms, count: 1 }],
             seen: Seen::Known,
@@ -270,6 +294,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             tag,
             share,
             reserve: true,
+            headroom,
             same_id: None,
         },
     );
@@ -305,6 +330,10 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         12 => large,
         25 => all,
         30 => simple,
+        8 => (who(), 0u8..4, 1u64..12, seen(), prop::option::weighted(0.2, rate()), headroom())
+            .prop_map(|(who, key, permits, seen, create, headroom)| Op::Once {
+                who, key, permits, seen, create, headroom,
+            }),
         12 => (who(), any::<bool>(), seen(), prop::bool::weighted(0.4))
             .prop_map(|(who, since, seen, late)| Op::Retry { who, since, seen, late }),
         3 => (who(), any::<bool>()).prop_map(|(who, since)| Op::LateFirst { who, since }),
@@ -313,6 +342,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         5 => (who(), 1u64..20, seen()).prop_map(|(who, permits, seen)| Op::Release { who, permits, seen }),
         5 => (who(), prop_oneof![9 => 1u64..20, 1 => Just(u64::from(u32::MAX))], 0i64..1200, seen(), any::<bool>())
             .prop_map(|(who, permits, age, seen, again)| Op::Charge { who, permits, age, seen, again }),
+        5 => (who(), prop_oneof![1 => Just(0u64), 2 => 1u64..3000, 1 => Just(31_536_000_000u64)], seen())
+            .prop_map(|(who, ms, seen)| Op::Pause { who, ms, seen }),
         6 => (who(), 0u64..40, seen()).prop_map(|(who, permits, seen)| Op::Peek { who, permits, seen }),
         6 => (who(), rate()).prop_map(|(who, rate)| Op::TrySetRate { who, rate }),
         5 => (who(), rate(), any::<bool>(), state).prop_map(|(who, rate, only_existing, state)| {

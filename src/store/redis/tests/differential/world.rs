@@ -18,8 +18,9 @@ use crate::store::memory::raw::{Content, Key, Snapshot};
 use crate::store::{
     AcquireAllCall, AcquireCall, ChargeCall, ClearExpireCall, ConfigCall, DeleteCall,
     DropUsageCall, Earlier, ExistsCall, ExpireCall, InspectCall, InspectReply, Outcome,
-    OutcomeGroup, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall, RemoveUnusedCall,
-    RenameCall, RepairCall, SeenRate, SetRateCall, StoreCall, TouchCall, TrySetRateCall, decided,
+    OutcomeGroup, PauseCall, PeekCall, RefundCall, ReleaseCall, RemainingTimeCall,
+    RemoveUnusedCall, RenameCall, RepairCall, RequestGroup, SeenRate, SetRateCall, StoreCall,
+    TouchCall, TrySetRateCall, decided,
 };
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
@@ -197,6 +198,7 @@ impl<'a> World<'a> {
                 tag,
                 share,
                 reserve,
+                headroom,
                 same_id,
             } => {
                 self.ids += 1;
@@ -221,6 +223,7 @@ impl<'a> World<'a> {
                     share,
                     // Both stores recognise reservations by the mark in the id, which every client sets.
                     reserve: reserve && hold == 0 && tag.is_some(),
+                    headroom,
                     groups,
                 };
                 let made = Made { call, dates: vec![self.now + hold as i64], reserved: None };
@@ -231,6 +234,23 @@ impl<'a> World<'a> {
                     }
                 }
                 self.acquire(who, made)?;
+            }
+            Op::Once { who, key, permits, seen, create, headroom } => {
+                let call = AcquireCall {
+                    now: Now::At(self.now),
+                    id: EntryId::of_key(&[key]),
+                    seen: self.seen(who, seen),
+                    expects_expired: false,
+                    audit_limit: 0,
+                    create,
+                    hold_ms: 0,
+                    earlier: Earlier::None,
+                    share: None,
+                    reserve: false,
+                    headroom,
+                    groups: vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }],
+                };
+                self.acquire(who, Made { call, dates: vec![self.now], reserved: None })?;
             }
             Op::Retry { who, since, seen, late } => {
                 let Some(mut made) = self.made.get(&(who.0, who.1)).cloned() else { return Ok(()) };
@@ -299,6 +319,7 @@ impl<'a> World<'a> {
                         earlier: Earlier::None,
                         share: None,
                         reserve: false,
+                        headroom: None,
                         groups,
                     };
                     (self.keys(who), call)
@@ -370,6 +391,11 @@ impl<'a> World<'a> {
                     _ => new,
                 };
                 self.charged = Some(call);
+                let keys = self.keys(who);
+                self.both(&keys, call)?;
+            }
+            Op::Pause { who, ms, seen } => {
+                let call = PauseCall { now: Now::At(self.now), ms, seen: self.seen(who, seen) };
                 let keys = self.keys(who);
                 self.both(&keys, call)?;
             }

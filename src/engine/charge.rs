@@ -1,0 +1,68 @@
+//! Charges: what a grant turned out to cost beyond what it had acquired becomes an entry of its own.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::refund::{BACKGROUND_DEADLINE, within};
+use super::retry::{UntilDeadline, retry};
+use super::tasks::Tasks;
+use super::{Engine, instant_after};
+use crate::clock::Now;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::store::{ChargeCall, ServerTimeCall};
+
+impl Engine {
+    /// Writes an entry of this many permits that is dated now, whether it fits or not. A task makes the
+    /// attempts, so that they go on if this is dropped, or if the deadline passes before one is answered.
+    pub(crate) async fn charge(
+        self: &Arc<Self>,
+        permits: u64,
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        let runtime = self.core.runtime()?;
+        let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
+        let written = async move {
+            let _busy = busy;
+            engine.write_excess(permits).await
+        };
+        let written = written.boxed().shared();
+        runtime.spawn(written.clone().map(drop));
+        self.core.in_runtime(within(instant_after(deadline), written)).await
+    }
+
+    /// The id and the date stay the same in all attempts, so that the entry counts once.
+    async fn write_excess(&self, permits: u64) -> Result<(), Error> {
+        let (id, date) = (self.new_id(), OnceLock::new());
+        if let Now::At(now) = self.core.clock.read().now {
+            date.get_or_init(|| now);
+        }
+        let date = &date;
+        let mut attempts = UntilDeadline {
+            deadline: instant_after(BACKGROUND_DEADLINE),
+            limit: self.core.attempt,
+            is_idempotent: true,
+            fails_fast: || self.is_closed(),
+            is_unknown: false,
+            is_certain: false,
+            observer: self.observer.call(Operation::Settle),
+            call: |limit| async move {
+                if date.get().is_none() {
+                    let now = self.attempt(ServerTimeCall, limit).await? / 1000;
+                    date.get_or_init(|| now);
+                }
+                let now = self.core.clock.read().now;
+                let date = *date.get().unwrap_or_else(|| unreachable!("it was just set"));
+                self.attempt(ChargeCall { now, id, date, permits, seen: self.seen() }, limit).await
+            },
+        };
+        let answer = retry(&mut attempts).await;
+        attempts.observer.ended(&answer);
+        match answer {
+            // A limiter that was deleted meanwhile is owed nothing.
+            Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+}

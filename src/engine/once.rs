@@ -1,0 +1,106 @@
+//! Acquires for a key: the same key gets the same grant for an interval, from any process.
+//!
+//! They do not go through the queue, because a key that has a grant must get it whoever waits there, and because
+//! the entry of a key has no other request in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Answer, Decided, Granted, NoAnswer, Verdict};
+use super::refund::Entry;
+use super::retry::{UntilDeadline, retry};
+use super::{Engine, closed, instant_after};
+use crate::clock::Now;
+use crate::error::Error;
+use crate::observe::CallSize;
+use crate::options::Fraction;
+use crate::queue::{ATTEMPTS_PER_DEADLINE, Request};
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup};
+use crate::wire::entry::EntryId;
+
+impl Engine {
+    /// Asks the store for the permits of a key. Dropped at any time, the call may still be carried out: what it is
+    /// granted is the key's.
+    pub(crate) async fn acquire_once(self: &Arc<Self>, id: EntryId, request: Request) -> Verdict {
+        if self.is_closed() {
+            return Err(NoAnswer::Failed(closed()));
+        }
+        let lane = self.lane().map_err(NoAnswer::Failed)?;
+        let behind = lane.lock().queue.wait_behind(self.core.now());
+        let group = RequestGroup { permits: request.permits, max_wait_ms: 0, count: 1 };
+        let call = AcquireCall {
+            now: Now::Server,
+            id,
+            seen: self.seen(),
+            expects_expired: false,
+            audit_limit: 0,
+            create: request.create,
+            hold_ms: 0,
+            earlier: Earlier::None,
+            share: None,
+            reserve: false,
+            // It must not overtake a request that waits: then the call finds an earlier grant, or nothing.
+            headroom: if behind.is_some() { Some(Fraction::ALL) } else { self.classes.headroom },
+            groups: vec![group],
+        };
+        let reply = loop {
+            let reply =
+                self.ask_once(call.clone(), request.clone()).await.map_err(NoAnswer::Failed)?;
+            // So many entries have expired that it has to be asked again.
+            if reply.outcomes.first().is_none_or(|group| group.outcome != Outcome::Undecided) {
+                break reply;
+            }
+        };
+        let rate = reply.rate;
+        self.knowledge().learn(&call.groups, &reply, false);
+        self.server_answered();
+        let permits = reply.granted_before.unwrap_or(request.permits);
+        let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(self.headroom(rate));
+        let entry = Entry::new(id, reply.entry_date, permits);
+        let decided =
+            Arc::new(Decided { engine: self.clone(), entry, rate, left, members: Box::default() });
+        match (reply.outcomes[0].outcome, behind) {
+            (Outcome::Granted, _) => {
+                Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request.clone() })))
+            }
+            (Outcome::Refused(wait), _) => Ok(Answer::Denied { wait, by: None, decided }),
+            (_, Some(wait)) if permits <= self.most_permits(rate) => Err(NoAnswer::Refused(wait)),
+            _ => Ok(Answer::ExceedsRate { requested: permits, rate, by: None }),
+        }
+    }
+
+    /// Makes the call until it is answered, or its deadline passes. Repeated, it finds its own grant.
+    async fn ask_once(
+        self: &Arc<Self>,
+        call: AcquireCall,
+        request: Request,
+    ) -> Result<AcquireReply, Error> {
+        let engine = self.clone();
+        let attempts = async move {
+            let began = engine.core.now();
+            let size = CallSize { requests: 1, permits: request.permits };
+            let mut attempts = UntilDeadline {
+                deadline: instant_after(Duration::from_micros(request.deadline)),
+                limit: Duration::from_micros(request.deadline / ATTEMPTS_PER_DEADLINE),
+                is_idempotent: true,
+                fails_fast: || true,
+                is_unknown: false,
+                is_certain: false,
+                observer: engine.observer.acquire_call(size, None),
+                call: |limit| {
+                    let now = engine.core.clock.read().now;
+                    engine.attempt(AcquireCall { now, ..call.clone() }, limit)
+                },
+            };
+            let answer = retry(&mut attempts).await;
+            attempts.observer.ended(&answer);
+            match &answer {
+                Ok(reply) if engine.core.clock.is_servers() => engine.saw_server_time(reply.now),
+                Ok(_) => {}
+                Err(error) => engine.server_failed(began, error),
+            }
+            answer
+        };
+        self.core.in_runtime(attempts).await
+    }
+}

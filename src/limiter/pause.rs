@@ -1,0 +1,91 @@
+//! Pausing a limiter for all of its clients.
+
+use std::time::Duration;
+
+use super::RateLimiter;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::store::{PauseCall, TrySetRateCall};
+
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+impl RateLimiter {
+    /// Pauses the limiter: until this time has passed, nobody is granted anything, in Rust or in Java. For an
+    /// upstream service that has asked for a pause, and for operators.
+    ///
+    /// Repeating it is safe: the later end counts. [`resume`](Self::resume) ends the pause. In the mode
+    /// PER_CLIENT it pauses this client alone. Requests wait as for permits, and learn from their denials how
+    /// long. What was granted before stays granted; leases of other clients go on until the end of their hold.
+    /// If there is no limiter, and this handle carries its rate, it is created.
+    ///
+    /// Setting the rate with [`Usage::Reset`](crate::Usage::Reset), or by Redisson's `setRate`, ends the pause
+    /// early, and so does deleting the limiter. A rate with another interval moves its end by the difference.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let limiter = client.limiter("their-api")?.with_rate(Rate::per_second(10));
+    /// limiter.pause_for(Duration::from_secs(30)).await?;
+    /// let denial = limiter.try_acquire_now(1).await?.into_denial().expect("a denial");
+    /// assert!(denial.retry_after() > Duration::from_secs(29));
+    /// limiter.resume().await?;
+    /// assert!(limiter.try_acquire_now(1).await?.is_granted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the duration is zero or more than 365 days; for others see
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        const OPERATION: Operation = Operation::PauseFor;
+        if duration.is_zero() || duration > LONGEST {
+            let detail =
+                format!("a pause of {duration:?}: must be more than zero, and at most 365 days");
+            return Err(self.invalid(OPERATION, detail));
+        }
+        // Leases end before the call is sent, and none begins while it is under way.
+        let reset = self.engine().begin_reset();
+        let call = self.pause_call(duration.as_nanos().div_ceil(1_000_000) as u64);
+        let is_created = match (self.call(OPERATION, call).await, self.rate) {
+            (Err(error), Some(rate)) if error.kind() == ErrorKind::NotInitialized => {
+                self.call(OPERATION, TrySetRateCall(rate)).await?;
+                self.call(OPERATION, call).await?;
+                true
+            }
+            (answer, _) => answer.map(|()| false)?,
+        };
+        reset.end(is_created);
+        Ok(())
+    }
+
+    /// Ends a [pause](Self::pause_for), whoever began it. Without a pause it changes nothing. Waiting requests
+    /// of this client ask again at once, others within a second.
+    ///
+    /// # Errors
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn resume(&self) -> Result<(), Error> {
+        // The call may be carried out even if this future is dropped.
+        let _may_come_back = self.engine().permits_may_come_back();
+        let answer = self.call(Operation::Resume, self.pause_call(0)).await;
+        self.unless_absent(Operation::Resume, answer).await.map(drop)
+    }
+
+    fn pause_call(&self, ms: u64) -> PauseCall {
+        PauseCall { now: self.engine().core.clock.read().now, ms, seen: self.engine().seen() }
+    }
+}

@@ -1,0 +1,43 @@
+//! The earlier grant of a call whose id says what it is for.
+//!
+//! `lua/part/once.lua` is its twin.
+
+use crate::error::Error;
+use crate::rate::MAX_EXACT;
+use crate::store::memory::config::{Config, Pair, read_value};
+use crate::store::memory::keyspace::Keyspace;
+use crate::store::memory::live_log::expiry_cutoff;
+use crate::store::memory::log::Part;
+use crate::store::{AcquireCall, AcquireReply, Outcome, OutcomeGroup};
+use crate::wire::entry::ID_LEN;
+use crate::wire::keys::Keys;
+
+/// The answer if the log has a live entry of the call's id: what is left of that grant, whatever the call asks for.
+pub(super) fn granted_before(
+    space: &Keyspace,
+    keys: &Keys,
+    call: &AcquireCall,
+) -> Result<Option<AcquireReply>, Error> {
+    let Ok(config) = Config::read(space, keys, None) else { return Ok(None) };
+    let pair = Pair::of(keys, config.mode);
+    let left = read_value(space, &pair)?.unwrap_or(0);
+    let now = space.time(call.now);
+    let cutoff = expiry_cutoff(now, &config);
+    let is_earlier = |part: &Part| {
+        part.score > cutoff && part.permits > 0 && part.member[1..=ID_LEN] == call.id.0
+    };
+    let mut found = space.log(pair.log)?.map_or(Vec::new(), |log| log.of_id(call.id));
+    found.retain(is_earlier);
+    let earlier = found.into_iter().min_by(|a, b| (a.score, &a.member).cmp(&(b.score, &b.member)));
+    Ok(earlier.map(|earlier| AcquireReply {
+        now,
+        rate: config.to_rate(),
+        entry_date: earlier.score.min(MAX_EXACT as i64),
+        left,
+        outcomes: vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }],
+        holders: None,
+        repaired: 0,
+        limits: Vec::new(),
+        granted_before: Some(earlier.permits as u64),
+    }))
+}
