@@ -167,7 +167,10 @@ impl Grant {
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
-            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.left,
+            GrantEntry::Call(decided) => decided.left,
+            GrantEntry::Group { decided, .. } => {
+                decided.members.iter().map(|member| member.left).min().unwrap_or(0)
+            }
             GrantEntry::Lease { left, .. } => *left,
             GrantEntry::Unlimited { .. } => 0,
         }
