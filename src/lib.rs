@@ -157,7 +157,6 @@ mod pages {
     }
     page!(Guide, "../docs/guide.md");
     page!(Concepts, "../docs/concepts.md");
-    page!(Groups, "../docs/groups.md");
     page!(Fleet, "../docs/fleet.md");
     page!(
         #[cfg(feature = "blocking")]

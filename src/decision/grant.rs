@@ -167,7 +167,10 @@ impl Grant {
     /// [`OnOutage::Allow`](crate::OnOutage::Allow), 0.
     pub fn left(&self) -> u64 {
         match &self.entry {
-            GrantEntry::Call(decided) | GrantEntry::Group { decided, .. } => decided.left,
+            GrantEntry::Call(decided) => decided.left,
+            GrantEntry::Group { decided, .. } => {
+                decided.members.iter().map(|member| member.left).min().unwrap_or(0)
+            }
             GrantEntry::Lease { left, .. } => *left,
             GrantEntry::Unlimited { .. } => 0,
         }
@@ -341,8 +344,13 @@ impl Grant {
             let members = decided.members.iter().enumerate();
             let settled = members.map(|(at, it)| {
                 let difference = (held[at].into(), actual[at].into());
-                settle_entry(&it.engine, &it.entry, difference, deadline)
-                    .map(move |answer| (at, answer))
+                let settled = async move {
+                    match it.is_unlimited() {
+                        true => Ok(()),
+                        false => settle_entry(&it.engine, &it.entry, difference, deadline).await,
+                    }
+                };
+                settled.map(move |answer| (at, answer))
             });
             let mut failed = None;
             for (at, answer) in join_all(settled).await {

@@ -27,6 +27,7 @@ pub(super) mod keyspace;
 pub(super) mod lifetime;
 pub(super) mod live_log;
 pub(super) mod log;
+mod once;
 mod reserve;
 pub(super) mod settle;
 mod share;
@@ -34,7 +35,6 @@ pub(super) mod trim;
 pub(super) mod wait;
 
 #[cfg(any(test, feature = "_raw-store"))]
-mod once;
 pub(crate) mod raw;
 #[cfg(test)]
 mod tests;
