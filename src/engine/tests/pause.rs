@@ -41,7 +41,7 @@ async fn who_waits_goes_on_when_the_pause_ends() {
     let other = world.client().limiter("api").unwrap();
     let begun = tokio::time::Instant::now();
     limiter.pause_for(MINUTE).await.unwrap();
-    let (ours, theirs) = futures::join!(limiter.acquire(1), other.try_acquire(100, 2 * MINUTE));
+    let (ours, theirs) = tokio::join!(limiter.acquire(1), other.try_acquire(100, 2 * MINUTE));
     ours.unwrap();
     assert!(theirs.unwrap().is_granted());
     let waited = begun.elapsed();
@@ -60,7 +60,7 @@ async fn who_waits_goes_on_when_the_pause_ends() {
             waits.acquire(1).await.unwrap();
             tokio::time::Instant::now()
         };
-        let (resumed, granted) = futures::join!(resumes, granted);
+        let (resumed, granted) = tokio::join!(resumes, granted);
         assert!(granted.saturating_duration_since(resumed) <= ms(longest + 5));
         limiter.pause_for(MINUTE).await.unwrap();
     }

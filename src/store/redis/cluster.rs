@@ -56,6 +56,7 @@ impl Cluster {
         Cluster::new(nodes.iter().map(String::as_str))
     }
 
+    #[cfg(any(feature = "tls", feature = "redisson-yaml"))]
     pub(super) fn seeds(&self) -> &[Endpoint] {
         &self.seeds
     }

@@ -30,18 +30,16 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// The endpoints named by the user.
-    fn endpoints(&self) -> &[Endpoint] {
-        match self {
+    /// Whether an endpoint named by the user is reached over TLS.
+    #[cfg(any(feature = "tls", feature = "redisson-yaml"))]
+    pub(crate) fn uses_tls(&self) -> bool {
+        let endpoints = match self {
             Topology::Single(endpoint) => std::slice::from_ref(endpoint),
             Topology::Cluster(cluster) => cluster.seeds(),
             Topology::Replicated(replicated) => &replicated.endpoints,
             Topology::Sentinel(sentinels) => &sentinels.endpoints,
-        }
-    }
-
-    pub(crate) fn uses_tls(&self) -> bool {
-        self.endpoints().iter().any(Endpoint::uses_tls)
+        };
+        endpoints.iter().any(Endpoint::uses_tls)
     }
 }
 
