@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::decision::{DecidedBy, Decision, Grant, Peek};
 #[cfg(feature = "_web")]
 use crate::engine::Engine;
-use crate::engine::group::Member;
+use crate::engine::group::GroupMember;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
@@ -144,8 +144,8 @@ impl Client {
     /// after the other, a round trip each, and gives back what it was granted if a later one refuses.
     ///
     /// Nothing is issued beyond a rate, and nothing is lost: what a client that dies in between has taken expires
-    /// with the interval. But others find these permits missing for a moment, two requests may each hold what the
-    /// other one lacks and both be denied, and waiting requests are not served in order.
+    /// with the interval. But others find these permits missing for a moment, and may be denied for
+    /// it, and waiting requests are not served in order.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Client {
                 return invalid(format!("the limiter {name:?} belongs to another client"));
             }
         }
-        let engines = members.iter().map(|member| Member {
+        let engines = members.iter().map(|member| GroupMember {
             engine: member.engine().clone(),
             create: member.carried_rate(),
         });
@@ -399,11 +399,15 @@ impl LimitGroup {
     }
 
     /// Asks one limiter after the other, until one refuses. What the earlier ones have granted then goes back.
+    /// All processes ask in the order of the names: in opposite orders each could hold what the others lack.
     async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
-        let mut held = Held(Vec::with_capacity(self.members.len()));
-        for (member, cost) in self.members.iter().zip(costs) {
+        let mut held = HeldGrants(Vec::with_capacity(self.members.len()));
+        let mut order: Vec<usize> = (0..self.members.len()).collect();
+        order.sort_by_key(|at| self.members[*at].name());
+        for at in order {
+            let (member, cost) = (&self.members[at], costs[at]);
             match member.decide(&member.request(cost.into(), MaxWait::None), true).await? {
-                Decision::Granted(grant) => held.0.push(grant),
+                Decision::Granted(grant) => held.0.push((at, grant)),
                 Decision::Denied(denial) => {
                     let engine = member.engine();
                     // Who waits without end is not to wait for a server that is away.
@@ -417,7 +421,9 @@ impl LimitGroup {
                 }
             }
         }
-        let (grants, deadline) = (std::mem::take(&mut held.0), self.limiter.deadline());
+        let (mut grants, deadline) = (std::mem::take(&mut held.0), self.limiter.deadline());
+        grants.sort_by_key(|(at, _)| *at);
+        let grants = grants.into_iter().map(|(_, grant)| grant).collect();
         Ok(Decision::Granted(Grant::in_turn(self.limiter.engine(), grants, deadline)))
     }
 
@@ -444,11 +450,11 @@ impl LimitGroup {
 }
 
 /// Grants that are given back unless they are taken out.
-struct Held(Vec<Grant>);
+struct HeldGrants(Vec<(usize, Grant)>);
 
-impl Drop for Held {
+impl Drop for HeldGrants {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(Grant::refund_in_background);
+        self.0.drain(..).for_each(|(_, grant)| grant.refund_in_background());
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::engine::group::Member;
+use crate::engine::group::GroupMember;
 use crate::engine::{self, Core, Engine, Knowledge};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
@@ -99,7 +99,7 @@ impl Limiters {
     /// The handle of the group of these limiters, shared by everybody who uses it at the same time.
     pub(crate) fn group(
         self: &Arc<Self>,
-        members: Vec<Member>,
+        members: Vec<GroupMember>,
     ) -> Result<Arc<LimiterHandle>, Error> {
         let mut table = self.table();
         if table.is_closed {
@@ -112,7 +112,7 @@ impl Limiters {
         }
         if let Some(group) = table.groups.get(&key).and_then(Weak::upgrade) {
             // A limiter whose last handle was dropped may have another engine by now.
-            let same = |(a, b): (&Member, &Member)| Arc::ptr_eq(&a.engine, &b.engine);
+            let same = |(a, b): (&GroupMember, &GroupMember)| Arc::ptr_eq(&a.engine, &b.engine);
             if group.engine.members.iter().zip(&members).all(same) {
                 return Ok(group);
             }

@@ -24,7 +24,7 @@ use crate::store::{
 };
 
 /// One limiter of a group.
-pub(crate) struct Member {
+pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
     /// The rate to create it with if there is none.
     pub(crate) create: Option<Rate>,
@@ -48,7 +48,7 @@ impl MemberEntry {
 
 impl Engine {
     /// The engine of a group.
-    pub(crate) fn of_group(members: Vec<Member>, core: Arc<Core>) -> Arc<Engine> {
+    pub(crate) fn of_group(members: Vec<GroupMember>, core: Arc<Core>) -> Arc<Engine> {
         let names: Vec<&str> = members.iter().map(|member| &*member.engine.name).collect();
         let keys = members[0].engine.keys.clone();
         let mut engine = Engine::new(names.join(" + ").into(), keys, core, None);
@@ -83,7 +83,7 @@ impl Engine {
             (member.engine.keys.clone(), call)
         });
         let reply = self.attempt(AcquireAllCall(calls.collect()), limit);
-        let member = |it: &Member| (it.engine.keys.hash.clone(), it.engine.name.clone());
+        let member = |it: &GroupMember| (it.engine.keys.hash.clone(), it.engine.name.clone());
         let names: Vec<_> = self.members.iter().map(member).collect();
         // A store knows limiters by their keys.
         let named = move |error: Error| match error.limiter() {

@@ -84,7 +84,7 @@ pub(crate) mod model_tests;
 pub(crate) mod tests;
 
 use classes::Classes;
-use group::Member;
+use group::GroupMember;
 pub(crate) use knowledge::Knowledge;
 use lane::Lanes;
 use latency::Latency;
@@ -132,7 +132,7 @@ pub(crate) struct Engine {
     /// look for its grant behind its date, and be granted twice.
     server_time: Arc<AtomicI64>,
     /// The limiters of a group; empty for a limiter alone.
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<GroupMember>,
     /// The groups that this limiter is in, as far as they let requests wait.
     dependents: Mutex<Vec<Weak<Engine>>>,
     /// Done once a group is among the dependents of its limiters.

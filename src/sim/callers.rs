@@ -36,6 +36,8 @@ pub(super) struct Caller {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Now,
+    /// What there is, instead of all.
+    UpTo,
     Within(u64),
     Unbounded,
 }
@@ -81,7 +83,8 @@ impl Caller {
             _ => self.random.between(1..=self.rate.permits()),
         };
         let kind = match self.random.between(0..=9) {
-            0..=3 => Kind::Now,
+            0..=2 => Kind::Now,
+            3 => Kind::UpTo,
             4..=7 => Kind::Within(self.random.between(1..=2 * self.rate.interval_ms())),
             _ => Kind::Unbounded,
         };
@@ -91,17 +94,19 @@ impl Caller {
             false => Duration::from_secs(86_400),
         };
         let begun = self.history.now();
-        let call = self.history.call_begins(self.client, permits, !matches!(kind, Kind::Now));
+        let call =
+            self.history.call_begins(self.client, permits, !matches!(kind, Kind::Now | Kind::UpTo));
         self.history.event(self.client, "call", "begins", &(call, permits, kind));
         let (limiter, group) = (self.limiter.clone(), self.group.clone());
         let answer = timeout(gives_up_after, async {
             match (kind, group) {
                 (Kind::Now, None) => limiter.try_acquire_now(permits).await,
+                (Kind::UpTo, None) => limiter.try_acquire_up_to(permits).await,
                 (Kind::Within(ms), None) => {
                     limiter.try_acquire(permits, Duration::from_millis(ms)).await
                 }
                 (Kind::Unbounded, None) => limiter.acquire(permits).await.map(Decision::Granted),
-                (Kind::Now, Some(group)) => group.try_acquire_now(permits).await,
+                (Kind::Now | Kind::UpTo, Some(group)) => group.try_acquire_now(permits).await,
                 (Kind::Within(ms), Some(group)) => {
                     group.try_acquire(permits, Duration::from_millis(ms)).await
                 }
@@ -117,7 +122,7 @@ impl Caller {
             return;
         };
         match kind {
-            Kind::Now => {
+            Kind::Now | Kind::UpTo => {
                 self.check_time("a call that does not wait", begun, self.plan.deadline_ms);
             }
             Kind::Within(ms) => {

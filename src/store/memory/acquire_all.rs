@@ -22,10 +22,8 @@ use crate::store::{
 };
 use crate::wire::keys::Keys;
 
-type Calls<'a> = &'a [(Keys, AcquireCall)];
-
 /// A limiter's state that does not depend on the call's own entries.
-struct Found<'a> {
+struct ReadLimiter<'a> {
     config: Config,
     before: Option<i64>,
     log: &'a Log,
@@ -36,8 +34,8 @@ struct Found<'a> {
 }
 
 /// A limiter as the requests see it.
-struct Limit<'a> {
-    found: &'a Found<'a>,
+struct OpenLimiter<'a> {
+    found: &'a ReadLimiter<'a>,
     call: &'a AcquireCall,
     live: LiveLog<'a>,
     value: Value,
@@ -50,7 +48,7 @@ struct Limit<'a> {
 }
 
 /// What is written to a limiter.
-struct Changes {
+struct LimiterChanges {
     own: (Vec<Part>, i64),
     log: LogChanges,
     debt: i64,
@@ -62,7 +60,7 @@ struct Changes {
 
 pub(crate) fn acquire_all(
     space: &mut Keyspace,
-    calls: Calls<'_>,
+    calls: &[(Keys, AcquireCall)],
 ) -> Result<AcquireAllReply, Error> {
     // Read.
     let none = Log::default();
@@ -99,7 +97,7 @@ pub(crate) fn acquire_all(
     if !is_written {
         return Ok(reply);
     }
-    let changes: Vec<Changes> = limits.into_iter().map(Limit::into_changes).collect();
+    let changes: Vec<LimiterChanges> = limits.into_iter().map(OpenLimiter::into_changes).collect();
 
     // Write.
     for ((keys, call), changes) in calls.iter().zip(changes) {
@@ -113,7 +111,7 @@ fn find<'a>(
     keys: &Keys,
     call: &AcquireCall,
     none: &'a Log,
-) -> Result<Found<'a>, Error> {
+) -> Result<ReadLimiter<'a>, Error> {
     let config = Config::read(space, keys, call.create.as_ref())?;
     let pair = Pair::of(keys, config.mode);
     let before = read_value(space, &pair)?;
@@ -123,11 +121,15 @@ fn find<'a>(
     let overtaken = later.iter().map(|part| part.score).min();
     let own = if later.is_empty() { find_earlier(log, call) } else { later };
     let own_total = own.iter().map(|part| part.permits).sum();
-    Ok(Found { config, before, log, own, own_total, overtaken })
+    Ok(ReadLimiter { config, before, log, own, own_total, overtaken })
 }
 
-fn read<'a>(found: &'a Found<'a>, call: &'a AcquireCall, t: i64) -> Result<Limit<'a>, Error> {
-    let Found { config, before, log, own, own_total, .. } = found;
+fn read<'a>(
+    found: &'a ReadLimiter<'a>,
+    call: &'a AcquireCall,
+    t: i64,
+) -> Result<OpenLimiter<'a>, Error> {
+    let ReadLimiter { config, before, log, own, own_total, .. } = found;
     // What earlier attempts were granted is free again, and all requests are decided anew.
     let known = before.map(|value| value + own_total);
     let cutoff = expiry_cutoff(t, config);
@@ -139,13 +141,13 @@ fn read<'a>(found: &'a Found<'a>, call: &'a AcquireCall, t: i64) -> Result<Limit
     let audit_limit = audit_limit(call.seen, call.audit_limit);
     let healed = heal(config, &mut value, &mut live, refuses, audit_limit)?;
     let (deficit, debt, budget) = (healed.deficit, healed.debt, value.v);
-    Ok(Limit { found, call, live, value, deficit, debt, budget, queued: 0, granted: 0 })
+    Ok(OpenLimiter { found, call, live, value, deficit, debt, budget, queued: 0, granted: 0 })
 }
 
 /// Decides the requests; also returns whether one of them is within all rates. An error comes with the number of
 /// the limiter whose log cannot be read.
 fn decide(
-    limits: &mut [Limit<'_>],
+    limits: &mut [OpenLimiter<'_>],
     t: i64,
     is_overtaken: bool,
 ) -> Result<(Vec<OutcomeGroup>, bool), (usize, Error)> {
@@ -164,7 +166,7 @@ fn decide(
             continue;
         }
         if !undecided {
-            let fits = |limit: &Limit<'_>| (limit.budget / limit.permits(k)).max(0) as u64;
+            let fits = |limit: &OpenLimiter<'_>| (limit.budget / limit.permits(k)).max(0) as u64;
             let most = if waiting > 0 { 0 } else { count };
             let fit = limits.iter().map(fits).fold(most, u64::min);
             for limit in &mut *limits {
@@ -206,7 +208,7 @@ fn decide(
 /// How long a request has to wait until all limiters have its permits, and for which longest. It may take longer
 /// if one of them may.
 fn longest_wait(
-    limits: &[Limit<'_>],
+    limits: &[OpenLimiter<'_>],
     k: usize,
     t: i64,
     by: &mut u8,
@@ -226,14 +228,14 @@ fn longest_wait(
     Ok(longest)
 }
 
-impl Limit<'_> {
+impl OpenLimiter<'_> {
     /// What each request of the k-th group asks of this limiter.
     fn permits(&self, k: usize) -> i64 {
         self.call.groups[k].permits as i64
     }
 
-    fn into_changes(self) -> Changes {
-        Changes {
+    fn into_changes(self) -> LimiterChanges {
+        LimiterChanges {
             own: (self.found.own.clone(), self.found.own_total),
             log: self.live.into_changes(),
             debt: self.debt,
@@ -250,7 +252,7 @@ fn write(
     keys: &Keys,
     call: &AcquireCall,
     t: i64,
-    changes: Changes,
+    changes: LimiterChanges,
 ) -> Result<(), Error> {
     let pair = Pair::of(keys, changes.config.mode);
     let id = call.id;
