@@ -205,7 +205,9 @@ impl Inner {
 
     async fn try_acquire(&self, limiter: &RateLimiter, line: &Line) -> Answer {
         let permits = line.whole("permits")?;
-        let limiter = &match line.has("headroom") {
+        // Nothing is no headroom.
+        let has_headroom = line.has("headroom") && line.number("headroom")? != 0.0;
+        let limiter = &match has_headroom {
             true => limiter.clone().with_headroom(line.fraction("headroom")?)?,
             false => limiter.clone(),
         };
