@@ -24,14 +24,17 @@ end
 if s.foreign then
   return s.foreign
 end
-local ahead = {}
-local list = call('ZRANGEBYSCORE', s.log_key, '(' .. int(s.now + MOST_AHEAD_MS), '+inf')
-for i = 1, #list do
-  -- A pause may last longer.
-  if string.sub(list[i], 1, 15) ~= PAUSE then
-    ahead[#ahead + 1] = list[i]
+-- The entries that are dated too far ahead, as the log is by now. A pause may last longer.
+local function read_ahead()
+  local ahead, list = {}, call('ZRANGEBYSCORE', s.log_key, '(' .. int(s.now + MOST_AHEAD_MS), '+inf')
+  for i = 1, #list do
+    if string.sub(list[i], 1, 15) ~= PAUSE then
+      ahead[#ahead + 1] = list[i]
+    end
   end
+  return ahead
 end
+local ahead = read_ahead()
 
 local endless = 0
 local lives = s.keep_alive > 0 or call('PTTL', KEYS[1]) > 0
@@ -54,9 +57,9 @@ if is_off then
   write_entries(s, s.debt, 32768, int(s.now))
   call('SET', s.value_key, int(s.value))
 end
--- These permits may be in use, so they come back an interval from now.
-for i = 1, #ahead do
-  call('ZADD', s.log_key, int(s.now), ahead[i])
+-- These permits may be in use, so they come back an interval from now; but for those just taken out.
+for _, member in ipairs(read_ahead()) do
+  call('ZADD', s.log_key, int(s.now), member)
 end
 if is_off or endless > 0 or #ahead > 0 then
   refresh_lifetime(s)

@@ -69,8 +69,10 @@ impl StoreCall for RepairCall {
         }
         let far_ahead = t.saturating_add(MOST_AHEAD_MS);
         // A pause may last longer.
-        let ahead = log.later_than(far_ahead).filter(|(_, member)| !is_pause(member));
-        let ahead: Vec<_> = ahead.map(|(_, member)| member.to_vec()).collect();
+        let read_ahead = |log: &Log| -> Vec<Vec<u8>> {
+            let ahead = log.later_than(far_ahead).filter(|(_, member)| !is_pause(member));
+            ahead.map(|(_, member)| member.to_vec()).collect()
+        };
         let endless = endless_keys(space, keys, &pair, &config);
         let reply = RepairReply {
             rate: config.to_rate(),
@@ -80,7 +82,7 @@ impl StoreCall for RepairCall {
             debt: healed.debt as u64,
             endless,
             excess: healed.deficit.min(0).unsigned_abs(),
-            ahead: ahead.len() as u64,
+            ahead: read_ahead(log).len() as u64,
         };
         if self.only_look {
             return Ok(reply);
@@ -95,8 +97,10 @@ impl StoreCall for RepairCall {
             })?;
             space.write_value(pair.value, before, value);
         }
-        // These permits may be in use, so they come back an interval from now.
-        space.with_log(pair.log, |log| ahead.into_iter().for_each(|member| log.add(t, member)))?;
+        // These permits may be in use, so they come back an interval from now; but for those just taken out.
+        space.with_log(pair.log, |log| {
+            read_ahead(log).into_iter().for_each(|member| log.add(t, member));
+        })?;
         if is_off || endless > 0 || reply.ahead > 0 {
             refresh_lifetime(space, keys, &pair, config.keep_alive);
         }
