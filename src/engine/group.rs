@@ -54,8 +54,8 @@ impl Engine {
         let keys = members[0].engine.keys.clone();
         let mut engine = Engine::new(names.join(" + ").into(), keys, core, None);
         engine.members = members;
-        // The list of clients that hold permits is reported for a single limiter only, so groups cannot
-        // share by it.
+        // Replies name the holders of permits for a single limiter only, so a group cannot limit itself to
+        // a share.
         engine.opt_ins.be_greedy();
         Arc::new(engine)
     }

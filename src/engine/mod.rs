@@ -113,7 +113,7 @@ pub(crate) struct Core {
     /// The decider that grants and denials of this client report.
     pub(crate) decided_by: DecidedBy,
     outages: Outages,
-    /// Calls and refunds running in the background.
+    /// Counts the calls and background refunds under way.
     pub(crate) tasks: Tasks,
     pub(crate) observers: Observers,
 }

@@ -57,8 +57,8 @@ impl SkewWatch {
 }
 
 impl Engine {
-    /// Compares the clock with that of this limiter's server, in the background, if a comparison is due. A
-    /// failed comparison is not repeated until the next one is due.
+    /// Compares the client's clock with that of the server that has this limiter, in the background, if a
+    /// comparison is due. A failed comparison is not repeated until the next one is due.
     pub(super) fn watch_skew(self: &Arc<Self>, now: Time) {
         if self.core.store.is_in_process() || !self.core.skew.begin(now) {
             return;
