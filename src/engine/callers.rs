@@ -76,7 +76,8 @@ impl Callers {
         }
     }
 
-    /// Fails callers in flight whose deadline has passed with `error`; returns it if no caller is left.
+    /// Fails the callers in flight whose deadline has passed, with `error`; returns `error` if no caller is
+    /// left.
     pub(super) fn expire(&mut self, error: &Error) -> Result<(), Error> {
         if !self.has_any && self.engine.core.now() < self.due {
             return Ok(());
@@ -87,7 +88,7 @@ impl Callers {
         Ok(())
     }
 
-    /// Fails callers in flight that do not wait for permits with `error`.
+    /// Fails the callers in flight that do not wait for permits, with `error`.
     pub(super) fn fail_those_that_do_not_wait(&self, error: &Error) {
         let now = self.engine.core.now();
         let failed = self.lane.lock().queue.fail_those_that_do_not_wait(now);

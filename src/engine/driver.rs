@@ -14,7 +14,7 @@ use crate::rt::{self, Timer};
 
 /// Before a call, the driver lets other tasks run as long as they bring requests, so that callers who have
 /// just been answered and ask again share the call. Once this many requests are pending, the call is sent,
-/// and the remaining tasks run while it is in flight.
+/// and the other tasks run while it is in flight.
 const GATHER_ENOUGH: usize = 512;
 
 /// The maximum number of turns for which the driver lets other tasks run.

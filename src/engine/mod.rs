@@ -62,7 +62,7 @@ mod skew;
 // Acquires for a key.
 mod once;
 
-// Callers of one limiter that each leave a different share of it to others.
+// Classes of callers of one limiter, each of which leaves a different part of the rate to others.
 mod classes;
 
 // The runtimes that requests and calls run in.

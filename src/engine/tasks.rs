@@ -1,4 +1,4 @@
-//! Calls and background refunds under way, counted so that a client can wait for them to end.
+//! The calls and background refunds under way, counted so that a client can wait for them to end.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -9,7 +9,6 @@
 //! and the end of the hold with it: no permit is used more than a millisecond after the two clocks were
 //! compared, and with a manual clock they are compared before each use. With the server's clock, the entry
 //! is dated later than the start of the hold, by the time the call takes to reach the server.
-//! server's clock the entry is dated later than the hold's beginning, by the way to the server.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -88,7 +87,7 @@ pub(crate) struct LeaseRequest {
     epoch: u64,
 }
 
-/// Permits of an entry that are to be given back, once no lock is held.
+/// Permits of an entry that must be given back once no lock is held.
 pub(crate) type Leftover = (Arc<Entry>, u64);
 
 /// Adds the requests of a lease to those of its call. Each is for one permit, so that whatever is left is
@@ -165,7 +164,7 @@ impl Leases {
     }
 
     /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its entry.
-    /// Returns how many were returned.
+    /// Returns how many were credited.
     pub(crate) async fn refund(
         &self,
         engine: &Arc<Engine>,

@@ -136,8 +136,8 @@ impl Outage {
         let (step, taken) = {
             let mut guard = lock(&self.local);
             let local = &mut *guard;
-            // The runtime of the writing task may be parked. Both tasks may then write: each charge counts
-            // once.
+            // The runtime of the writing task may be parked. Both tasks may then write, but each charge
+            // counts only once.
             let patience = micros(engine.core.attempt).saturating_mul(2);
             if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
                 return ReturnStep::Wait;

@@ -370,9 +370,9 @@ impl Engine {
         self.outage.get().is_some_and(|outage| outage.has_local.load(Ordering::Acquire))
     }
 
-    /// Whether an unused engine's stand-in must be kept. If its grants no longer count, it is forgotten;
-    /// otherwise, a service with a limiter for each caller would keep the stand-ins of all callers that
-    /// come while the server is unavailable.
+    /// Whether an unused engine's stand-in must be kept. A stand-in whose grants no longer count is
+    /// forgotten here; otherwise, a service with a limiter for each caller would keep the stand-ins of all
+    /// callers that come while the server is unavailable.
     pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get().filter(|_| self.has_stand_in()) else { return false };
         if !outage.forget_spent(self) {

@@ -36,7 +36,7 @@ async fn run(client: Weak<Core>, circuit: Arc<Circuit>, mut due: Time) {
                 let Some(next) = next else { break };
                 due = next;
             }
-            // Any other error is an answer from the server.
+            // Any other result is an answer from the server.
             _ => {
                 circuit.answered(core.now());
                 break;
