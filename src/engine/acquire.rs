@@ -12,11 +12,12 @@ use super::{Engine, closed, driver};
 use crate::queue::{Request, Ticket};
 use crate::rt;
 
-/// Resolves to what became of one request. Dropped at any time, it takes nothing, or gives back
-/// exactly what it took.
+/// Resolves to the outcome of one request. If the future is dropped at any point, it takes nothing, or
+/// gives back exactly what it took.
 ///
-/// It joins the lane of the runtime that polls it first. If that runtime ends, or if another one polls
-/// it before it has its outcome, it begins anew: its first lane may be parked for ever.
+/// The request joins the lane of the runtime that polls the future first. If that runtime ends, or if
+/// another one polls the future before its outcome is known, the request starts over, because its first
+/// lane may be parked forever.
 pub(crate) struct Acquire<'a> {
     engine: &'a Arc<Engine>,
     request: &'a Request,
@@ -29,7 +30,7 @@ enum Stage {
     Done,
 }
 
-/// Where a request is, and where its outcome will be.
+/// A request's position in its lane, and the channel on which its outcome arrives.
 struct Place {
     lane: Arc<Lane>,
     ticket: Ticket,
@@ -43,9 +44,9 @@ impl<'a> Acquire<'a> {
 }
 
 impl Place {
-    /// Joins the queue of the current runtime; if no driver makes its calls, one is started. Pending: a
-    /// full queue has room again, or waiters, once its driver has run, because a call in process takes no
-    /// time.
+    /// Joins the queue of the current runtime and starts a driver if none is making its calls. `Pending`
+    /// means that the queue is full but will have room again, or hold waiters, once its driver has run,
+    /// because an in-process call takes no time.
     fn join(engine: &Arc<Engine>, request: Request) -> Poll<Result<Place, NoAnswer>> {
         loop {
             let lane = engine.lane().map_err(NoAnswer::Failed)?;
@@ -55,7 +56,7 @@ impl Place {
                 return Poll::Ready(Err(NoAnswer::Failed(closed())));
             }
             if state.has_ended {
-                // Its runtime has ended since the lane was found.
+                // The lane's runtime ended after the lane was found.
                 continue;
             }
             if let Some(full) = state.is_full(engine) {
@@ -78,16 +79,17 @@ impl Place {
         }
     }
 
-    /// Whether this is polled outside of its lane's runtime, which then may be parked for ever. Only
-    /// the client's own thread never is.
+    /// Whether the future is being polled outside its lane's runtime, which may then be parked forever. The
+    /// client's own thread never is, so its lane is exempt.
     fn is_elsewhere(&self, engine: &Engine) -> bool {
         let home = Some(self.lane.runtime.id);
         rt::current_id() != home && engine.core.own_runtime_id() != home
     }
 
-    /// The caller no longer wants an answer.
+    /// Withdraws the request: the caller no longer wants an answer.
     fn leave(&mut self) {
-        // First, so that nothing is written from here on but what is dropped, and so given back.
+        // Close first: from here on, any outcome that is sent is dropped, and its permits are thereby given
+        // back.
         self.outcome.close();
         let driver_sleeps = {
             let mut state = self.lane.lock();

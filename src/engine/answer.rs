@@ -1,4 +1,4 @@
-//! What a caller learns of its request.
+//! The outcome of a request, as its caller receives it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::queue::{MemberCosts, Request};
 use crate::rate::Rate;
 use crate::store::Wait;
 
-/// The home of one request's outcome: written here, once, and read by its caller at the other end.
-/// Dropped unwritten, for instance by a runtime that ends, it has the caller begin anew.
+/// The sending half of one request's outcome: it is written here once, and the caller reads it at the other
+/// end. If it is dropped unwritten, for instance by a runtime that ends, the caller starts over.
 pub(super) struct Caller {
     verdict: oneshot::Sender<Verdict>,
-    /// What its calls are part of if it makes them alone.
+    /// The parent span of a call made for this caller alone.
     pub(super) span: Option<Box<Span>>,
 }
 
@@ -29,20 +29,20 @@ impl Caller {
     }
 }
 
-/// What became of one request.
+/// The outcome of one request.
 pub(crate) type Verdict = Result<Answer, NoAnswer>;
 
 /// A store's answer to one request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted(Granted),
-    /// `by`: the limiter of a group that is to be waited for longest.
+    /// `by`: the limiter of a group with the longest wait.
     Denied {
         wait: Wait,
         by: Option<u8>,
         decided: Arc<Decided>,
     },
-    /// `by`: the limiter of a group.
+    /// `by`: the limiter of a group whose rate is exceeded.
     ExceedsRate {
         requested: u64,
         rate: Rate,
@@ -50,28 +50,29 @@ pub(crate) enum Answer {
     },
 }
 
-/// Why the store has not answered a request.
+/// The reason why the store has not answered a request.
 #[derive(Clone, Debug)]
 pub(crate) enum NoAnswer {
-    /// The queue refused it without a call, because a waiting request is before it.
+    /// The queue refused the request without a call, because another request is already waiting ahead of
+    /// it.
     Refused(Wait),
     Failed(Error),
 }
 
-/// A call that a store has decided, shared by all callers in it.
+/// A call decided by a store, shared by all callers in it.
 pub(crate) struct Decided {
     pub(crate) engine: Arc<Engine>,
-    /// The entry of all that the call was granted.
+    /// The log entry for everything the call was granted.
     pub(crate) entry: Arc<Entry>,
     pub(crate) rate: Rate,
     /// The permits left after the call.
     pub(crate) left: u64,
-    /// Where the permits of a group's limiters are; empty for a limiter alone.
+    /// The entries holding the permits of a group's limiters; empty for a single limiter.
     pub(crate) members: Box<[MemberEntry]>,
 }
 
-/// Permits granted to a request. Until its caller takes them they give themselves back when dropped:
-/// whoever finds the caller gone, nothing is lost.
+/// Permits granted to a request. Until the caller takes them, dropping this value gives them back: wherever
+/// it turns out that the caller is gone, no permits are lost.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// `None` once taken.
@@ -93,7 +94,7 @@ impl Granted {
         self.costs.as_deref().copied().unwrap_or_default()
     }
 
-    /// From now on the permits are the caller's.
+    /// Hands the permits over to the caller; dropping no longer gives them back.
     pub(crate) fn take(mut self) -> Arc<Decided> {
         self.decided.take().unwrap_or_else(|| unreachable!("only this takes it, and consumes it"))
     }
@@ -108,7 +109,7 @@ impl Drop for Granted {
 }
 
 impl Decided {
-    /// Gives back, in the background, what a request was granted.
+    /// Gives back, in the background, the permits that a request was granted.
     pub(crate) fn give_back(&self, permits: u64, costs: &MemberCosts) {
         if self.members.is_empty() {
             self.engine.give_back(&self.entry, permits);
@@ -125,14 +126,14 @@ impl fmt::Debug for Decided {
     }
 }
 
-/// Tells callers their outcomes, and returns how many there were. Without a lock: each is woken, which may run
-/// code that calls the client.
+/// Tells callers their outcomes and returns how many there were. Must be called without holding a lock:
+/// each caller is woken, which may run code that calls the client.
 pub(super) fn tell(told: impl Iterator<Item = (Caller, Verdict)>) -> usize {
-    // What nobody receives is dropped here.
+    // An outcome that nobody receives is dropped here.
     told.map(|(caller, verdict)| drop(caller.verdict.send(verdict))).count()
 }
 
-/// Tells all of them the same failure.
+/// Tells all callers the same failure.
 pub(super) fn tell_failed(callers: Vec<Caller>, error: &Error) -> usize {
     tell(callers.into_iter().map(|caller| (caller, Err(NoAnswer::Failed(error.clone())))))
 }

@@ -1,8 +1,8 @@
-//! Callers that block their thread until they are answered.
+//! Callers that block their thread until their call is answered.
 //!
-//! The client's own thread carries out their calls. On the caller's runtime they could depend on what
-//! the caller blocks: the driver of a current-thread runtime, or the task budget of a worker, which
-//! is renewed only when the task yields.
+//! Their calls are made on the client's own thread. On the caller's runtime, a call could depend on
+//! something that the caller blocks: the driver of a current-thread runtime, or the task budget of a
+//! worker, which is renewed only when the task yields.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -14,9 +14,8 @@ use crate::error::Error;
 use crate::rt;
 
 impl Core {
-    /// Has the client's own thread carry out a call, and waits for its answer. `Client::close` waits
-    /// for that too: otherwise the thread could end with an answer that nobody has read yet, and
-    /// permits would be lost.
+    /// Runs a call on the client's own thread and waits for its answer. `Client::close` waits for that too:
+    /// otherwise the thread could end with an answer that nobody has read yet, and permits would be lost.
     pub(crate) fn block_on<T: Send + 'static>(
         self: &Arc<Self>,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -28,14 +27,14 @@ impl Core {
         })
     }
 
-    /// Has the client's own thread do some work, and waits for its end.
+    /// Runs `work` on the client's own thread and waits for it to end.
     pub(crate) fn on_own_thread<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let mut runtime = self.own_runtime()?;
         let mut other = None;
-        // What that thread itself calls, such as a warning of a skewed clock, must not wait for it.
+        // Calls made by that thread itself, such as from a clock-skew warning, must not wait for it.
         if rt::current_id() == Some(runtime.id) {
             let thread = start_thread()?;
             runtime = thread.runtime.clone();

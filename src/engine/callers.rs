@@ -1,5 +1,5 @@
-//! The callers of a call in flight, and those behind it: an answer is awaited for as long as one of
-//! them wants it, and each learns of its deadline when it passes.
+//! The callers of a call in flight and of the requests behind it. An answer is awaited as long as at least
+//! one caller wants it, and each caller is told when its deadline passes.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rt::{self, Timer};
 use crate::store::Reply;
 
-/// A call without an answer after this time is slow: the deadlines of requests behind it begin.
-/// Until then no newcomer has to read the clock.
+/// A call unanswered after this time is slow: from then on, the deadlines of requests behind it are
+/// enforced. Until then no new request needs to read the clock.
 const SLOW: Duration = Duration::from_millis(5);
 
-/// From then on requests behind it are timed out this often, until it is answered.
+/// Once a call is slow, requests behind it are timed out at this interval until it is answered.
 const EXPIRE_EVERY: Duration = Duration::from_millis(20);
 
-/// The callers that wait for a call: none, if it is made only to refill a lease.
+/// The callers waiting for a call; none if it is made only to refill a lease.
 pub(super) struct Callers {
     pub(super) engine: Arc<Engine>,
     pub(super) lane: Arc<Lane>,
-    /// Whether there has been one.
+    /// Whether the call started with any callers.
     pub(super) has_any: bool,
-    /// The first deadline of those who want the answer; without callers, the end of the call.
+    /// The earliest deadline of the callers that want the answer; without callers, the end of the call.
     due: Time,
     pub(super) timer: Timer,
 }
@@ -38,15 +38,15 @@ pub(super) struct Callers {
 impl Callers {
     pub(super) fn new(engine: Arc<Engine>, lane: Arc<Lane>, due: Time) -> Self {
         let has_any = due < Time::MAX;
-        // One without callers ends by the client's deadline: if the server is away, a client that was
-        // dropped without `close` would otherwise go on for ever.
+        // A call without callers ends by the client's deadline: otherwise, with the server down, a client
+        // dropped without `close` would keep it going forever.
         let longest = micros(engine.core.attempt).saturating_mul(ATTEMPTS_PER_DEADLINE);
         let due = if has_any { due } else { engine.core.now().saturating_add(longest) };
         Callers { engine, lane, has_any, due, timer: Timer::default() }
     }
 
-    /// Awaits an answer for as long as a caller wants it. Callers whose deadline passes meanwhile
-    /// get a timeout at once, with this `execution`.
+    /// Awaits an answer as long as a caller wants it. Callers whose deadline passes meanwhile get a timeout
+    /// at once, with this `execution`.
     pub(super) async fn in_time<T>(
         &mut self,
         mut answer: Reply<T>,
@@ -76,7 +76,8 @@ impl Callers {
         }
     }
 
-    /// Gives `error` to callers in flight whose deadline has passed; fails if nobody is left.
+    /// Fails the callers in flight whose deadline has passed, with `error`; returns `error` if no caller is
+    /// left.
     pub(super) fn expire(&mut self, error: &Error) -> Result<(), Error> {
         if !self.has_any && self.engine.core.now() < self.due {
             return Ok(());
@@ -87,19 +88,19 @@ impl Callers {
         Ok(())
     }
 
-    /// Gives `error` to callers in flight that do not wait for permits.
+    /// Fails the callers in flight that do not wait for permits, with `error`.
     pub(super) fn fail_those_that_do_not_wait(&self, error: &Error) {
         let now = self.engine.core.now();
         let failed = self.lane.lock().queue.fail_those_that_do_not_wait(now);
         tell_failed(failed, error);
     }
 
-    /// How long a pause that ends at `end` may last before deadlines are looked at.
+    /// The time until deadlines must be checked again during a pause that ends at `end`.
     pub(super) fn next_look(&self, end: Time) -> Duration {
         self.engine.core.until(end.min(self.due)).min(EXPIRE_EVERY)
     }
 
-    /// The call in flight is slow: times out requests behind it whose deadline has passed.
+    /// Marks the call in flight as slow, and times out requests behind it whose deadline has passed.
     pub(super) fn expire_behind(&self) {
         let now = self.engine.core.now();
         let expired = {
@@ -111,7 +112,8 @@ impl Callers {
     }
 }
 
-/// Awaits an answer until then. The timer is set only if the answer is not there: in process it is.
+/// Awaits an answer until `then`. The timer is set only if the answer is not ready; an in-process store's
+/// is.
 async fn answer_until<T>(
     answer: &mut Reply<T>,
     timer: &mut Timer,

@@ -1,4 +1,4 @@
-//! Charges: what a grant turned out to cost beyond what it had acquired becomes an entry of its own.
+//! Charges: the cost of a grant beyond the permits it had acquired becomes an entry of its own.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::store::{ChargeCall, ServerTimeCall};
 
 impl Engine {
-    /// Writes an entry of this many permits that is dated now, whether it fits or not. A task makes the
-    /// attempts, so that they go on if this is dropped, or if the deadline passes before one is answered.
+    /// Writes an entry of `permits` that is dated now, whether it fits or not. A task makes the attempts,
+    /// so they continue if this future is dropped or the deadline passes before one is answered.
     pub(crate) async fn charge(
         self: &Arc<Self>,
         permits: u64,
@@ -32,7 +32,7 @@ impl Engine {
         self.core.in_runtime(within(instant_after(deadline), written)).await
     }
 
-    /// The id and the date stay the same in all attempts, so that the entry counts once.
+    /// Writes the entry. The id and the date stay the same in all attempts, so that the entry counts once.
     async fn write_excess(&self, permits: u64) -> Result<(), Error> {
         let (id, date) = (self.new_id(), OnceLock::new());
         if let Now::At(now) = self.core.clock.read().now {
@@ -60,7 +60,7 @@ impl Engine {
         let answer = retry(&mut attempts).await;
         attempts.observer.ended(&answer);
         match answer {
-            // A limiter that was deleted meanwhile is owed nothing.
+            // Nothing is owed to a limiter that was deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotInitialized => Ok(()),
             answer => answer.map(drop),
         }

@@ -1,7 +1,7 @@
-//! The callers of one limiter in classes, by the part of the rate that their grants leave to others.
+//! Classes of callers of one limiter, by the part of the rate that their grants leave to others.
 //!
-//! Each class has an engine of its own, and so a queue of its own: a waiting request of a class that leaves more
-//! never delays one of a class that leaves less. The first class, which leaves nothing, has the limiter's own
+//! Each class has its own engine, and so its own queue: a waiting request of a class that leaves more never
+//! delays one of a class that leaves less. The first class, which leaves nothing, uses the limiter's own
 //! engine, which knows the others.
 
 use std::sync::{Arc, Weak};
@@ -11,19 +11,20 @@ use crate::options::Fraction;
 use crate::rate::Rate;
 use crate::rt::{Mutex, lock};
 
-/// A class, and the others.
+/// An engine's class, and its links to the limiter's other classes.
 #[derive(Default)]
 pub(super) struct Classes {
-    /// What its grants leave of the rate.
+    /// The part of the rate that its grants leave to others.
     pub(super) headroom: Option<Fraction>,
-    /// The engine of the first class; dangling in that one itself.
+    /// The engine of the first class; dangling in the first class itself.
     first: Weak<Engine>,
     /// In the first class: the engines of the others. There are as many as the program names.
     others: Mutex<Vec<Arc<Engine>>>,
 }
 
 impl Engine {
-    /// The engine of the same limiter for callers that leave this part of the rate. Of the first class only.
+    /// The engine of the same limiter for callers that leave this part of the rate. Called on the first
+    /// class only.
     pub(crate) fn class(self: &Arc<Self>, headroom: Fraction) -> Arc<Engine> {
         let remembered = self.remember();
         let mut others = lock(&self.classes.others);
@@ -36,15 +37,15 @@ impl Engine {
         class.classes.headroom = Some(headroom);
         class.classes.first = Arc::downgrade(self);
         let class = Arc::new(class);
-        // What stands in for the limiter during an outage stands in for all classes: each of them would be
-        // granted a part of the rate otherwise.
+        // All classes share the stand-in used during an outage; otherwise each of them would be granted a
+        // part of the rate.
         class.outage.get_or_init(|| self.outage.get_or_init(Arc::default).clone());
         let _ = class.set_options(&self.options());
         others.push(class.clone());
         class
     }
 
-    /// The engines of the limiter's other classes; none if this is not of the first class.
+    /// The engines of the limiter's other classes; empty unless called on the first class.
     pub(crate) fn other_classes(&self) -> Vec<Arc<Engine>> {
         lock(&self.classes.others).clone()
     }
@@ -57,17 +58,17 @@ impl Engine {
         all
     }
 
-    /// The engine of the first class, if this is of another one.
+    /// The engine of the first class, if this engine belongs to another one.
     pub(super) fn first_class(&self) -> Option<Arc<Engine>> {
         self.classes.first.upgrade()
     }
 
-    /// Whether it leaves something to others.
+    /// Whether the class leaves a part of the rate to others.
     pub(crate) fn has_headroom(&self) -> bool {
         self.classes.headroom.is_some()
     }
 
-    /// The permits of this rate that its grants leave.
+    /// The number of permits of `rate` that the grants of this class leave to others.
     pub(crate) fn headroom(&self, rate: Rate) -> u64 {
         self.classes.headroom.map_or(0, |part| part.headroom(rate.permits()))
     }

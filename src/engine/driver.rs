@@ -1,4 +1,4 @@
-//! The task that makes a lane's calls, for as long as requests are pending.
+//! The task that makes a lane's calls while requests are pending.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use super::{Engine, closed};
 use crate::queue::{Step, Time, Turn};
 use crate::rt::{self, Timer};
 
-/// Before a call the driver lets other tasks run while they bring requests: callers that have just
-/// been answered, and come again, then share the call. With this many requests it is sent, so that
-/// the others run while it is in flight.
+/// Before a call, the driver lets other tasks run as long as they bring requests, so that callers who have
+/// just been answered and ask again share the call. Once this many requests are pending, the call is sent,
+/// and the other tasks run while it is in flight.
 const GATHER_ENOUGH: usize = 512;
 
-/// It lets them run this often at most.
+/// The maximum number of turns for which the driver lets other tasks run.
 const GATHER_TURNS: usize = 16;
 
-/// Starts the driver of a lane that has said that it has one.
+/// Starts the driver of a lane already marked as having one.
 pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>) {
-    // Made before the task: a runtime that is ending drops the task before its first poll, and then
-    // its drop must still tell the callers. Otherwise they would wait for ever.
+    // Create the driver before the task: a runtime that is ending drops the task before its first poll, and
+    // dropping the driver must still tell the callers. Otherwise they would wait forever.
     let mut driver = Driver {
         engine: engine.clone(),
         lane: lane.clone(),
@@ -37,7 +37,7 @@ pub(super) fn start(engine: &Arc<Engine>, lane: &Arc<Lane>) {
     });
 }
 
-/// Starts one if a call is to be made and there is none. Wakes it otherwise.
+/// Starts a driver if a call must be made and none exists; otherwise wakes the existing one.
 pub(super) fn start_or_wake(engine: &Arc<Engine>, lane: &Arc<Lane>) {
     let (is_needed, sleeps) = {
         let mut state = lane.lock();
@@ -51,7 +51,7 @@ pub(super) fn start_or_wake(engine: &Arc<Engine>, lane: &Arc<Lane>) {
     }
 }
 
-/// What the driver does next.
+/// The driver's next action.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each call")]
 enum Next {
     Call(Flight),
@@ -62,7 +62,7 @@ enum Next {
 struct Driver {
     engine: Arc<Engine>,
     lane: Arc<Lane>,
-    /// That of its calls.
+    /// The timer used by its calls.
     timer: Timer,
     is_done: bool,
 }
@@ -90,8 +90,8 @@ impl Driver {
         }
     }
 
-    /// Lets other tasks run until as many requests are pending as there were callers just answered,
-    /// besides those pending already; or until a turn brings none.
+    /// Lets other tasks run until as many new requests are pending as callers were just answered, in
+    /// addition to those already pending, or until a turn brings none.
     async fn gather(&self, answered: usize) {
         let pending = || self.lane.lock().queue.pending();
         let mut gathered = pending();
@@ -140,7 +140,7 @@ impl Driver {
             Step::Call(_) | Step::Idle => {}
         }
         let knowledge = engine.knowledge();
-        // Once somebody has waited, nothing may be taken ahead of the queue, nor of other clients'
+        // Once a request has waited, nothing may be taken ahead of the queue, or ahead of other clients'
         // waiters.
         let may_lease = matches!(step, Step::Idle)
             || !state.queue.has_waited_in_flight() && !state.queue.is_exhausted();
@@ -158,8 +158,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// The task was dropped: its runtime is ending. Its callers begin anew, elsewhere: the runtime
-    /// would drop every other driver as well.
+    /// The task was dropped because its runtime is ending. The callers start over elsewhere, because this
+    /// runtime would drop any other driver as well.
     fn drop(&mut self) {
         if self.is_done {
             return;
@@ -171,7 +171,8 @@ impl Drop for Driver {
         };
         self.engine.core.runtime_ended(&self.lane.runtime);
         self.engine.give_back_reservation(unwanted);
-        // What has joined a lane that has not ended, because its runtime's end is not known yet.
+        // Requests may have joined a lane that is not marked as ended because its runtime's end is not
+        // known yet.
         drop(self.lane.drain(&self.engine));
     }
 }

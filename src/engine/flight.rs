@@ -21,54 +21,53 @@ use crate::rt::{self, Timer};
 use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, ServerTimeCall, total_permits};
 use crate::wire::entry::EntryId;
 
-/// The longest back-off that a call goes on with: a server that comes back is to be found before
-/// callers that wait for a short time have to give up.
+/// The longest back-off that a call inherits from earlier calls: a server that comes back must be found
+/// before callers with a short timeout give up.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long before the last time seen of the server's clock an attempt may have been dated, in ms:
-/// a failover may lead to a server whose clock is behind. Without it, a retry there would not find
-/// what its first attempt was granted, and be granted it twice.
+/// How far before the last time seen on the server's clock an attempt may have been dated, in ms: a
+/// failover may lead to a server whose clock is behind. Without this margin, a retry on that server would
+/// not find the grant of its first attempt and would be granted twice.
 const CLOCK_MAY_GO_BACK: i64 = 60_000;
 
-/// A call that has left the queue. Dropped before its end, with its runtime, it is abandoned: its
-/// callers begin anew.
+/// A call that has left the queue. If it is dropped before its end, along with its runtime, it is abandoned
+/// and its callers start over.
 pub(super) struct Flight {
     pub(super) callers: Callers,
-    /// What it asks for: the callers' requests, and behind them those of a lease.
+    /// The callers' requests, followed by those of a lease.
     pub(super) call: Call,
     pub(super) lease: Option<LeaseRequest>,
-    /// Its only request has this reservation.
+    /// The reservation held by the call's only request.
     pub(super) reservation: Option<Reservation>,
-    /// What this client knew of the limiter when the call left the queue.
+    /// This client's knowledge of the limiter when the call left the queue.
     known: Knowledge,
-    /// If denials are remembered: see [`Denials::generation`].
+    /// Set if denials are cached: see [`Denials::generation`].
     pub(super) generation: Option<u64>,
-    /// The pause after the first attempt: if earlier calls have failed, this one goes on with their
-    /// back-off. Otherwise each caller would bring attempts of its own upon a server that is away.
+    /// The pause after the first attempt. If earlier calls have failed, this one continues their back-off;
+    /// otherwise each new caller would send further attempts to a server that is down.
     first_pause: Duration,
     pub(super) id: EntryId,
-    /// The dates under which earlier attempts may have been granted something.
+    /// The dates under which earlier attempts may have been granted permits.
     unconfirmed: Vec<i64>,
-    /// The same for the attempt under way.
+    /// The date under which the current attempt may be granted permits.
     under_way: Option<i64>,
-    /// With the server's clock: the time seen before the first attempt that may have been granted
-    /// something.
+    /// With the server's clock: the time seen before the first attempt that may have been granted permits.
     unconfirmed_since: Option<i64>,
-    /// The client has closed while the server did not answer: there is no use in asking it to take
-    /// permits back, and they expire.
+    /// The client closed while the server was not answering: there is no point in asking the server to take
+    /// permits back, so they are left to expire.
     was_left_unanswered: bool,
     /// When the last attempt began.
     pub(super) attempt_began: Time,
     pub(super) observer: ObservedCall,
-    /// The span that the call is part of.
+    /// The parent span of the call.
     span: Option<Box<Span>>,
     has_ended: bool,
 }
 
-/// A reply, and what its caller knows of it.
+/// A reply, and the facts about it that only its call knows.
 pub(super) struct Answered {
     pub(super) reply: AcquireReply,
-    /// When the millisecond of the answer's date began.
+    /// The start of the millisecond in which the answer is dated.
     pub(super) dated: Time,
     /// The end of a lease's hold.
     pub(super) hold_end: Nanos,
@@ -114,11 +113,10 @@ impl Flight {
         }
     }
 
-    /// Carries the call out, and tells its callers. Returns how many were told, and the timer for the
-    /// next call.
+    /// Makes the call and tells its callers. Returns how many were told, and the timer for the next call.
     pub(super) async fn fly(mut self, timer: Timer) -> (usize, Timer) {
         self.callers.timer = timer;
-        // Not before: the lane is locked then, and a subscriber may call the client.
+        // Start observing only here: in `new` the lane is locked, and a subscriber may call the client.
         let engine = &self.callers.engine;
         let (size, span) = (self.size(), self.span.take());
         self.observer = engine.observer.acquire_call(size, span);
@@ -128,7 +126,7 @@ impl Flight {
             Ok(answered) => self.decided(answered),
             Err(error) => {
                 if !self.was_left_unanswered {
-                    // Callers that timed out, or have gone away, hold no grant.
+                    // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
                 self.failed(&error)
@@ -137,8 +135,8 @@ impl Flight {
         (told, std::mem::take(&mut self.callers.timer))
     }
 
-    /// How long one attempt may take: a part of the callers' deadlines, so that a lost answer leaves
-    /// each of them time to ask again.
+    /// The time limit of one attempt: a fraction of the callers' deadlines, so that each of them has time
+    /// to ask again if an answer is lost.
     fn attempt_limit(&self) -> Duration {
         Duration::from_micros(self.call.shortest_deadline / ATTEMPTS_PER_DEADLINE)
     }
@@ -148,13 +146,13 @@ impl Flight {
         self.lease.as_ref().map_or(0, |lease| lease.hold_ms)
     }
 
-    /// What its callers ask for.
+    /// The number of requests and permits its callers ask for, without the lease's.
     fn size(&self) -> CallSize {
         let leased = self.lease.as_ref().map_or(0, |lease| lease.permits);
         CallSize { requests: self.call.requests, permits: self.permits() - leased }
     }
 
-    /// All permits that it asks for.
+    /// The total number of permits requested, including a lease's.
     pub(super) fn permits(&self) -> u64 {
         total_permits(&self.call.groups)
     }
@@ -170,7 +168,7 @@ impl Flight {
         self.unconfirmed.is_empty() && self.unconfirmed_since.is_none()
     }
 
-    /// The last time seen of the server's clock; the server is asked if there is none.
+    /// The latest time seen on the server's clock; the server is asked if none has been seen.
     async fn server_time(&mut self) -> Result<i64, Error> {
         let seen = self.callers.engine.server_time.load(Ordering::Relaxed);
         if seen > 0 {
@@ -198,21 +196,21 @@ impl Attempts for Flight {
             if let Some(answered) = self.attempt_once().await? {
                 return Ok(answered);
             }
-            // It came late: it is confirmed by another attempt, at once.
+            // The answer came late: another attempt confirms it at once.
             self.callers.expire(&Error::new(ErrorKind::Timeout, Execution::Unknown))?;
         }
     }
 
     async fn pause(&mut self, pause: Duration, error: Error) -> Result<(), Error> {
-        // The second failure to reach the server: it is away, and a caller that does not wait has
-        // its answer. One failure may be a connection that was lost while nobody used it.
+        // After a second failure to connect, the server is considered down, and callers that do not wait
+        // get their answer. A single failure may just be a connection that was lost while it was idle.
         let is_certain = is_certain(&error) && pause > FIRST_PAUSE;
         if pause > FIRST_PAUSE || error.kind() == ErrorKind::Timeout {
             self.callers.engine.server_failed(self.attempt_began, &error);
         }
         self.observer.is_retried(&error, pause);
         self.callers.lane.lock().first_pause = longer(pause).min(LONGEST_FIRST_PAUSE);
-        // Callers whose deadline passes meanwhile get the error; the pause is the same for that.
+        // Callers whose deadline passes meanwhile get the error, without shortening the pause.
         let core = self.callers.engine.core.clone();
         let end = core.now().saturating_add(micros(pause));
         loop {
@@ -234,19 +232,20 @@ impl Attempts for Flight {
 }
 
 impl Flight {
-    /// One attempt. `None`: it was answered so late that its grants must be confirmed first.
+    /// Makes one attempt. `None` means that it was answered so late that its grants must be confirmed
+    /// first.
     async fn attempt_once(&mut self) -> Result<Option<Answered>, Error> {
         let engine = self.callers.engine.clone();
         let core = &engine.core;
         self.attempt_began = core.now();
         let hold_ms = i64::try_from(self.hold_ms()).unwrap_or(i64::MAX);
-        // Before the clock is read: the hold must not end after the date that is sent.
+        // Read this before the clock: the hold must not end after the date that is sent.
         let begun = core.nanos();
         let reading = core.clock.read();
         let (now, earlier) = match reading.now {
             Now::At(at) => {
                 let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
-                // Otherwise a grant of this attempt could not be told from the reservation.
+                // Otherwise a grant of this attempt could not be distinguished from the reservation.
                 let reserved = self.reservation.as_ref().map(|it| it.entry.date);
                 let at = if reserved == Some(at) { at + 1 } else { at };
                 let earlier = match self.unconfirmed.as_slice() {
@@ -274,7 +273,7 @@ impl Flight {
         let call = AcquireCall {
             now,
             id: self.id,
-            // What an attempt with an unknown outcome has seen and applied is not known either.
+            // If an attempt's outcome is unknown, so is what it has seen and applied.
             seen: self.known.seen.filter(|_| self.is_first_attempt()),
             expects_expired: self.known.expects_expired,
             audit_limit,
@@ -331,7 +330,7 @@ impl Flight {
         if error.execution() == Execution::Unknown {
             self.remember(under_way, &earlier);
         }
-        // Once an attempt may have been carried out, no later one makes that undone.
+        // Once an attempt may have been executed, no later attempt can undo that.
         Err(match error.execution() {
             Execution::NotExecuted if !self.is_first_attempt() => {
                 error.with_execution(Execution::Unknown)
@@ -340,7 +339,8 @@ impl Flight {
         })
     }
 
-    /// Where the entry may be if it is a reservation: the date of one is not known before the answer.
+    /// The dates under which the entry may be found, if it is a reservation: its date is not known before
+    /// the answer.
     fn reserved(&self, earlier: Earlier) -> Earlier {
         if let Some(Reservation { entry, since }) = &self.reservation {
             return Earlier::Reserved { since: *since, date: entry.date };
@@ -351,7 +351,7 @@ impl Flight {
         }
     }
 
-    /// An attempt may have been granted something that its callers have not got.
+    /// Remembers that an attempt may have been granted permits that its callers have not received.
     fn remember(&mut self, date: Option<i64>, earlier: &Earlier) {
         self.unconfirmed.extend(date);
         if let Earlier::FirstSince(since) = earlier {
@@ -369,7 +369,7 @@ impl Drop for Flight {
         if !self.has_ended {
             self.observer.abandoned();
             self.give_back_unconfirmed();
-            // Dropped unanswered, they begin anew.
+            // Dropped unanswered, the callers start over.
             drop(self.abandoned());
         }
     }

@@ -1,7 +1,8 @@
-//! The engine of a group of limiters: its calls take from all of them, or from none.
+//! The engine of a group of limiters: each of its calls takes permits from all of them or from none.
 //!
-//! A group has queues, calls and attempts of its own, as a limiter has. Only what a call asks for, what its reply
-//! teaches and where its permits go back concern each limiter, whose own engine does that.
+//! A group has queues, calls and attempts of its own, just as a limiter does. Only a call's requests, the
+//! knowledge gained from its reply, and the return of its permits concern the individual limiters, and
+//! their own engines handle those.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +27,11 @@ use crate::store::{
 /// One limiter of a group.
 pub(crate) struct GroupMember {
     pub(crate) engine: Arc<Engine>,
-    /// The rate to create it with if there is none.
+    /// The rate to create the limiter with if it does not exist.
     pub(crate) create: Option<Rate>,
 }
 
-/// What a call was granted of one limiter of a group.
+/// The permits that one limiter of a group granted to a call.
 pub(crate) struct MemberEntry {
     pub(crate) engine: Arc<Engine>,
     pub(crate) entry: Arc<Entry>,
@@ -40,7 +41,7 @@ pub(crate) struct MemberEntry {
 }
 
 impl MemberEntry {
-    /// Whether a policy has granted it without any count: there is no entry.
+    /// Whether a policy granted the permits without counting them, so that there is no entry.
     pub(crate) fn is_unlimited(&self) -> bool {
         self.entry.granted == 0
     }
@@ -53,19 +54,20 @@ impl Engine {
         let keys = members[0].engine.keys.clone();
         let mut engine = Engine::new(names.join(" + ").into(), keys, core, None);
         engine.members = members;
-        // Who holds permits is told of one limiter only.
+        // Replies name the holders of permits for a single limiter only, so a group cannot limit itself to
+        // a share.
         engine.opt_ins.be_greedy();
         Arc::new(engine)
     }
 
-    /// The longest log that a call at this date is to sum: all limiters of a group are audited together.
+    /// The longest log that a call at this date should sum; all limiters of a group are audited together.
     pub(super) fn audit_limit(&self, known: &Knowledge, date: i64) -> u64 {
         let random = || 1.0 - rt::rng().random::<f64>();
         let members = self.members.iter().map(|it| it.engine.knowledge().audit_limit(date, random));
         members.max().unwrap_or_else(|| known.audit_limit(date, random))
     }
 
-    /// One attempt at a call of a group; `call` is what its limiters have in common.
+    /// Makes one attempt at a group's call; `call` is the part that its limiters have in common.
     pub(super) fn attempt_all(
         &self,
         call: AcquireCall,
@@ -85,7 +87,7 @@ impl Engine {
         let reply = self.attempt(AcquireAllCall(calls.collect()), limit);
         let member = |it: &GroupMember| (it.engine.keys.hash.clone(), it.engine.name.clone());
         let names: Vec<_> = self.members.iter().map(member).collect();
-        // A store knows limiters by their keys.
+        // A store identifies limiters by their keys.
         let named = move |error: Error| match error.limiter() {
             Some(key) => match names.iter().find(|(hash, _)| **hash == *key) {
                 Some((_, name)) => error.clone().in_limiter(name),
@@ -97,7 +99,7 @@ impl Engine {
     }
 }
 
-/// What the requests ask of one limiter.
+/// The part of the requests that concerns one limiter.
 fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> Vec<RequestGroup> {
     let of_one = |(group, costs): (&RequestGroup, &Arc<MemberCosts>)| RequestGroup {
         permits: costs[at].into(),
@@ -106,8 +108,8 @@ fn groups_of(groups: &[RequestGroup], costs: &[Arc<MemberCosts>], at: usize) -> 
     groups.iter().zip(costs).map(of_one).collect()
 }
 
-/// The reply as that of one limiter: the least that is left, and the rate of the shortest interval, by which it is
-/// judged whether an answer is late.
+/// Combines the reply into one like a single limiter's, with the fewest permits left, and the rate of the
+/// shortest interval, which decides whether an answer is late.
 fn combined(reply: AcquireAllReply) -> AcquireReply {
     let AcquireAllReply { now, outcomes, limits } = reply;
     let rates = limits.iter().map(|limit| limit.rate);
@@ -126,7 +128,7 @@ fn combined(reply: AcquireAllReply) -> AcquireReply {
 }
 
 impl Flight {
-    /// Has each limiter of a group learn what the reply says of it, and returns the entries of what was granted.
+    /// Passes each limiter of a group its part of the reply, and returns the entries that were granted.
     pub(super) fn settle_members(&self, reply: &AcquireReply, audited: bool) -> Box<[MemberEntry]> {
         let engine = &self.callers.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
@@ -154,7 +156,7 @@ impl Flight {
         entries.collect()
     }
 
-    /// Gives back what attempts of unknown outcome may have been granted at these dates.
+    /// Gives back the permits that attempts with unknown outcomes may have been granted at these dates.
     pub(super) fn give_back_all_unconfirmed(&self, dates: &[i64]) {
         let engine = &self.callers.engine;
         if engine.members.is_empty() {

@@ -1,43 +1,43 @@
-//! What a client knows of a limiter, whichever runtime it learnt it in.
+//! A client's knowledge of a limiter, no matter in which runtime it was learnt.
 
 use crate::rate::Rate;
 use crate::store::limits::SHORT_LOG;
 use crate::store::{AcquireReply, Outcome, RequestGroup, SeenRate, decided};
 
-/// How many entries a client's audits read for each of its calls, on average and at most. So they cost
-/// the server a small part of what the calls do, however many clients share the limiter; and together
-/// the clients of a large fleet make about this many in an interval.
+/// The number of entries that a client's audits read for each of its calls, on average and at most. Audits
+/// therefore cost the server a small fraction of what the calls do, however many clients share the limiter;
+/// and together, the clients of a large fleet make about this many audits in an interval.
 const READ_PER_CALL: u64 = 4;
 
-/// What calls have said of a limiter. It is kept when the limiter is named no more: without it, a
-/// call could not trust the value, and would have to sum the log each time.
+/// Facts about a limiter learnt from its calls. They are kept after the limiter's last handle is gone:
+/// without them, a call could not trust the value and would have to sum the log each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Knowledge {
-    /// What this client last saw in the limiter's hash, and has applied to the value.
+    /// The rate this client last saw in the limiter's hash and has applied to the value.
     pub(crate) seen: Option<SeenRate>,
     /// The rate in force at the last answer.
     pub(crate) rate: Option<Rate>,
     /// The date of the last call that asked for an audit, or of the first answer; epoch ms.
     pub(crate) audited: Option<i64>,
-    /// The calls that were answered since.
+    /// The number of calls answered since that audit.
     pub(crate) calls: u64,
     /// The date of the last answer, epoch ms.
     pub(crate) last_answer: i64,
-    /// How many permits were in use after it.
+    /// The number of permits in use after the last answer.
     pub(crate) in_use: Option<i64>,
-    /// The next call will probably find that entries have expired: permits had come back by the last
-    /// answer, as they do all the time in steady use; or those that come back are waited for.
+    /// Whether the next call will probably find expired entries. It will if permits had come back by the
+    /// last answer, which happens all the time in steady use, or if requests are waiting for permits to
+    /// come back.
     pub(crate) expects_expired: bool,
 }
 
 impl Knowledge {
-    /// When the server was last heard of, and how many permits were in use then.
+    /// The date of the server's last answer, and the number of permits in use then.
     pub(crate) fn used(&self) -> Option<(i64, i64)> {
         self.in_use.map(|permits| (self.last_answer, permits))
     }
 
-    /// Takes over what the reply to these requests says; returns whether the rate is another one than
-    /// before.
+    /// Records what the reply to these requests says; returns whether the rate has changed.
     pub(crate) fn learn(
         &mut self,
         groups: &[RequestGroup],
@@ -70,13 +70,14 @@ impl Knowledge {
         self.rate.replace(reply.rate).is_some_and(|old| old != reply.rate)
     }
 
-    /// The longest log that a call at this date is to sum, 0 for none; `random` draws a number above 0, 1
-    /// at most.
+    /// The longest log that a call at this date should sum, 0 for none; `random` draws a number above 0 and
+    /// at most 1.
     ///
-    /// An audit is asked for once an interval at most, and once a second at most. Its chance is that of
-    /// the limit to be no less than the log: (64 + 4 calls) ÷ entries. So a client that is alone, whose
-    /// calls wrote all the entries, makes each; and what a client reads does not grow with the fleet.
-    /// By chance, and not each nth time, as clients that have started together would audit together.
+    /// An audit is requested at most once an interval, and at most once a second. It takes place if the
+    /// limit is at least the length of the log, the probability of which is (64 + 4 calls) ÷ entries. A
+    /// client that is alone, whose calls wrote all the entries, therefore makes every audit, and the amount
+    /// a client reads does not grow with the fleet. Audits are random rather than every nth time because
+    /// clients that started together would otherwise audit together.
     pub(crate) fn audit_limit(&self, now: i64, random: impl FnOnce() -> f64) -> u64 {
         let Some((last, rate)) = self.audited.zip(self.rate) else { return 0 };
         if now.abs_diff(last) < rate.interval_ms().max(1000) {
@@ -86,8 +87,8 @@ impl Knowledge {
         (entries as f64 / random()) as u64
     }
 
-    /// Whether the limiter was used less than an interval ago. A call of one that was not is due to
-    /// be an audit, for which nothing need be known.
+    /// Whether the limiter was used less than an interval ago. If it was not, its next call is due to be an
+    /// audit, which needs no prior knowledge.
     pub(crate) fn is_recent(&self, now: i64) -> bool {
         self.rate.is_some_and(|rate| {
             now.saturating_sub(self.last_answer).unsigned_abs() < rate.interval_ms().max(1000)

@@ -1,5 +1,5 @@
-//! A limiter's queue in one runtime, and what its callers and its driver share; and which runtime has
-//! which lane, from its first call until it ends.
+//! A limiter's queue in one runtime with the state shared by its callers and its driver; and the list of
+//! which runtime has which lane, from its first call until it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,24 +19,24 @@ use crate::rt::{self, Mutex, MutexGuard, RuntimeId, lock};
 pub(super) struct Lane {
     pub(super) runtime: Arc<Runtime>,
     state: Mutex<LaneState>,
-    /// Notified when a sleeping driver has something to look at.
+    /// Notified when a sleeping driver has work to do.
     driver_wakeup: Notify,
 }
 
 #[derive(Default)]
 pub(super) struct LaneState {
     pub(super) queue: Queue<Caller>,
-    /// The server has set permits aside for the first pending request.
+    /// Permits that the server has set aside for the first pending request.
     pub(super) reservation: Option<Reservation>,
-    /// A driver task exists, or is about to be started. Without one nothing is pending.
+    /// A driver task exists or is about to be started. Without one, nothing is pending.
     pub(super) has_driver: bool,
-    /// It waits for a time or a wakeup.
+    /// The driver is waiting for a time or a wakeup.
     pub(super) driver_sleeps: bool,
-    /// The runtime has ended: nothing may join any more.
+    /// The runtime has ended: no more requests may join.
     pub(super) has_ended: bool,
     /// The pause after the next call's first attempt, if earlier calls have failed.
     pub(super) first_pause: Duration,
-    /// What it adds to the count of all queues.
+    /// This queue's contribution to the count of all queued requests.
     observed_length: CountPart,
 }
 
@@ -45,19 +45,20 @@ impl Lane {
         lock(&self.state)
     }
 
-    /// Wakes the driver; `sleeps` is what its lane's state said.
+    /// Wakes the driver if it sleeps; `sleeps` is taken from the lane's state.
     pub(super) fn wake_driver(&self, sleeps: bool) {
         if sleeps {
             self.driver_wakeup.notify_one();
         }
     }
 
-    /// Until the driver is woken.
+    /// Waits until the driver is woken.
     pub(super) async fn wakeup(&self) {
         self.driver_wakeup.notified().await;
     }
 
-    /// Removes all pending requests; returns their callers, to be told or dropped without the lock.
+    /// Removes all pending requests and returns their callers, to be told or dropped without holding the
+    /// lock.
     pub(super) fn drain(&self, engine: &Engine) -> Vec<Caller> {
         let mut state = self.lock();
         let callers = state.queue.drain();
@@ -67,14 +68,14 @@ impl Lane {
 }
 
 impl LaneState {
-    /// Why no further request may join the queue; `None`: it may.
+    /// The error for a request that finds the queue full; `None` if it may join.
     pub(super) fn is_full(&self, engine: &Engine) -> Option<Error> {
         let limit = engine.opt_ins.max_waiters()?;
         let is_full = self.queue.len() >= limit as usize;
         is_full.then(|| Error::new(ErrorKind::QueueFull { limit }, Execution::NotExecuted))
     }
 
-    /// The queue has grown, or shrunk. At each call, and not for each request.
+    /// Reports the queue's length. Called once per call, not once per request.
     pub(super) fn observe(&mut self, engine: &Engine) {
         let length = || self.queue.len() as u64;
         self.observed_length.set(&engine.observer, Count::QueuedRequests, length);
@@ -123,7 +124,8 @@ impl Engine {
         loop {
             let runtime = self.core.runtime()?;
             let lane = self.lanes.open(runtime.clone());
-            // Only now: otherwise a runtime that ends between the two would leave its lane behind.
+            // Register only now: otherwise a runtime that ends between the two steps would leave its lane
+            // behind.
             if runtime.register(self) {
                 return Ok(lane);
             }
@@ -133,7 +135,7 @@ impl Engine {
 }
 
 impl HasLane for Engine {
-    /// Its callers begin anew, elsewhere.
+    /// Ends the lane of a runtime; its callers start over elsewhere.
     fn end_lane(&self, runtime: RuntimeId) {
         if let Some(lane) = self.lanes.remove(runtime) {
             lane.lock().has_ended = true;

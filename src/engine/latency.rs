@@ -1,39 +1,38 @@
-//! How long answers usually take, so that one that takes far longer is noticed.
+//! The usual time that answers take, so that an answer that takes far longer is noticed.
 //!
-//! A grant is dated when its call is sent and used when it is answered. If the answer comes late, a
-//! frozen server for one, the permits are used in a later interval than they count in: after a
-//! freeze of two seconds, 1.5 times the rate would be used in the second that follows. A late answer
-//! is therefore confirmed before its permits are handed out. On a link that is always slow the delay
-//! is the same for every grant and shifts nothing, so that only an answer far later than usual
-//! counts as late.
+//! A grant is dated when its call is sent and used when it is answered. If the answer comes late, for
+//! example because the server froze, the permits are used in a later interval than they count in: after a
+//! freeze of two seconds, 1.5 times the rate would be used in the second that follows. A late answer is
+//! therefore confirmed before its permits are handed out. On a link that is always slow, the delay is the
+//! same for every grant and shifts nothing, so only an answer far later than usual counts as late.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::queue::Time;
 use crate::rt::{Mutex, lock};
 
-/// The answers looked at: their median is what is usual, so that up to two of them may be late.
+/// The number of answers kept. Their median is the usual time, so up to two of them may be late.
 const SAMPLES: usize = 5;
 
-/// The calls of many limiters that are late together are one fault: at most one answer in this time
-/// counts as a sample.
+/// When the calls of many limiters are late together, that is one fault: at most one answer within this
+/// time counts as a sample.
 const SAMPLE_EVERY: Time = 50_000;
 
-/// With fewer samples than these an answer counts as one if its call was sent after the last: one
-/// fault is still one sample, and a client of a far server soon knows how far it is.
+/// With fewer samples than this, an answer counts as a sample if its call was sent after the last one. One
+/// fault is still one sample, and a client of a distant server soon learns the distance.
 const FEW_SAMPLES: usize = 3;
 
-/// An answer is late if it takes longer than usual by the largest of these: a part of the interval,
-/// as that much of the rate may then be used too late; a part of the usual time, as far links vary
-/// more; and 5 ms, as fast limiters on a busy machine are not to ask twice for each delay of a
-/// scheduler.
+/// An answer is late if it exceeds the usual time by the largest of these three: a part of the interval,
+/// because that much of the rate may then be used too late; a part of the usual time, because distant links
+/// vary more; and 5 ms, because fast limiters on a busy machine should not ask twice for each scheduling
+/// delay.
 const PART_OF_INTERVAL: u64 = 50;
 const PART_OF_USUAL: u64 = 4;
 const SHORTEST: Time = 5_000;
 
 pub(crate) struct Latency {
     usual: AtomicU64,
-    /// When an answer first counted; `Time::MAX`: none has.
+    /// The time of the first sample; `Time::MAX` if there has been none.
     first_sample_at: AtomicU64,
     last_sample_at: AtomicU64,
     has_few_samples: AtomicBool,
@@ -42,9 +41,9 @@ pub(crate) struct Latency {
 
 #[derive(Default)]
 struct Samples {
-    /// The last ones.
+    /// The durations of the latest samples.
     took: [Time; SAMPLES],
-    /// How many there have been.
+    /// The number of samples taken so far.
     count: usize,
 }
 
@@ -61,12 +60,12 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Whether the answer to a call that was sent then and took this long is to be confirmed.
+    /// Whether the answer to a call sent at `sent` that took `took` must be confirmed.
     pub(super) fn is_late(&self, sent: Time, took: Time, interval_ms: u64) -> bool {
         if took < SHORTEST {
             return false;
         }
-        // What was sent before anything was known may be late together with the first sample.
+        // Calls sent before the first sample may be late together with that sample.
         let usual = match sent < self.first_sample_at.load(Ordering::Acquire) {
             true => 0,
             false => self.usual.load(Ordering::Relaxed),
@@ -74,13 +73,13 @@ impl Latency {
         took > longest_on_time(usual, interval_ms)
     }
 
-    /// How long an answer may take now without being confirmed.
+    /// The longest that an answer may take now without needing confirmation.
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn longest_on_time(&self, interval_ms: u64) -> Time {
         longest_on_time(self.usual.load(Ordering::Relaxed), interval_ms)
     }
 
-    /// The answer to a call that was sent then took this long.
+    /// Records the time taken by the answer to a call sent at `sent`.
     pub(super) fn record(&self, sent: Time, took: Time) {
         let last = self.last_sample_at.load(Ordering::Relaxed);
         let now = sent.saturating_add(took);
@@ -97,7 +96,7 @@ impl Latency {
         let mut sorted = samples.took;
         let sorted = &mut sorted[..known];
         sorted.sort_unstable();
-        // Of two the shorter: the other may have been late.
+        // Of two samples, use the shorter: the other may have been late.
         self.usual.store(sorted[(known - 1) / 2], Ordering::Relaxed);
         if samples.count == 1 {
             self.first_sample_at.store(now, Ordering::Release);

@@ -1,11 +1,11 @@
 //! The async shell around the queue: one engine per limiter and client, one lane per runtime.
 //!
-//! A request joins the queue of its runtime's lane ([`acquire`], [`lane`]). While any are pending a task
-//! ([`driver`]) makes one call after the other ([`flight`]), each for all that are pending, and tells each
-//! caller its outcome ([`settle`]). Optional features live in [`opt_ins`] and [`outage`]; the default path
-//! calls them through a few hooks.
+//! A request joins the queue of its runtime's lane ([`acquire`], [`lane`]). While requests are pending, a
+//! task ([`driver`]) makes one call after another ([`flight`]), each for all pending requests, and tells
+//! each caller its outcome ([`settle`]). Optional features live in [`opt_ins`] and [`outage`]; the default
+//! path calls them through a few hooks.
 //!
-//! The modules below are in the order in which to read them: that of a request's path.
+//! The modules below are listed in reading order: the path of a request.
 
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::store::{Reply, SeenRate, Store, StoreCall};
 use crate::wire::entry::ClientTag;
 use crate::wire::keys::Keys;
 
-// A request, and the lane that it joins.
+// A request, and the lane it joins.
 pub(crate) mod acquire;
 pub(crate) mod answer;
 mod lane;
@@ -33,16 +33,16 @@ mod lane;
 // The task that makes the lane's calls.
 mod driver;
 
-// A call: its attempts, the callers that wait for it, its end.
+// A call: its attempts, the callers waiting for it, and its end.
 mod flight;
 
 mod callers;
 mod settle;
 
-// The same for several limiters.
+// Requests to several limiters at once.
 pub(crate) mod group;
 
-// What calls use, and change.
+// State and helpers that calls use and change.
 mod retry;
 
 mod latency;
@@ -62,10 +62,10 @@ mod skew;
 // Acquires for a key.
 mod once;
 
-// Callers of one limiter that leave different parts of it to others.
+// Classes of callers of one limiter, each of which leaves a different part of the rate to others.
 mod classes;
 
-// Where they run.
+// The runtimes that requests and calls run in.
 mod runtimes;
 
 mod tasks;
@@ -73,7 +73,7 @@ mod tasks;
 #[cfg(feature = "blocking")]
 mod blocking;
 
-// What users can opt in to.
+// Optional features that users can opt in to.
 pub(crate) mod opt_ins;
 
 pub(crate) mod outage;
@@ -95,25 +95,25 @@ use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
 pub(crate) use tasks::Tasks;
 
-/// What all limiters of one client share.
+/// State shared by all limiters of one client.
 pub(crate) struct Core {
     pub(crate) store: Store,
     /// How long one attempt of a call may take.
     pub(crate) attempt: Duration,
     pub(crate) clock: Clock,
-    /// This client in the log.
+    /// This client's tag in log entries.
     client_tag: ClientTag,
-    /// The origin of the queues' time.
+    /// The zero point of the queues' time.
     pub(crate) origin: Instant,
-    /// The last time seen of the store's own clocks, epoch ms; 0 for none.
+    /// The latest time seen on the store's own clocks, epoch ms; 0 if none has been seen.
     server_time: Arc<AtomicI64>,
     latency: Latency,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
-    /// What its grants and denials are said to be decided by.
+    /// The decider that grants and denials of this client report.
     pub(crate) decided_by: DecidedBy,
     outages: Outages,
-    /// Calls, and refunds in the background.
+    /// Counts the calls and background refunds under way.
     pub(crate) tasks: Tasks,
     pub(crate) observers: Observers,
 }
@@ -124,18 +124,18 @@ pub(crate) struct Engine {
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
-    /// Of limiters with a policy for outages.
+    /// Set for limiters with an outage policy.
     outage: OnceLock<Arc<Outage>>,
     knowledge: Mutex<Knowledge>,
-    /// The last time seen of the clock that dates this limiter's grants: the core's, unless each
-    /// node of the store has a clock of its own. Were it another node's that is ahead, a retry would
-    /// look for its grant behind its date, and be granted twice.
+    /// The latest time seen on the clock that dates this limiter's grants. It is the core's, unless each
+    /// node of the store has a clock of its own. If it came from another node whose clock is ahead, a retry
+    /// would look for its grant after the grant's date, miss it, and be granted twice.
     server_time: Arc<AtomicI64>,
-    /// The limiters of a group; empty for a limiter alone.
+    /// The limiters of a group; empty for a single limiter.
     pub(crate) members: Vec<GroupMember>,
-    /// The groups that this limiter is in, as far as they let requests wait.
+    /// The groups that include this limiter and let requests wait.
     dependents: Mutex<Vec<Weak<Engine>>>,
-    /// Done once a group is among the dependents of its limiters.
+    /// Completed once this group is listed among the dependents of its limiters.
     is_dependent: Once,
     lanes: Lanes,
     closed: AtomicBool,
@@ -162,12 +162,12 @@ impl Core {
         }
     }
 
-    /// The time of the queues.
+    /// The current time on the queues' clock.
     pub(crate) fn now(&self) -> Time {
         micros(rt::now().saturating_duration_since(self.origin))
     }
 
-    /// The time of what is answered without a call.
+    /// The current time for answers given without a call.
     #[inline]
     pub(crate) fn nanos(&self) -> Nanos {
         let since = rt::now().saturating_duration_since(self.origin);
@@ -178,12 +178,12 @@ impl Core {
         rt::now() + self.until(time)
     }
 
-    /// How long it is until then; a day at most, which no timer here outlasts.
+    /// The time remaining until `time`, capped at one day; no timer here runs longer.
     fn until(&self, time: Time) -> Duration {
         Duration::from_micros(time.saturating_sub(self.now())).min(Duration::from_secs(86_400))
     }
 
-    /// The time by the clock that dates grants, epoch ms.
+    /// The current time on the clock that dates grants, epoch ms.
     pub(crate) fn epoch_ms(&self) -> i64 {
         match self.clock.read().now {
             Now::At(at) => at,
@@ -191,13 +191,13 @@ impl Core {
         }
     }
 
-    /// How late an answer may be without being confirmed, at this interval.
+    /// The longest that an answer may take at this interval without needing confirmation.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn longest_on_time_ms(&self, interval_ms: u64) -> u64 {
         self.latency.longest_on_time(interval_ms).div_ceil(1000)
     }
 
-    /// Finds out whether the store can be reached, with one attempt that may take this long.
+    /// Checks whether the store can be reached, with a single attempt that may take up to `deadline`.
     pub(crate) async fn connect(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
         let answer = self.in_runtime(self.store.ping(deadline)).await;
         answer.map_err(|error| error.with_server(self.store.address()))
@@ -212,12 +212,12 @@ impl Core {
         call: impl Fn(&Store, Duration) -> Reply<T> + Send + 'static,
     ) -> Result<T, Error> {
         if self.store.is_in_process() {
-            // No round trip slows the caller down: in a loop it would keep other tasks from running.
+            // There is no round trip to slow the caller down, so a loop of calls would starve other tasks.
             tokio::task::consume_budget().await;
         }
         let is_idempotent = operation.is_idempotent();
         let limit = match is_idempotent {
-            // A lost answer leaves time to ask again.
+            // If an answer is lost, there must be time left to ask again.
             true => deadline / ATTEMPTS_PER_DEADLINE as u32,
             false => deadline,
         };
@@ -240,7 +240,7 @@ impl Core {
         self.in_runtime(attempts).await
     }
 
-    /// Waits until nothing is under way, but for what is in parked runtimes.
+    /// Waits until nothing is under way, except in parked runtimes.
     async fn drained(self: &Arc<Self>) {
         let all = self.tasks.drained(&[]);
         let parked = self.parked_runtimes();
@@ -250,7 +250,7 @@ impl Core {
         }
     }
 
-    /// Waits until nothing is under way, for this long at most, and then leaves all runtimes.
+    /// Waits until nothing is under way, for at most `longest`, and then leaves all runtimes.
     pub(crate) async fn close(self: &Arc<Self>, longest: Duration) {
         let core = self.clone();
         let drained = async move {
@@ -266,7 +266,7 @@ impl Core {
     }
 }
 
-/// Nanoseconds since the client's origin: the time by which leased permits are granted.
+/// Nanoseconds since the client's origin: the time base for granting leased permits.
 pub(crate) type Nanos = u64;
 
 /// A duration in the queues' microseconds.
@@ -274,7 +274,7 @@ pub(crate) fn micros(duration: Duration) -> Time {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }
 
-/// This much later; a year at most, as a later time may not be representable.
+/// The instant `duration` from now, capped at one year because a later time may not be representable.
 pub(crate) fn instant_after(duration: Duration) -> Instant {
     rt::now() + duration.min(LONGEST_TIMER)
 }
@@ -282,7 +282,7 @@ pub(crate) fn instant_after(duration: Duration) -> Instant {
 const LONGEST_TIMER: Duration = Duration::from_secs(365 * 86_400);
 
 impl Engine {
-    /// `remembered` is what an earlier engine of the limiter knew.
+    /// Creates the engine; `remembered` is the knowledge of an earlier engine of the same limiter.
     pub(crate) fn new(
         name: Arc<str>,
         keys: Keys,
@@ -312,8 +312,9 @@ impl Engine {
         }
     }
 
-    /// Answers may overtake each other. One that is far behind is of a clock that went back, by a
-    /// step or a failover: were it ignored, retries would look for their grants behind their dates.
+    /// Records a time seen on the server's clock. Answers may overtake each other, so slightly older times
+    /// are ignored. A time that is far behind means the clock went back, by a step or a failover: if it
+    /// were ignored, retries would look for their grants after the grants' dates and miss them.
     fn saw_server_time(&self, epoch_ms: i64) {
         const OVERTAKEN_BY: i64 = 1_000;
         for seen in [&self.server_time, &self.core.server_time] {
@@ -323,8 +324,8 @@ impl Engine {
         }
     }
 
-    /// Attempts `call` until it is answered or the deadline passes. The keys are those of this limiter, with
-    /// the budget of any client.
+    /// Attempts `call` until it is answered or the deadline passes. The keys are this limiter's, with the
+    /// budget of any client.
     pub(crate) async fn call<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
@@ -340,12 +341,13 @@ impl Engine {
         self.core.call(operation, deadline, observer, run).await
     }
 
-    /// Makes one attempt at `call`, which may take this long; no longer than the client's deadline allows.
+    /// Makes one attempt at `call`, which may take up to `limit`, but no longer than the client's deadline
+    /// allows.
     fn attempt<C: StoreCall>(&self, call: C, limit: Duration) -> Reply<C::Reply> {
         self.core.store.run(&self.keys, call, limit.min(self.core.attempt))
     }
 
-    /// What the next engine of the limiter needs to know.
+    /// The knowledge to pass on to the next engine of the limiter.
     pub(crate) fn remember(&self) -> Knowledge {
         *self.knowledge()
     }
@@ -355,7 +357,7 @@ impl Engine {
         self.knowledge().rate
     }
 
-    /// What this client last saw in the limiter's hash.
+    /// The rate this client last saw in the limiter's hash.
     pub(crate) fn seen(&self) -> Option<SeenRate> {
         self.knowledge().seen
     }
@@ -374,7 +376,7 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Fails all pending requests, and all that arrive later; a call in flight is still answered.
+    /// Fails all pending requests and all later ones; a call in flight is still answered.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
         self.forget_denials();

@@ -1,7 +1,7 @@
 //! Acquires for a key: the same key gets the same grant for an interval, from any process.
 //!
-//! They do not go through the queue, because a key that has a grant must get it whoever waits there, and because
-//! the entry of a key has no other request in it.
+//! They bypass the queue, because a key that has a grant must get it no matter who is waiting there, and
+//! because the entry of a key contains no other request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup};
 use crate::wire::entry::EntryId;
 
 impl Engine {
-    /// Asks the store for the permits of a key. Dropped at any time, the call may still be carried out: what it is
-    /// granted is the key's.
+    /// Asks the store for the permits of a key. If the future is dropped, the call may still be executed;
+    /// whatever it is granted belongs to the key.
     pub(crate) async fn acquire_once(self: &Arc<Self>, id: EntryId, request: Request) -> Verdict {
         if self.is_closed() {
             return Err(NoAnswer::Failed(closed()));
@@ -39,14 +39,14 @@ impl Engine {
             earlier: Earlier::None,
             share: None,
             reserve: false,
-            // It must not overtake a request that waits: then the call finds an earlier grant, or nothing.
+            // The call must not overtake a waiting request: in that case it may only find an earlier grant.
             headroom: if behind.is_some() { Some(Fraction::ALL) } else { self.classes.headroom },
             groups: vec![group],
         };
         let reply = loop {
             let reply =
                 self.ask_once(call.clone(), request.clone()).await.map_err(NoAnswer::Failed)?;
-            // So many entries have expired that it has to be asked again.
+            // Ask again: too many entries have expired for a single call to handle.
             if reply.outcomes.first().is_none_or(|group| group.outcome != Outcome::Undecided) {
                 break reply;
             }
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Makes the call until it is answered, or its deadline passes. Repeated, it finds its own grant.
+    /// Makes the call until it is answered or its deadline passes. A repeated call finds its own grant.
     async fn ask_once(
         self: &Arc<Self>,
         call: AcquireCall,

@@ -1,8 +1,8 @@
-//! Giving permits back: a grant's own, and those that nobody took.
+//! Giving permits back: refunds of grants, and the return of permits that nobody took.
 //!
-//! Refunds of one log entry are made one call at a time, and those requested meanwhile share the
-//! next call: a call says how much of the entry has been given back in all, so that repeating it
-//! changes nothing, and its answer, how much that freed, is divided among those who requested it.
+//! Refunds of one log entry are made one call at a time, and those requested meanwhile share the next call.
+//! A call states how much of the entry has been given back in total, so repeating it changes nothing. Its
+//! answer, the number of permits freed, is divided among the requesters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,10 +20,10 @@ use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::RefundCall;
 use crate::wire::entry::EntryId;
 
-/// How long a refund, or a charge, that nobody waits for is attempted.
+/// The deadline of a refund or a charge that nobody waits for.
 pub(super) const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The log entry of a call, as its grants remember it.
+/// The log entry of a call, as recorded by its grants.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: EntryId,
@@ -41,13 +41,13 @@ impl Entry {
 /// The refunds of one entry.
 #[derive(Debug, Default)]
 struct RefundState {
-    /// What calls have given back that were carried out, or may have been.
+    /// The permits given back by calls that were executed, or may have been.
     returned: u64,
-    /// The part of it whose outcome has been unknown since the last known one.
+    /// The part of `returned` whose outcome has been unknown since the last known one.
     unsure: u64,
-    /// The permits left in the entry as far as is known; `None` for all of them.
+    /// The permits left in the entry, as far as is known; `None` means all of them.
     left: Option<u64>,
-    /// The calls of each runtime. Another one may be parked for ever: its calls are neither joined
+    /// The calls of each runtime. Other runtimes may be parked forever, so their calls are neither joined
     /// nor waited for.
     by_runtime: HashMap<Option<RuntimeId>, Calls>,
 }
@@ -55,32 +55,32 @@ struct RefundState {
 /// The calls of one runtime.
 #[derive(Debug, Default)]
 struct Calls {
-    /// The call that the next refund joins: it has not been sent.
+    /// The call that the next refund joins; it has not been sent yet.
     open: Option<Open>,
-    /// The last call that was made ready.
+    /// The most recently prepared call.
     last: Option<WeakShared<Sending>>,
 }
 
 #[derive(Debug)]
 struct Open {
     requested: u64,
-    /// The last of its callers' deadlines.
+    /// The latest of its callers' deadlines.
     deadline: Instant,
-    /// A task sees it through.
+    /// A background task carries the call through to its end.
     in_background: bool,
 }
 
-/// A call, held by all who requested it: it goes on while one of them does. It returns how many
+/// A call shared by all its requesters; it continues as long as one of them holds it. It returns how many
 /// permits it freed.
 type Sending = BoxFuture<'static, Result<u64, Error>>;
 pub(super) type RefundInFlight = Shared<Sending>;
 
-/// A place in a call.
+/// A requester's share in a call.
 struct RefundTicket {
     call: RefundInFlight,
-    /// What earlier tickets of the same call give back.
+    /// The permits given back by earlier tickets of the same call.
     before: u64,
-    /// A task already saw the call through before this ticket was taken.
+    /// A task was already carrying the call through when this ticket was taken.
     has_task: bool,
 }
 
@@ -102,7 +102,7 @@ impl Engine {
         self.core.in_runtime(refund).await
     }
 
-    /// Gives permits of an entry back in the background, and waits for that until the deadline.
+    /// Gives permits of an entry back in the background, and waits for completion until the deadline.
     pub(crate) async fn give_back_within(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -114,15 +114,15 @@ impl Engine {
         self.core.in_runtime(freed).await.map(drop)
     }
 
-    /// Gives permits of an entry back in the background. In a runtime that is ending they expire as
-    /// any other, an interval after they were granted.
+    /// Gives permits of an entry back in the background. If the runtime is ending, they expire like any
+    /// others, an interval after they were granted.
     pub(crate) fn give_back(self: &Arc<Self>, entry: &Arc<Entry>, permits: u64) {
         drop(self.begin_to_give_back(entry, permits));
     }
 
-    /// Gives back, in the background, all that attempts may have been granted whose answers were
-    /// lost; the dates are those of their entries. An attempt that is still on its way is granted
-    /// for nothing, and expires; so does one that the server's clock has dated.
+    /// Gives back, in the background, all permits that attempts may have been granted whose answers were
+    /// lost; `dates` are the dates of their entries. If an attempt is still on its way, its grant is not
+    /// used by anybody and expires; the same goes for an attempt dated by the server's clock.
     pub(super) fn give_back_unconfirmed(
         self: &Arc<Self>,
         id: EntryId,
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Gives permits of an entry back in the background; returns what to await if it matters when.
+    /// Gives permits of an entry back in the background; returns a future to await if completion matters.
     pub(super) fn begin_to_give_back(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -147,7 +147,7 @@ impl Engine {
             let (call, busy) = (ticket.call.clone(), Tasks::begin_in(&self.core, runtime.id));
             runtime.spawn(async move {
                 let _busy = busy;
-                // What cannot be given back expires.
+                // Permits that cannot be given back expire.
                 let _ = call.await;
             });
         }
@@ -172,8 +172,8 @@ impl Engine {
         open.requested += permits;
         open.deadline = open.deadline.max(deadline);
         let call = joined.unwrap_or_else(|| {
-            // Those who requested the open call before may have gone away before it was sent; their
-            // permits come along.
+            // Earlier requesters of the open call may have gone away before it was sent; their permits are
+            // given back along with this refund.
             open.in_background = false;
             let (engine, entry) = (self.clone(), entry.clone());
             let sending = async move {
@@ -198,7 +198,7 @@ impl Engine {
             let calls = state.by_runtime.get_mut(&runtime);
             let Some(open) = calls.and_then(|calls| calls.open.take()) else { return Ok(0) };
             let unsure = state.unsure;
-            // If it is dropped from here on, its outcome is unknown.
+            // If the future is dropped from here on, the call's outcome is unknown.
             state.returned += open.requested;
             state.unsure += open.requested;
             let known = state.left.unwrap_or(entry.granted);
@@ -225,9 +225,9 @@ impl Engine {
             Ok(reply) => {
                 state.unsure = state.unsure.saturating_sub(unsure + requested);
                 state.left = Some(reply.left);
-                // A call whose answer was lost may have done it before this one. If the entry has
-                // less than that would have left, it has expired, was reset, or a release took
-                // permits out of it, which must not be counted twice.
+                // An earlier call whose answer was lost may already have made this refund. If the entry has
+                // fewer permits left than that would leave, it has expired, was reset, or lost permits to a
+                // release, and those must not be counted twice.
                 let may_be_done = reply.left >= entry.granted.saturating_sub(returned);
                 let freed = if was_lost && may_be_done {
                     reply.credited.max(known.saturating_sub(reply.left))
@@ -246,7 +246,7 @@ impl Engine {
                     state.unsure = state.unsure.saturating_sub(requested);
                     may_come_back.none_came_back();
                 }
-                // Without the lock on the entry, as this locks the limiter.
+                // Release the lock on the entry first, because dropping `may_come_back` locks the limiter.
                 drop(state);
                 Err(error)
             }
@@ -254,7 +254,7 @@ impl Engine {
     }
 }
 
-/// The answer, if it is there by the deadline.
+/// Waits for the answer until the deadline.
 pub(super) async fn within<T>(
     deadline: Instant,
     answer: impl Future<Output = Result<T, Error>>,
@@ -264,8 +264,8 @@ pub(super) async fn within<T>(
 }
 
 impl Engine {
-    /// Permits may have come back, or the rate may be another one: waiting requests ask at once,
-    /// and remembered denials are forgotten.
+    /// Called when permits may have come back or the rate may have changed: waiting requests ask at once,
+    /// and cached denials are forgotten.
     pub(crate) fn permits_came_back(&self) {
         let first = self.first_class();
         let first = first.as_deref().unwrap_or(self);
@@ -288,8 +288,8 @@ impl Engine {
         }
     }
 
-    /// From now on, what comes back to its limiters wakes this group. A group whose requests never wait does
-    /// without: a limiter may be in thousands of those.
+    /// From now on, permits that come back to the group's limiters wake this group. Groups whose requests
+    /// never wait do not register, because a limiter may be in thousands of those.
     pub(crate) fn wakes_with_its_limiters(self: &Arc<Self>) {
         self.is_dependent.call_once(|| {
             for member in &self.members {
@@ -304,8 +304,8 @@ impl Engine {
         lock(&self.dependents).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A call is made that gives permits back: dropped, it may still be carried out, so that
-    /// [`permits_came_back`](Self::permits_came_back) in either case.
+    /// Guards a call that gives permits back. If the call is dropped it may still be executed, so the guard
+    /// calls [`permits_came_back`](Self::permits_came_back) in either case.
     pub(crate) fn permits_may_come_back(&self) -> PermitsMayComeBack<'_> {
         PermitsMayComeBack(Some(self))
     }
@@ -315,7 +315,7 @@ impl Engine {
 pub(crate) struct PermitsMayComeBack<'a>(Option<&'a Engine>);
 
 impl PermitsMayComeBack<'_> {
-    /// The call was answered, and none have come back.
+    /// The call was answered, and no permits came back.
     fn none_came_back(mut self) {
         self.0 = None;
     }

@@ -10,16 +10,16 @@ use super::refund::Entry;
 use crate::store::{AcquireReply, Outcome};
 use crate::wire::entry::EntryId;
 
-/// An entry for permits that are not all free yet. The call that asks for its request again has its
-/// id.
+/// An entry for permits that are not all free yet. The call that asks again for its request uses the
+/// entry's id.
 pub(super) struct Reservation {
     pub(super) entry: Arc<Entry>,
-    /// A time before the dates that its entry may have, on the clock that gave them.
+    /// A time before any date that the entry may have, on the clock that dated it.
     pub(super) since: i64,
 }
 
 impl Reservation {
-    /// What a call of this id for so many permits has reserved.
+    /// The reservation made by a call with this id for this many permits, if any.
     pub(super) fn of(id: EntryId, reply: &AcquireReply, permits: u64) -> Option<Self> {
         let Outcome::Reserved(wait) = reply.outcomes.first()?.outcome else { return None };
         let date = reply.now.saturating_add(i64::try_from(wait.ms).unwrap_or(i64::MAX));
@@ -28,7 +28,8 @@ impl Reservation {
 }
 
 impl Flight {
-    /// The reservation of a request that exceeds the rate by now: the call has left it as it was.
+    /// The reservation of a request that by now exceeds the rate: the call has left the reservation
+    /// unchanged.
     pub(super) fn unwanted_reservation(&self, reply: &AcquireReply) -> Option<Leftover> {
         let exceeds = reply.outcomes.first()?.outcome == Outcome::ExceedsRate;
         let entry = &self.reservation.as_ref().filter(|_| exceeds)?.entry;
@@ -37,8 +38,8 @@ impl Flight {
 }
 
 impl LaneState {
-    /// The reservation of a request that is no longer pending. To be given back, once the lock is
-    /// free: otherwise it would keep permits from all others until it expires.
+    /// The reservation of a request that is no longer pending. It must be given back once the lock is free:
+    /// otherwise it would keep permits from everybody else until it expires.
     pub(super) fn take_unwanted_reservation(&mut self) -> Option<Reservation> {
         if self.queue.has_reservation() { None } else { self.reservation.take() }
     }

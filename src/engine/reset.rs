@@ -1,10 +1,9 @@
-//! Calls of this client that replace a limiter: they set its rate, delete it, rename it, let it
-//! expire.
+//! Calls of this client that replace a limiter: they set its rate, delete it, rename it, or let it expire.
 //!
-//! Permits taken ahead belong to the limiter that was there before, and denials may not hold for
-//! the one that comes after it. The call may be carried out at any time between its beginning and
-//! its answer, and after that as well if its future is dropped. So leases end before it is sent,
-//! none begins while it is under way, and one that was on its way is given back.
+//! Leased permits belong to the previous limiter, and cached denials may not hold for the new one. The call
+//! may be executed at any time between its start and its answer, and even later if its future is dropped.
+//! So leases end before it is sent, none starts while it is under way, and a lease already requested is
+//! given back.
 
 use std::sync::Arc;
 
@@ -13,18 +12,18 @@ use crate::rate::Rate;
 
 /// A call that replaces a limiter, from before it is sent until it is answered or dropped.
 pub(crate) struct Reset {
-    /// Of all classes of the limiter, the first one first.
+    /// The engines of all classes of the limiter, the first one first.
     engines: Vec<Arc<Engine>>,
     outcome: ResetOutcome,
 }
 
 enum ResetOutcome {
-    /// There is another limiter, or none, or may be yet: what this client has seen may be gone.
+    /// The limiter may have been replaced or deleted, or may yet be: what this client has seen may be gone.
     MayBeReplaced,
     Unchanged,
-    /// There is a limiter of this rate, over whatever value and log there were.
+    /// A limiter of this rate was created, whatever value and log existed before.
     Created(Rate),
-    /// The limiter has this rate, and its value and log fit it.
+    /// The limiter has this rate, and its value and log match it.
     HasRate(Rate),
 }
 
@@ -40,19 +39,19 @@ impl Engine {
 }
 
 impl Reset {
-    /// It was carried out, or not: `false`.
+    /// Ends the reset; `replaced` says whether the call was executed.
     pub(crate) fn end(mut self, replaced: bool) {
         if !replaced {
             self.outcome = ResetOutcome::Unchanged;
         }
     }
 
-    /// It has created a limiter, over whatever value and log there were.
+    /// Ends the reset: the call has created a limiter, whatever value and log existed before.
     pub(crate) fn end_created(mut self, rate: Rate) {
         self.outcome = ResetOutcome::Created(rate);
     }
 
-    /// It was carried out, and the limiter has this rate.
+    /// Ends the reset: the call was executed, and the limiter has this rate.
     pub(crate) fn end_with_rate(mut self, rate: Rate) {
         self.outcome = ResetOutcome::HasRate(rate);
     }

@@ -1,4 +1,4 @@
-//! Attempts, until one succeeds: one back-off for every call.
+//! Repeated attempts until one succeeds, with one back-off for all calls.
 
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ObservedCall;
 use crate::rt;
 
-/// The second attempt is made almost at once, as most faults are a connection that was lost. It has
-/// a millisecond of its own: dated ahead of the clock, it would find entries expired that are not.
+/// The second attempt is made almost at once, because most faults are a lost connection. It needs a
+/// millisecond of its own: if it were dated ahead of the clock, it would treat entries as expired that are
+/// not.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// From then on each pause is twice the one before, between these two.
+/// Each later pause is twice the one before, within these two bounds.
 const SECOND_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -27,12 +28,12 @@ pub(crate) trait Attempts: Send {
 
     fn attempt(&mut self) -> impl Future<Output = Result<Self::Output, Error>> + Send;
 
-    /// Whether another attempt may fare better.
+    /// Whether another attempt may succeed.
     fn may_fare_better(&self, error: &Error) -> bool {
         error.may_be_retried()
     }
 
-    /// Waits before the next attempt; an error gives up.
+    /// Waits before the next attempt; an error means to give up.
     fn pause(
         &mut self,
         pause: Duration,
@@ -40,7 +41,7 @@ pub(crate) trait Attempts: Send {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Makes attempts until one succeeds, or fails for good, or its `pause` gives up.
+/// Makes attempts until one succeeds or fails for good, or `pause` gives up.
 pub(crate) async fn retry<A: Attempts>(attempts: &mut A) -> Result<A::Output, Error> {
     let mut pause = attempts.first_pause();
     loop {
@@ -58,27 +59,27 @@ pub(crate) fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(SECOND_PAUSE, LONGEST_PAUSE)
 }
 
-/// Whether the server is certain to be out of reach: another attempt now would fail as well.
+/// Whether the server is definitely out of reach, so that another attempt now would fail as well.
 pub(crate) fn is_certain(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable
         && error.execution() == Execution::NotExecuted
         && !error.is_passing()
 }
 
-/// Attempts until a deadline.
+/// Attempts that are repeated until a deadline.
 pub(crate) struct UntilDeadline<F, G> {
     pub(crate) deadline: Instant,
     /// How long one attempt may take.
     pub(crate) limit: Duration,
-    /// Carried out twice it is as good as once. Otherwise it is attempted again only if it has certainly
-    /// not been carried out.
+    /// Whether executing the call twice has the same effect as once. If not, it is attempted again only if
+    /// it has certainly not been executed.
     pub(crate) is_idempotent: bool,
-    /// Whether attempts end as soon as the server is certain to be out of reach, or refuses them.
-    /// Otherwise only an answer ends them: rights, or a certificate, may be in order again.
+    /// Whether attempts end as soon as the server is definitely out of reach or refuses them. If not, only
+    /// an answer ends them, because permissions or a certificate may be fixed in the meantime.
     pub(crate) fails_fast: G,
-    /// Some attempt may have been carried out without an answer.
+    /// Whether some attempt may have been executed without an answer.
     pub(crate) is_unknown: bool,
-    /// The last attempt could not reach the server.
+    /// Whether the server was definitely out of reach at the last attempt.
     pub(crate) is_certain: bool,
     pub(crate) observer: ObservedCall,
     pub(crate) call: F,
@@ -102,7 +103,7 @@ where
             None => Error::new(ErrorKind::Timeout, Execution::Unknown),
         };
         self.is_certain = is_certain(&error);
-        // Once an attempt may have been carried out, no later one makes that undone.
+        // Once an attempt may have been executed, no later attempt can undo that.
         self.is_unknown |= error.execution() == Execution::Unknown;
         match self.is_unknown && error.execution() == Execution::NotExecuted {
             true => Err(error.with_execution(Execution::Unknown)),

@@ -1,10 +1,10 @@
-//! The runtimes that call one client, each on its own.
+//! The runtimes that call one client, each independent of the others.
 //!
-//! A client is usually a static, and is called from many runtimes: one for each test, for each
-//! thread, for each `block_on`. A runtime may be parked or end at any time, so nothing of one may
-//! depend on another: each has its own queues ([`super::lanes`]), connection and timers, made at its
-//! first call and removed when it ends. Callers outside of any runtime are served by a thread that
-//! the client starts for them.
+//! A client is usually a static that is called from many runtimes: one per test, per thread, or per
+//! `block_on`. A runtime may be parked or end at any time, so no runtime may depend on anything in another
+//! one: each has its own queues ([`super::lanes`]), connection and timers, created at its first call and
+//! removed when it ends. Callers outside any runtime are served by a thread that the client starts for
+//! them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,9 +27,9 @@ const PARKED_AFTER: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub(crate) struct Runtimes {
     known: Mutex<Known>,
-    /// The process in which the client's own thread runs; 0 if there is none. A child that is forked has
-    /// its parent's memory, but not that thread, and locks that were held at the time are held for ever:
-    /// so this is read without one.
+    /// The process in which the client's own thread runs; 0 if there is none. A forked child has its
+    /// parent's memory but not that thread, and locks held at the time of the fork stay locked forever, so
+    /// this is read without a lock.
     thread_of: AtomicU32,
 }
 
@@ -42,7 +42,7 @@ struct Known {
 
 pub(super) struct Watched {
     pub(super) runtime: Arc<Runtime>,
-    /// Dropped with the client: ends the task that watches the runtime, and the client's thread.
+    /// Dropped with the client, which ends the task that watches the runtime, and the client's thread.
     _client_lives: oneshot::Sender<()>,
 }
 
@@ -50,13 +50,13 @@ pub(super) struct Watched {
 pub(crate) struct Runtime {
     pub(crate) id: RuntimeId,
     pub(super) handle: Handle,
-    /// The limiters that have a lane in it; `None` once it has ended.
+    /// The limiters that have a lane in this runtime; `None` once it has ended.
     limiters: Mutex<Option<Vec<Weak<dyn HasLane>>>>,
 }
 
-/// A limiter, as its runtimes know it.
+/// A limiter, as seen by its runtimes.
 pub(super) trait HasLane: Send + Sync {
-    /// A runtime has ended, and the limiter's lane there with it.
+    /// Called when a runtime has ended, and with it the limiter's lane there.
     fn end_lane(&self, runtime: RuntimeId);
 }
 
@@ -69,12 +69,12 @@ impl Runtime {
         rt::spawn_on(&self.handle, task);
     }
 
-    /// Registers the limiter, so that its lane ends with the runtime; false if that has ended.
+    /// Registers the limiter, so that its lane ends with the runtime; false if the runtime has ended.
     pub(super) fn register<L: HasLane + 'static>(&self, limiter: &Arc<L>) -> bool {
         let mut limiters = lock(&self.limiters);
         let Some(limiters) = limiters.as_mut() else { return false };
-        // Limiters that no longer exist are dropped before the list grows: a service may name one
-        // for each of its users.
+        // Limiters that no longer exist are dropped before the list grows: a service may name one for each
+        // of its users.
         if limiters.len() == limiters.capacity() {
             limiters.retain(|limiter| limiter.strong_count() > 0);
             limiters.reserve(limiters.len());
@@ -85,7 +85,7 @@ impl Runtime {
     }
 
     fn end(&self) {
-        // Taken out first: no lock may be held while lanes end, as that wakes callers.
+        // Take the list out first: no lock may be held while lanes end, because that wakes callers.
         let limiters = lock(&self.limiters).take();
         for limiter in limiters.into_iter().flatten().filter_map(|limiter| limiter.upgrade()) {
             limiter.end_lane(self.id);
@@ -104,7 +104,7 @@ impl Core {
         self.own_runtime()
     }
 
-    /// The current runtime; `None` if it is ending, and starts no task any more.
+    /// The current runtime; `None` if it is ending and starts no more tasks.
     fn caller_runtime(self: &Arc<Self>, handle: Handle) -> Option<Arc<Runtime>> {
         let id = rt::id(&handle);
         let (client_lives, client_gone) = oneshot::channel();
@@ -122,7 +122,7 @@ impl Core {
             known.callers.insert(id, watched);
             runtime
         };
-        // Without the lock: a runtime that is ending drops the task at once, here.
+        // Spawn without the lock: a runtime that is ending drops the task right here.
         let watch = Watch { core: Arc::downgrade(self), runtime };
         rt::spawn_on(&handle, async move {
             let _watch = watch;
@@ -131,7 +131,7 @@ impl Core {
         Some(lock(&self.runtimes.known).callers.get(&id)?.runtime.clone())
     }
 
-    /// An error if the client's own thread is in another process: this one was forked since.
+    /// Returns an error if this process was forked since the client's own thread started.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         let thread_of = self.runtimes.thread_of.load(Ordering::Relaxed);
         if thread_of == 0 || thread_of == std::process::id() {
@@ -156,8 +156,8 @@ impl Core {
         Ok(runtime)
     }
 
-    /// Runs `work` in the current runtime, or in the client's own thread if there is none. There it
-    /// goes on if the future is dropped.
+    /// Runs `work` in the current runtime, or on the client's own thread if there is none. On that thread,
+    /// the work continues even if the future is dropped.
     pub(crate) async fn in_runtime<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    /// The runtimes in which a task does not run within a moment: nobody drives them.
+    /// The runtimes in which a task does not run within a moment, because nothing drives them.
     pub(super) async fn parked_runtimes(&self) -> Vec<RuntimeId> {
         let runtimes: Vec<_> = {
             let known = lock(&self.runtimes.known);
@@ -206,8 +206,8 @@ impl Core {
         silent
     }
 
-    /// Ends what a closed client has in its runtimes: the tasks that watch them, connections, and
-    /// the client's own thread. What a grant needs to be refunded later is made anew.
+    /// Ends what a closed client has in its runtimes: the tasks that watch them, connections, and the
+    /// client's own thread. Anything needed to refund a grant later is created again.
     pub(super) fn leave_runtimes(&self) {
         let known = {
             let mut known = lock(&self.runtimes.known);
@@ -219,11 +219,11 @@ impl Core {
         }
     }
 
-    /// Ends the client's own thread, with the refunds under way in it: nobody is left to call. One
-    /// that a grant needs later is started anew.
+    /// Ends the client's own thread along with the refunds under way in it, because no caller is left. If a
+    /// grant needs a thread later, a new one is started.
     pub(crate) fn end_own_thread(&self) {
         self.outages.end_own_thread();
-        // Dropped without the lock.
+        // Drop the thread without holding the lock.
         let own = self.take_own(&mut lock(&self.runtimes.known));
         if let Some(own) = own {
             self.store.runtime_ended(own.runtime.id);
@@ -240,8 +240,8 @@ impl Core {
         lock(&self.runtimes.known).own.as_ref().map(|own| own.runtime.id)
     }
 
-    /// A runtime has ended, or is ending: it has dropped a task. If it lives on, as the task has
-    /// panicked, its next call makes everything anew.
+    /// Called when a runtime has dropped its watching task, because it has ended or is ending. If it lives
+    /// on, because the task panicked, its next call sets everything up again.
     pub(super) fn runtime_ended(&self, runtime: &Arc<Runtime>) {
         let ended = {
             let mut known = lock(&self.runtimes.known);
@@ -257,7 +257,7 @@ impl Core {
     }
 }
 
-/// Dropped with the task that holds it: with the runtime.
+/// Dropped with the task that holds it, and so with the runtime.
 struct Watch {
     core: Weak<Core>,
     runtime: Arc<Runtime>,

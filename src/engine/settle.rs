@@ -1,4 +1,4 @@
-//! The end of a call: what its answer changes, and what each caller is told.
+//! The end of a call: how its answer changes the state, and what each caller is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::queue::Request;
 use crate::store::Outcome;
 
 impl Flight {
-    /// A store has decided: tells the callers, and returns how many there were.
+    /// Handles a store's decision: tells the callers and returns how many there were.
     pub(super) fn decided(&self, mut answered: Answered) -> usize {
         let engine = &self.callers.engine;
         let now = engine.core.now();
@@ -33,13 +33,13 @@ impl Flight {
         engine.server_answered();
         let reply = answered.reply;
         let rate = reply.rate;
-        // What is left to this class.
+        // The permits left for this class.
         let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(engine.headroom(rate));
         give_back.extend(self.unwanted_reservation(&reply));
         let reservation = Reservation::of(self.id, &reply, self.permits());
         let [interval, keep_alive] =
             [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
-        // Without a rate the queue leaves it to the server whether a newcomer of a group can be served.
+        // Given no rate, the queue lets the server decide whether a new request of a group can be served.
         let is_alone = engine.members.is_empty();
         let permits = if is_alone { engine.most_permits(rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
@@ -63,7 +63,7 @@ impl Flight {
         state.observe(engine);
         drop(state);
         drop(knowledge);
-        // What is held back would go to callers that come after one that has to wait.
+        // Otherwise leased permits would go to callers that come after one that must wait.
         let ends_leases = is_other_rate || has_waiters;
         let lease = Lease { entry: entry.clone(), left: leased, end: answered.hold_end };
         engine.opt_ins.leases.replied(engine, self.lease.as_ref(), lease, ends_leases);
@@ -94,7 +94,7 @@ impl Flight {
         tell(callers.map(|(caller, request, outcome)| (caller, Ok(answer(request, outcome)))))
     }
 
-    /// It has failed for good: tells the callers, and returns how many there were.
+    /// Handles the call's final failure: tells the callers and returns how many there were.
     pub(super) fn failed(&self, error: &Error) -> usize {
         let engine = &self.callers.engine;
         self.observer.failed(error);
@@ -114,7 +114,7 @@ impl Flight {
         tell_failed(callers, error)
     }
 
-    /// Its runtime is ending: returns the callers, to be dropped once no lock is held.
+    /// Handles the end of the call's runtime: returns the callers, to be dropped once no lock is held.
     pub(super) fn abandoned(&self) -> Vec<Caller> {
         self.callers.engine.knowledge().seen = None;
         let mut state = self.callers.lane.lock();
@@ -124,7 +124,7 @@ impl Flight {
     }
 }
 
-/// The answer to a request for more than a rate.
+/// The answer to a request for more permits than the rate allows.
 fn exceeds(decided: &Decided, request: &Request) -> Answer {
     let costs = request.costs.iter().flat_map(|costs| costs.iter());
     let mut members = decided.members.iter().zip(costs).enumerate();
@@ -136,7 +136,7 @@ fn exceeds(decided: &Decided, request: &Request) -> Answer {
     }
 }
 
-/// What was granted of each limiter of a group to requests whose callers have given up.
+/// The permits granted by each limiter of a group to requests whose callers have given up.
 fn unwanted_of_members(
     members: &[MemberEntry],
     decided: &[(Caller, Request, Outcome)],

@@ -1,4 +1,4 @@
-//! A look at the server's clock now and then, to know how far the client's is from it.
+//! Periodic comparison of the client's clock with the server's.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,17 +11,17 @@ use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{Mutex, lock};
 use crate::store::ServerTimeCall;
 
-/// How often a client that makes calls looks.
+/// The interval at which a client that makes calls compares the clocks.
 const LOOK_EVERY: Time = 60_000_000;
 
-/// What a client knows of its clock and the server's.
+/// A client's latest comparison of the clocks, and the schedule of the next.
 pub(crate) struct SkewWatch {
     next_look_at: AtomicU64,
     last: Mutex<Option<ClockSkew>>,
     warning: Option<SkewWarning>,
 }
 
-/// One that never looks.
+/// A watch that never compares the clocks.
 impl Default for SkewWatch {
     fn default() -> Self {
         SkewWatch { next_look_at: AtomicU64::new(Time::MAX), last: Mutex::default(), warning: None }
@@ -29,7 +29,7 @@ impl Default for SkewWatch {
 }
 
 impl SkewWatch {
-    /// It looks first when the first call has been answered.
+    /// Creates a watch that compares the clocks for the first time when the first call has been answered.
     pub(crate) fn new(warning: Option<SkewWarning>) -> Self {
         SkewWatch { next_look_at: AtomicU64::new(0), warning, ..SkewWatch::default() }
     }
@@ -38,7 +38,7 @@ impl SkewWatch {
         *lock(&self.last)
     }
 
-    /// Whether it is time for a look, which the caller then makes.
+    /// Whether a comparison is due; if so, the caller must make it.
     fn begin(&self, now: Time) -> bool {
         let due = self.next_look_at.load(Ordering::Relaxed);
         let next = now.saturating_add(LOOK_EVERY);
@@ -57,8 +57,8 @@ impl SkewWatch {
 }
 
 impl Engine {
-    /// Looks at the clock of the server that has this limiter, in the background, if it is time for
-    /// it. A look that fails is not repeated until the next is due.
+    /// Compares the client's clock with that of the server that has this limiter, in the background, if a
+    /// comparison is due. A failed comparison is not repeated until the next one is due.
     pub(super) fn watch_skew(self: &Arc<Self>, now: Time) {
         if self.core.store.is_in_process() || !self.core.skew.begin(now) {
             return;

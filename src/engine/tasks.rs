@@ -1,4 +1,4 @@
-//! What is under way in the background, so that a client can wait for the end of it.
+//! The calls and background refunds under way, counted so that a client can wait for them to end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use tokio::sync::Notify;
 use super::Core;
 use crate::rt::{self, Mutex, RuntimeId, lock};
 
-/// Counts what is under way, by the runtime that carries it: calls, and refunds in the background.
+/// Counts calls and background refunds under way, by the runtime that runs them.
 #[derive(Default)]
 pub(crate) struct Tasks {
     counts: Mutex<HashMap<Option<RuntimeId>, usize>>,
     one_ended: Notify,
 }
 
-/// Something under way, until it is dropped.
+/// An activity that is under way until this guard is dropped.
 pub(crate) struct TaskGuard {
     core: Arc<Core>,
     runtime: Option<RuntimeId>,
 }
 
 impl Tasks {
-    /// Something begins in the current runtime.
+    /// Registers an activity in the current runtime.
     pub(crate) fn begin(core: &Arc<Core>) -> TaskGuard {
         Tasks::begin_on(core, rt::current_id())
     }
@@ -42,7 +42,7 @@ impl Tasks {
         lock(&self.counts).is_empty()
     }
 
-    /// Waits until nothing is under way, but for what these runtimes carry.
+    /// Waits until nothing is under way, except in these runtimes.
     pub(crate) async fn drained(&self, but_for: &[RuntimeId]) {
         loop {
             let one_ended = self.one_ended.notified();

@@ -1,4 +1,4 @@
-//! Remembered denials: calls that would certainly be denied again need not ask the server.
+//! Cached denials: calls that would certainly be denied again need not ask the server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup, Wait, decided};
 /// The last denial of one limiter in one client.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    /// A denial is remembered for at most this long.
+    /// The longest time for which a denial is cached.
     longest: Duration,
     state: Mutex<DenialState>,
 }
@@ -19,19 +19,19 @@ pub(crate) struct Denials {
 #[derive(Debug, Default)]
 struct DenialState {
     last: Option<LastDenial>,
-    /// Goes up when permits may have come back, or the limiter may be another one: what was decided
-    /// before says nothing any more.
+    /// Incremented when permits may have come back or the limiter may have been replaced: decisions made
+    /// before that no longer say anything.
     generation: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LastDenial {
     refusal: Refusal,
-    /// When the permits that were refused are available.
+    /// The time at which the refused permits become available.
     free_at: Time,
-    /// It is used before this time.
+    /// The denial may be used before this time.
     until: Time,
-    /// The rate in force at the time.
+    /// The rate in force when the denial was made.
     rate: Rate,
 }
 
@@ -43,8 +43,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal of the fewest permits in this answer. `None` if a request of the call waits:
-    /// those refused behind it may fit once it gives up.
+    /// The refusal of the fewest permits in this answer. `None` if a request of the call waits, because
+    /// requests refused behind it may fit once it gives up.
     pub(crate) fn of(groups: &[RequestGroup], outcomes: &[OutcomeGroup]) -> Option<Refusal> {
         let mut fewest: Option<Refusal> = None;
         for (permits, _, outcome) in decided(groups, outcomes) {
@@ -65,7 +65,7 @@ impl Denials {
         Denials { longest, state: Mutex::default() }
     }
 
-    /// What a call that is made now is to say to [`answered`](Self::answered).
+    /// The generation that a call made now must pass to [`answered`](Self::answered).
     pub(crate) fn generation(&self) -> u64 {
         lock(&self.state).generation
     }
@@ -74,8 +74,8 @@ impl Denials {
         self.longest
     }
 
-    /// The wait and the rate, if a request that does not wait is known to be denied. Requests for
-    /// more than the rate are left to the server, which answers with an error.
+    /// The wait and the rate, if a request that does not wait is known to be denied. Requests for more
+    /// permits than the rate are left to the server, which answers with an error.
     pub(crate) fn denial(&self, permits: u64, now: impl FnOnce() -> Time) -> Option<(Wait, Rate)> {
         let LastDenial { refusal, free_at, until, rate } = lock(&self.state).last?;
         if !(refusal.permits..=rate.permits()).contains(&permits) {
@@ -86,8 +86,8 @@ impl Denials {
         Some((Wait { ms, at_least: refusal.wait.at_least || permits > refusal.permits }, rate))
     }
 
-    /// A call of this generation was answered. `dated` is the time from which its waits count;
-    /// `outdated` says that what was known before no longer holds.
+    /// Records the answer to a call of this generation. Its waits count from `dated`; `outdated` means that
+    /// earlier knowledge no longer holds.
     pub(crate) fn answered(
         &self,
         generation: u64,
@@ -99,7 +99,7 @@ impl Denials {
     ) {
         let mut state = lock(&self.state);
         state.last.take_if(|last| outdated || now >= last.until);
-        // The answer does not know what has come back since it was asked for.
+        // The answer does not account for permits that came back after the call was made.
         let Some(refusal) = refusal.filter(|_| generation == state.generation) else { return };
         if state.last.is_some_and(|last| refusal.permits > last.refusal.permits) {
             return;
@@ -107,7 +107,7 @@ impl Denials {
         let free_at = dated.saturating_add(refusal.wait.ms.saturating_mul(1000));
         let longest = match rate.keep_alive_ms().saturating_mul(1000) {
             0 => micros(self.longest),
-            // A call renews the keep-alive. Without any, the limiter would end under its callers.
+            // A call renews the keep-alive. Without any calls, the limiter would expire while in use.
             keep_alive => micros(self.longest).min(keep_alive / 2),
         };
         let until = free_at.min(now.saturating_add(longest));

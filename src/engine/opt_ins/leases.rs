@@ -1,14 +1,14 @@
-//! Leases: permits taken ahead and granted locally, until the end of their hold.
+//! Leases: permits acquired ahead of use and granted locally until the end of their hold.
 //!
-//! A lease is one entry of the log, dated with the end of its hold; it piggybacks on a regular call,
-//! as requests of one permit each behind those of the callers. Unused permits are given back out of
-//! that entry ([`crate::engine::refund`]), so that nothing is lost or returned twice.
+//! A lease is one entry of the log, dated with the end of its hold. It piggybacks on a regular call, as
+//! requests of one permit each behind those of the callers. Unused permits are given back out of that entry
+//! ([`crate::engine::refund`]), so nothing is lost or returned twice.
 //!
-//! The hold runs on the runtime's time, from before the clock was read that dates the entry: a
-//! system clock that is set back does not lengthen it. One that is set forward brings the entry's
-//! expiry nearer, and the end of the hold with it: no permit is used more than a millisecond after
-//! the two have been compared, and with a manual clock they are compared before each use. With the
-//! server's clock the entry is dated later than the hold's beginning, by the way to the server.
+//! The hold is measured on the runtime's clock, starting before the clock that dates the entry is read, so
+//! setting a system clock back does not lengthen it. Setting it forward brings the entry's expiry nearer,
+//! and the end of the hold with it: no permit is used more than a millisecond after the two clocks were
+//! compared, and with a manual clock they are compared before each use. With the server's clock, the entry
+//! is dated later than the start of the hold, by the time the call takes to reach the server.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,13 +29,13 @@ use crate::rate::Rate;
 use crate::rt::{self, Mutex, lock};
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
-/// How often in its hold a lease is looked at.
+/// The number of times that a lease is checked during its hold.
 const LOOKS: u64 = 4;
 
-/// The longest use of a lease without a look at the clock that dates entries.
+/// The longest that a lease is used without checking the clock that dates entries.
 const CHECK_CLOCK_EVERY: Nanos = 1_000_000;
 
-/// The leases of one limiter in one client. Its lock is the last to be taken.
+/// The leases of one limiter in one client. Their lock must be taken last.
 #[derive(Default)]
 pub(crate) struct Leases {
     terms: OnceLock<LeaseTerms>,
@@ -44,28 +44,28 @@ pub(crate) struct Leases {
 
 #[derive(Default)]
 struct State {
-    /// Oldest first. The second is fetched while the first is being used up.
+    /// Ordered from oldest to newest. The second is fetched while the first is being used up.
     in_use: Vec<Lease>,
-    /// From this time on nothing is taken before the leases have been looked at.
+    /// From this time on, the leases must be checked before anything is taken.
     usable_until: Nanos,
     last_take: Nanos,
     /// A take that leaves fewer permits than this requests another lease.
     low: u64,
-    /// A call for the next lease is to be made.
+    /// Whether a call for the next lease must be made.
     is_call_wanted: bool,
-    /// How many reasons there are not to lease: this client replaces the limiter, or has closed.
+    /// The number of reasons not to lease now, such as this client replacing the limiter or having closed.
     suspensions: u32,
-    /// Goes up with each of them: a lease that was requested before belongs to the limiter before.
+    /// Incremented with each suspension: a lease requested before it belongs to the previous limiter.
     epoch: u64,
     usage: LeaseUsage,
-    /// The task that ends leases in time. It ends with this.
+    /// Keeps the task alive that ends leases in time; dropping this ends the task.
     expiry_task: Option<oneshot::Sender<()>>,
     observed: CountPart,
 }
 
 pub(in crate::engine) struct Lease {
     pub(in crate::engine) entry: Arc<Entry>,
-    /// The permits that are not used.
+    /// The unused permits.
     pub(in crate::engine) left: u64,
     pub(in crate::engine) end: Nanos,
 }
@@ -74,11 +74,11 @@ pub(in crate::engine) struct Lease {
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) entry: Arc<Entry>,
-    /// The permits that it left in the lease.
+    /// The permits left in the lease after the take.
     pub(crate) left: u64,
 }
 
-/// What a call takes ahead.
+/// A lease requested along with a call.
 #[derive(Debug)]
 pub(crate) struct LeaseRequest {
     pub(crate) permits: u64,
@@ -87,11 +87,11 @@ pub(crate) struct LeaseRequest {
     epoch: u64,
 }
 
-/// Permits of an entry that are to be given back, once no lock is held.
+/// Permits of an entry that must be given back once no lock is held.
 pub(crate) type Leftover = (Arc<Entry>, u64);
 
-/// Adds the requests of a lease to those of its call: of one permit each, so that whatever is left is
-/// leased. They join the last group if it is of the same kind, as the script has a short way for a
+/// Adds the requests of a lease to those of its call. Each is for one permit, so that whatever is left is
+/// leased. They join the last group if it is of the same kind, because the script has a shortcut for a
 /// single group that does not fit.
 pub(crate) fn add_lease_requests(groups: &mut Vec<RequestGroup>, count: u64) {
     match groups.last_mut() {
@@ -100,7 +100,7 @@ pub(crate) fn add_lease_requests(groups: &mut Vec<RequestGroup>, count: u64) {
     }
 }
 
-/// Takes the outcomes of the last `requests` requests, and returns how many of them were granted.
+/// Removes the outcomes of the last `requests` requests and returns how many of them were granted.
 pub(crate) fn take_lease_outcomes(outcomes: &mut Vec<OutcomeGroup>, requests: u64) -> u64 {
     let mut left = requests;
     let mut granted = 0;
@@ -127,7 +127,7 @@ impl Leases {
         self.terms.get().copied()
     }
 
-    /// Whether permits can be taken ahead.
+    /// Whether this limiter uses leases.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.terms.get().is_some()
@@ -136,7 +136,7 @@ impl Leases {
     /// Takes permits out of a lease.
     pub(crate) fn take(&self, engine: &Arc<Engine>, permits: u64) -> Option<Taken> {
         let terms = self.terms.get().filter(|_| permits > 0)?;
-        // The clock is read for every take, so that nothing is used after the hold's end.
+        // Read the clock for every take, so that nothing is used after the end of the hold.
         let now = engine.core.nanos();
         let mut state = lock(&self.state);
         if state.in_use.is_empty() {
@@ -157,14 +157,14 @@ impl Leases {
         state.is_call_wanted |= runs_low;
         drop(state);
         if runs_low && let Ok(lane) = engine.lane() {
-            // A call is made for the next lease, after the one in flight if there is one.
+            // Request a call for the next lease, to follow the one in flight if there is one.
             driver::start_or_wake(engine, &lane);
         }
         Some(taken)
     }
 
-    /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its
-    /// entry. Returns how many came back.
+    /// Gives permits of a lease back: to the lease if it is still in use, otherwise out of its entry.
+    /// Returns how many were credited.
     pub(crate) async fn refund(
         &self,
         engine: &Arc<Engine>,
@@ -178,19 +178,19 @@ impl Leases {
         }
     }
 
-    /// Gives permits back to the lease of this entry; false if it is not in use any more.
+    /// Gives permits back to the lease of this entry; false if it is no longer in use.
     pub(crate) fn put_back(&self, entry: &Arc<Entry>, permits: u64) -> bool {
         let mut state = lock(&self.state);
         let lease = state.in_use.iter_mut().find(|lease| Arc::ptr_eq(&lease.entry, entry));
         lease.map(|lease| lease.left += permits).is_some()
     }
 
-    /// Whether a call is to be made for the next lease alone.
+    /// Whether a call must be made just for the next lease.
     pub(in crate::engine) fn is_call_wanted(&self) -> bool {
         self.is_on() && lock(&self.state).is_call_wanted
     }
 
-    /// What a call that is about to be made takes ahead, if this was the rate at the last answer.
+    /// The lease for the next call to request, given the rate at the last answer.
     pub(in crate::engine) fn request(
         &self,
         core: &Core,
@@ -218,9 +218,9 @@ impl Leases {
         (permits > 0).then_some(LeaseRequest { permits, hold_ms, epoch: state.epoch })
     }
 
-    /// A call was answered, and brought this lease, with no permits if none were requested or left.
-    /// `ends_all`: another call waits for permits, which later ones must not overtake, or the rate is
-    /// another one.
+    /// Records the answer to a call, which brought this lease; it has no permits if none were requested or
+    /// left. `ends_all` is set if another call is waiting for permits, which later calls must not overtake,
+    /// or if the rate has changed.
     pub(in crate::engine) fn replied(
         &self,
         engine: &Arc<Engine>,
@@ -240,9 +240,9 @@ impl Leases {
             if let Some(request) = request {
                 state.usage.answered(now, hold, lease.left == request.permits);
             }
-            // If this client replaces the limiter meanwhile, nobody knows which of the two is
-            // first: the permits could be used beside all of the new limiter's. And another runtime
-            // may have taken a lease at the same time.
+            // If this client replaces the limiter meanwhile, it is unknown which of the two came first, and
+            // the permits could be used in addition to all of the new limiter's. Another runtime may also
+            // have taken a lease at the same time.
             let is_current = request.is_some_and(|request| request.epoch == state.epoch);
             if lease.left == 0 || ends_all || !is_current || lease.end <= now || state.has_next() {
                 left.extend((lease.left > 0).then_some((lease.entry, lease.left)));
@@ -267,8 +267,8 @@ impl Leases {
         }
     }
 
-    /// Ends what has come to its end, or has not been used for half its hold. Returns when to look
-    /// again; `None`: nothing is leased.
+    /// Ends leases that have run out, or that were not used for half their hold. Returns the time of the
+    /// next check; `None` if nothing is leased.
     pub(crate) fn look(&self, engine: &Arc<Engine>) -> Option<Nanos> {
         let hold = nanos(self.terms.get()?.hold);
         let (again, _) = self.update(engine, |state, left| {
@@ -286,10 +286,10 @@ impl Leases {
         again
     }
 
-    /// Gives leases back for a request that the server has refused, if it would be granted with
-    /// them; returns whether it is worth asking again. `left` is what was left on the server.
+    /// Gives leases back for a request that the server has refused, if their permits would be enough for
+    /// it; returns whether it is worth asking again. `left` is the number of permits left on the server.
     ///
-    /// The refunds go on in the background: they are awaited until `due` at most, and not lost if
+    /// The refunds run in the background: they are awaited until `due` at the latest, and are not lost if
     /// the future is dropped.
     pub(crate) async fn return_and_wait(
         &self,
@@ -309,7 +309,7 @@ impl Leases {
         if !helps {
             return false;
         }
-        // If one fails, asking again tells.
+        // Ignore failed refunds: asking again will show whether the permits are back.
         let core = engine.core.clone();
         let all_back = engine.core.in_runtime(async move {
             let timer = rt::sleep_until(core.instant_of(due));
@@ -319,7 +319,7 @@ impl Leases {
         all_back.await.unwrap_or(false) && engine.core.now() < due
     }
 
-    /// Ends all leases and takes no further ones, nor those that calls in flight bring, until it
+    /// Ends all leases and accepts no new ones, including those brought by calls in flight, until it
     /// [resumes](Self::resume): the limiter is being replaced, or the option has ended.
     pub(crate) fn suspend(&self, engine: &Arc<Engine>) {
         self.update(engine, |state, left| {
@@ -334,18 +334,18 @@ impl Leases {
         lock(&self.state).suspensions -= 1;
     }
 
-    /// The permits that are leased and not used.
+    /// The number of permits that are leased and unused.
     pub(super) fn held(&self) -> u64 {
         lock(&self.state).held()
     }
 
-    /// Whether permits are leased that would be lost with the engine.
+    /// Whether there are leases that would be lost with the engine.
     pub(crate) fn is_out(&self) -> bool {
         !lock(&self.state).in_use.is_empty()
     }
 
-    /// Does something under the lock, and then begins to give back what that left over. Waiting for
-    /// the end of everything under way includes the time between the two.
+    /// Runs `act` under the lock, and then starts giving back the leftovers it produced. The guard held
+    /// throughout makes `close` wait for the time in between as well.
     fn update<T>(
         &self,
         engine: &Arc<Engine>,
@@ -400,8 +400,8 @@ impl State {
     }
 }
 
-/// Has a task end leases in time. It does not keep alive a limiter that nobody else holds: what is
-/// leased then expires. If its runtime ends before, the next lease starts another one.
+/// Starts a task that ends leases in time. It does not keep alive a limiter that nothing else holds; its
+/// leased permits then expire. If the task's runtime ends first, the next lease starts another task.
 fn start_expiry(engine: &Arc<Engine>, mut ended: oneshot::Receiver<()>) {
     let limiter = Arc::downgrade(engine);
     engine.core.spawn(async move {

@@ -1,8 +1,8 @@
-//! What a limiter's user can opt in to: permits taken ahead, denials that are remembered.
+//! Optional features of a limiter: leases and cached denials.
 //!
-//! Each is a component with its own lock, which knows nothing of the other: [`Leases`] and
-//! [`Denials`]. The engine calls them when it is asked for permits, makes a call, is answered, gives
-//! permits back or replaces the limiter.
+//! Each is a component with its own lock that knows nothing of the other: [`Leases`] and [`Denials`]. The
+//! engine calls them when it is asked for permits, makes a call, receives an answer, gives permits back or
+//! replaces the limiter.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ pub(crate) mod usage;
 use denials::{Denials, Refusal};
 use leases::{Leases, Taken, take_lease_outcomes};
 
-/// What a limiter's user has opted in to.
+/// The optional features that a limiter's user has chosen.
 #[derive(Default)]
 pub(crate) struct OptIns {
     pub(super) denials: OnceLock<Denials>,
@@ -32,7 +32,7 @@ pub(crate) struct OptIns {
 }
 
 impl OptIns {
-    /// As how many parties this client counts while the limiter is exhausted.
+    /// The number of parties that this client counts as while the limiter is exhausted.
     pub(super) fn weight(&self) -> u8 {
         match self.share.get() {
             Some(ShareRule::Weight(weight)) => *weight,
@@ -40,7 +40,7 @@ impl OptIns {
         }
     }
 
-    /// How many requests may be in a queue.
+    /// The maximum number of requests in a queue.
     pub(super) fn max_waiters(&self) -> Option<u32> {
         self.max_waiters.get().copied()
     }
@@ -49,12 +49,12 @@ impl OptIns {
         let _ = self.max_waiters.set(most);
     }
 
-    /// It takes whatever is free from now on, unless its options say otherwise.
+    /// Makes the limiter take whatever is free from now on, unless its options say otherwise.
     pub(super) fn be_greedy(&self) {
         let _ = self.share.set(ShareRule::Greedy);
     }
 
-    /// Whether it takes whatever is free all the same.
+    /// Whether the limiter takes whatever is free, even while it is exhausted.
     pub(super) fn is_greedy(&self) -> bool {
         self.share.get() == Some(&ShareRule::Greedy)
     }
@@ -74,14 +74,14 @@ impl Engine {
         }
     }
 
-    /// Takes options over in addition to those that the limiter has. One that it has with another
-    /// value is refused, with the reason.
+    /// Adds options to those that the limiter already has. An option already set to a different value is
+    /// refused, with the reason.
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
-        // Under a lock, as otherwise two callers could set half of their options each.
+        // Hold a lock: otherwise two callers could each set half of their options.
         let _knowledge = self.knowledge();
         options.check_with(&self.options())?;
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;
-        // What is set already has the same value.
+        // Options that are already set have the same value.
         set(on_outage, options.on_outage);
         set(share, options.share);
         set(max_waiters, options.max_waiters);
@@ -95,7 +95,7 @@ impl Engine {
         self.other_classes().iter().try_for_each(|class| class.set_options(options))
     }
 
-    /// Whether an option is in force.
+    /// Whether any option is in force.
     pub(crate) fn has_options(&self) -> bool {
         self.options() != LimiterOptions::default()
     }
@@ -104,7 +104,7 @@ impl Engine {
         &self.opt_ins.leases
     }
 
-    /// Whether there can be requests that need no call.
+    /// Whether some requests may be answered without a call.
     #[inline]
     pub(crate) fn answers_locally(&self) -> bool {
         self.opt_ins.denials.get().is_some() || self.opt_ins.leases.is_on()
@@ -119,21 +119,21 @@ impl Engine {
     /// The denial of a request that does not wait, if it is known to hold.
     #[inline(never)]
     pub(crate) fn remembered_denial(&self, permits: u64) -> Option<(Wait, Rate)> {
-        // More than an entry holds is another error.
+        // A request for more permits than an entry can hold is a different error.
         let denials = self.opt_ins.denials.get().filter(|_| permits <= MAX_ENTRY_PERMITS)?;
         let denial = denials.denial(permits, || self.core.now());
         denial.filter(|(_, rate)| permits <= self.most_permits(*rate))
     }
 
-    /// Permits may have come back: denials may not hold any more.
+    /// Called when permits may have come back, so that cached denials may no longer hold.
     pub(super) fn forget_denials(&self) {
         if let Some(denials) = self.opt_ins.denials.get() {
             denials.clear();
         }
     }
 
-    /// Remembers what a reply denies, and takes the outcomes of a lease out of it. Returns the permits
-    /// that are leased.
+    /// Caches the denials in a reply and takes the outcomes of a lease out of it. Returns the number of
+    /// permits leased.
     pub(super) fn on_reply(
         &self,
         flight: &Flight,
@@ -145,7 +145,7 @@ impl Engine {
         if let (Some(denials), Some(generation)) = (self.opt_ins.denials.get(), flight.generation) {
             let granted = reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted);
             let outdated = granted || is_other_rate;
-            // The answer does not know what this client holds.
+            // The answer does not account for permits that this client holds in leases.
             let refusal = Refusal::of(&flight.call.groups, &reply.outcomes)
                 .filter(|_| self.opt_ins.leases.held() == 0);
             denials.answered(generation, now, answered.dated, refusal, outdated, reply.rate);

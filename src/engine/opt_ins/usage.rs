@@ -1,22 +1,22 @@
-//! How much an adaptive lease takes: what its client used during the last hold, and nothing where
-//! others want permits too.
+//! The size of an adaptive lease: as much as its client used during the last hold, or nothing while others
+//! want permits too.
 
-/// A smaller lease saves nothing: that of the next request alone.
+/// A lease smaller than this, for the next request alone, would save nothing.
 const SMALLEST: u64 = 2;
 
-/// A lease that is not granted in full is followed by a pause of a hold; each further one by twice
-/// the pause, up to this many doublings.
+/// A lease that is not granted in full is followed by a pause of one hold. Each further one doubles the
+/// pause, up to this many times.
 const MOST_DOUBLINGS: u32 = 4;
 
-/// What a client uses of a limiter. Times and holds are in any one unit.
+/// A client's usage of a limiter. Times and holds may be in any unit, as long as it is the same one.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseUsage {
-    /// When the current span began, which is as long as a hold; what was used in it, and in the one
-    /// before.
+    /// The start of the current span, which is as long as a hold; then the permits used in that span and in
+    /// the one before.
     since: u64,
     current: u64,
     previous: u64,
-    /// Nothing is leased before then.
+    /// Nothing is leased before this time.
     yields_until: u64,
     /// How many more leases were not granted in full than were.
     refusals: u32,
@@ -32,14 +32,14 @@ impl LeaseUsage {
         }
     }
 
-    /// Permits were used.
+    /// Records the use of permits.
     pub(crate) fn add(&mut self, now: u64, hold: u64, permits: u64) {
         self.roll(now, hold);
         self.current = self.current.saturating_add(permits);
     }
 
-    /// A lease was granted, in full or not: then the limiter is exhausted, and others need what a
-    /// lease would keep from them.
+    /// Records whether a lease was granted in full. If it was not, the limiter is exhausted, and others
+    /// need the permits that a lease would keep from them.
     pub(crate) fn answered(&mut self, now: u64, hold: u64, in_full: bool) {
         if in_full {
             self.refusals = self.refusals.saturating_sub(1);
@@ -49,7 +49,7 @@ impl LeaseUsage {
         }
     }
 
-    /// How many permits a lease should have.
+    /// The number of permits that the next lease should have.
     pub(crate) fn wanted(&mut self, now: u64, hold: u64) -> u64 {
         self.roll(now, hold);
         let used = self.previous.max(self.current).min(u32::MAX.into());

@@ -1,4 +1,4 @@
-//! What was granted without the server, as it is written to the log afterwards.
+//! Grants made without the server, in the form in which they are written to the log afterwards.
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -6,25 +6,26 @@ use crate::rate::Rate;
 use crate::store::{ChargeCall, ChargeReply, ServerTimeCall, TrySetRateCall};
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
-/// The grants of this part of an interval share an entry, which has the date of the last: it counts
-/// that much longer than they would, and the log does not grow with them.
+/// The grants within this part of an interval share an entry, dated with the last of them. It counts that
+/// much longer than the grants themselves would, and the log does not grow with their number.
 const PARTS_OF_INTERVAL: i64 = 8;
 
-/// An entry to be written. Its id and its date stay the same however often that is attempted, so
+/// An entry to be written. Its id and its date stay the same no matter how often the write is attempted, so
 /// that it counts once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     pub(super) id: EntryId,
-    /// When its permits were granted, and when they cease to count, by the clock of the local
-    /// limiters.
+    /// The time at which its permits were granted, and the time at which they cease to count, both on the
+    /// clock of the local limiters.
     pub(super) granted_at: i64,
     pub(super) expires_at: i64,
-    /// The same by the clock that dates entries, once it is known.
+    /// The time of the grant on the clock that dates entries, once it is known.
     pub(super) date: Option<i64>,
     pub(super) permits: u64,
 }
 
-/// Gathers grants, oldest first, each with its date and its permits.
+/// Gathers grants into charges. The grants are ordered from oldest to newest, each with its date and its
+/// permits.
 pub(super) fn gather(
     grants: &[(i64, u64)],
     rate: Rate,
@@ -55,7 +56,8 @@ pub(super) fn gather(
 }
 
 impl Engine {
-    /// The date of a charge's entry: with the server's clock, as long ago as its permits were granted.
+    /// The date of a charge's entry. With the server's clock, it is as long ago as its permits were
+    /// granted.
     pub(super) async fn date_of(&self, charge: &Charge, local_now: i64) -> Result<i64, Error> {
         if let Some(date) = charge.date {
             return Ok(date);
@@ -67,8 +69,8 @@ impl Engine {
         Ok(time - (local_now - charge.granted_at).max(0))
     }
 
-    /// Writes an entry. If there is no limiter, and the next acquire would create one of this rate,
-    /// it is created first.
+    /// Writes an entry. If there is no limiter, and the next acquire would create one with this rate, it is
+    /// created first.
     pub(super) async fn write_charge(
         &self,
         charge: &Charge,

@@ -1,8 +1,8 @@
-//! A circuit breaker: whether calls go to the server, or are answered at once without it.
+//! A circuit breaker, which decides whether calls go to the server or are answered at once without it.
 //!
-//! Closed, calls go to the server. A fault opens it, and from then on one probe at a time looks for
-//! the server, while all calls are answered by their limiter's policy; a probe that is carried out
-//! closes it. Time is an argument; [`super::probe`] has the task that probes.
+//! While it is closed, calls go to the server. A fault opens it; from then on, one probe at a time checks
+//! for the server, while all calls are answered by their limiter's policy. A probe that is executed closes
+//! it. Time is passed in as an argument; the task that probes is in [`super::probe`].
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::wire::keys::Keys;
 
-/// The pause before the first probe; from then on each is twice the one before, up to the longest.
-/// Clients that lost the server at the same time take between half and all of it, so that they do
-/// not come back together. The first is longer than a connection waits before it is tried again.
+/// The pause before the first probe; each later pause is twice the one before, up to the longest. Clients
+/// that lost the server at the same time wait between half the pause and all of it, so that they do not
+/// come back together. The first pause is longer than the wait before a connection is tried again.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A probe that is this much later than it may be is not coming: nobody runs its runtime.
+/// A probe that is overdue by this much will not come: nothing drives its runtime.
 const OVERDUE: Duration = Duration::from_secs(1);
 
 /// The state of a client's circuit breaker: [`Client::outages`](crate::Client::outages).
@@ -31,32 +31,32 @@ pub enum CircuitState {
     /// Calls go to the server.
     #[default]
     Closed,
-    /// Calls are answered without the server, and it is being looked for at this moment.
+    /// Calls are answered without the server, and a probe is checking for it at this moment.
     HalfOpen,
     /// Calls are answered without the server.
     Open,
 }
 
 pub(super) struct Circuit {
-    /// There is a fault; read without the lock.
+    /// Whether there is a fault; read without the lock.
     is_open: AtomicBool,
     fault: Mutex<Option<Fault>>,
-    /// When a call was answered last.
+    /// The time of the last answer to a call.
     last_answer: AtomicU64,
-    /// Notified when it opens.
+    /// Notified when the circuit opens.
     pub(super) opened: Notify,
-    /// Notified when a call was answered, or has failed.
+    /// Notified when a call has been answered or has failed.
     pub(super) settled: Notify,
     observers: Observers,
 }
 
-/// Why the server is away, and how it is looked for.
+/// The cause of the outage, and the state of the probes.
 struct Fault {
     cause: Error,
-    /// Where the call went that failed.
+    /// The keys of the call that failed, which tell where to probe.
     keys: Keys,
-    /// When the next probe is due; or when the one under way should have an answer. A prober knows
-    /// itself by it: if it is another time, another prober has taken over.
+    /// The time at which the next probe is due, or by which the current one should have an answer. A prober
+    /// recognizes its turn by this time: if it differs, another prober has taken over.
     due: Time,
     is_probing: bool,
     failed_probes: u32,
@@ -83,17 +83,17 @@ impl Circuit {
         CircuitState::of(lock(&self.fault).as_ref())
     }
 
-    /// What opened it, or the last probe's error.
+    /// The error that opened the circuit, or that of the last probe.
     pub(super) fn cause(&self) -> Option<Error> {
         lock(&self.fault).as_ref().map(|fault| fault.cause.clone())
     }
 
-    /// When the server is looked for again.
+    /// The time of the next probe.
     pub(super) fn next_look(&self) -> Option<Time> {
         lock(&self.fault).as_ref().map(|fault| fault.due)
     }
 
-    /// A call was answered: the server is there.
+    /// Records that a call was answered, so the server is there.
     pub(super) fn answered(&self, now: Time) {
         self.last_answer.store(now, Ordering::Relaxed);
         let fault = match self.is_open() {
@@ -106,9 +106,9 @@ impl Circuit {
         self.settled.notify_waiters();
     }
 
-    /// A call failed that began then. It says nothing if another one has been answered since:
-    /// a handle may have a short deadline, or the fault be its own. Returns when the first probe is
-    /// due, for which a prober is to be started.
+    /// Records the failure of a call that began at `began`. It is ignored if another call has been answered
+    /// since then, because a handle may have a short deadline, or the fault may concern only that call.
+    /// Returns when the first probe is due, for which the caller must start a prober.
     pub(super) fn failed(
         &self,
         now: Time,
@@ -129,8 +129,8 @@ impl Circuit {
         Some(due)
     }
 
-    /// When a prober is to begin, if the last one does not come: its runtime has ended, or nobody
-    /// runs it. `attempt` is how long a probe may take.
+    /// The time at which a replacement prober must begin, if the last one is overdue because its runtime
+    /// has ended or is parked. `attempt` is how long a probe may take.
     pub(super) fn replace_prober(&self, now: Time, attempt: Duration) -> Option<Time> {
         self.change(|open| {
             let fault = open.as_mut()?;
@@ -142,8 +142,8 @@ impl Circuit {
         })
     }
 
-    /// The prober whose probe was due then begins it. Returns where, and when it should have an
-    /// answer; `None`: it is not needed any more. `limit` is how long it may take.
+    /// Begins the probe that was due at `due`. Returns where to send it and when it should have an answer;
+    /// `None` if it is no longer needed. `limit` is how long it may take.
     pub(super) fn begin_probe(
         &self,
         due: Time,
@@ -157,8 +157,8 @@ impl Circuit {
         })
     }
 
-    /// The probe failed that should have had an answer by then. Returns when the prober's next one
-    /// is due.
+    /// Records the failure of the probe that should have had an answer by `due`. Returns when the prober's
+    /// next probe is due.
     pub(super) fn probe_failed(&self, due: Time, now: Time, error: Error) -> Option<Time> {
         self.observers.event(&Event::ProbeFailed { error: &error });
         self.change(|open| {
@@ -169,7 +169,7 @@ impl Circuit {
         })
     }
 
-    /// Changes the fault, and counts the circuit's state.
+    /// Changes the fault, and updates the count of circuits in each state.
     fn change<T>(&self, act: impl FnOnce(&mut Option<Fault>) -> T) -> T {
         let mut fault = lock(&self.fault);
         let before = CircuitState::of(fault.as_ref());
@@ -193,7 +193,7 @@ impl Circuit {
 }
 
 impl Drop for Circuit {
-    /// Its client is gone.
+    /// Removes the circuit from the counts, because its client is gone.
     fn drop(&mut self) {
         self.count(self.state(), -1);
     }
@@ -210,7 +210,7 @@ impl CircuitState {
 }
 
 impl Fault {
-    /// Sets when the next probe is due.
+    /// Sets the time at which the next probe is due.
     fn schedule(&mut self, now: Time) -> Time {
         let longest = micros(LONGEST_PAUSE);
         let pause = micros(FIRST_PAUSE).saturating_mul(1 << self.failed_probes.min(8)).min(longest);

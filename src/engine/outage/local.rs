@@ -1,9 +1,8 @@
-//! A limiter that decides in place of the server's, and how it ends.
+//! A stand-in limiter that decides in place of the server's, and the end of its use.
 //!
-//! It is an engine of its own over an in-process store, so that its rules are those of every
-//! limiter. When the server is back it is taken away in one step: its callers find no limiter any
-//! more and look again, and what it has granted is written to the server's log before any of them
-//! asks there.
+//! It is a separate engine over an in-process store, so it follows the same rules as every limiter. When
+//! the server is back, the stand-in is removed in one step: its callers no longer find a limiter and look
+//! again, and its grants are written to the server's log before any of those callers asks the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,42 +21,42 @@ use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
 use crate::wire::entry::EntryId;
 
-/// What stands in for one limiter.
+/// The stand-in for one limiter.
 #[derive(Default)]
 pub(super) struct Local {
-    /// It decides, with this rate.
+    /// The engine that decides, and its rate.
     decides: Option<(Arc<Engine>, Rate)>,
-    /// The rate with which the next acquire creates the server's limiter, if there is none.
+    /// The rate with which the next acquire creates the server's limiter if it does not exist.
     create: Option<Rate>,
-    /// What is to be written.
+    /// The charges to be written.
     charges: Vec<Charge>,
-    /// Somebody writes it.
+    /// The time since which a task has been writing them.
     writing_since: Option<Time>,
-    /// When the server was last written to, and how many permits were in use then.
+    /// The date of the last write to the server, and the number of permits in use then.
     in_use: Option<(i64, i64)>,
     was_told_of_nothing: bool,
 }
 
-/// Who decides in place of the server.
+/// The party that decides in place of the server.
 pub(crate) enum StandIn {
     Limiter(Arc<Engine>, Rate),
-    /// Not a single permit is this client's, or as many limiters as may have a stand-in have one.
+    /// None of the permits is this client's, or the maximum number of limiters already have a stand-in.
     Denies(Rate),
     NoRate,
     /// The client has closed.
     Closed,
 }
 
-/// What comes next on the way back to the server.
+/// The next step on the way back to the server.
 enum ReturnStep {
     Done,
-    /// Somebody else writes.
+    /// Another task is writing.
     Wait,
     Write(Vec<Charge>, Option<Rate>),
 }
 
 impl Outage {
-    /// The limiter in place of the server's. `create` is the rate of the caller's handle.
+    /// The limiter that decides in place of the server's. `create` is the rate of the caller's handle.
     pub(crate) fn stand_in(
         &self,
         engine: &Arc<Engine>,
@@ -73,7 +72,7 @@ impl Outage {
         let fraction = if is_own { Fraction::ALL } else { fraction };
         let mut guard = lock(&self.local);
         let local = &mut *guard;
-        // Under this lock: closing a limiter closes the stand-in that it finds.
+        // Check under this lock: closing a limiter closes the stand-in that it finds.
         if engine.is_closed() {
             return StandIn::Closed;
         }
@@ -94,7 +93,8 @@ impl Outage {
         if let Some((stand_in, own)) = &local.decides {
             return StandIn::Limiter(of_class(stand_in), *own);
         }
-        // First this: whoever takes the limiters without a stand-in off the list must find one here.
+        // Set this first: the task that removes limiters without a stand-in from the list must find one
+        // here.
         self.has_local.store(true, Ordering::Release);
         if !outages.admit(engine, self) {
             self.has_local.store(!local.charges.is_empty(), Ordering::Release);
@@ -105,7 +105,7 @@ impl Outage {
             }
             return StandIn::Denies(rate);
         }
-        // What the server has granted still counts, as far as it is known.
+        // Permits granted by the server still count, as far as they are known.
         let known = engine.all_classes().iter().filter_map(|class| class.knowledge().used()).max();
         let known = known.map(|(at, permits)| (at.min(store.core.epoch_ms()), permits));
         let in_use = known.max(local.in_use).map(|(at, used)| {
@@ -129,14 +129,15 @@ impl Outage {
         }
     }
 
-    /// What is to be done before the server decides again: first what an earlier attempt has left to
-    /// be written; then the limiter is taken away, and what it has granted is written.
+    /// The next step before the server decides again. First, charges left over from an earlier attempt are
+    /// written; then the stand-in is removed and its grants are written.
     fn next_step(&self, engine: &Engine, store: &LocalStore) -> ReturnStep {
         let now = engine.core.now();
         let (step, taken) = {
             let mut guard = lock(&self.local);
             let local = &mut *guard;
-            // Nobody may run the runtime of the one who writes. Both may write: it counts once.
+            // The runtime of the writing task may be parked. Both tasks may then write, but each charge
+            // counts only once.
             let patience = micros(engine.core.attempt).saturating_mul(2);
             if local.writing_since.is_some_and(|since| now < since.saturating_add(patience)) {
                 return ReturnStep::Wait;
@@ -161,14 +162,14 @@ impl Outage {
             }
         };
         if let Some(stand_in) = taken {
-            // Those that wait for permits there look again.
+            // Callers waiting for permits at the stand-in look again.
             stand_in.permits_came_back();
         }
         step
     }
 
-    /// Takes a stand-in away if nothing that it was given or has granted still counts, and nothing is
-    /// to be written; whether it did.
+    /// Removes a stand-in if neither the permits it started with nor its own grants still count, and no
+    /// charges remain to be written; returns whether it was removed.
     pub(super) fn forget_spent(&self, engine: &Engine) -> bool {
         let store = engine.core.outages.local_store(&engine.core);
         let now = store.core.epoch_ms();
@@ -189,7 +190,7 @@ impl Outage {
         true
     }
 
-    /// What has expired while it was attempted to write it.
+    /// Drops charges that expired while attempts were made to write them.
     fn forget_expired(&self, engine: &Engine, charges: &mut Vec<Charge>, local_now: i64) {
         charges.retain(|charge| {
             let counts = charge.expires_at > local_now;
@@ -201,15 +202,17 @@ impl Outage {
         });
     }
 
-    /// The date of a charge, however often and by whomever it is written: this one, unless it has one.
-    /// `None`: somebody else has written it meanwhile. Another date would count it twice.
+    /// The date of a charge, which stays the same however often and by whichever task it is written:
+    /// `date`, unless the charge already has one. `None` means that another task has written it meanwhile.
+    /// A second date would count it twice.
     fn date(&self, id: EntryId, date: i64) -> Option<i64> {
         let mut local = lock(&self.local);
         let charge = local.charges.iter_mut().find(|charge| charge.id == id)?;
         Some(*charge.date.get_or_insert(date))
     }
 
-    /// A charge need not be written any more. Counted once, if two have written it.
+    /// Removes a charge that need not be written any more. It is counted once even if two tasks have
+    /// written it.
     fn settled(&self, engine: &Engine, id: EntryId, is_written: bool) {
         let permits = {
             let mut local = lock(&self.local);
@@ -226,9 +229,9 @@ impl Outage {
 }
 
 impl Engine {
-    /// Has the server decide again: writes what was granted without it, and returns whether it may be
-    /// asked now; an error, if that takes longer than this. Dropped at any time, what is left is written
-    /// by the next who comes.
+    /// Lets the server decide again: writes the grants made without it, and returns whether it may be asked
+    /// now. Fails if that takes longer than `limit`. If the future is dropped, the next caller writes the
+    /// rest.
     pub(super) async fn end_stand_in(self: &Arc<Self>, limit: Duration) -> Result<bool, Error> {
         let engine = self.clone();
         let work = async move {
@@ -242,7 +245,8 @@ impl Engine {
         let Some(outage) = self.outage.get() else { return true };
         let store = self.core.outages.local_store(&self.core);
         loop {
-            // Before the look at the state: otherwise its end could be missed.
+            // Register before checking the state: otherwise the end of another task's writing could be
+            // missed.
             let written = outage.written.notified();
             if self.circuit().is_open() {
                 return false;
@@ -263,7 +267,8 @@ impl Engine {
         }
     }
 
-    /// Writes charges, all at the same time: callers wait until that is done. Whether the server took them.
+    /// Writes charges concurrently, because callers wait until all are written. Returns whether the server
+    /// took them.
     async fn write(
         &self,
         outage: &Outage,
@@ -283,13 +288,13 @@ impl Engine {
             };
             match answer {
                 Ok(reply) => {
-                    // First this: a stand-in that is put up in between must count it.
+                    // Set this first: a stand-in created in between must count it.
                     lock(&outage.local).in_use =
                         Some((store.core.epoch_ms(), reply.rate.permits() as i64 - reply.left));
                     outage.settled(self, charge.id, reply.counts);
                 }
                 Err(error) if error.is_outage() => {
-                    // The server is away, whoever it answers.
+                    // The server counts as unavailable, no matter which calls it answers.
                     self.open_circuit(Time::MAX, &error);
                     return false;
                 }
@@ -301,7 +306,8 @@ impl Engine {
     }
 }
 
-/// Somebody writes; dropped, also with its future, another one may.
+/// Marks that a task is writing. When it is dropped, along with its future if need be, another task may
+/// write.
 struct Writing<'a>(&'a Outage);
 
 impl Drop for Writing<'_> {

@@ -1,12 +1,12 @@
-//! What is decided while the server is away, for those who opt in to it.
+//! Decisions made while the server is unavailable, for users who opt in to them.
 //!
-//! The rest of the engine knows these hooks: a call was answered ([`Engine::server_answered`]), an
-//! attempt or a call failed ([`Engine::server_failed`]), the client closes ([`Outage::close`]). Acquires
-//! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and for how long
-//! ([`Engine::unless_away`]); if not, the limiter's policy does.
+//! The rest of the engine calls these hooks: a call was answered ([`Engine::server_answered`]), an attempt
+//! or a call failed ([`Engine::server_failed`]), the client closes ([`Outage::close`]). Acquires
+//! (`limiter::outage`) ask whether the server decides ([`Engine::may_ask`]), and whether that remains so
+//! during the call ([`Engine::unless_away`]); if not, the limiter's policy decides.
 //!
-//! [`circuit`] says whether the server is away, [`probe`] looks for it, [`local`] decides in its
-//! place, and [`charges`] is what is written when it is back.
+//! [`circuit`] tracks whether the server is unavailable, [`probe`] checks for its return, [`local`] decides
+//! in its place, and [`charges`] holds the grants to be written when it is back.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -43,71 +43,71 @@ pub(crate) use local::StandIn;
 use report::Counts;
 pub use report::OutageReport;
 
-/// As many limiters of a client have a stand-in at most: during an outage anybody who can make up keys can
-/// make up limiters. With all that belongs to them they take less than 100 MB.
+/// The maximum number of a client's limiters with a stand-in: during an outage, anybody who can invent keys
+/// can create limiters. With everything that belongs to them, they take less than 100 MB.
 pub(crate) const MOST_STAND_INS: usize = 10_000;
 
-/// What the limiters of one client share.
+/// Outage state shared by the limiters of one client.
 #[derive(Default)]
 pub(crate) struct Outages {
-    /// The policy of limiters without one of their own.
+    /// The policy of limiters that have none of their own.
     policy: OnOutage,
-    /// By the part of the store that they are for.
+    /// The circuit breakers, by the part of the store that they cover.
     circuits: Mutex<HashMap<u64, Arc<Circuit>>>,
     local_store: OnceLock<LocalStore>,
     /// The limiters that have a stand-in, by the address of their [`Outage`].
     stand_ins: Mutex<HashMap<usize, Weak<Engine>>>,
-    /// A limiter was refused one.
+    /// Whether a limiter was refused a stand-in for lack of room.
     is_full: AtomicBool,
     counts: Counts,
     is_closed: AtomicBool,
 }
 
-/// Where the client's limiters are decided while the server is away.
+/// The store in which the client's limiters are decided while the server is unavailable.
 struct LocalStore {
     store: MemoryStore,
     core: Arc<Core>,
-    /// Counts their limiters up: each has keys of its own.
+    /// A counter of its limiters, which gives each of them keys of its own.
     limiters: AtomicU64,
 }
 
-/// The same for one limiter.
+/// Outage state of one limiter.
 #[derive(Default)]
 pub(crate) struct Outage {
-    /// A stand-in decides, or has left something to be written; read without the lock.
+    /// Whether a stand-in decides or has left charges to be written; read without the lock.
     has_local: AtomicBool,
     local: Mutex<Local>,
-    /// Notified when somebody has written, or has given up.
+    /// Notified when a task has finished writing or has given up.
     written: Notify,
     counts: Counts,
 }
 
 impl Core {
-    /// With this policy for limiters without one of their own.
+    /// Sets the policy of limiters that have none of their own.
     pub(crate) fn on_outage(mut self, policy: OnOutage) -> Self {
         self.outages.policy = policy;
         self
     }
 
-    /// The policy of limiters without one of their own.
+    /// The policy of limiters that have none of their own.
     #[cfg(feature = "_web")]
     pub(crate) fn outage_policy(&self) -> OnOutage {
         self.outages.policy
     }
 
-    /// The server is back: has it decide again.
+    /// Lets the server decide again, now that it is back.
     async fn end_stand_ins(&self) {
         let engines: Vec<_> = lock(&self.outages.stand_ins).values().cloned().collect();
         for engine in engines.iter().filter_map(Weak::upgrade) {
             let _ = engine.end_stand_in(LONGEST_TIMER).await;
         }
-        // Only now: this may be dropped at any time, and the next prober goes on.
+        // Clear the list only now: this future may be dropped at any time, and the next prober continues.
         lock(&self.outages.stand_ins)
             .retain(|_, engine| engine.upgrade().is_some_and(|engine| engine.has_stand_in()));
         self.outages.is_full.store(false, Ordering::Relaxed);
     }
 
-    /// Takes stand-ins away of whose grants none counts any more, if others need the room.
+    /// Removes stand-ins whose grants no longer count, if other limiters need the room.
     fn make_room_for_stand_ins(&self) {
         if !self.outages.is_full.load(Ordering::Relaxed) {
             return;
@@ -133,7 +133,7 @@ impl Outages {
 
     fn local_store(&self, core: &Core) -> &LocalStore {
         self.local_store.get_or_init(|| {
-            // As the clock that dates entries, as far as it is in this process.
+            // Use the clock that dates entries if it is in this process.
             let clock = match core.clock.is_servers() {
                 true => Clock::runtime_at(Duration::from_millis(core.epoch_ms().unsigned_abs())),
                 false => core.clock.clone(),
@@ -145,7 +145,7 @@ impl Outages {
         })
     }
 
-    /// Gives a limiter a place among those that have a stand-in; false if there is none left.
+    /// Admits a limiter to those that have a stand-in; false if there is no room left.
     fn admit(&self, engine: &Arc<Engine>, outage: &Outage) -> bool {
         let mut stand_ins = lock(&self.stand_ins);
         let is_admitted =
@@ -156,7 +156,7 @@ impl Outages {
         is_admitted
     }
 
-    /// How many limiters have a stand-in.
+    /// The number of limiters that have a stand-in.
     #[cfg(all(test, not(shuttle)))]
     pub(in crate::engine) fn stand_ins(&self) -> usize {
         lock(&self.stand_ins).len()
@@ -166,14 +166,14 @@ impl Outages {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Nobody is left to call.
+    /// Ends the stand-ins' own thread, because no caller is left.
     pub(super) fn end_own_thread(&self) {
         if let Some(local) = self.local_store.get() {
             local.core.end_own_thread();
         }
     }
 
-    /// The client has closed.
+    /// Called when the client has closed.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         if let Some(local) = self.local_store.get() {
@@ -183,12 +183,13 @@ impl Outages {
 }
 
 impl LocalStore {
-    /// A limiter here, for one of the client's.
+    /// Creates a limiter in this store to stand in for one of the client's.
     fn engine(&self, of: &Engine) -> Arc<Engine> {
         let number = self.limiters.fetch_add(1, Ordering::Relaxed);
         let keys = Keys::new(&number.to_string(), "");
         let engine = Engine::new(of.name.clone(), keys, self.core.clone(), None);
-        // Nobody else is here, and what is reserved would be written as if it had been granted.
+        // There are no other clients here, and a reservation would be written to the log as if it were a
+        // grant.
         engine.opt_ins.be_greedy();
         if let Some(most) = of.opt_ins.max_waiters() {
             engine.opt_ins.set_max_waiters(most);
@@ -218,7 +219,7 @@ impl Outage {
 }
 
 impl Engine {
-    /// The policy, and what is known of outages; `None` if calls fail.
+    /// The limiter's outage state and its policy; `None` if calls fail during an outage.
     #[inline]
     pub(crate) fn outage(&self) -> Option<(&Outage, OnOutage)> {
         let own = self.opt_ins.on_outage.get();
@@ -229,7 +230,8 @@ impl Engine {
         }
     }
 
-    /// Whether a policy decides while the server is away: of a group, that of any of its limiters.
+    /// Whether a policy decides while the server is unavailable; for a group, whether any of its limiters
+    /// has one.
     #[inline]
     pub(crate) fn has_policy(&self) -> bool {
         match self.members.is_empty() {
@@ -243,7 +245,7 @@ impl Engine {
         core.outages.circuit(core.store.part_of(&self.keys), &core.observers)
     }
 
-    /// The server is taken for back.
+    /// Makes the server count as back.
     #[cfg(all(test, not(shuttle)))]
     pub(in crate::engine) fn close_circuit(&self) {
         self.circuit().answered(self.core.now());
@@ -260,7 +262,7 @@ impl Engine {
         }
     }
 
-    /// Hook: a call failed, or an attempt that began then.
+    /// Hook: a call failed, or an attempt that began at `began`.
     pub(super) fn server_failed(&self, began: Time, error: &Error) {
         if !self.has_policy() {
             return;
@@ -285,8 +287,8 @@ impl Engine {
         }
     }
 
-    /// Whether the server decides. If it is back only now, what was granted without it is written
-    /// first; an error, if that takes longer than this.
+    /// Whether the server decides. If it has only just come back, the grants made without it are written
+    /// first; fails if that takes longer than `limit`.
     pub(crate) async fn may_ask(
         self: &Arc<Self>,
         outage: &Outage,
@@ -305,9 +307,10 @@ impl Engine {
         }
     }
 
-    /// Has the server decide again in a moment, if it is not taken for away: it failed one call only, or is
-    /// back since. No prober would, and perhaps nobody calls this limiter again. Not at once: a call could
-    /// go back and forth between the server and a stand-in.
+    /// Lets the server decide again after a moment if the server does not count as unavailable, because it
+    /// failed only one call or is back already. No prober would do so, and perhaps nobody calls this
+    /// limiter again. The delay prevents a call from going back and forth between the server and a
+    /// stand-in.
     fn end_stand_in_soon(self: &Arc<Self>) {
         if let Ok(runtime) = self.core.runtime()
             && !self.circuit().is_open()
@@ -321,7 +324,7 @@ impl Engine {
         }
     }
 
-    /// Awaits an answer of the server, unless it turns out to be away: `None`.
+    /// Awaits an answer from the server; `None` if the server turns out to be unavailable.
     pub(crate) async fn unless_away<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let circuit = self.circuit();
         let opened = circuit.opened.notified();
@@ -335,11 +338,11 @@ impl Engine {
         }
     }
 
-    /// Whether the call in flight finds that the server is away, for a caller whom the queue has no
-    /// room for: the policy is to decide for it as it does for those in the queue.
+    /// Whether the call in flight finds that the server is unavailable. Used for a caller that the queue
+    /// has no room for: the policy must decide for it as it does for callers in the queue.
     pub(crate) async fn turns_out_away(self: &Arc<Self>, limit: Duration) -> bool {
         let circuit = self.circuit();
-        // Before the look at the call: otherwise its end could be missed.
+        // Register before checking for a call: otherwise its end could be missed.
         let settled = pin!(circuit.settled.notified());
         let has_call = self.lane().is_ok_and(|lane| lane.lock().queue.is_asking());
         if has_call && !circuit.is_open() {
@@ -348,12 +351,12 @@ impl Engine {
         circuit.is_open()
     }
 
-    /// Why the server is away.
+    /// The error that shows why the server is unavailable.
     pub(crate) fn outage_cause(&self) -> Option<Error> {
         self.circuit().cause()
     }
 
-    /// In how many ms the server is looked for again.
+    /// The time until the next probe, in ms.
     pub(crate) fn next_look_ms(&self) -> u64 {
         let now = self.core.now();
         let at = self.circuit().next_look();
@@ -362,14 +365,14 @@ impl Engine {
         at.saturating_sub(now).div_ceil(1000).max(1)
     }
 
-    /// Whether there is something here that would be lost with this engine.
+    /// Whether a stand-in's state would be lost with this engine.
     pub(crate) fn has_stand_in(&self) -> bool {
         self.outage.get().is_some_and(|outage| outage.has_local.load(Ordering::Acquire))
     }
 
-    /// The same, of an engine that nobody uses: it forgets a stand-in of whose grants none counts any
-    /// more. Otherwise, a service with a limiter for each caller would keep those of all callers that
-    /// come while the server is away.
+    /// Whether an unused engine's stand-in must be kept. A stand-in whose grants no longer count is
+    /// forgotten here; otherwise, a service with a limiter for each caller would keep the stand-ins of all
+    /// callers that come while the server is unavailable.
     pub(crate) fn needs_stand_in(self: &Arc<Self>) -> bool {
         let Some(outage) = self.outage.get().filter(|_| self.has_stand_in()) else { return false };
         if !outage.forget_spent(self) {
@@ -379,9 +382,10 @@ impl Engine {
         false
     }
 
-    /// This engine is replaced, as the options of its limiter end with the last handle. What its stand-in
-    /// has granted is not forgotten: otherwise the next handle could be granted as much again. Not
-    /// copied: it may be being written at this moment.
+    /// Passes the outage state to the engine that replaces this one when the options of its limiter end
+    /// with the last handle. The stand-in's grants are not forgotten: otherwise the next handle could be
+    /// granted as much again. The state is shared rather than copied, because it may be being written at
+    /// this moment.
     pub(crate) fn hand_over_outage(self: &Arc<Self>, next: &Arc<Engine>) {
         let Some(outage) = self.outage.get() else { return };
         next.outage.get_or_init(|| outage.clone());

@@ -1,7 +1,7 @@
-//! The task that looks for the server while a circuit is open.
+//! The task that probes the server while a circuit is open.
 //!
-//! It runs in the runtime of the call that opened the circuit. If that ends, or nobody runs it, a
-//! later call starts another one in its own. There is none while a circuit is closed.
+//! It runs in the runtime of the call that opened the circuit. If that runtime ends or is parked, a later
+//! call starts another prober in its own. There is none while a circuit is closed.
 
 use std::sync::{Arc, Weak};
 
@@ -12,9 +12,9 @@ use crate::rt;
 use crate::store::ProbeCall;
 
 impl Core {
-    /// Starts a prober, whose first probe is due then.
+    /// Starts a prober whose first probe is due at `due`.
     pub(super) fn start_prober(self: &Arc<Self>, circuit: &Arc<Circuit>, due: Time) {
-        // Weak: a client that nobody holds any more is not kept for the sake of its server.
+        // Weak: a client that nobody holds any more must not be kept alive just to probe its server.
         self.spawn(run(Arc::downgrade(self), circuit.clone(), due));
     }
 }
@@ -36,15 +36,15 @@ async fn run(client: Weak<Core>, circuit: Arc<Circuit>, mut due: Time) {
                 let Some(next) = next else { break };
                 due = next;
             }
-            // Anything else is an answer of the server.
+            // Any other result is an answer from the server.
             _ => {
                 circuit.answered(core.now());
                 break;
             }
         }
     }
-    // An answer to an earlier call may have closed it. Limiters that are used no more are to be
-    // written to all the same.
+    // An answer to an earlier call may have closed the circuit. The grants of limiters that are no longer
+    // in use must be written to the log all the same.
     if let Some(core) = core() {
         core.end_stand_ins().await;
     }

@@ -1,28 +1,27 @@
-//! What happened while the server was away, for the program to read.
+//! The report of decisions made while the server was unavailable, for the program to read.
 
 use super::circuit::CircuitState;
 use crate::rt::atomic::{AtomicU64, Ordering};
 
-/// What was decided without the server since the client was made:
-/// [`Client::outages`](crate::Client::outages) and
-/// [`RateLimiter::outages`](crate::RateLimiter::outages).
+/// Decisions made without the server since the client was created:
+/// [`Client::outages`](crate::Client::outages) and [`RateLimiter::outages`](crate::RateLimiter::outages).
 ///
-/// Calls that [`OnOutage::Fail`](crate::OnOutage::Fail) lets fail are not counted.
+/// Calls that fail under [`OnOutage::Fail`](crate::OnOutage::Fail) are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutageReport {
-    /// The circuit breaker; of a client of a cluster, the one that is furthest from closed.
+    /// The state of the circuit breaker; for a client of a cluster, of the one furthest from closed.
     pub circuit: CircuitState,
-    /// The permits that were granted.
+    /// The number of permits granted.
     pub granted: u64,
-    /// The calls that were denied.
+    /// The number of calls denied.
     pub denied: u64,
-    /// Of the permits granted under [`OnOutage::Local`](crate::OnOutage::Local), those that have been
+    /// The number of permits granted under [`OnOutage::Local`](crate::OnOutage::Local) that have been
     /// written to the limiter's log.
     pub written: u64,
-    /// The same, if they still counted and could not be written: the limiter was gone, or could not
-    /// be read, or they expired while it was attempted. All others expired or were given back before
-    /// the server was back.
+    /// The number of permits granted under `OnOutage::Local` that still counted when the server came back
+    /// but could not be written: the limiter was gone or could not be read, or the permits expired during
+    /// the attempts. All other permits expired or were given back before the server was back.
     pub not_written: u64,
 }
 
