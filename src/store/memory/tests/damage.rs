@@ -455,3 +455,15 @@ fn a_repair_takes_an_excess_out_of_the_log() {
     assert_eq!((reply.before, reply.after, reply.excess), (Some(6), 6, 4));
     assert_eq!((c.value(), c.sum()), (Some(6), 4));
 }
+
+#[test]
+fn a_repair_does_not_bring_back_what_it_takes_out() {
+    let mut c = limiter(10);
+    // Beyond the rate by an entry that is dated too far ahead as well.
+    c.log_entry(365 * 86_400_000, 10);
+    c.set_value("10");
+    let call = RepairCall { now: Now::At(T0), id: c.fresh_id(), only_look: false };
+    let reply = c.store.run(&c.keys, &call).unwrap();
+    assert_eq!((reply.excess, reply.ahead), (10, 1));
+    assert_eq!((c.value(), c.sum()), (Some(10), 0));
+}
