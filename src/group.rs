@@ -125,7 +125,8 @@ impl Client {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no limiter or more than eight,
-    /// if one is there twice, has a headroom or belongs to another client, or if their keys are in different slots of a cluster;
+    /// if one is there twice, has a headroom or belongs to another client, or if their keys are in different
+    /// slots of a cluster;
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn all_of<'a>(
         &self,
@@ -300,7 +301,7 @@ impl LimitGroup {
         Ok(unless_denied(decision, work).await)
     }
 
-    /// The queue that they share.
+    /// The engine of the group, whose queue its limiters share.
     #[cfg(feature = "_web")]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         self.limiter.engine()

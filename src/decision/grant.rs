@@ -430,7 +430,7 @@ impl Grant {
         }
     }
 
-    /// Gives back so many permits of each limiter of a group; returns how many came back to each of them at least.
+    /// Gives back these permits to the limiters of a group; returns how many came back to each of them at least.
     async fn refund_members(&mut self, back: MemberCosts) -> Result<u64, Error> {
         let deadline = self.deadline;
         let GrantEntry::Group { decided, held } = &mut self.entry else { return Ok(0) };

@@ -325,7 +325,7 @@ impl Flight {
                 let hold_end = begun.saturating_add(hold).saturating_sub(into_ms);
                 return Ok(Some(Answered { reply, dated, hold_end, audited: audit_limit > 0 }));
             }
-            Err(error) => error,
+            Err(error) => engine.name_member(error),
         };
         if error.execution() == Execution::Unknown {
             self.remember(under_way, &earlier);

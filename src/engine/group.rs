@@ -85,17 +85,16 @@ impl Engine {
             (member.engine.keys.clone(), call)
         });
         let reply = self.attempt(AcquireAllCall(calls.collect()), limit);
-        let member = |it: &GroupMember| (it.engine.keys.hash.clone(), it.engine.name.clone());
-        let names: Vec<_> = self.members.iter().map(member).collect();
-        // A store identifies limiters by their keys.
-        let named = move |error: Error| match error.limiter() {
-            Some(key) => match names.iter().find(|(hash, _)| **hash == *key) {
-                Some((_, name)) => error.clone().in_limiter(name),
-                None => error,
-            },
+        reply.map(|reply| reply.map(combined)).boxed()
+    }
+
+    /// Names the limiter of a group that an error is about: a store identifies limiters by their keys.
+    pub(super) fn name_member(&self, error: Error) -> Error {
+        let is_meant = |it: &&GroupMember| error.limiter() == Some(&*it.engine.keys.hash);
+        match self.members.iter().find(is_meant) {
+            Some(member) => error.in_limiter(&member.engine.name),
             None => error,
-        };
-        reply.map(|reply| reply.map(combined).map_err(named)).boxed()
+        }
     }
 }
 
@@ -132,16 +131,11 @@ impl Flight {
     pub(super) fn settle_members(&self, reply: &AcquireReply, audited: bool) -> Box<[MemberEntry]> {
         let engine = &self.callers.engine;
         let members = engine.members.iter().zip(&reply.limits).enumerate();
+        let mut of_one = reply.clone();
         let entries = members.map(|(at, (member, limit))| {
             let engine = &member.engine;
             let groups = groups_of(&self.call.groups, &self.call.costs, at);
-            let of_one = AcquireReply {
-                rate: limit.rate,
-                left: limit.left,
-                repaired: limit.repaired,
-                limits: Vec::new(),
-                ..reply.clone()
-            };
+            (of_one.rate, of_one.left) = (limit.rate, limit.left);
             engine.knowledge().learn(&groups, &of_one, audited);
             if limit.repaired != 0 {
                 engine.observer.event(&Event::Repaired { deficit: limit.repaired });

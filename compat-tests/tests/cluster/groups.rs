@@ -6,7 +6,7 @@ use redisson_rate_limiter::{Client, Decision, LimitGroup, Rate, RateLimiter};
 use super::{SECOND, fresh_name, on_cluster, rate, slot_of, until};
 use compat_tests::cluster::Cluster;
 
-/// A client's handles of two limiters in different slots, of so many permits and twice as many.
+/// A client's handles of two limiters in different slots; the second has twice the rate of the first.
 struct Pair {
     client: Client,
     limiters: [RateLimiter; 2],

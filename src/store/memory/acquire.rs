@@ -84,24 +84,24 @@ struct AttemptResult {
 }
 
 /// The writes of an acquire, in this order.
-struct Changes {
-    own: Vec<Part>,
+pub(super) struct Changes {
+    pub(super) own: Vec<Part>,
     /// The permits returned from `own`.
-    gives_back: i64,
-    log: LogChanges,
-    debt: i64,
-    entries: Entries,
-    value: Value,
+    pub(super) gives_back: i64,
+    pub(super) log: LogChanges,
+    pub(super) debt: i64,
+    pub(super) entries: Entries,
+    pub(super) value: Value,
 }
 
-enum Entries {
+pub(super) enum Entries {
     Granted(i64),
     /// Permits, and the time in ms until they are free.
     Reserved(i64, i64),
 }
 
 impl<'a> Attempt<'a> {
-    fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
+    pub(super) fn new(call: &'a AcquireCall, config: &'a Config, t: i64) -> Self {
         let t = Attempt::time(call, t);
         let date = t.saturating_add(i64::try_from(call.hold_ms).unwrap_or(i64::MAX));
         let headroom = call.headroom.map_or(0, |part| part.headroom(config.rate as u64) as i64);
@@ -212,7 +212,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    fn write(
+    pub(super) fn write(
         &self,
         space: &mut Keyspace,
         keys: &Keys,

@@ -6,14 +6,12 @@
 use crate::error::Error;
 use crate::rate::{MAX_EXACT, exact};
 use crate::store::limits::{DROP_LIMIT, EXACT_WAITS};
-use crate::store::memory::acquire::Attempt;
+use crate::store::memory::acquire::{Attempt, Changes, Entries};
 use crate::store::memory::attempt::{find_earlier, find_overtaking};
-use crate::store::memory::config::{Config, Pair, create, read_value};
-use crate::store::memory::grant::{give_back, write_entries};
+use crate::store::memory::config::{Config, Pair, read_value};
 use crate::store::memory::heal::{audit_limit, heal};
 use crate::store::memory::keyspace::Keyspace;
-use crate::store::memory::lifetime::refresh_lifetime;
-use crate::store::memory::live_log::{LiveLog, LogChanges, expiry_cutoff};
+use crate::store::memory::live_log::{LiveLog, expiry_cutoff};
 use crate::store::memory::log::{Log, Part};
 use crate::store::memory::settle::{Value, settle};
 use crate::store::memory::wait::WaitScan;
@@ -45,17 +43,6 @@ struct OpenLimiter<'a> {
     budget: i64,
     queued: i64,
     granted: i64,
-}
-
-/// What is written to a limiter.
-struct LimiterChanges {
-    own: (Vec<Part>, i64),
-    log: LogChanges,
-    debt: i64,
-    granted: i64,
-    before: Option<i64>,
-    value: Value,
-    config: Config,
 }
 
 pub(crate) fn acquire_all(
@@ -97,11 +84,12 @@ pub(crate) fn acquire_all(
     if !is_written {
         return Ok(reply);
     }
-    let changes: Vec<LimiterChanges> = limits.into_iter().map(OpenLimiter::into_changes).collect();
+    let changes: Vec<_> = limits.into_iter().map(OpenLimiter::into_changes).collect();
 
     // Write.
-    for ((keys, call), changes) in calls.iter().zip(changes) {
-        write(space, keys, call, t, changes)?;
+    for ((keys, call), (config, before, changes)) in calls.iter().zip(changes) {
+        let pair = Pair::of(keys, config.mode);
+        Attempt::new(call, &config, t).write(space, keys, &pair, before, changes)?;
     }
     Ok(reply)
 }
@@ -234,39 +222,17 @@ impl OpenLimiter<'_> {
         self.call.groups[k].permits as i64
     }
 
-    fn into_changes(self) -> LimiterChanges {
-        LimiterChanges {
-            own: (self.found.own.clone(), self.found.own_total),
+    /// What is written to the limiter, whose rate and value were these.
+    fn into_changes(self) -> (Config, Option<i64>, Changes) {
+        let ReadLimiter { config, before, own, own_total, .. } = self.found;
+        let changes = Changes {
+            own: own.clone(),
+            gives_back: *own_total,
             log: self.live.into_changes(),
             debt: self.debt,
-            granted: self.granted,
-            before: self.found.before,
+            entries: Entries::Granted(self.granted),
             value: Value { v: self.budget, ..self.value },
-            config: self.found.config,
-        }
+        };
+        (*config, *before, changes)
     }
-}
-
-fn write(
-    space: &mut Keyspace,
-    keys: &Keys,
-    call: &AcquireCall,
-    t: i64,
-    changes: LimiterChanges,
-) -> Result<(), Error> {
-    let pair = Pair::of(keys, changes.config.mode);
-    let id = call.id;
-    space.with_log(pair.log, |log| {
-        let (own, own_total) = changes.own;
-        give_back(log, own, own_total, id, 0);
-        changes.log.write(log);
-        write_entries(log, changes.debt, |number| id.debt(number), t);
-        write_entries(log, changes.granted, |number| id.part(number), t);
-    })?;
-    if let Some(rate) = &call.create {
-        create(space, keys, rate)?;
-    }
-    space.write_value(pair.value, changes.before, changes.value);
-    refresh_lifetime(space, keys, &pair, changes.config.keep_alive);
-    Ok(())
 }
