@@ -167,7 +167,7 @@ impl Limiters {
     ) -> Result<T, Error> {
         self.check_open(operation)?;
         let observer = self.core.observers.call(operation);
-        let answer = self.core.call(operation, self.deadline, observer, call).await;
+        let answer = self.core.call(operation.is_idempotent(), self.deadline, observer, call).await;
         answer.map_err(|error| self.error(operation, error))
     }
 

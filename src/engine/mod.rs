@@ -203,10 +203,11 @@ impl Core {
         answer.map_err(|error| error.with_server(self.store.address()))
     }
 
-    /// Attempts `call` until it is answered or the deadline passes.
+    /// Attempts `call` until it is answered or the deadline passes. One that is not idempotent is repeated only if it
+    /// has certainly not been executed.
     pub(crate) async fn call<T: Send + 'static>(
         self: &Arc<Self>,
-        operation: Operation,
+        is_idempotent: bool,
         deadline: Duration,
         observer: ObservedCall,
         call: impl Fn(&Store, Duration) -> Reply<T> + Send + 'static,
@@ -215,7 +216,6 @@ impl Core {
             // There is no round trip to slow the caller down, so a loop of calls would starve other tasks.
             tokio::task::consume_budget().await;
         }
-        let is_idempotent = operation.is_idempotent();
         let limit = match is_idempotent {
             // If an answer is lost, there must be time left to ask again.
             true => deadline / ATTEMPTS_PER_DEADLINE as u32,
@@ -338,7 +338,7 @@ impl Engine {
         }
         let observer = self.observer.call(operation);
         let run = move |store: &Store, limit| store.run(&keys, call.clone(), limit);
-        self.core.call(operation, deadline, observer, run).await
+        self.core.call(operation.is_idempotent(), deadline, observer, run).await
     }
 
     /// Makes one attempt at `call`, which may take up to `limit`, but no longer than the client's deadline

@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use super::answer::{Answer, Decided, Granted, NoAnswer, Verdict};
 use super::refund::Entry;
-use super::retry::{UntilDeadline, retry};
-use super::{Engine, closed, instant_after};
+use super::{Engine, closed};
 use crate::clock::Now;
 use crate::error::Error;
 use crate::observe::CallSize;
 use crate::options::Fraction;
-use crate::queue::{ATTEMPTS_PER_DEADLINE, Request};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup};
+use crate::queue::Request;
+use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, RequestGroup, Store};
 use crate::wire::entry::EntryId;
 
 impl Engine {
@@ -75,32 +74,21 @@ impl Engine {
         call: AcquireCall,
         request: Request,
     ) -> Result<AcquireReply, Error> {
+        let began = self.core.now();
+        let size = CallSize { requests: 1, permits: request.permits };
+        let observer = self.observer.acquire_call(size, None);
         let engine = self.clone();
-        let attempts = async move {
-            let began = engine.core.now();
-            let size = CallSize { requests: 1, permits: request.permits };
-            let mut attempts = UntilDeadline {
-                deadline: instant_after(Duration::from_micros(request.deadline)),
-                limit: Duration::from_micros(request.deadline / ATTEMPTS_PER_DEADLINE),
-                is_idempotent: true,
-                fails_fast: || true,
-                is_unknown: false,
-                is_certain: false,
-                observer: engine.observer.acquire_call(size, None),
-                call: |limit| {
-                    let now = engine.core.clock.read().now;
-                    engine.attempt(AcquireCall { now, ..call.clone() }, limit)
-                },
-            };
-            let answer = retry(&mut attempts).await;
-            attempts.observer.ended(&answer);
-            match &answer {
-                Ok(reply) if engine.core.clock.is_servers() => engine.saw_server_time(reply.now),
-                Ok(_) => {}
-                Err(error) => engine.server_failed(began, error),
-            }
-            answer
+        let attempt = move |_: &Store, limit| {
+            let now = engine.core.clock.read().now;
+            engine.attempt(AcquireCall { now, ..call.clone() }, limit)
         };
-        self.core.in_runtime(attempts).await
+        let deadline = Duration::from_micros(request.deadline);
+        let answer = self.core.call(true, deadline, observer, attempt).await;
+        match &answer {
+            Ok(reply) if self.core.clock.is_servers() => self.saw_server_time(reply.now),
+            Ok(_) => {}
+            Err(error) => self.server_failed(began, error),
+        }
+        answer
     }
 }
