@@ -90,10 +90,10 @@ impl Peek {
         self.rate
     }
 
-    /// The time after which the requested permits are available, in whole milliseconds; zero if
-    /// they are available now.
+    /// The time after which the requested permits are available; zero if they are
+    /// available now. In whole milliseconds, but for limiters with a policy, which are exact to the microsecond.
     pub fn wait(&self) -> Duration {
-        Duration::from_millis(self.wait.ms)
+        Duration::from_micros(self.wait.us)
     }
 
     /// Whether the wait may be longer than [`wait`](Peek::wait) says.
@@ -123,7 +123,7 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with(" (the rate is 3/d)"), "{text}");
-        let wait = Wait { ms: 250, at_least: true };
+        let wait = Wait::of_ms(250, true);
         let denial = Denial::new(wait, None, DecidedBy::Queue);
         assert_eq!(denial.to_string(), "denied: retry after at least 250ms");
     }

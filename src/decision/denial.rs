@@ -45,17 +45,18 @@ impl Denial {
         self
     }
 
-    /// The time after which the same call can succeed, in whole milliseconds, if no other caller takes
-    /// permits until then. It is exact unless [`is_lower_bound`](Denial::is_lower_bound); the call can
-    /// succeed sooner only if permits are given back or the rate is raised.
+    /// The time after which the same call can succeed if no other caller takes permits until then: in whole
+    /// milliseconds, or in microseconds if the limiter has a policy. It is exact unless
+    /// [`is_lower_bound`](Denial::is_lower_bound); the call can succeed sooner only if permits are given back or
+    /// the rate is raised.
     pub fn retry_after(&self) -> Duration {
-        Duration::from_millis(self.wait.ms)
+        Duration::from_micros(self.wait.us)
     }
 
     /// [`retry_after`](Denial::retry_after) in whole seconds, rounded up, as in the HTTP header
     /// `Retry-After`.
     pub fn retry_after_secs(&self) -> u64 {
-        self.wait.ms.div_ceil(1000)
+        self.wait.us.div_ceil(1_000_000)
     }
 
     /// Whether the wait may be longer than [`retry_after`](Denial::retry_after) says, because the queue is

@@ -22,7 +22,7 @@ impl Reservation {
     /// The reservation made by a call with this id for this many permits, if any.
     pub(super) fn of(id: EntryId, reply: &AcquireReply, permits: u64) -> Option<Self> {
         let Outcome::Reserved(wait) = reply.outcomes.first()?.outcome else { return None };
-        let date = reply.now.saturating_add(i64::try_from(wait.ms).unwrap_or(i64::MAX));
+        let date = reply.now.saturating_add(i64::try_from(wait.ms()).unwrap_or(i64::MAX));
         Some(Reservation { entry: Entry::new(id, date, permits), since: reply.now - 1 })
     }
 }

@@ -185,7 +185,7 @@ impl RateLimiter {
         }
         let engine = self.engine();
         outage.denied(&engine.core);
-        let wait = Wait { ms: engine.next_look_ms(), at_least: true };
+        let wait = Wait::of_ms(engine.next_look_ms(), true);
         Ok(Decision::Denied(Denial::new(wait, rate, DecidedBy::Outage)))
     }
 }

@@ -94,7 +94,7 @@ impl RateLimiter {
         Ok(match (self.unless_absent(operation, answer).await?, self.rate) {
             (Some(PeekReply { available, rate, wait }), _) => Peek { available, rate, wait },
             (None, Some(rate)) => {
-                let wait = Wait { ms: 0, at_least: false };
+                let wait = Wait::of_ms(0, false);
                 Peek { available: rate.permits(), rate, wait }
             }
             (None, None) => {

@@ -61,5 +61,5 @@ impl HeadBlock {
 
 /// The time until `then` in whole milliseconds, at least one, as a lower bound.
 pub(super) fn wait_until(then: Time, now: Time) -> Wait {
-    Wait { ms: then.saturating_sub(now).div_ceil(1000).max(1), at_least: true }
+    Wait::of_ms(then.saturating_sub(now).div_ceil(1000).max(1), true)
 }

@@ -36,7 +36,7 @@ impl<C> Queue<C> {
             let permits = waiter.request.fewest();
             match outcome {
                 Outcome::Waiting(wait) | Outcome::Reserved(wait) => {
-                    waiter.free_at = dated.saturating_add(wait.ms.saturating_mul(1000));
+                    waiter.free_at = dated.saturating_add(wait.us);
                     waiter.has_server_answer = true;
                     let is_head = head.is_none();
                     head = head.or(Some((waiter.free_at, permits)));

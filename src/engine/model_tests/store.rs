@@ -101,13 +101,13 @@ impl ModelLedger {
         let mut outcomes = Vec::new();
         for group in &call.groups {
             for _ in 0..group.count {
-                let wait = Wait { ms: 3, at_least: true };
+                let wait = Wait::of_ms(3, true);
                 let outcome = if group.permits > self.rate {
                     Outcome::ExceedsRate
                 } else if !blocked && granted + group.permits <= budget {
                     granted += group.permits;
                     Outcome::Granted
-                } else if group.max_wait_ms < wait.ms {
+                } else if group.max_wait_ms < wait.ms() {
                     Outcome::Refused(wait)
                 } else {
                     blocked = true;

@@ -83,7 +83,7 @@ impl Denials {
         }
         let now = now();
         let ms = (now < until).then(|| (free_at - now).div_ceil(1000))?;
-        Some((Wait { ms, at_least: refusal.wait.at_least || permits > refusal.permits }, rate))
+        Some((Wait::of_ms(ms, refusal.wait.at_least || permits > refusal.permits), rate))
     }
 
     /// Records the answer to a call of this generation. Its waits count from `dated`; `outdated` means that
@@ -104,7 +104,7 @@ impl Denials {
         if state.last.is_some_and(|last| refusal.permits > last.refusal.permits) {
             return;
         }
-        let free_at = dated.saturating_add(refusal.wait.ms.saturating_mul(1000));
+        let free_at = dated.saturating_add(refusal.wait.us);
         let longest = match rate.keep_alive_ms().saturating_mul(1000) {
             0 => micros(self.longest),
             // A call renews the keep-alive. Without any calls, the limiter would expire while in use.
@@ -135,13 +135,13 @@ mod tests {
     }
 
     fn refusal(permits: u64, ms: u64) -> Option<Refusal> {
-        Some(Refusal { permits, wait: Wait { ms, at_least: false } })
+        Some(Refusal { permits, wait: Wait::of_ms(ms, false) })
     }
 
     fn wait(denials: &Denials, permits: u64, now: Time) -> Option<(u64, bool)> {
         denials.denial(permits, || now).map(|(wait, found)| {
             assert_eq!(found, rate());
-            (wait.ms, wait.at_least)
+            (wait.ms(), wait.at_least)
         })
     }
 
@@ -208,8 +208,8 @@ mod tests {
             max_wait_ms: 0,
             count,
         });
-        let short = Wait { ms: 3, at_least: false };
-        let long = Wait { ms: 9, at_least: true };
+        let short = Wait::of_ms(3, false);
+        let long = Wait::of_ms(9, true);
         let answer = |outcomes: &[(u64, Outcome)]| {
             let groups_of = |&(count, outcome): &(u64, Outcome)| OutcomeGroup { count, outcome };
             Refusal::of(&groups, &outcomes.iter().map(groups_of).collect::<Vec<_>>())

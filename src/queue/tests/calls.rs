@@ -169,7 +169,7 @@ fn no_deadline_runs_while_a_request_waits_for_permits() {
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     queue.call_is_slow(50);
     arrives(&mut queue, || 60, waiting.clone(), 1);
-    let outcome = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    let outcome = Outcome::Waiting(Wait::of_ms(500, false));
     queue.replied(70, 0, (1, 1_000_000, 0), vec![OutcomeGroup { count: 1, outcome }], 0, None);
     assert_eq!(queue.step(70).step, Step::SleepUntil(500_000));
     let Step::Call(call) = queue.step(500_000).step else { panic!("no call") };
@@ -227,7 +227,7 @@ fn a_request_for_what_there_is_takes_as_many_outcomes() {
     assert_eq!((group.permits, group.count), (1, 5 + 1 + u64::from(u32::MAX) + 5));
     assert_eq!(call.requests, 4);
     queue.cancel(2);
-    let refused = Outcome::Refused(Wait { ms: 7, at_least: false });
+    let refused = Outcome::Refused(Wait::of_ms(7, false));
     let outcomes = [(13, Outcome::Granted), (group.count - 13, refused)];
     let outcomes = outcomes.map(|(count, outcome)| OutcomeGroup { count, outcome });
     let settled = queue.replied(1, 0, (10, 1_000_000, 0), outcomes.into(), 0, None);
@@ -244,11 +244,11 @@ fn what_there_is_goes_to_nobody_behind_a_waiting_request() {
     arrives(&mut queue, || 0, head.clone(), 0);
     assert!(matches!(queue.step(0).step, Step::Call(_)));
     assert_eq!(queue.wait_behind(0), None, "it has no answer yet");
-    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    let waiting = Outcome::Waiting(Wait::of_ms(500, false));
     let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
     queue.replied(1, 0, (10, 1_000_000, 0), outcomes, 3, None);
-    assert_eq!(queue.arrive(|| 2, UP_TO, 1).unwrap_err().ms, 500);
-    assert_eq!(queue.wait_behind(2).map(|wait| wait.ms), Some(500));
+    assert_eq!(queue.arrive(|| 2, UP_TO, 1).unwrap_err().ms(), 500);
+    assert_eq!(queue.wait_behind(2).map(|wait| wait.ms()), Some(500));
     queue.ask_now();
     assert!(matches!(queue.step(3).step, Step::Call(_)));
     assert!(queue.wait_behind(3).is_some(), "it is asked for again");

@@ -356,7 +356,7 @@ impl Fleet {
                 self.served(client);
             }
             Outcome::Refused(wait) => {
-                let (told, phase) = (self.now + (wait.ms + 3) * MS, self.clients[client].phase);
+                let (told, phase) = (self.now + (wait.ms() + 3) * MS, self.clients[client].phase);
                 let ticks = (told - phase.min(told)).div_ceil(100 * MS);
                 let Kind::Redisson(wakeups) = self.clients[client].kind else { unreachable!() };
                 let wake = self.wakes_up(client, phase + ticks * 100 * MS, wakeups);
@@ -437,7 +437,7 @@ impl Fleet {
             (reply.left.max(0) as u64, (self.rate.permits(), self.rate.interval_ms() * MS, 0));
         if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|group| group.outcome) {
             let client = &mut self.clients[client];
-            client.reservation = Some((client.in_flight, reply.now + wait.ms as i64));
+            client.reservation = Some((client.in_flight, reply.now + wait.ms() as i64));
         }
         let queue = &mut self.clients[client].queue;
         let (outcomes, holders) = (reply.outcomes, reply.holders);

@@ -29,7 +29,7 @@ impl Head {
         queue.arrive(|| 0, request(1), ()).unwrap();
         let mut head = Head { queue, ticket, others };
         assert!(!head.call(0).reserve);
-        head.reply(0, 2, Outcome::Waiting(Wait { ms: 100, at_least: false }));
+        head.reply(0, 2, Outcome::Waiting(Wait::of_ms(100, false)));
         head
     }
 
@@ -55,7 +55,7 @@ impl Head {
                 Step::Call(call) if call.reserve => return Some((now, call)),
                 Step::Call(call) => {
                     let count = call.groups.iter().map(|group| group.count).sum();
-                    self.reply(now, count, Outcome::Waiting(Wait { ms: 100, at_least: false }));
+                    self.reply(now, count, Outcome::Waiting(Wait::of_ms(100, false)));
                 }
                 other => panic!("{other:?}"),
             }
@@ -74,7 +74,7 @@ fn a_head_that_has_waited_for_an_interval_asks_for_a_reservation_alone() {
         [(10, 1)]
     );
     // It is told when its permits are together, and then asks again.
-    head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
+    head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     assert!(head.queue.has_reservation());
     assert_eq!(head.queue.step(at + 1).step, Step::SleepUntil(at + 700 * MS));
     assert!(head.call(at + 700 * MS).reserve);
@@ -87,10 +87,10 @@ fn a_head_that_has_waited_for_an_interval_asks_for_a_reservation_alone() {
 fn one_that_got_none_tries_again_later() {
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
-    head.reply(at, 1, Outcome::Waiting(Wait { ms: 10, at_least: false }));
+    head.reply(at, 1, Outcome::Waiting(Wait::of_ms(10, false)));
     assert!(!head.queue.has_reservation());
     assert!(!head.call(at + 10 * MS).reserve);
-    head.reply(at + 10 * MS, 2, Outcome::Waiting(Wait { ms: 1000, at_least: false }));
+    head.reply(at + 10 * MS, 2, Outcome::Waiting(Wait::of_ms(1000, false)));
     assert_eq!(head.queue.step(at + 11 * MS).step, Step::SleepUntil(at + 125 * MS));
     assert!(head.call(at + 125 * MS).reserve);
 }
@@ -104,7 +104,7 @@ fn a_client_that_is_alone_asks_for_none() {
 fn a_reservation_ends_with_its_request() {
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
-    head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
+    head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     head.queue.cancel(head.ticket);
     assert!(!head.queue.has_reservation());
     assert!(!head.call(at + 1).reserve, "the next one asks at once");
@@ -112,7 +112,7 @@ fn a_reservation_ends_with_its_request() {
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
     head.queue.cancel(head.ticket);
-    head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
+    head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     assert!(!head.queue.has_reservation());
 }
 
@@ -122,7 +122,7 @@ fn a_reservation_ends_with_its_request() {
 fn a_newcomer_waits_for_the_reservation_before_it() {
     let mut head = Head::new(1);
     let (at, _) = head.first_reserve(3 * SECOND).unwrap();
-    head.reply(at, 1, Outcome::Reserved(Wait { ms: 700, at_least: false }));
+    head.reply(at, 1, Outcome::Reserved(Wait::of_ms(700, false)));
     let max_wait = MaxWait::Until(at + SECOND);
     let newcomer =
         Request { permits: 3, max_wait, deadline: SECOND, costs: None, up_to: false, create: None };

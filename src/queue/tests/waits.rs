@@ -76,7 +76,7 @@ fn a_deadline_that_has_begun_stays() {
     queue
         .arrive(|| 5 * MS, Request { permits: 11, max_wait: MaxWait::None, ..head.clone() }, 1)
         .unwrap();
-    let waiting = Outcome::Waiting(Wait { ms: 500, at_least: false });
+    let waiting = Outcome::Waiting(Wait::of_ms(500, false));
     let outcomes = vec![OutcomeGroup { count: 1, outcome: waiting }];
     queue.replied(9 * MS, 0, (10, 1000 * MS, 0), outcomes, 0, None);
     let Step::Call(call) = queue.step(9 * MS).step else { panic!("no call") };

@@ -59,8 +59,8 @@ impl Server {
                     Outcome::Granted
                 } else {
                     let need = before + group.permits - self.left;
-                    let wait = Wait { ms: self.wait(need, now_ms), at_least: false };
-                    if wait.ms > group.max_wait_ms {
+                    let wait = Wait::of_ms(self.wait(need, now_ms), false);
+                    if wait.ms() > group.max_wait_ms {
                         Outcome::Refused(wait)
                     } else {
                         before += group.permits;
@@ -201,7 +201,7 @@ impl World {
         loop {
             let Turn { step, refused } = self.queue.step(self.now);
             for (ticket, wait) in refused {
-                assert!(wait.ms > 0);
+                assert!(wait.ms() > 0);
                 self.end(ticket as usize, Fate::Refused);
             }
             match step {

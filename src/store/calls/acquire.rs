@@ -227,9 +227,20 @@ pub(crate) fn push_outcome(outcomes: &mut Vec<OutcomeGroup>, count: u64, outcome
 /// The time until a request can be granted, counting the requests before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    pub(crate) ms: u64,
-    /// Whether the true wait may be longer than `ms`. It can be shorter only if permits come back.
+    pub(crate) us: u64,
+    /// Whether the true wait may be longer. It can be shorter only if permits come back.
     pub(crate) at_least: bool,
+}
+
+impl Wait {
+    pub(crate) fn of_ms(ms: u64, at_least: bool) -> Self {
+        Wait { us: ms.saturating_mul(1000), at_least }
+    }
+
+    /// The wait in whole milliseconds, rounded up.
+    pub(crate) fn ms(self) -> u64 {
+        self.us.div_ceil(1000)
+    }
 }
 
 #[cfg(test)]

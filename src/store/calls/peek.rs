@@ -52,7 +52,7 @@ impl StoreCall for PeekCall {
         let healed = heal(&config, &mut value, &mut live, refuses, audit_limit(self.seen, 0))?;
 
         let wait = if permits <= value.v.max(0) {
-            Wait { ms: 0, at_least: false }
+            Wait::of_ms(0, false)
         } else {
             WaitScan::new(&live, t, &config, healed.debt).wait_for(permits - value.v, (t, 0))?
         };
@@ -68,7 +68,7 @@ impl StoreCall for PeekCall {
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<PeekReply> {
-        let wait = Wait { ms: answer.unsigned(5)?, at_least: answer.integer(6) == Some(1) };
+        let wait = Wait::of_ms(answer.unsigned(5)?, answer.integer(6) == Some(1));
         Some(PeekReply { rate: answer.rate()?, available: answer.unsigned(1)?, wait })
     }
 }

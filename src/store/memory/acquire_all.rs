@@ -174,10 +174,10 @@ fn decide(
             let is_exact = waiting < EXACT_WAITS && !is_overtaken;
             let wait = match is_exact {
                 true => longest_wait(limits, k, t, &mut by)?,
-                false if is_overtaken => Wait { ms: 1, at_least: true },
-                false => Wait { ms: last, at_least: true },
+                false if is_overtaken => Wait::of_ms(1, true),
+                false => Wait::of_ms(last, true),
             };
-            if max_wait_ms < wait.ms {
+            if max_wait_ms < wait.ms() {
                 push_outcome(&mut outcomes, count, Outcome::RefusedBy(by, wait));
                 break;
             }
@@ -187,7 +187,7 @@ fn decide(
                 let permits = limit.permits(k).saturating_mul(several as i64);
                 limit.queued = limit.queued.saturating_add(permits);
             }
-            (last, waiting, count) = (wait.ms, waiting + 1, count - several);
+            (last, waiting, count) = (wait.ms(), waiting + 1, count - several);
         }
     }
     Ok((outcomes, is_within))
@@ -201,15 +201,15 @@ fn longest_wait(
     t: i64,
     by: &mut u8,
 ) -> Result<Wait, (usize, Error)> {
-    let mut longest = Wait { ms: 0, at_least: false };
+    let mut longest = Wait::of_ms(0, false);
     for (at, limit) in limits.iter().enumerate() {
         let lacking = limit.queued.saturating_add(limit.permits(k)).saturating_sub(limit.budget);
         if lacking > 0 {
             let mut scan = WaitScan::new(&limit.live, t, &limit.found.config, limit.debt);
             let wait = scan.wait_for(lacking, (t, limit.granted)).map_err(|error| (at, error))?;
             longest.at_least |= wait.at_least;
-            if wait.ms > longest.ms {
-                (longest.ms, *by) = (wait.ms, at as u8);
+            if wait.us > longest.us {
+                (longest.us, *by) = (wait.us, at as u8);
             }
         }
     }

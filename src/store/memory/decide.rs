@@ -33,7 +33,7 @@ pub(super) fn answer_as_before(
     most: i64,
     permits: i64,
 ) -> Vec<OutcomeGroup> {
-    let wait = Wait { ms: 1, at_least: true };
+    let wait = Wait::of_ms(1, true);
     let mut outcomes: Vec<OutcomeGroup> = Vec::new();
     let mut left = permits;
     for group in groups {
@@ -123,7 +123,7 @@ impl RequestQueue<'_> {
     /// Makes requests wait that fit but exceed the share; returns how many.
     fn hold_back(&mut self, permits: i64, count: u64) -> u64 {
         let Some(share) = &self.budget.share else { return 0 };
-        let wait = Wait { ms: share.hold_ms, at_least: true };
+        let wait = Wait::of_ms(share.hold_ms, true);
         let held = self.fit(permits, count);
         self.answer(held, Outcome::Waiting(wait));
         self.queued += permits * held as i64;
@@ -139,7 +139,7 @@ impl RequestQueue<'_> {
                 Some(last) if !exact => Wait { at_least: true, ..last },
                 _ => self.wait(permits)?,
             };
-            if max_wait_ms < wait.ms {
+            if max_wait_ms < wait.ms() {
                 // A refused request blocks no others, so the next one like it has the same wait.
                 self.answer(left, Outcome::Refused(wait));
                 return Ok(());

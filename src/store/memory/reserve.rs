@@ -19,7 +19,7 @@ pub(super) struct Wanted {
 }
 
 pub(super) fn reserved_for(ms: i64) -> Outcome {
-    Outcome::Reserved(Wait { ms: ms as u64, at_least: false })
+    Outcome::Reserved(Wait::of_ms(ms as u64, false))
 }
 
 /// The time in ms until the permits to be reserved are free; `debt` is written by this call. `None` if

@@ -45,7 +45,7 @@ impl<'a> WaitScan<'a> {
     /// The time until `permits` more have expired; `granted` is this call's grant, after its date.
     pub(crate) fn wait_for(&mut self, permits: i64, granted: (i64, i64)) -> Result<Wait, Error> {
         if permits <= 0 {
-            return Ok(Wait { ms: 1, at_least: false });
+            return Ok(Wait::of_ms(1, false));
         }
         let Found { date, is_bound, sum } = self.find_score(permits, SHORT_LOG, granted)?;
         if let Some(date) = date {
@@ -71,7 +71,7 @@ impl<'a> WaitScan<'a> {
     fn until(&self, score: i64, intervals: i64, at_least: bool) -> Wait {
         let ms = score.saturating_add(self.config.interval).saturating_sub(self.t);
         let ms = ms.saturating_add(intervals.saturating_mul(self.config.interval));
-        Wait { ms: ms.clamp(1, LONGEST) as u64, at_least }
+        Wait::of_ms(ms.clamp(1, LONGEST) as u64, at_least)
     }
 
     /// The date of the entry that completes `needed` permits, looking at the first `most` entries.

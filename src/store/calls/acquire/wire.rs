@@ -174,7 +174,7 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
 
 /// The outcome of this kind, whose wait is so long.
 pub(crate) fn read_outcome(kind: i64, ms: u64) -> Option<Outcome> {
-    let [exact, bound] = [false, true].map(|at_least| Wait { ms, at_least });
+    let [exact, bound] = [false, true].map(|at_least| Wait::of_ms(ms, at_least));
     Some(match kind {
         0 => Outcome::Granted,
         1 => Outcome::Refused(exact),

@@ -89,7 +89,7 @@ fn a_wait_of_more_than_the_log_holds_is_a_lower_bound() {
     c.grant(4);
     let reply = c.ask(&[group_of(8, 10_000, 4)]);
     let waits: Vec<_> = reply.outcomes.iter().map(|group| group.outcome).collect();
-    let waiting = |ms, at_least| Outcome::Waiting(Wait { ms, at_least });
+    let waiting = |ms, at_least| Outcome::Waiting(Wait::of_ms(ms, at_least));
     // 8; 16 = 10 + 6; 24 = 2·10 + 4; 32 = 3·10 + 2
     assert_eq!(
         waits,
@@ -105,9 +105,9 @@ fn a_long_log_is_walked_so_far_and_no_further() {
         c.clock.advance(1);
     }
     let Outcome::Refused(wait) = c.take(64) else { panic!() };
-    assert_eq!(wait, Wait { ms: 1000 - 100 + 63, at_least: false });
+    assert_eq!(wait, Wait::of_ms(1000 - 100 + 63, false));
     let Outcome::Refused(wait) = c.take(65) else { panic!() };
-    assert_eq!(wait, Wait { ms: 1000 - 100 + 63, at_least: true });
+    assert_eq!(wait, Wait::of_ms(1000 - 100 + 63, true));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn all_waits_of_a_call_end_at_the_same_entry_of_a_long_log() {
     }
     // Each of them looks beyond the 64th entry, which stands at 63 ms.
     let asked: Vec<_> = (0..5).map(|more| request(99 + more % 2, 0)).collect();
-    let bound = Outcome::Refused(Wait { ms: 1000 - 66 + 63, at_least: true });
+    let bound = Outcome::Refused(Wait::of_ms(1000 - 66 + 63, true));
     assert_eq!(c.ask(&asked).outcomes, [OutcomeGroup { count: 5, outcome: bound }]);
 }
 
@@ -138,7 +138,7 @@ fn a_request_that_waits_blocks_those_behind_it() {
     c.grant(5);
     let reply =
         c.ask(&[request(4, 0), request(4, 5000), request(1, 0), request(1, 5000), request(11, 0)]);
-    let wait = Wait { ms: 1000, at_least: false };
+    let wait = Wait::of_ms(1000, false);
     assert_eq!(
         reply.outcomes.iter().map(|group| group.outcome).collect::<Vec<_>>(),
         [
@@ -160,16 +160,13 @@ fn a_request_that_cannot_wait_long_enough_blocks_nobody() {
     assert_eq!(
         reply.outcomes,
         [
-            OutcomeGroup {
-                count: 1,
-                outcome: Outcome::Refused(Wait { ms: 1000, at_least: false })
-            },
+            OutcomeGroup { count: 1, outcome: Outcome::Refused(Wait::of_ms(1000, false)) },
             OutcomeGroup { count: 5, outcome: Outcome::Granted }
         ]
     );
     assert_eq!((reply.left, c.log()), (0, vec![(0, 5), (0, 5)]));
     // One that can wait exactly that long does.
-    let wait = Wait { ms: 1000, at_least: false };
+    let wait = Wait::of_ms(1000, false);
     assert_eq!(c.ask(&[request(1, 1000)]).outcomes[0].outcome, Outcome::Waiting(wait));
 }
 
@@ -183,10 +180,10 @@ fn past_some_positions_waits_are_lower_bounds() {
     let reply = c.ask(&[group_of(2, 10_000, 30), request(1, 900)]);
     let counts: Vec<_> = reply.outcomes.iter().map(|group| (group.count, group.outcome)).collect();
     for (k, outcome) in counts[..16].iter().enumerate() {
-        let wait = Wait { ms: 950 + k as u64, at_least: false };
+        let wait = Wait::of_ms(950 + k as u64, false);
         assert_eq!(*outcome, (1, Outcome::Waiting(wait)));
     }
-    let bound = Wait { ms: 965, at_least: true };
+    let bound = Wait::of_ms(965, true);
     assert_eq!(counts[16..], [(14, Outcome::Waiting(bound)), (1, Outcome::Refused(bound))]);
 }
 

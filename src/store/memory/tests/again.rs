@@ -129,7 +129,7 @@ fn what_was_given_back_meanwhile_is_not_granted_again() {
     let counts: Vec<_> = retry.outcomes.iter().map(|group| group.count).collect();
     assert_eq!(counts, [1, 2]);
     assert_eq!(retry.outcomes[0].outcome, Outcome::Granted);
-    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(Wait { ms: 1, at_least: false }));
+    assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(Wait::of_ms(1, false)));
     // The permit that fits no request is free again.
     assert_eq!((c.value(), c.log()), (Some(8), vec![(1, 2)]));
 }
@@ -145,7 +145,7 @@ fn what_is_repeated_counts_once_in_the_waits() {
     c.send(lease).unwrap();
     let retry = c.send(again(&c, &first, &[T0])).unwrap();
     // Three are left; of the five that are missing its own grant gives three.
-    let wait = Wait { ms: 1400, at_least: false };
+    let wait = Wait::of_ms(1400, false);
     assert_eq!(retry.outcomes[1].outcome, Outcome::Refused(wait));
 }
 

@@ -111,10 +111,10 @@ proptest! {
                 prop_assert_eq!(c.peek(permits).unwrap().wait, wait);
                 if !wait.at_least {
                     let t = c.clock.now();
-                    c.clock.advance(wait.ms as i64 - 1);
+                    c.clock.advance(wait.ms() as i64 - 1);
                     prop_assert!(c.available() < permits);
                     prop_assert_eq!(
-                        c.peek(permits).unwrap().wait, Wait { ms: 1, at_least: false });
+                        c.peek(permits).unwrap().wait, Wait::of_ms(1, false));
                     c.clock.advance(1);
                     prop_assert!(c.available() >= permits);
                     c.clock.set(t);

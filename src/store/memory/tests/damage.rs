@@ -303,7 +303,7 @@ fn a_debt_waits_and_an_excess_does_not_in_peek() {
     c.set_value("4");
     let before = c.store.snapshot();
     let peek = c.peek(6).unwrap();
-    assert_eq!((peek.available, peek.wait.ms, peek.wait.at_least), (4, 1000, false));
+    assert_eq!((peek.available, peek.wait.ms(), peek.wait.at_least), (4, 1000, false));
     assert_eq!(c.store.snapshot(), before);
     assert_eq!(c.wait(6), 1000);
 
@@ -313,8 +313,8 @@ fn a_debt_waits_and_an_excess_does_not_in_peek() {
     c.grant(5);
     c.set_value("3");
     let peek = c.peek(4).unwrap();
-    assert_eq!((peek.available, peek.wait.ms), (3, 999));
-    assert_eq!(c.peek(6).unwrap().wait.ms, 1000);
+    assert_eq!((peek.available, peek.wait.ms()), (3, 999));
+    assert_eq!(c.peek(6).unwrap().wait.ms(), 1000);
     assert_eq!((c.wait(4), c.wait(6)), (999, 1000));
 }
 
@@ -327,7 +327,7 @@ fn divergence_7_peek_is_a_pure_read_within_bounds() {
     c.grant(10);
     c.set_value("-3");
     c.clock.advance(10);
-    assert_eq!((c.available(), c.peek(0).unwrap().wait.ms), (0, 0));
+    assert_eq!((c.available(), c.peek(0).unwrap().wait.ms()), (0, 0));
     c.set_value("50");
     assert_eq!(c.available(), 10);
     c.clock.advance(I);

@@ -285,7 +285,7 @@ impl World {
                 let before = self.store().snapshot();
                 let reply = self.store().run(&self.clients[by].keys, &call).unwrap();
                 if let Outcome::Reserved(wait) = reply.outcomes[0].outcome {
-                    self.reserved_until = self.reserved_until.max(reply.now + wait.ms as i64);
+                    self.reserved_until = self.reserved_until.max(reply.now + wait.ms() as i64);
                 }
                 if found {
                     assert_eq!(self.store().snapshot(), before);
@@ -311,7 +311,7 @@ impl World {
                 };
                 let reply = self.send(by, call.clone());
                 if let Outcome::Reserved(wait) = reply.outcomes[0].outcome {
-                    let date = self.t() + wait.ms as i64;
+                    let date = self.t() + wait.ms() as i64;
                     self.reserved_until = self.reserved_until.max(date);
                     self.reserved[by] = Some((call, date));
                 } else {

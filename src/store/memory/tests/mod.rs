@@ -124,7 +124,7 @@ impl Client {
     /// The exact wait of one request that is refused.
     fn wait(&mut self, permits: u64) -> u64 {
         match self.take(permits) {
-            Outcome::Refused(wait) if !wait.at_least => wait.ms,
+            Outcome::Refused(wait) if !wait.at_least => wait.ms(),
             other => panic!("{other:?}"),
         }
     }

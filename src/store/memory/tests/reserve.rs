@@ -15,12 +15,12 @@ fn large(c: &mut Client, tag: u8, permits: u64) -> AcquireCall {
 /// The call that follows one with this reply.
 fn next(c: &Client, call: &AcquireCall, reply: &AcquireReply) -> AcquireCall {
     let Outcome::Reserved(wait) = reply.outcomes[0].outcome else { panic!("{reply:?}") };
-    let earlier = Earlier::Reserved { since: reply.now - 1, date: reply.now + wait.ms as i64 };
+    let earlier = Earlier::Reserved { since: reply.now - 1, date: reply.now + wait.ms() as i64 };
     AcquireCall { now: Now::At(c.clock.now()), earlier, share: None, ..call.clone() }
 }
 
 fn reserved(ms: u64) -> Outcome {
-    Outcome::Reserved(Wait { ms, at_least: false })
+    Outcome::Reserved(Wait::of_ms(ms, false))
 }
 
 /// Ten permits, taken one by one every 50 ms, and the time after that.
@@ -75,7 +75,7 @@ fn one_reservation_at_a_time() {
     assert_eq!(reply.outcomes[0].outcome, reserved(950));
     // It is told when those of the first come back.
     let told = c.send(second).unwrap().outcomes[0].outcome;
-    assert_eq!(told, Outcome::Waiting(Wait { ms: 1950, at_least: false }));
+    assert_eq!(told, Outcome::Waiting(Wait::of_ms(1950, false)));
     assert_eq!(c.send(next(&c, &first, &reply)).unwrap().outcomes[0].outcome, reserved(950));
 }
 
@@ -173,7 +173,7 @@ fn one_that_was_lost_or_has_expired_is_decided_anew() {
     c.store.run(&c.keys, &TrySetRateCall(rate(10))).unwrap();
     c.grant(1);
     let outcome = c.send(next(&c, &call, &reply)).unwrap().outcomes[0].outcome;
-    assert_eq!(outcome, Outcome::Waiting(Wait { ms: 1000, at_least: false }));
+    assert_eq!(outcome, Outcome::Waiting(Wait::of_ms(1000, false)));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_rate_that_is_lowered_meanwhile_is_kept() {
     // More is in use than the new rate allows: it is given up, and waits for eight of them.
     let due = next(&c, &call, &reply);
     let reply = c.send(due).unwrap();
-    let waiting = Outcome::Waiting(Wait { ms: 750, at_least: false });
+    let waiting = Outcome::Waiting(Wait::of_ms(750, false));
     assert_eq!((reply.outcomes[0].outcome, reply.left), (waiting, -2));
     // Once no more is, it gets another one.
     c.clock.advance(450);

@@ -45,7 +45,7 @@ impl Fleet {
 }
 
 fn held_back(ms: u64) -> Outcome {
-    Outcome::Waiting(Wait { ms, at_least: true })
+    Outcome::Waiting(Wait::of_ms(ms, true))
 }
 
 #[test]

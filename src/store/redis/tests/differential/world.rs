@@ -146,7 +146,7 @@ impl<'a> World<'a> {
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let permits = granted.map(|(permits, count, _)| permits * count).sum();
             if let Some(Outcome::Reserved(wait)) = reply.outcomes.first().map(|it| it.outcome) {
-                let (date, permits) = (reply.now + wait.ms as i64, call.groups[0].permits);
+                let (date, permits) = (reply.now + wait.ms() as i64, call.groups[0].permits);
                 self.grants.push(Grant { limiter: who.0, id: call.id, date, permits });
                 made.reserved = Some(date);
             }
