@@ -100,6 +100,24 @@ impl Operation {
         may_write || self.only_reads()
     }
 
+    /// Whether only a limiter of Redisson's rules has the operation.
+    pub(crate) fn is_redissons(self) -> bool {
+        matches!(
+            self,
+            Operation::Release
+                | Operation::Config
+                | Operation::TrySetRate
+                | Operation::SetRate
+                | Operation::UpdateRate
+                | Operation::EnsureRate
+                | Operation::PauseFor
+                | Operation::Resume
+                | Operation::Inspect
+                | Operation::Repair
+                | Operation::RemoveUnused
+        )
+    }
+
     /// Whether the operation changes nothing that a limiter's decisions depend on.
     pub(crate) fn only_reads(self) -> bool {
         matches!(

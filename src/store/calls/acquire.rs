@@ -173,9 +173,27 @@ pub(crate) struct AcquireReply {
     pub(crate) granted_before: Option<u64>,
     /// The limiters of a group after the call; empty for a limiter alone.
     pub(crate) limits: Vec<LimitReply>,
+    /// What a limiter with a policy says of the call's grant, to refund it.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl AcquireReply {
+    /// The reply of a call that granted only what is dated now, with nothing more to say.
+    pub(crate) fn new(now: i64, rate: Rate, left: i64, outcomes: Vec<OutcomeGroup>) -> Self {
+        AcquireReply {
+            now,
+            rate,
+            entry_date: now,
+            left,
+            outcomes,
+            holders: None,
+            repaired: 0,
+            granted_before: None,
+            limits: Vec::new(),
+            mark: None,
+        }
+    }
+
     /// The rate that the client has now seen; `None` if no more than before. A call whose requests all exceed
     /// the rate reports that rate but does not apply it: if it counted as seen, the next call would believe a
     /// value that was never fitted to it.
