@@ -88,7 +88,9 @@ impl Flight {
         let decided = Decided { engine: engine.clone(), entry, rate, left, members };
         let decided = Arc::new(decided);
         let answer = |request: Request, outcome| match outcome {
-            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request)),
+            Outcome::Granted | Outcome::Scheduled { .. } => {
+                Answer::Granted(Granted::new(decided.clone(), request))
+            }
             Outcome::RefusedBy(by, wait) => {
                 Answer::Denied { wait, by: Some(by), decided: decided.clone() }
             }

@@ -26,6 +26,8 @@ macro_rules! operations {
 operations! {
     /// Building a [`Rate`](crate::Rate).
     BuildRate => "rate",
+    /// Building a [`Policy`](crate::Policy).
+    BuildPolicy => "policy",
     /// Building a [`Client`](crate::Client), including connecting.
     Connect => "connect",
     /// `ping`.

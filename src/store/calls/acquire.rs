@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::options::Fraction;
+use crate::policy::Mark;
 use crate::store::memory::acquire::acquire;
 use crate::wire::entry::EntryId;
 
@@ -226,6 +227,12 @@ pub(crate) enum Outcome {
     /// its entry is already in the log, dated with the end of this wait, and the value is negative until
     /// then. A later call grants it.
     Reserved(Wait),
+    /// Granted from this time on, epoch microseconds. Only a queue answers so, each request by itself; the mark is
+    /// what the permits are given back by.
+    Scheduled {
+        start: i64,
+        mark: Mark,
+    },
     /// The request asks for more than the rate without the headroom. It does not block others.
     ExceedsRate,
     /// The log has more expired entries than one call drops: ask again at once. All requests behind an
