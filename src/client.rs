@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::ClockSkew;
+use crate::engine::Followed;
 use crate::engine::outage::OutageReport;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
@@ -111,6 +112,21 @@ impl Client {
     ///
     /// See [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
+        let policy = Followed { rules: policy, is_stored: false };
+        self.0.handle(name, Some(policy)).map(RateLimiter::new)
+    }
+
+    /// Like [`limiter_of`](Self::limiter_of), with the parameters that
+    /// [`set_policy`](RateLimiter::set_policy) has stored on the server: those of `policy` count for nothing, only
+    /// its kind does. Without stored parameters, calls fail with [`ErrorKind::NotInitialized`].
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter`](Self::limiter).
+    ///
+    /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
+    pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
+        let policy = Followed { rules: policy, is_stored: true };
         self.0.handle(name, Some(policy)).map(RateLimiter::new)
     }
 

@@ -178,7 +178,7 @@ impl Client {
                 return invalid(format!(
                     "the limiter {name:?} has the policy `{}`, and one call can only decide for limiters of \
                      Redisson's rules: use all_of_in_turn",
-                    policy.word()
+                    policy.rules.word()
                 ));
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {

@@ -12,12 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Followed};
 use crate::error::{Error, Operation};
 use crate::limiters::{LimiterHandle, Limiters};
 use crate::observe::Event;
 use crate::options::{Fraction, LimiterOptions};
-use crate::policy::Policy;
 use crate::rate::Rate;
 use crate::store::StoreCall;
 use crate::wire::keys::Keys;
@@ -92,7 +91,7 @@ pub struct RateLimiter {
 impl RateLimiter {
     pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
         let deadline = shared.limiters.deadline;
-        let rate = shared.engine.policy.as_ref().map(Policy::rate);
+        let rate = shared.engine.policy.as_ref().map(Followed::rate);
         RateLimiter { shared, deadline, rate }
     }
 
@@ -129,7 +128,7 @@ impl RateLimiter {
 
     /// Gives this handle a rate: if the limiter does not exist, or has expired, the next acquire creates it
     /// with this rate in the same step. An existing limiter keeps its rate; to change it, use
-    /// [`ensure_rate`](Self::ensure_rate). A limiter with a [`Policy`] has no other rate than the policy's, and
+    /// [`ensure_rate`](Self::ensure_rate). A limiter with a [`Policy`](crate::Policy) has no other rate than the policy's, and
     /// this changes nothing.
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
@@ -227,7 +226,7 @@ impl RateLimiter {
                 let detail = format!(
                     "{call} of a limiter with the policy `{}`: must be a limiter of Redisson's rules, \
                      from Client::limiter",
-                    policy.word()
+                    policy.rules.word()
                 );
                 Err(self.invalid(operation, detail))
             }

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::engine::group::GroupMember;
-use crate::engine::{self, Core, Engine, Knowledge};
+use crate::engine::{self, Core, Engine, Followed, Knowledge};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
-use crate::policy::Policy;
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};
@@ -59,7 +58,7 @@ struct Table {
 type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
 
 /// A limiter's name, and its policy unless it is Redisson's: with other parameters its requests cannot share a call.
-type LimiterKey = (Arc<str>, Option<Policy>);
+type LimiterKey = (Arc<str>, Option<Followed>);
 
 struct Named {
     engine: Arc<Engine>,
@@ -86,7 +85,7 @@ impl Limiters {
     pub(crate) fn handle(
         self: &Arc<Self>,
         name: &str,
-        policy: Option<Policy>,
+        policy: Option<Followed>,
     ) -> Result<Arc<LimiterHandle>, Error> {
         check_name(name, Operation::Limiter)?;
         let (handle, replaced) = {
@@ -135,13 +134,13 @@ impl Limiters {
     pub(crate) fn keys(
         &self,
         name: &str,
-        policy: Option<&Policy>,
+        policy: Option<&Followed>,
         operation: Operation,
     ) -> Result<Keys, Error> {
         check_name(name, operation)?;
         let mut full_name = format!("{}{name}", self.key_prefix);
         if let Some(policy) = policy {
-            full_name = suffixed(&full_name, policy.word());
+            full_name = suffixed(&full_name, policy.rules.word());
         }
         let keys = Keys::new(&full_name, &self.client_id);
         match self.core.store.check(&keys) {

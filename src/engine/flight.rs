@@ -8,8 +8,8 @@ use super::callers::Callers;
 use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
-use super::policy::Calls;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
+use super::policy::Calls;
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
 use super::{Engine, Nanos, closed, micros};
@@ -19,7 +19,9 @@ use crate::observe::{CallSize, ObservedCall, Span};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
-use crate::store::{AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, ServerTimeCall, total_permits};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, ServerTimeCall, total_permits,
+};
 use crate::wire::entry::EntryId;
 
 /// The longest back-off that a call inherits from earlier calls: a server that comes back must be found
@@ -93,9 +95,10 @@ impl Flight {
             call.share = None;
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
-        let number = engine.policy.as_ref().map(|_| {
-            state.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin()
-        });
+        let number = engine
+            .policy
+            .as_ref()
+            .map(|_| state.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin());
         Flight {
             id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use crate::clock::{Clock, Now};
 use crate::decision::DecidedBy;
 use crate::error::{Error, ErrorKind, Execution, Operation};
-use crate::policy::Policy;
 use crate::observe::{LimiterObserver, ObservedCall, Observers};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
@@ -94,6 +93,7 @@ use lane::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
+pub(crate) use policy::Followed;
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
@@ -128,7 +128,7 @@ pub(crate) struct Core {
 pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
     /// `None`: the limiter is Redisson's.
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<Followed>,
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
@@ -294,7 +294,7 @@ impl Engine {
     /// Creates the engine; `remembered` is the knowledge of an earlier engine of the same limiter.
     pub(crate) fn new(
         name: Arc<str>,
-        policy: Option<Policy>,
+        policy: Option<Followed>,
         keys: Keys,
         core: Arc<Core>,
         remembered: Option<Knowledge>,

@@ -17,14 +17,38 @@ use super::refund::BACKGROUND_DEADLINE;
 use super::retry::{UntilDeadline, retry};
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
-use crate::policy::Policy;
-use crate::rate::{MAX_EXACT, Rate};
+use crate::policy::{Kind, Mark, Policy};
+use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::rt;
 use crate::rt::atomic::Ordering;
 use crate::store::{
-    AcquireReply, LaneCall, Mark, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
+    AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
     StoreCall,
 };
+
+/// The policy that a limiter follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Followed {
+    pub(crate) rules: Policy,
+    /// Whether the parameters are those that the store has, not those of `rules`.
+    pub(crate) is_stored: bool,
+}
+
+impl Followed {
+    /// The rate to show where there is one for Redisson's limiters: the limit, and the time in which it comes
+    /// back. What is stored is not known here.
+    pub(crate) fn rate(&self) -> Rate {
+        let limit = self.rules.limit();
+        let us = match &self.rules.0 {
+            Kind::Bucket(bucket) => {
+                u128::from(limit) * u128::from(bucket.pace.every) / u128::from(bucket.pace.permits)
+            }
+            Kind::Fixed(window) => window.grid.width.into(),
+        };
+        let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
+        Rate::from_wire(Mode::Overall, limit, ms, 0)
+    }
+}
 
 /// The calls of one lane, by their numbers.
 #[derive(Debug)]
@@ -79,7 +103,12 @@ impl Calls {
 impl Core {
     /// A name that no other lane has, in whatever client.
     fn new_lane_name(&self) -> Arc<str> {
-        format!("{:08x}{:x}", rt::random() as u32, self.policy_lanes.fetch_add(1, Ordering::Relaxed)).into()
+        format!(
+            "{:08x}{:x}",
+            rt::random() as u32,
+            self.policy_lanes.fetch_add(1, Ordering::Relaxed)
+        )
+        .into()
     }
 }
 
@@ -87,7 +116,7 @@ impl Flight {
     /// Makes one attempt at a call of a limiter with a policy.
     pub(super) fn attempt_policy(
         &self,
-        policy: &Policy,
+        policy: &Followed,
         groups: &[RequestGroup],
         limit: Duration,
     ) -> Reply<AcquireReply> {
@@ -99,7 +128,8 @@ impl Flight {
             unreachable!("the calls of a limiter with a policy are numbered")
         };
         let call = PolicyCall {
-            policy: policy.clone(),
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
             at: engine.core.clock.told_us(),
             lane: LaneCall { max_age_us: (!self.is_first_attempt()).then(max_age), ..number },
             groups: groups.to_vec(),
@@ -140,14 +170,15 @@ impl Engine {
     /// answered. Returns how many permits came back.
     pub(super) async fn refund_marked(
         self: &Arc<Self>,
-        policy: &Policy,
+        policy: &Followed,
         mark: Mark,
         permits: u64,
         deadline: Instant,
         fails_fast: bool,
     ) -> Result<u64, Error> {
         let call = |lane| PolicyRefundCall {
-            policy: policy.clone(),
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
             at: self.core.clock.told_us(),
             lane,
             mark,
@@ -160,11 +191,12 @@ impl Engine {
     /// many are left.
     pub(super) async fn charge_policy(
         self: &Arc<Self>,
-        policy: &Policy,
+        policy: &Followed,
         permits: u64,
     ) -> Result<i64, Error> {
         let call = |lane| PolicyCall {
-            policy: policy.clone(),
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
             at: self.core.clock.told_us(),
             lane,
             groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: permits }],

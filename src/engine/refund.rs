@@ -16,8 +16,9 @@ use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Engine, closed, instant_after};
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::policy::Mark;
 use crate::rt::{self, Mutex, RuntimeId, lock};
-use crate::store::{Mark, RefundCall};
+use crate::store::RefundCall;
 use crate::wire::entry::{EntryId, ID_LEN};
 
 /// The deadline of a refund or a charge that nobody waits for.
@@ -202,7 +203,9 @@ impl Engine {
     /// Makes the open call; returns how many permits it freed.
     async fn send_refund(
         self: &Arc<Self>,
-        runtime: Option<RuntimeId>, entry: &Entry) -> Result<u64, Error> {
+        runtime: Option<RuntimeId>,
+        entry: &Entry,
+    ) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds);
             let calls = state.by_runtime.get_mut(&runtime);

@@ -88,8 +88,13 @@ impl RateLimiter {
     async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
         if let Some(policy) = &self.engine().policy {
             let at = self.engine().core.clock.told_us();
-            let permits = permits.min(policy.limit());
-            let call = PolicyPeekCall { policy: policy.clone(), at, permits };
+            let permits = permits.min(policy.rules.limit());
+            let call = PolicyPeekCall {
+                policy: policy.rules.clone(),
+                is_stored: policy.is_stored,
+                at,
+                permits,
+            };
             let PolicyPeek { available, wait, .. } = self.call(operation, call).await?;
             return Ok(Peek { available, rate: policy.rate(), wait });
         }

@@ -9,14 +9,14 @@ use super::pace::{Pace, Time, ceil};
 /// microseconds.
 const KEPT_US: i64 = 60_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,
     pub(crate) pace: Pace,
     pub(crate) initial: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Level {
     /// The bucket is full again then.
     full: Time,

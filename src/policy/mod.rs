@@ -20,11 +20,11 @@ use pace::Pace;
 use window::{Even, Window};
 
 /// How a limiter counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy(pub(crate) Kind);
 
 /// The policies by the scripts that carry them out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Bucket(Bucket),
     Fixed(Window<Even>),

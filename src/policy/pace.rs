@@ -6,7 +6,7 @@
 const CENTURY: u128 = 3_155_760_000_000_000;
 
 /// `permits` every `every` microseconds, as a fraction in its lowest terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pace {
     pub(crate) permits: u64,
     pub(crate) every: u64,

@@ -20,13 +20,13 @@ pub(crate) trait Grid: Clone + PartialEq {
     const OPENS: bool = false;
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window<G> {
     pub(crate) limit: u64,
     pub(crate) grid: G,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Count {
     /// The end of the window; 0 if none is open.
     end: i64,
@@ -109,7 +109,7 @@ impl<G: Grid> Rules for Window<G> {
 }
 
 /// Windows of one width, one of which begins at `offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Even {
     pub(crate) width: u64,
     pub(crate) offset: u64,
@@ -136,7 +136,7 @@ impl Grid for Even {
 }
 
 /// Windows of one width, each of which begins with the first grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Anchored {
     pub(crate) width: u64,
 }

@@ -93,14 +93,12 @@ async fn a_refund_comes_back_to_a_policy(world: World) {
     for policy in [bucket(), window()] {
         let limiter = world.limiter_of(policy).await;
         limiter.delete().await.unwrap();
-        let mut first = granted(&limiter, 6).await;
+        let _first = granted(&limiter, 6).await;
         let mut second = granted(&limiter, 4).await;
         assert_eq!(second.refund(3).await.unwrap(), 3);
         assert_eq!(left(&limiter).await, 3);
         assert_eq!(second.refund(1).await.unwrap(), 1);
-        assert_eq!(first.refund(6).await.unwrap(), 6);
-        assert_eq!(left(&limiter).await, 10);
-        let error = first.refund(1).await.unwrap_err();
+        let error = second.refund(1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
 }
