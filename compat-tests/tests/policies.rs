@@ -13,6 +13,7 @@ use redisson_rate_limiter::{Client, ErrorKind, Execution, Policy, RateLimiter};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
+const DECADE: Duration = Duration::from_secs(3650 * 86_400);
 /// Permits that no case uses up.
 const PLENTY: u64 = 1_000_000;
 
@@ -79,7 +80,7 @@ impl Ledger {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_bad_network_every_call_counts_once() {
     let server = Server::start().await;
-    let policy = Policy::anchored_window(PLENTY, HOUR).unwrap();
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
     for seed in 0..3u64 {
         let proxy = Proxy::start(&server).await;
         let ledger = Arc::new(Ledger::default());
@@ -117,7 +118,7 @@ async fn on_a_bad_network_every_call_counts_once() {
 async fn what_an_abandoned_call_was_granted_comes_back_by_itself() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
-    let policy = Policy::anchored_window(PLENTY, HOUR).unwrap();
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
     let limiter = client(&proxy.url()).await.limiter_of("lost", policy.clone()).unwrap();
     let watch = client(&server.url()).await.limiter_of("lost", policy).unwrap();
     assert!(limiter.try_acquire_now(5).await.unwrap().is_granted());
@@ -133,7 +134,7 @@ async fn what_an_abandoned_call_was_granted_comes_back_by_itself() {
 async fn an_attempt_that_arrives_late_takes_nothing() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
-    let policy = Policy::bucket(PLENTY, 1, HOUR).unwrap();
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
     let limiter = client(&proxy.url()).await.limiter_of("late", policy.clone()).unwrap();
     let watch = client(&server.url()).await.limiter_of("late", policy).unwrap();
     assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());

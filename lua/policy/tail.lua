@@ -196,6 +196,8 @@ if problem then
 end
 
 local granted, credit = 0, 0
+-- Made only to give back what was abandoned: it is recorded in any case, so that nothing earlier can follow.
+local only_abandons = action == 'take' and requests == ''
 local is_change = action ~= 'take' and action ~= 'give' and action ~= 'peek'
 if action == 'peek' then
   local p, free = requests - 0, available()
@@ -214,11 +216,11 @@ end
 
 -- Write. A denial writes nothing, unless time must begin for a limiter that starts with too few permits.
 local begins = not was_used and has_denied
-if not (granted > 0 or credit > 0 or gave or has_changed or begins or is_change) then
+if not (granted > 0 or credit > 0 or gave or has_changed or begins or is_change or only_abandons) then
   return reply
 end
 local fields = {}
-if granted > 0 or credit > 0 or gave then
+if granted > 0 or credit > 0 or gave or only_abandons then
   local m, f = mark()
   fields[1] = '@' .. lane
   fields[2] = string.format('%.0f:%.0f:%.0f:%.0f', number, now, granted + credit, m) .. (f > 0 and '/' .. int(f) or '')
