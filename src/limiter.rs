@@ -5,6 +5,7 @@ mod keys;
 mod outage;
 mod pause;
 mod permits;
+mod policy;
 pub(crate) mod rates;
 pub(crate) mod run;
 

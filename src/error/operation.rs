@@ -60,6 +60,8 @@ operations! {
     SetRate => "set_rate",
     /// `update_rate`.
     UpdateRate => "update_rate",
+    /// `set_policy`.
+    SetPolicy => "set_policy",
     /// `ensure_rate`.
     EnsureRate => "ensure_rate",
     /// `expire` and `expire_at`.

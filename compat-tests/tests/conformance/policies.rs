@@ -1,6 +1,6 @@
 //! Limiters that follow a policy instead of Redisson's rules.
 
-use redisson_rate_limiter::Policy;
+use redisson_rate_limiter::{ChangeRule, Policy};
 
 use super::*;
 
@@ -148,6 +148,63 @@ async fn a_policy_has_no_rate_and_no_log(world: World) {
         assert!(error.to_string().contains("bucket"), "{error}");
     }
     assert!(!limiter.exists().await.unwrap());
+}
+
+async fn parameters_are_stored_and_changed(world: World) {
+    let client = world.client().await;
+    let stored = client.stored_limiter_of("api", bucket()).unwrap();
+    let error = stored.try_acquire_now(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
+    stored.set_policy(bucket(), ChangeRule::Keep, None).await.unwrap();
+    let _used = granted(&stored, 4).await;
+    assert_eq!(stored.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
+    let larger = Policy::bucket(20, 10, SECOND).unwrap();
+    stored.set_policy(larger.clone(), ChangeRule::Scale, None).await.unwrap();
+    assert_eq!(left(&stored).await, 12);
+    stored.set_policy(bucket(), ChangeRule::Keep, Some(ms(5000))).await.unwrap();
+    assert_eq!(left(&stored).await, 2);
+    assert_eq!(left(&client.limiter_of("api", bucket()).unwrap()).await, 2);
+    stored.set_policy(larger, ChangeRule::Reset, Some(ms(5000))).await.unwrap();
+    assert_eq!(left(&stored).await, 20);
+    for (limiter, policy) in [(stored, window()), (client.limiter("api").unwrap(), bucket())] {
+        let error = limiter.set_policy(policy, ChangeRule::Keep, None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
+async fn what_was_used_beyond_a_grant_is_taken(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let mut first = granted(&limiter, 3).await;
+    first.settle(5).await.unwrap();
+    assert_eq!(left(&limiter).await, 5);
+    let mut second = granted(&limiter, 4).await;
+    second.settle(1).await.unwrap();
+    assert_eq!(left(&limiter).await, 4);
+    // As much as there is: a policy has no debts.
+    let mut third = granted(&limiter, 3).await;
+    third.settle(100).await.unwrap();
+    assert_eq!(left(&limiter).await, 0);
+}
+
+async fn limiters_of_all_kinds_are_asked_in_turn(world: World) {
+    let client = world.client().await;
+    let bucket = client.limiter_of("a", bucket()).unwrap();
+    let window = client.limiter_of("a", Policy::fixed_window(5, SECOND).unwrap()).unwrap();
+    let redissons = client.limiter("b").unwrap().with_rate(Rate::per_minute(7));
+    let error = client.all_of([&bucket, &redissons]).unwrap_err();
+    assert!(error.to_string().contains("all_of_in_turn"), "{error}");
+    let all = client.all_of_in_turn([&bucket, &window, &redissons]).unwrap();
+    assert!(all.try_acquire_now(4).await.unwrap().is_granted());
+    let denial = all.try_acquire_now(2).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.refused_by(), Some("a"));
+    // What the bucket had granted has come back.
+    for _ in 0..100 {
+        if left(&bucket).await == 6 {
+            break;
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!((left(&bucket).await, left(&window).await, left(&redissons).await), (6, 1, 3));
 }
 
 }
