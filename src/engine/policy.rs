@@ -17,7 +17,7 @@ use super::refund::BACKGROUND_DEADLINE;
 use super::retry::{UntilDeadline, retry};
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
-use crate::policy::{Kind, Mark, Policy};
+use crate::policy::{Mark, Policy};
 use crate::rate::{MAX_EXACT, Mode, Rate};
 use crate::rt;
 use crate::rt::atomic::Ordering;
@@ -39,12 +39,7 @@ impl Followed {
     /// back. What is stored is not known here.
     pub(crate) fn rate(&self) -> Rate {
         let limit = self.rules.limit();
-        let us = match &self.rules.0 {
-            Kind::Bucket(bucket) => {
-                u128::from(limit) * u128::from(bucket.pace.every) / u128::from(bucket.pace.permits)
-            }
-            Kind::Fixed(window) => window.grid.width.into(),
-        };
+        let us = self.rules.window().as_micros();
         let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
         Rate::from_wire(Mode::Overall, limit, ms, 0)
     }
