@@ -174,8 +174,8 @@ pub(crate) struct AcquireReply {
     pub(crate) granted_before: Option<u64>,
     /// The limiters of a group after the call; empty for a limiter alone.
     pub(crate) limits: Vec<LimitReply>,
-    /// What a limiter with a policy says of the call's grant, to refund it.
-    pub(crate) mark: Option<Mark>,
+    /// What a limiter with a policy says of the call's grant, to refund it, and the time of the decision, epoch µs.
+    pub(crate) mark: Option<(Mark, i64)>,
 }
 
 impl AcquireReply {

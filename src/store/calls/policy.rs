@@ -12,6 +12,10 @@ use crate::store::redis::Script;
 
 script!(BUCKET, AtReceiver: "policy/head", "policy/pace", "policy/bucket", "policy/tail");
 script!(WINDOW, AtReceiver: "policy/head", "policy/window", "policy/tail");
+script!(SLIDING, AtReceiver: "policy/head", "policy/sliding", "policy/tail");
+script!(ROLLING, AtReceiver: "policy/head", "policy/rolling", "policy/tail");
+script!(INTERVAL, AtReceiver: "policy/head", "policy/interval", "policy/tail");
+script!(QUEUE, AtReceiver: "policy/head", "policy/pace", "policy/queue", "policy/tail");
 
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
@@ -65,7 +69,11 @@ fn command(
     let text = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
     let script: &'static Script = match policy.0 {
         Kind::Bucket(_) => &BUCKET,
-        Kind::Fixed(_) => &WINDOW,
+        Kind::Fixed(_) | Kind::Anchored(_) => &WINDOW,
+        Kind::Sliding(_) => &SLIDING,
+        Kind::Rolling(_) => &ROLLING,
+        Kind::Interval(_) => &INTERVAL,
+        Kind::Queue(_) => &QUEUE,
     };
     ServerCommand::script(script, &[&keys.hash])
         .arg(action)
