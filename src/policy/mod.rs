@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::{Error, Operation};
 
 mod bucket;
+mod calendar;
 pub(crate) mod frame;
 mod interval;
 mod pace;
@@ -16,9 +17,11 @@ mod rolling;
 mod sliding;
 mod window;
 
+pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::Mark;
 
 use bucket::Bucket;
+use calendar::{Calendar, Zone};
 use frame::{LONGEST_US, Rules, is_permits};
 use interval::Interval;
 use pace::Pace;
@@ -37,6 +40,7 @@ pub(crate) enum Kind {
     Bucket(Bucket),
     Fixed(Window<Even>),
     Anchored(Window<Anchored>),
+    Calendar(Window<Calendar>),
     Sliding(Sliding),
     Rolling(Rolling),
     Interval(Interval),
@@ -50,6 +54,7 @@ macro_rules! with_rules {
             $crate::policy::Kind::Bucket($rules) => $then,
             $crate::policy::Kind::Fixed($rules) => $then,
             $crate::policy::Kind::Anchored($rules) => $then,
+            $crate::policy::Kind::Calendar($rules) => $then,
             $crate::policy::Kind::Sliding($rules) => $then,
             $crate::policy::Kind::Rolling($rules) => $then,
             $crate::policy::Kind::Interval($rules) => $then,
@@ -114,6 +119,54 @@ impl Policy {
     /// See [`Policy`](Policy#limits).
     pub fn leaky_meter(capacity: u64, leak: u64, period: Duration) -> Result<Policy, Error> {
         Policy::bucket(capacity, leak, period)
+    }
+
+    /// A limit of `limit` permits in each day, week, month, quarter or year of UTC, or of
+    /// [another time zone](Policy::in_zone).
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn calendar_window(limit: u64, unit: CalendarUnit) -> Result<Policy, Error> {
+        let limit = permits("a limit", limit)?;
+        let grid = Calendar { unit, first_weekday: 1, zone: Zone::Utc, around: None };
+        Ok(Policy(Kind::Calendar(Window { limit, grid })))
+    }
+
+    /// These windows in the time zone of this name in the IANA database, such as `Europe/Berlin`: the system's
+    /// database, or the one in this crate where there is none.
+    ///
+    /// A day lasts from the first instant of its date to that of the next: 23, 24 or 25 hours where clocks change. If
+    /// clients have different versions of the database, they disagree for one window at most: its end is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the database has no such zone, or the policy has no
+    /// windows of the calendar.
+    #[cfg(feature = "time-zones")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "time-zones")))]
+    pub fn in_zone(self, name: &str) -> Result<Policy, Error> {
+        let Kind::Calendar(Window { limit, grid }) = self.0 else {
+            return Err(self.without("a time zone"));
+        };
+        let invalid_zone = |reason| {
+            invalid(format!("a time zone {name:?}: must be in the IANA database ({reason})"))
+        };
+        let zone = name.parse().map_err(invalid_zone)?;
+        Ok(Policy(Kind::Calendar(Window { limit, grid: Calendar { zone, ..grid } })))
+    }
+
+    /// These weeks, beginning with this day instead of Monday. Days, months, quarters and years stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the policy has no windows of the calendar.
+    pub fn with_first_weekday(self, day: Weekday) -> Result<Policy, Error> {
+        let Kind::Calendar(Window { limit, grid }) = self.0 else {
+            return Err(self.without("a first weekday"));
+        };
+        let grid = Calendar { first_weekday: day as u8, ..grid };
+        Ok(Policy(Kind::Calendar(Window { limit, grid })))
     }
 
     /// A limit of `limit` permits in windows of this width, each of which begins with the first grant after the
@@ -296,6 +349,7 @@ impl Policy {
             Kind::Bucket(_) => "bucket",
             Kind::Fixed(_) => "fixed",
             Kind::Anchored(_) => "anchored",
+            Kind::Calendar(_) => "calendar",
             Kind::Sliding(_) => "sliding",
             Kind::Rolling(_) => "rolling",
             Kind::Interval(_) => "interval",
@@ -342,6 +396,7 @@ impl Policy {
             b'b' => Kind::Bucket(Rules::parse(text)?),
             b'f' => Kind::Fixed(Rules::parse(text)?),
             b'a' => Kind::Anchored(Rules::parse(text)?),
+            b'd' => Kind::Calendar(Rules::parse(text)?),
             b's' => Kind::Sliding(Rules::parse(text)?),
             b'r' => Kind::Rolling(Rules::parse(text)?),
             b'i' => Kind::Interval(Rules::parse(text)?),

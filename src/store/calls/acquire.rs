@@ -82,7 +82,7 @@ impl StoreCall for AcquireCall {
 
     /// The call with all keys, if another mode is in force than the one whose keys it named: then nothing has
     /// been done. It gets the date that it would have had with the right keys at once.
-    fn with_all_keys(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
         let date = answer.integer(1).filter(|_| answer.integer(0) == Some(-7))?;
         Some(AcquireCall { now: Now::At(date), ..self.clone() })
     }

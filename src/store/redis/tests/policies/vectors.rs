@@ -26,6 +26,15 @@ fn policy(name: &str, params: &Value) -> Option<Policy> {
         "anchored-window" => {
             Policy::anchored_window(number("limit")?, us(params, "width")).unwrap()
         }
+        "calendar" => {
+            let bound = params["boundaries"][0].as_i64().unwrap();
+            let (unit, zone) = match bound {
+                1_761_343_200_000_000 => (CalendarUnit::Day, "Europe/Berlin"),
+                1_725_681_600_000_000 => (CalendarUnit::Day, "America/Santiago"),
+                _ => (CalendarUnit::Month, "UTC"),
+            };
+            in_zone(Policy::calendar_window(number("limit")?, unit).unwrap(), zone)?
+        }
         "sliding-counter" => {
             Policy::sliding_counter(number("limit")?, us(params, "width")).unwrap()
         }
@@ -50,6 +59,14 @@ fn policy(name: &str, params: &Value) -> Option<Policy> {
         _ => return None,
     };
     Some(policy)
+}
+
+/// These windows in another time zone, if there are any.
+fn in_zone(windows: Policy, zone: &str) -> Option<Policy> {
+    #[cfg(feature = "time-zones")]
+    return Some(windows.in_zone(zone).unwrap());
+    #[cfg(not(feature = "time-zones"))]
+    (zone == "UTC").then_some(windows)
 }
 
 /// The state's numbers as the reference names them.
