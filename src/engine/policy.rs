@@ -163,6 +163,11 @@ fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
 }
 
 impl Engine {
+    /// Whether it grants permits from a later time on.
+    pub(crate) fn is_queue(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.rules.is_queue())
+    }
+
     /// Gives permits of a call back. Each refund has a number of its own, and is attempted under it until it is
     /// answered. Returns how many permits came back.
     pub(super) async fn refund_marked(

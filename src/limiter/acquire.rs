@@ -131,7 +131,7 @@ impl RateLimiter {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
-        if self.engine().policy.as_ref().is_some_and(|policy| policy.rules.is_queue()) {
+        if self.engine().is_queue() {
             let detail = "try_acquire_up_to of a queue: it grants any number, later".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
@@ -292,19 +292,16 @@ impl RateLimiter {
         if let Some((outage, policy)) = self.checked(request)?.filter(|_| consults) {
             return self.decide_with_policy(request.clone(), None, outage, policy).await;
         }
-        let verdict = match self.engine().leases().is_on() {
-            // Boxed: few calls need it, but it would make the future of every call larger.
-            true => Box::pin(self.ask_beside_leases(request.clone())).await,
-            false => Acquire::new(self.engine(), request).await,
+        // Boxed: few calls need them, but they would make the future of every call larger.
+        let verdict = if self.engine().leases().is_on() {
+            Box::pin(self.ask_beside_leases(request.clone())).await
+        } else if self.engine().is_queue() {
+            Box::pin(self.ask_a_queue(request)).await
+        } else {
+            Acquire::new(self.engine(), request).await
         };
         // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
-            if let Some(start) =
-                granted.starts_at().filter(|_| !matches!(request.max_wait, MaxWait::Delay(_)))
-            {
-                // Dropped meanwhile, it gives its start back. Boxed: few calls need it.
-                Box::pin(rt::sleep_until(start)).await;
-            }
             return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
         }
         let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));
@@ -315,6 +312,19 @@ impl RateLimiter {
             tokio::task::consume_budget().await;
         }
         decision
+    }
+
+    /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped
+    /// meanwhile, it gives the start back.
+    async fn ask_a_queue(&self, request: &Request) -> Verdict {
+        let verdict = Acquire::new(self.engine(), request).await;
+        if let Ok(Answer::Granted(granted)) = &verdict
+            && let Some(start) = granted.starts_at()
+            && !matches!(request.max_wait, MaxWait::Delay(_))
+        {
+            rt::sleep_until(start).await;
+        }
+        verdict
     }
 
     /// Asks the store for the permits of a key.
