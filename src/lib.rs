@@ -173,4 +173,5 @@ mod pages {
     );
     page!(Migrating, "../docs/migrating.md");
     page!(Groups, "../docs/groups.md");
+    page!(Policies, "../docs/policies.md");
 }

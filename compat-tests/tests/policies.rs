@@ -9,7 +9,9 @@ use compat_tests::server::Server;
 use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use redisson_rate_limiter::{Client, ErrorKind, Execution, Policy, RateLimiter};
+use redisson_rate_limiter::{
+    Client, Clock, ErrorKind, Execution, InProcessStore, Policy, Rate, RateLimiter,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
@@ -178,4 +180,47 @@ async fn on_a_bad_network_a_bucket_never_gives_more_than_it_has() {
     println!("{granted} granted, {most:.0} at most");
     assert!((granted as f64) <= most, "{granted} granted, {most} at most");
     assert!(granted >= 250, "{granted} granted in 5 s");
+}
+
+/// What the page shows of one minute: how many requests were granted in each second.
+#[tokio::test]
+async fn the_page_draws_the_same_minute_for_each() {
+    /// How many requests are made in each second.
+    const ASKED: &str = "911111111111111111..................333333333333...........9";
+    let policies = [
+        ("log", None),
+        ("bucket", Some(Policy::bucket(6, 6, 10 * SECOND))),
+        ("fixed window", Some(Policy::fixed_window(6, 10 * SECOND))),
+        ("anchored window", Some(Policy::anchored_window(6, 10 * SECOND))),
+        ("sliding counter", Some(Policy::sliding_counter(6, 10 * SECOND))),
+        ("rolling window", Some(Policy::rolling_window(6, 10 * SECOND))),
+        ("interval bucket", Some(Policy::interval_bucket(6, 6, 10 * SECOND))),
+        ("queue", Some(Policy::queue(6, 10 * SECOND, Duration::ZERO))),
+    ];
+    let mut drawn = format!("{:16} {ASKED}\n", "asked");
+    for (name, policy) in policies {
+        // A few seconds into a window of the clock.
+        let (clock, time) = Clock::manual(1_700_000_003_000);
+        let client = Client::builder().clock(clock);
+        let client = client.in_process(&InProcessStore::new()).unwrap();
+        let limiter = match policy {
+            Some(policy) => client.limiter_of("minute", policy.unwrap()).unwrap(),
+            None => {
+                let rate = Rate::overall(6, 10 * SECOND).unwrap();
+                client.limiter("minute").unwrap().with_rate(rate)
+            }
+        };
+        let mut row = String::new();
+        for asked in ASKED.chars() {
+            let mut granted = 0;
+            for _ in 0..asked.to_digit(10).unwrap_or(0) {
+                granted += u32::from(limiter.try_acquire_now(1).await.unwrap().is_granted());
+            }
+            row.push(char::from_digit(granted, 10).filter(|_| granted > 0).unwrap_or('.'));
+            time.advance(1000);
+        }
+        drawn.push_str(&format!("{name:16} {row}\n"));
+    }
+    let page = include_str!("../../docs/policies.md");
+    assert!(page.contains(&drawn), "the page should have\n{drawn}");
 }
