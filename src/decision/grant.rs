@@ -209,12 +209,12 @@ impl Grant {
         }
     }
 
-    /// The date of the log entry, epoch ms; `None` for leased permits.
+    /// The log entry, of a group's grant in the first limiter; `None` for leased permits.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn date(&self) -> Option<i64> {
+    pub(crate) fn entry(&self) -> Option<&Entry> {
         match &self.entry {
-            GrantEntry::Call(decided) => Some(decided.entry.date),
-            GrantEntry::Group { decided, .. } => Some(decided.members[0].entry.date),
+            GrantEntry::Call(decided) => Some(&decided.entry),
+            GrantEntry::Group { decided, .. } => Some(&decided.members[0].entry),
             GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
         }
     }
