@@ -214,12 +214,15 @@ impl Caller {
 
     async fn use_grant(&mut self, call: u64, kind: Kind, mut grant: Grant) {
         let number = self.history.granted(self.seen(call, kind, &grant));
-        if !self.random.per_mille(self.plan.refunds) {
-            if self.random.per_mille(self.plan.settles) {
-                self.settle(call, number, grant).await;
-            }
-            return;
+        if self.random.per_mille(self.plan.settles) {
+            self.settle(call, number, &mut grant).await;
         }
+        if grant.permits() > 0 && self.random.per_mille(self.plan.refunds) {
+            self.refund(call, number, grant).await;
+        }
+    }
+
+    async fn refund(&mut self, call: u64, number: usize, mut grant: Grant) {
         sleep(Duration::from_millis(self.random.between(0..=self.rate.interval_ms() / 2))).await;
         let permits = self.random.between(1..=grant.permits());
         // From now on its caller does not use them.
@@ -238,7 +241,7 @@ impl Caller {
     }
 
     /// Settles a grant with fewer permits than were acquired, or with more.
-    async fn settle(&mut self, call: u64, number: usize, mut grant: Grant) {
+    async fn settle(&mut self, call: u64, number: usize, grant: &mut Grant) {
         sleep(Duration::from_millis(self.random.between(0..=self.rate.interval_ms() / 2))).await;
         let held = grant.permits();
         let actual = self.random.between(0..=2 * held);

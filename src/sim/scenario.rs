@@ -45,7 +45,7 @@ pub(super) struct ClientPlan {
     pub(super) cancels: u64,
     /// How many grants in a thousand are given back.
     pub(super) refunds: u64,
-    /// How many of the other grants in a thousand are settled with another number of permits.
+    /// How many grants in a thousand are settled with another number of permits.
     pub(super) settles: u64,
     /// How many calls in a thousand pause the limiter, or end a pause.
     pub(super) pauses: u64,
