@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::ClockSkew;
+use crate::engine::Followed;
 use crate::engine::outage::OutageReport;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
@@ -13,6 +14,7 @@ use crate::limiters::Limiters;
 #[cfg(feature = "_web")]
 use crate::observe::Event;
 use crate::options::LimiterOptions;
+use crate::policy::Policy;
 #[cfg(feature = "_web")]
 use crate::rate::Rate;
 use crate::store::Store;
@@ -82,7 +84,50 @@ impl Client {
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
-        self.0.handle(name).map(RateLimiter::new)
+        self.0.handle(name, None).map(RateLimiter::new)
+    }
+
+    /// The limiter of this name that follows a [`Policy`] instead of Redisson's rules. Nothing is sent.
+    ///
+    /// It has a key of its own, from the name and the policy's kind, so limiters of one name with different kinds
+    /// of policy do not know each other. Clients whose policies differ only in their parameters share the limiter;
+    /// the parameters come with each call, and what was used under others stays used.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::{Client, InProcessStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// // 10 a second, and up to 50 at once.
+    /// let api = client.limiter_of("api", Policy::bucket(50, 10, Duration::from_secs(1))?)?;
+    /// assert!(api.try_acquire_now(50).await?.is_granted());
+    /// assert!(!api.try_acquire_now(1).await?.is_granted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter`](Self::limiter).
+    pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
+        let policy = Followed { rules: policy, is_stored: false };
+        self.0.handle(name, Some(policy)).map(RateLimiter::new)
+    }
+
+    /// Like [`limiter_of`](Self::limiter_of), with the parameters that
+    /// [`set_policy`](RateLimiter::set_policy) has stored on the server: those of `policy` count for nothing, only
+    /// its kind does. Without stored parameters, calls fail with [`ErrorKind::NotInitialized`].
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter`](Self::limiter).
+    ///
+    /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
+    pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
+        let policy = Followed { rules: policy, is_stored: true };
+        self.0.handle(name, Some(policy)).map(RateLimiter::new)
     }
 
     /// The limiter of this name, with options. Nothing is sent.

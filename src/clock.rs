@@ -93,7 +93,7 @@ impl Clock {
     /// # let _ = clock;
     /// ```
     pub fn manual(epoch_ms: i64) -> (Self, ManualClock) {
-        let now = Arc::new(AtomicI64::new(epoch_ms));
+        let now = Arc::new(AtomicI64::new(to_us(epoch_ms)));
         (Clock(TimeSource::Manual(now.clone())), ManualClock(now))
     }
 
@@ -115,9 +115,18 @@ impl Clock {
             TimeSource::Server => Reading { now: Now::Server, into_ms: 0 },
             TimeSource::Manual(now) => match now.load(Ordering::SeqCst) {
                 FOLLOW_SYSTEM => Clock::system().read(),
-                now => Reading { now: Now::At(now), into_ms: 0 },
+                us => Reading {
+                    now: Now::At(us.div_euclid(1000)),
+                    into_ms: us.rem_euclid(1000) as u32,
+                },
             },
         }
+    }
+
+    /// The time in microseconds that a test has set; `None` if the store's own clock is to be used.
+    pub(crate) fn told_us(&self) -> Option<i64> {
+        let is_told = matches!(self.0, TimeSource::Runtime { .. }) || self.is_manual();
+        is_told.then(|| self.local_us())
     }
 
     /// The time in microseconds; for the server's clock, the time of this machine.
@@ -170,18 +179,23 @@ impl ManualClock {
     /// Waiting calls check again within a second of real time. To make them check at once, call
     /// [`Client::recheck_waiters`](crate::Client::recheck_waiters).
     pub fn set(&self, epoch_ms: i64) {
-        self.0.store(epoch_ms, Ordering::SeqCst);
+        self.set_micros(to_us(epoch_ms));
+    }
+
+    /// [`set`](Self::set), in microseconds since the Unix epoch.
+    pub fn set_micros(&self, epoch_us: i64) {
+        self.0.store(epoch_us, Ordering::SeqCst);
     }
 
     /// Moves the time by `ms` milliseconds, back if negative.
     pub fn advance(&self, ms: i64) {
-        let moved = |now| Some(shown(now).saturating_add(ms));
+        let moved = |now| Some(shown_us(now).saturating_add(to_us(ms)));
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
     }
 
     /// The time, in milliseconds since the Unix epoch.
     pub fn now(&self) -> i64 {
-        shown(self.0.load(Ordering::SeqCst))
+        shown_us(self.0.load(Ordering::SeqCst)).div_euclid(1000)
     }
 
     /// Makes the clock follow the system's clock, until it is set again.
@@ -190,9 +204,13 @@ impl ManualClock {
     }
 }
 
-/// The time of a manual clock with this value.
-fn shown(value: i64) -> i64 {
-    if value == FOLLOW_SYSTEM { system_ms() } else { value }
+/// The time of a manual clock with this value, in microseconds.
+fn shown_us(value: i64) -> i64 {
+    if value == FOLLOW_SYSTEM { to_micros(system_time()) } else { value }
+}
+
+fn to_us(ms: i64) -> i64 {
+    ms.saturating_mul(1000)
 }
 
 /// The date of an attempt.

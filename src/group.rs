@@ -176,12 +176,19 @@ impl Client {
         }
         for (at, member) in members.iter().enumerate() {
             let name = member.name();
-            if members[..at].iter().any(|other| other.name() == name) {
+            if members[..at].iter().any(|other| other.engine().keys == member.engine().keys) {
                 return invalid(format!("the limiter {name:?} is twice in the group"));
             }
             if member.engine().has_headroom() {
                 return invalid(format!(
                     "the limiter {name:?} has a headroom: a group takes all there is"
+                ));
+            }
+            if let Some(policy) = member.engine().policy.as_ref().filter(|_| !in_turn) {
+                return invalid(format!(
+                    "the limiter {name:?} has the policy `{}`, and one call can only decide for limiters of \
+                     Redisson's rules: use all_of_in_turn",
+                    policy.rules.word()
                 ));
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {

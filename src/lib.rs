@@ -97,6 +97,8 @@ mod limiter;
 mod limiters;
 pub mod observe;
 mod options;
+#[allow(dead_code, unused_imports, reason = "the engine does not call them yet")]
+mod policy;
 mod queue;
 mod rate;
 mod rt;
@@ -132,6 +134,7 @@ pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
+pub use policy::{ChangeRule, Policy};
 pub use rate::{Mode, Rate};
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;

@@ -5,6 +5,7 @@ mod keys;
 mod outage;
 mod pause;
 mod permits;
+mod policy;
 pub(crate) mod rates;
 pub(crate) mod run;
 
@@ -12,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Followed};
 use crate::error::{Error, Operation};
 use crate::limiters::{LimiterHandle, Limiters};
 use crate::observe::Event;
@@ -91,7 +92,8 @@ pub struct RateLimiter {
 impl RateLimiter {
     pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
         let deadline = shared.limiters.deadline;
-        RateLimiter { shared, deadline, rate: None }
+        let rate = shared.engine.policy.as_ref().map(Followed::rate);
+        RateLimiter { shared, deadline, rate }
     }
 
     #[inline]
@@ -127,10 +129,13 @@ impl RateLimiter {
 
     /// Gives this handle a rate: if the limiter does not exist, or has expired, the next acquire creates it
     /// with this rate in the same step. An existing limiter keeps its rate; to change it, use
-    /// [`ensure_rate`](Self::ensure_rate).
+    /// [`ensure_rate`](Self::ensure_rate). A limiter with a [`Policy`](crate::Policy) has no other rate than the policy's, and
+    /// this changes nothing.
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
-        self.rate = Some(rate);
+        if self.engine().policy.is_none() {
+            self.rate = Some(rate);
+        }
         self
     }
 
@@ -183,6 +188,7 @@ impl RateLimiter {
     pub fn with_headroom(mut self, headroom: Fraction) -> Result<Self, Error> {
         let checked = headroom.check_headroom();
         checked.map_err(|detail| self.invalid(Operation::Limiter, detail))?;
+        self.check_is_redissons(Operation::Limiter, "with_headroom")?;
         self.shared = self.shared.with_headroom(headroom);
         Ok(self)
     }
@@ -204,11 +210,29 @@ impl RateLimiter {
         operation: Operation,
         call: C,
     ) -> Result<C::Reply, Error> {
+        if operation.is_redissons() {
+            self.check_is_redissons(operation, operation.name())?;
+        }
         let answer = self.engine().call(operation, self.deadline, keys, call).await;
         answer.map_err(|error| {
             self.engine().observer.event(&Event::Failed { operation, error: &error });
             self.error(operation, error)
         })
+    }
+
+    /// An error if the limiter has a policy: then there is no rate and no log on the server.
+    pub(crate) fn check_is_redissons(&self, operation: Operation, call: &str) -> Result<(), Error> {
+        match &self.engine().policy {
+            Some(policy) => {
+                let detail = format!(
+                    "{call} of a limiter with the policy `{}`: must be a limiter of Redisson's rules, \
+                     from Client::limiter",
+                    policy.rules.word()
+                );
+                Err(self.invalid(operation, detail))
+            }
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn error(&self, operation: Operation, failure: Error) -> Error {

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::engine::group::GroupMember;
-use crate::engine::{self, Core, Engine, Knowledge};
+use crate::engine::{self, Core, Engine, Followed, Knowledge};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
-use crate::wire::keys::Keys;
+use crate::wire::keys::{Keys, suffixed};
 
 /// Limiters without a handle are dropped once the client has this many.
 const MANY_LIMITERS: usize = 1024;
@@ -43,19 +43,22 @@ impl LimiterHandle {
 }
 
 struct Table {
-    by_name: HashMap<Arc<str>, Named>,
+    by_name: HashMap<LimiterKey, Named>,
     /// The groups that have a handle, by the names of their limiters and the rates to create these with.
     groups: HashMap<GroupKey, Weak<LimiterHandle>>,
     groups_limit: usize,
     /// Limiters without a handle are dropped when the table reaches this size.
     limit: usize,
     /// Facts about dropped limiters that were used less than an interval ago.
-    remembered: HashMap<Arc<str>, Knowledge>,
+    remembered: HashMap<LimiterKey, Knowledge>,
     remembered_limit: usize,
     is_closed: bool,
 }
 
 type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
+
+/// A limiter's name, and its policy unless it is Redisson's: with other parameters its requests cannot share a call.
+type LimiterKey = (Arc<str>, Option<Followed>);
 
 struct Named {
     engine: Arc<Engine>,
@@ -79,14 +82,18 @@ impl Limiters {
     }
 
     /// The handle of this name, shared by everybody who uses the name at the same time.
-    pub(crate) fn handle(self: &Arc<Self>, name: &str) -> Result<Arc<LimiterHandle>, Error> {
+    pub(crate) fn handle(
+        self: &Arc<Self>,
+        name: &str,
+        policy: Option<Followed>,
+    ) -> Result<Arc<LimiterHandle>, Error> {
         check_name(name, Operation::Limiter)?;
         let (handle, replaced) = {
             let mut table = self.table();
             if table.is_closed {
                 return Err(engine::closed().of(Operation::Limiter, Some(name.into())));
             }
-            table.handle(self, name)?
+            table.handle(self, (name.into(), policy))?
         };
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
@@ -123,10 +130,19 @@ impl Limiters {
         Ok(group)
     }
 
-    /// The keys of the limiter of this name, which must not be empty.
-    pub(crate) fn keys(&self, name: &str, operation: Operation) -> Result<Keys, Error> {
+    /// The keys of the limiter of this name, which must not be empty. One with a policy has a single key, the first.
+    pub(crate) fn keys(
+        &self,
+        name: &str,
+        policy: Option<&Followed>,
+        operation: Operation,
+    ) -> Result<Keys, Error> {
         check_name(name, operation)?;
-        let keys = Keys::new(&format!("{}{name}", self.key_prefix), &self.client_id);
+        let mut full_name = format!("{}{name}", self.key_prefix);
+        if let Some(policy) = policy {
+            full_name = suffixed(&full_name, policy.rules.word());
+        }
+        let keys = Keys::new(&full_name, &self.client_id);
         match self.core.store.check(&keys) {
             Ok(()) => Ok(keys),
             Err(error) => Err(error.of(operation, Some(name.into()))),
@@ -231,10 +247,10 @@ impl Table {
     fn handle(
         &mut self,
         limiters: &Arc<Limiters>,
-        name: &str,
+        key: LimiterKey,
     ) -> Result<(Arc<LimiterHandle>, Option<Arc<Engine>>), Error> {
         let core = &limiters.core;
-        let known = self.by_name.get(name);
+        let known = self.by_name.get(&key);
         if let Some(handle) = known.and_then(|named| named.handle.upgrade()) {
             return Ok((handle, None));
         }
@@ -247,12 +263,14 @@ impl Table {
                 if known.is_none() {
                     self.make_room(core);
                 }
-                let keys = limiters.keys(name, Operation::Limiter)?;
+                let (name, policy) = &key;
+                let keys = limiters.keys(name, policy.as_ref(), Operation::Limiter)?;
                 let remembered = match &known {
                     Some(engine) => Some(engine.remember()),
-                    None => self.remembered.remove(name),
+                    None => self.remembered.remove(&key),
                 };
-                let engine = Engine::new(name.into(), keys, core.clone(), remembered);
+                let policy = policy.clone();
+                let engine = Engine::new(name.clone(), policy, keys, core.clone(), remembered);
                 let engine = Arc::new(engine);
                 if let Some(known) = &known {
                     known.hand_over_outage(&engine);
@@ -266,7 +284,7 @@ impl Table {
             first_class: None,
         });
         let named = Named { engine: engine.clone(), handle: Arc::downgrade(&handle) };
-        self.by_name.insert(engine.name.clone(), named);
+        self.by_name.insert(key, named);
         Ok((handle, replaced))
     }
 
@@ -279,7 +297,7 @@ impl Table {
         }
         let now = core.epoch_ms();
         let remembered = &mut self.remembered;
-        self.by_name.retain(|name, Named { engine, handle }| {
+        self.by_name.retain(|key, Named { engine, handle }| {
             let in_use = handle.strong_count() > 0 || Arc::strong_count(engine) > 1;
             let classes = engine.other_classes();
             let is_leased =
@@ -289,7 +307,7 @@ impl Table {
             }
             let known = engine.remember();
             if known.is_recent(now) {
-                remembered.insert(name.clone(), known);
+                remembered.insert(key.clone(), known);
             }
             false
         });

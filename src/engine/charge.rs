@@ -25,7 +25,10 @@ impl Engine {
         let (engine, busy) = (self.clone(), Tasks::begin_in(&self.core, runtime.id));
         let written = async move {
             let _busy = busy;
-            engine.write_excess(permits).await
+            match &engine.policy {
+                Some(policy) => engine.charge_policy(policy, permits).await.map(drop),
+                None => engine.write_excess(permits).await,
+            }
         };
         let written = written.boxed().shared();
         runtime.spawn(written.clone().map(drop));

@@ -7,6 +7,7 @@ use futures::future::select;
 use super::answer::{NoAnswer, tell, tell_failed};
 use super::flight::Flight;
 use super::lane::{Lane, LaneState};
+use super::policy::Calls;
 use super::tasks::Tasks;
 use super::{Engine, closed};
 use crate::queue::{Step, Time, Turn};
@@ -133,9 +134,13 @@ impl Driver {
 
     fn carry_out(&self, step: Step, state: &mut LaneState) -> Next {
         let engine = &self.engine;
+        let gives_back =
+            matches!(step, Step::Idle) && state.calls.as_mut().is_some_and(Calls::must_give_back);
         match step {
             Step::SleepUntil(time) => return Next::SleepUntil(time),
-            Step::Idle if !engine.opt_ins.leases.is_call_wanted() => return Next::End,
+            Step::Idle if !engine.opt_ins.leases.is_call_wanted() && !gives_back => {
+                return Next::End;
+            }
             Step::InFlight => unreachable!("only the driver makes calls, and awaits each"),
             Step::Call(_) | Step::Idle => {}
         }
@@ -150,7 +155,7 @@ impl Driver {
         };
         let call = match step {
             Step::Call(call) => call,
-            _ if lease.is_some() => state.queue.call_without_callers(),
+            _ if lease.is_some() || gives_back => state.queue.call_without_callers(),
             _ => return Next::End,
         };
         Next::Call(Flight::new(engine, &self.lane, state, &knowledge, call, lease))

@@ -9,6 +9,7 @@ use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
+use super::policy::Calls;
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
 use super::{Engine, Nanos, closed, micros};
@@ -18,7 +19,9 @@ use crate::observe::{CallSize, ObservedCall, Span};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Call, Time};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, Timer};
-use crate::store::{AcquireCall, AcquireReply, Earlier, Outcome, ServerTimeCall, total_permits};
+use crate::store::{
+    AcquireCall, AcquireReply, Earlier, LaneCall, Outcome, ServerTimeCall, total_permits,
+};
 use crate::wire::entry::EntryId;
 
 /// The longest back-off that a call inherits from earlier calls: a server that comes back must be found
@@ -47,6 +50,8 @@ pub(super) struct Flight {
     /// otherwise each new caller would send further attempts to a server that is down.
     first_pause: Duration,
     pub(super) id: EntryId,
+    /// The call's number, if the limiter has a policy.
+    pub(super) number: Option<LaneCall>,
     /// The dates under which earlier attempts may have been granted permits.
     unconfirmed: Vec<i64>,
     /// The date under which the current attempt may be granted permits.
@@ -86,15 +91,20 @@ impl Flight {
         if let Some(lease) = &lease {
             add_lease_requests(&mut call.groups, lease.permits);
         }
-        if engine.opt_ins.is_greedy() {
+        if engine.opt_ins.is_greedy() || engine.policy.is_some() {
             call.share = None;
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
+        let number = engine
+            .policy
+            .as_ref()
+            .map(|_| state.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin());
         Flight {
             id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
                 |reservation| reservation.entry.id,
             ),
+            number,
             callers: Callers::new(engine.clone(), lane.clone(), call.due),
             call,
             lease,
@@ -158,13 +168,14 @@ impl Flight {
     }
 
     fn give_back_unconfirmed(&mut self) {
+        self.abandon_number();
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
         dates.extend(self.reservation.as_ref().map(|reservation| reservation.entry.date));
         self.give_back_all_unconfirmed(&dates);
     }
 
-    fn is_first_attempt(&self) -> bool {
+    pub(super) fn is_first_attempt(&self) -> bool {
         self.unconfirmed.is_empty() && self.unconfirmed_since.is_none()
     }
 
@@ -242,7 +253,8 @@ impl Flight {
         // Read this before the clock: the hold must not end after the date that is sent.
         let begun = core.nanos();
         let reading = core.clock.read();
-        let (now, earlier) = match reading.now {
+        let dated_by = if self.number.is_some() { Now::Server } else { reading.now };
+        let (now, earlier) = match dated_by {
             Now::At(at) => {
                 let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
                 // Otherwise a grant of this attempt could not be distinguished from the reservation.
@@ -256,7 +268,11 @@ impl Flight {
             }
             Now::Server => {
                 // This attempt may still be dated in the very millisecond that was seen.
-                let since = self.server_time().await? - 1;
+                let since = match self.number {
+                    // Its calls are found by their numbers, not by their dates.
+                    Some(_) => 0,
+                    None => self.server_time().await? - 1,
+                };
                 let earlier = match self.unconfirmed_since {
                     None => Earlier::FirstSince(since),
                     Some(since) => Earlier::Since(since - CLOCK_MAY_GO_BACK),
@@ -289,9 +305,10 @@ impl Flight {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
         let limit = self.attempt_limit();
-        let answer = match engine.members.is_empty() {
-            true => engine.attempt(call, limit),
-            false => engine.attempt_all(call, &self.call.costs, limit),
+        let answer = match (&engine.policy, engine.members.is_empty()) {
+            (Some(policy), _) => self.attempt_policy(policy, &call.groups, limit),
+            (None, true) => engine.attempt(call, limit),
+            (None, false) => engine.attempt_all(call, &self.call.costs, limit),
         };
         let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);

@@ -52,7 +52,7 @@ impl Engine {
     pub(crate) fn of_group(members: Vec<GroupMember>, core: Arc<Core>) -> Arc<Engine> {
         let names: Vec<&str> = members.iter().map(|member| &*member.engine.name).collect();
         let keys = members[0].engine.keys.clone();
-        let mut engine = Engine::new(names.join(" + ").into(), keys, core, None);
+        let mut engine = Engine::new(names.join(" + ").into(), None, keys, core, None);
         engine.members = members;
         // Replies name the holders of permits for a single limiter only, so a group cannot limit itself to
         // a share.
@@ -113,17 +113,9 @@ fn combined(reply: AcquireAllReply) -> AcquireReply {
     let AcquireAllReply { now, outcomes, limits } = reply;
     let rates = limits.iter().map(|limit| limit.rate);
     let rate = rates.min_by_key(|rate| rate.interval_ms());
-    AcquireReply {
-        now,
-        rate: rate.unwrap_or_else(|| unreachable!("a group has at least one limiter")),
-        entry_date: now,
-        left: limits.iter().map(|limit| limit.left).min().unwrap_or(0),
-        outcomes,
-        holders: None,
-        repaired: 0,
-        granted_before: None,
-        limits,
-    }
+    let rate = rate.unwrap_or_else(|| unreachable!("a group has at least one limiter"));
+    let left = limits.iter().map(|limit| limit.left).min().unwrap_or(0);
+    AcquireReply { limits, ..AcquireReply::new(now, rate, left, outcomes) }
 }
 
 impl Flight {

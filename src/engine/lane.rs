@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::Engine;
 use super::answer::Caller;
+use super::policy::Calls;
 use super::reservation::Reservation;
 use super::runtimes::{HasLane, Runtime};
 use crate::error::{Error, ErrorKind, Execution};
@@ -21,6 +22,8 @@ pub(super) struct Lane {
     state: Mutex<LaneState>,
     /// Notified when a sleeping driver has work to do.
     driver_wakeup: Notify,
+    /// The calls of a limiter with a policy that do not go through the queue.
+    pub(super) refunds: tokio::sync::Mutex<Option<Calls>>,
 }
 
 #[derive(Default)]
@@ -28,6 +31,8 @@ pub(super) struct LaneState {
     pub(super) queue: Queue<Caller>,
     /// Permits that the server has set aside for the first pending request.
     pub(super) reservation: Option<Reservation>,
+    /// The calls of a limiter with a policy.
+    pub(super) calls: Option<Calls>,
     /// A driver task exists or is about to be started. Without one, nothing is pending.
     pub(super) has_driver: bool,
     /// The driver is waiting for a time or a wakeup.
@@ -99,8 +104,12 @@ impl Lanes {
         let mut lanes = lock(&self.0);
         let known = lanes.iter().find(|lane| lane.runtime.id == runtime.id).cloned();
         known.unwrap_or_else(|| {
-            let lane =
-                Arc::new(Lane { runtime, state: Mutex::default(), driver_wakeup: Notify::new() });
+            let lane = Arc::new(Lane {
+                runtime,
+                state: Mutex::default(),
+                driver_wakeup: Notify::new(),
+                refunds: tokio::sync::Mutex::default(),
+            });
             lanes.push(lane.clone());
             lane
         })

@@ -74,7 +74,6 @@ impl Latency {
     }
 
     /// The longest that an answer may take now without needing confirmation.
-    #[cfg(all(test, not(shuttle)))]
     pub(super) fn longest_on_time(&self, interval_ms: u64) -> Time {
         longest_on_time(self.usual.load(Ordering::Relaxed), interval_ms)
     }

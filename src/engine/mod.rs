@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::observe::{LimiterObserver, ObservedCall, Observers};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
-use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::{Reply, SeenRate, Store, StoreCall};
 use crate::wire::entry::ClientTag;
@@ -52,6 +52,9 @@ mod knowledge;
 pub(crate) mod refund;
 
 mod charge;
+
+// Limiters with a policy, whose calls are numbered.
+mod policy;
 
 mod reservation;
 
@@ -90,6 +93,7 @@ use lane::Lanes;
 use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
+pub(crate) use policy::Followed;
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
 pub(crate) use skew::SkewWatch;
@@ -110,6 +114,8 @@ pub(crate) struct Core {
     latency: Latency,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
+    /// The lanes that limiters with a policy have had: see [`policy`].
+    policy_lanes: AtomicU64,
     /// The decider that grants and denials of this client report.
     pub(crate) decided_by: DecidedBy,
     outages: Outages,
@@ -121,6 +127,8 @@ pub(crate) struct Core {
 /// One limiter in one client.
 pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
+    /// `None`: the limiter is Redisson's.
+    pub(crate) policy: Option<Followed>,
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
@@ -155,6 +163,7 @@ impl Core {
             latency: Latency::default(),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
+            policy_lanes: AtomicU64::new(0),
             decided_by: DecidedBy::Store,
             outages: Outages::default(),
             tasks: Tasks::default(),
@@ -285,6 +294,7 @@ impl Engine {
     /// Creates the engine; `remembered` is the knowledge of an earlier engine of the same limiter.
     pub(crate) fn new(
         name: Arc<str>,
+        policy: Option<Followed>,
         keys: Keys,
         core: Arc<Core>,
         remembered: Option<Knowledge>,
@@ -296,6 +306,7 @@ impl Engine {
         let observer = LimiterObserver::new(&name, &core.observers);
         Engine {
             name,
+            policy,
             keys,
             core,
             server_time,

@@ -16,9 +16,10 @@ use super::retry::{UntilDeadline, retry};
 use super::tasks::Tasks;
 use super::{Engine, closed, instant_after};
 use crate::error::{Error, ErrorKind, Execution, Operation};
+use crate::policy::Mark;
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::RefundCall;
-use crate::wire::entry::EntryId;
+use crate::wire::entry::{EntryId, ID_LEN};
 
 /// The deadline of a refund or a charge that nobody waits for.
 pub(super) const BACKGROUND_DEADLINE: Duration = Duration::from_secs(10);
@@ -29,12 +30,20 @@ pub(crate) struct Entry {
     pub(crate) id: EntryId,
     pub(crate) date: i64,
     pub(crate) granted: u64,
+    /// What a limiter with a policy has instead of an id and a date.
+    mark: Option<Mark>,
     refunds: Mutex<RefundState>,
 }
 
 impl Entry {
     pub(crate) fn new(id: EntryId, date: i64, granted: u64) -> Arc<Self> {
-        Arc::new(Entry { id, date, granted, refunds: Mutex::default() })
+        Arc::new(Entry { id, date, granted, mark: None, refunds: Mutex::default() })
+    }
+
+    /// What a call of a limiter with a policy was granted.
+    pub(crate) fn marked(mark: Mark, granted: u64) -> Arc<Self> {
+        let (id, refunds) = (EntryId([0; ID_LEN]), Mutex::default());
+        Arc::new(Entry { id, date: 0, granted, mark: Some(mark), refunds })
     }
 }
 
@@ -192,7 +201,11 @@ impl Engine {
     }
 
     /// Makes the open call; returns how many permits it freed.
-    async fn send_refund(&self, runtime: Option<RuntimeId>, entry: &Entry) -> Result<u64, Error> {
+    async fn send_refund(
+        self: &Arc<Self>,
+        runtime: Option<RuntimeId>,
+        entry: &Entry,
+    ) -> Result<u64, Error> {
         let (Open { requested, deadline, in_background }, unsure, known, returned) = {
             let mut state = lock(&entry.refunds);
             let calls = state.by_runtime.get_mut(&runtime);
@@ -204,6 +217,10 @@ impl Engine {
             let known = state.left.unwrap_or(entry.granted);
             (open, unsure, known, state.returned)
         };
+        if let Some((policy, mark)) = self.policy.as_ref().zip(entry.mark) {
+            let _may_come_back = self.permits_may_come_back();
+            return self.refund_marked(policy, mark, requested, deadline, !in_background).await;
+        }
         let call =
             RefundCall { id: entry.id, entry_date: entry.date, granted: entry.granted, returned };
         let mut attempts = UntilDeadline {

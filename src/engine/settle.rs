@@ -39,9 +39,11 @@ impl Flight {
         let reservation = Reservation::of(self.id, &reply, self.permits());
         let [interval, keep_alive] =
             [rate.interval_ms(), rate.keep_alive_ms()].map(|ms| ms.saturating_mul(1000));
-        // Given no rate, the queue lets the server decide whether a new request of a group can be served.
+        // Given no rate, the queue lets the server decide whether a new request of a group, or of a policy, can
+        // be served.
         let is_alone = engine.members.is_empty();
-        let permits = if is_alone { engine.most_permits(rate) } else { 0 };
+        let is_a_log = is_alone && engine.policy.is_none();
+        let permits = if is_a_log { engine.most_permits(rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
         let settled = state.queue.replied(
@@ -55,7 +57,12 @@ impl Flight {
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
         give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
-        let entry = Entry::new(self.id, reply.entry_date, settled.granted + leased);
+        let granted = settled.granted + leased;
+        let entry = match reply.mark {
+            Some(mark) => Entry::marked(mark, granted),
+            None => Entry::new(self.id, reply.entry_date, granted),
+        };
+        self.number_answered(&mut state, granted > 0);
         if settled.unwanted > 0 && is_alone {
             give_back.push((entry.clone(), settled.unwanted));
         }
@@ -81,7 +88,9 @@ impl Flight {
         let decided = Decided { engine: engine.clone(), entry, rate, left, members };
         let decided = Arc::new(decided);
         let answer = |request: Request, outcome| match outcome {
-            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request)),
+            Outcome::Granted | Outcome::Scheduled { .. } => {
+                Answer::Granted(Granted::new(decided.clone(), request))
+            }
             Outcome::RefusedBy(by, wait) => {
                 Answer::Denied { wait, by: Some(by), decided: decided.clone() }
             }

@@ -26,6 +26,8 @@ macro_rules! operations {
 operations! {
     /// Building a [`Rate`](crate::Rate).
     BuildRate => "rate",
+    /// Building a [`Policy`](crate::Policy).
+    BuildPolicy => "policy",
     /// Building a [`Client`](crate::Client), including connecting.
     Connect => "connect",
     /// `ping`.
@@ -58,6 +60,8 @@ operations! {
     SetRate => "set_rate",
     /// `update_rate`.
     UpdateRate => "update_rate",
+    /// `set_policy`.
+    SetPolicy => "set_policy",
     /// `ensure_rate`.
     EnsureRate => "ensure_rate",
     /// `expire` and `expire_at`.
@@ -98,6 +102,24 @@ impl Operation {
                 | Operation::RemoveUnused
         );
         may_write || self.only_reads()
+    }
+
+    /// Whether only a limiter of Redisson's rules has the operation.
+    pub(crate) fn is_redissons(self) -> bool {
+        matches!(
+            self,
+            Operation::Release
+                | Operation::Config
+                | Operation::TrySetRate
+                | Operation::SetRate
+                | Operation::UpdateRate
+                | Operation::EnsureRate
+                | Operation::PauseFor
+                | Operation::Resume
+                | Operation::Inspect
+                | Operation::Repair
+                | Operation::RemoveUnused
+        )
     }
 
     /// Whether the operation changes nothing that a limiter's decisions depend on.

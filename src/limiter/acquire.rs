@@ -183,6 +183,7 @@ impl RateLimiter {
             let detail = "an empty key: must have at least one byte".to_owned();
             return Err(self.invalid(Operation::Acquire, detail));
         }
+        self.check_is_redissons(Operation::Acquire, "try_acquire_once")?;
         let id = EntryId::of_key(key.as_ref());
         let mut observer = self.engine().observer.acquire(permits);
         observer.is_queued();

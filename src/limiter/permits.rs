@@ -4,7 +4,9 @@ use super::RateLimiter;
 use crate::decision::Peek;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{ExistsCall, PeekCall, PeekReply, ReleaseCall, Wait};
+use crate::store::{
+    ExistsCall, PeekCall, PeekReply, PolicyPeek, PolicyPeekCall, ReleaseCall, Wait,
+};
 
 impl RateLimiter {
     /// Gives back up to `permits` permits that any client was granted less than an interval ago, and returns
@@ -84,6 +86,18 @@ impl RateLimiter {
     }
 
     async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
+        if let Some(policy) = &self.engine().policy {
+            let at = self.engine().core.clock.told_us();
+            let permits = permits.min(policy.rules.limit());
+            let call = PolicyPeekCall {
+                policy: policy.rules.clone(),
+                is_stored: policy.is_stored,
+                at,
+                permits,
+            };
+            let PolicyPeek { available, wait, .. } = self.call(operation, call).await?;
+            return Ok(Peek { available, rate: policy.rate(), wait });
+        }
         let call = PeekCall {
             now: self.engine().core.clock.read().now,
             // One more than the highest rate is enough, and is exact in the store's arithmetic.

@@ -56,10 +56,11 @@ impl<C> Queue<C> {
                     back.extend(waiter.caller.is_some().then_some(waiter));
                 }
                 Outcome::Granted
+                | Outcome::Scheduled { .. }
                 | Outcome::Refused(_)
                 | Outcome::RefusedBy(..)
                 | Outcome::ExceedsRate => {
-                    if outcome == Outcome::Granted {
+                    if let Outcome::Granted | Outcome::Scheduled { .. } = outcome {
                         waiter.request.permits = permits * same;
                         settled.granted += waiter.request.permits;
                         if waiter.caller.is_none() {

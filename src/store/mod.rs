@@ -15,11 +15,12 @@ use crate::error::Error;
 use crate::rt::RuntimeId;
 use crate::wire::keys::Keys;
 
+#[allow(unused_imports, reason = "the engine does not make the calls of policies yet")]
 mod calls;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
-mod refusal;
+pub(crate) mod refusal;
 
 pub(crate) use calls::*;
 pub use calls::{ExpireCondition, RemainingTime};

@@ -38,6 +38,32 @@ pub(crate) fn unreadable(field: &str, text: &str) -> Error {
     executed(ErrorKind::CorruptState, format!("{field} is {text:?}; it must be {allowed}"))
 }
 
+/// The error of a policy's field with this text, or without that field.
+pub(crate) fn unreadable_state(field: &str, text: Option<&str>) -> Error {
+    let detail = match text {
+        Some(text) => format!("{field} is {text:?}, which no version of this crate writes"),
+        None => format!("{field} is missing"),
+    };
+    executed(ErrorKind::CorruptState, detail)
+}
+
+/// The error of a limiter with a policy whose parameters are to be stored, and are not.
+pub(crate) fn no_parameters() -> Error {
+    executed(ErrorKind::NotInitialized, "no parameters are stored")
+}
+
+/// The error of an attempt that was overtaken by a later call of its lane. Nobody waits for its answer.
+pub(crate) fn stale() -> Error {
+    executed(ErrorKind::Server, "a later call of the same lane was carried out before")
+}
+
+/// The error of a calendar that ends before the server's time, or begins after it.
+pub(crate) fn clock_out_of_range(us: i64) -> Error {
+    let detail =
+        format!("no window of the calendar contains the server's time, {us} us since 1970");
+    executed(ErrorKind::Server, detail)
+}
+
 /// The error of a live entry of this many bytes, by an older Redisson or by another program.
 pub(crate) fn foreign_entry(bytes: usize) -> Error {
     let who = match bytes {

@@ -95,7 +95,12 @@ impl Handles {
         let handle = match kept {
             Some(handle) => handle,
             None => {
-                let limiter = client.limiter_with(&limit.limiter_name(key), limit.options)?;
+                let name = limit.limiter_name(key);
+                let limiter = match &limit.policy {
+                    Some(policy) => client.limiter_of(&name, policy.clone())?,
+                    None => client.limiter(&name)?,
+                };
+                limiter.set_options(&limit.options)?;
                 let limiter = match limit.deadline {
                     Some(deadline) => limiter.with_deadline(deadline)?,
                     None => limiter,

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::LONGEST_WAIT;
 use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
+use crate::engine::Followed;
 use crate::error::{Error, Operation};
 use crate::options::LimiterOptions;
+use crate::policy::Policy;
 use crate::rate::Rate;
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
@@ -54,6 +56,7 @@ pub struct Limit {
     pub(super) name: Arc<str>,
     pub(super) key: Key,
     pub(super) rate: Option<Rate>,
+    pub(super) policy: Option<Policy>,
     pub(super) rate_by_key: Option<Arc<RateFn>>,
     /// `None`: the cost shared by all limits.
     pub(super) cost: Option<Cost>,
@@ -95,6 +98,7 @@ impl Limit {
             name: name.into(),
             key,
             rate: rate.into(),
+            policy: None,
             rate_by_key: None,
             cost: None,
             skip_if: None,
@@ -107,6 +111,25 @@ impl Limit {
             is_shadow: false,
             roll_out_from: Vec::new(),
         }
+    }
+
+    /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::Policy;
+    /// use redisson_rate_limiter::web::{Key, Limit};
+    ///
+    /// # fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// // 10 requests a second, and up to 50 at once.
+    /// let bucket = Policy::bucket(50, 10, Duration::from_secs(1))?;
+    /// let per_user = Limit::new("user", Key::header("x-api-key"), None).policy(bucket);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
     }
 
     /// The rate for some keys, as they appear in the limiter's name; `None` means the limit's rate. A key of
@@ -300,8 +323,18 @@ impl Limit {
         if self.is_shadow { Duration::ZERO } else { self.wait }
     }
 
+    /// The rate of keys without their own.
+    pub(super) fn known_rate(&self) -> Option<Rate> {
+        let of_policy =
+            |policy: &Policy| Followed { rules: policy.clone(), is_stored: false }.rate();
+        self.policy.as_ref().map(of_policy).or(self.rate)
+    }
+
     /// The rate of a key, with a keep-alive if each key has its own limiter.
     pub(super) fn rate_of(&self, key: &str) -> Option<Rate> {
+        if self.policy.is_some() {
+            return None;
+        }
         let own = self.rate_by_key.as_ref().and_then(|rate| rate(key));
         let rate = own.or(self.rate)?;
         if self.key.is_global() || rate.keep_alive().is_some() {

@@ -83,7 +83,7 @@ impl Limits {
         let mut slots: Vec<LimitState> = Vec::new();
         for limit in limits {
             limit.check()?;
-            client.check_options(&limit.options, limit.rate).map_err(|detail| {
+            client.check_options(&limit.options, limit.known_rate()).map_err(|detail| {
                 let detail = format!("the limit {:?}: {detail}", limit.name);
                 Error::invalid(Operation::Limits, detail)
             })?;

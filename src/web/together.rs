@@ -109,7 +109,8 @@ impl Step<'_> {
         }
         let handle = self.slot.handles.find(client, limit, &self.key)?;
         let engine = handle.limiter.engine();
-        (!engine.answers_locally() && engine.rate().is_some()).then_some(handle)
+        let is_joinable = !engine.answers_locally() && engine.policy.is_none();
+        (is_joinable && engine.rate().is_some()).then_some(handle)
     }
 
     fn may_change_rate(&self, handle: &KeyHandle, answer: &Result<Decision, Error>) -> bool {

@@ -105,7 +105,7 @@ impl<'a> KeyParts<'a> {
 }
 
 /// A name that contains a `{` is assumed to have a hash tag; any other name becomes one.
-fn suffixed(name: &str, suffix: &str) -> String {
+pub(crate) fn suffixed(name: &str, suffix: &str) -> String {
     if name.contains('{') { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }
 

@@ -189,5 +189,6 @@ mod groups;
 mod keys;
 mod pauses;
 mod permits;
+mod policies;
 mod rates;
 mod waiting;

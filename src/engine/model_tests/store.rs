@@ -127,17 +127,7 @@ impl ModelLedger {
             None => {}
         }
         let rate = Rate::from_wire(Mode::Overall, self.rate, self.interval, 0);
-        AcquireReply {
-            now: 0,
-            rate,
-            entry_date: 0,
-            left: self.left as i64,
-            outcomes,
-            holders: None,
-            limits: Vec::new(),
-            repaired: 0,
-            granted_before: None,
-        }
+        AcquireReply::new(0, rate, self.left as i64, outcomes)
     }
 
     /// The answer, and whether it is lost.

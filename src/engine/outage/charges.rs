@@ -1,5 +1,7 @@
 //! Grants made without the server, in the form in which they are written to the log afterwards.
 
+use std::sync::Arc;
+
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::rate::Rate;
@@ -72,12 +74,16 @@ impl Engine {
     /// Writes an entry. If there is no limiter, and the next acquire would create one with this rate, it is
     /// created first.
     pub(super) async fn write_charge(
-        &self,
+        self: &Arc<Self>,
         charge: &Charge,
         date: i64,
         create: Option<Rate>,
     ) -> Result<ChargeReply, Error> {
         let (id, permits) = (charge.id, charge.permits);
+        if let Some(policy) = &self.policy {
+            let left = self.charge_policy(policy, permits).await?;
+            return Ok(ChargeReply { counts: true, left, rate: policy.rate() });
+        }
         let now = self.core.clock.read().now;
         let call = ChargeCall { now, id, date, permits, seen: self.seen() };
         let limit = self.core.attempt;

@@ -270,7 +270,7 @@ impl Engine {
     /// Writes charges concurrently, because callers wait until all are written. Returns whether the server
     /// took them.
     async fn write(
-        &self,
+        self: &Arc<Self>,
         outage: &Outage,
         store: &LocalStore,
         charges: Vec<Charge>,

@@ -187,7 +187,7 @@ impl LocalStore {
     fn engine(&self, of: &Engine) -> Arc<Engine> {
         let number = self.limiters.fetch_add(1, Ordering::Relaxed);
         let keys = Keys::new(&number.to_string(), "");
-        let engine = Engine::new(of.name.clone(), keys, self.core.clone(), None);
+        let engine = Engine::new(of.name.clone(), None, keys, self.core.clone(), None);
         // There are no other clients here, and a reservation would be written to the log as if it were a
         // grant.
         engine.opt_ins.be_greedy();

@@ -250,7 +250,7 @@ impl World {
         for (ticket, request, outcome) in settled.decided {
             assert_eq!(request.permits, self.callers[ticket as usize].request.permits);
             let fate = match outcome {
-                Outcome::Granted => Fate::Granted,
+                Outcome::Granted | Outcome::Scheduled { .. } => Fate::Granted,
                 Outcome::Refused(_) | Outcome::RefusedBy(..) => Fate::Refused,
                 Outcome::ExceedsRate => Fate::ExceedsRate,
                 Outcome::Waiting(_) | Outcome::Reserved(_) | Outcome::Undecided => {

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::options::Fraction;
+use crate::policy::Mark;
 use crate::store::memory::acquire::acquire;
 use crate::wire::entry::EntryId;
 
@@ -173,9 +174,27 @@ pub(crate) struct AcquireReply {
     pub(crate) granted_before: Option<u64>,
     /// The limiters of a group after the call; empty for a limiter alone.
     pub(crate) limits: Vec<LimitReply>,
+    /// What a limiter with a policy says of the call's grant, to refund it.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl AcquireReply {
+    /// The reply of a call that granted only what is dated now, with nothing more to say.
+    pub(crate) fn new(now: i64, rate: Rate, left: i64, outcomes: Vec<OutcomeGroup>) -> Self {
+        AcquireReply {
+            now,
+            rate,
+            entry_date: now,
+            left,
+            outcomes,
+            holders: None,
+            repaired: 0,
+            granted_before: None,
+            limits: Vec::new(),
+            mark: None,
+        }
+    }
+
     /// The rate that the client has now seen; `None` if no more than before. A call whose requests all exceed
     /// the rate reports that rate but does not apply it: if it counted as seen, the next call would believe a
     /// value that was never fitted to it.
@@ -208,6 +227,12 @@ pub(crate) enum Outcome {
     /// its entry is already in the log, dated with the end of this wait, and the value is negative until
     /// then. A later call grants it.
     Reserved(Wait),
+    /// Granted from this time on, epoch microseconds. Only a queue answers so, each request by itself; the mark is
+    /// what the permits are given back by.
+    Scheduled {
+        start: i64,
+        mark: Mark,
+    },
     /// The request asks for more than the rate without the headroom. It does not block others.
     ExceedsRate,
     /// The log has more expired entries than one call drops: ask again at once. All requests behind an

@@ -24,6 +24,8 @@ mod expire;
 mod inspect;
 mod pause;
 mod peek;
+#[allow(dead_code, reason = "the engine does not make these calls yet")]
+mod policy;
 mod refund;
 mod release;
 #[cfg(any(feature = "admin", test))]
@@ -36,7 +38,6 @@ mod share;
 mod try_set_rate;
 mod whole_limiter;
 
-#[cfg(test)]
 pub(crate) use acquire::pack_groups;
 pub(crate) use acquire::{
     AcquireCall, AcquireReply, Earlier, Outcome, OutcomeGroup, RequestGroup, Wait, decided,
@@ -56,6 +57,10 @@ pub(crate) use inspect::InspectCall;
 pub(crate) use inspect::InspectReply;
 pub(crate) use pause::PauseCall;
 pub(crate) use peek::{PeekCall, PeekReply};
+pub(crate) use policy::{
+    LaneCall, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall,
+    PolicyReply,
+};
 pub(crate) use refund::RefundCall;
 #[cfg(test)]
 pub(crate) use refund::RefundReply;

@@ -48,16 +48,12 @@ pub(crate) fn acquire(
     if let Some(changes) = decision.changes {
         call.write(space, keys, &pair, before, changes)?;
     }
+    let now = decision.date - (call.date - call.t);
     Ok(AcquireReply {
-        now: decision.date - (call.date - call.t),
-        rate: config.to_rate(),
         entry_date: decision.date,
-        left: decision.left,
-        outcomes: decision.outcomes,
         holders: decision.holders,
-        limits: Vec::new(),
         repaired: exact(decision.repaired),
-        granted_before: None,
+        ..AcquireReply::new(now, config.to_rate(), decision.left, decision.outcomes)
     })
 }
 

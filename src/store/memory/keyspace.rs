@@ -32,6 +32,8 @@ pub(crate) struct Slot {
 pub(crate) struct Keyspace {
     slots: HashMap<Arc<str>, Slot>,
     now: i64,
+    /// The same moment in microseconds.
+    pub(super) now_us: i64,
     /// The number of keys at which to look for ended ones. Otherwise keys are removed only when they are used
     /// again, and keys that are never used again would stay.
     sweep_at: usize,
@@ -57,6 +59,11 @@ impl Keyspace {
     /// The store's time, at which the call runs.
     pub(crate) fn now(&self) -> i64 {
         self.now
+    }
+
+    /// The store's time in microseconds.
+    pub(crate) fn now_us(&self) -> i64 {
+        self.now_us
     }
 
     /// The time of a call: the client's, or the store's own.

@@ -23,7 +23,7 @@ mod decide;
 pub(super) mod grant;
 mod hand_over;
 pub(super) mod heal;
-pub(super) mod keyspace;
+pub(crate) mod keyspace;
 pub(super) mod lifetime;
 pub(super) mod live_log;
 pub(super) mod log;
@@ -62,10 +62,17 @@ impl MemoryStore {
     }
 
     fn now(&self) -> i64 {
-        match self.0.clock.read().now {
+        self.moment().0
+    }
+
+    /// The time in ms, and in microseconds.
+    fn moment(&self) -> (i64, i64) {
+        let reading = self.0.clock.read();
+        let ms = match reading.now {
             Now::At(now) => now,
             Now::Server => system_ms(),
-        }
+        };
+        (ms, ms.saturating_mul(1000).saturating_add(reading.into_ms.into()))
     }
 
     /// Carries a call out; it is complete when this returns.
@@ -86,7 +93,9 @@ impl MemoryStore {
     /// The keyspace as it is now, for a call that touches this limiter.
     fn enter(&self, keys: &Keys) -> MutexGuard<'_, Keyspace> {
         let mut space = self.lock();
-        space.enter(self.now(), keys.all());
+        let (now, now_us) = self.moment();
+        space.enter(now, keys.all());
+        space.now_us = now_us;
         space
     }
 

@@ -29,15 +29,10 @@ pub(super) fn granted_before(
     let mut found = space.log(pair.log)?.map_or(Vec::new(), |log| log.of_id(call.id));
     found.retain(is_earlier);
     let earlier = found.into_iter().min_by(|a, b| (a.score, &a.member).cmp(&(b.score, &b.member)));
+    let granted = vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }];
     Ok(earlier.map(|earlier| AcquireReply {
-        now,
-        rate: config.to_rate(),
         entry_date: earlier.score.min(MAX_EXACT as i64),
-        left,
-        outcomes: vec![OutcomeGroup { count: 1, outcome: Outcome::Granted }],
-        holders: None,
-        repaired: 0,
-        limits: Vec::new(),
         granted_before: Some(earlier.permits as u64),
+        ..AcquireReply::new(now, config.to_rate(), left, granted)
     }))
 }

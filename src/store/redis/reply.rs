@@ -122,6 +122,13 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-4, _) => refusal::incomplete(missing),
         (-5, _) => refusal::nothing_to_rename(),
         (-6, _) => refusal::per_client_rename(),
+        (-8, _) => match text.split_once('=') {
+            Some((field, text)) => refusal::unreadable_state(field, Some(text)),
+            None => refusal::unreadable_state(&text, None),
+        },
+        (-9, _) => refusal::no_parameters(),
+        (-10, now) => refusal::clock_out_of_range(now),
+        (-11, _) => refusal::stale(),
         _ => answer.unexpected(),
     };
     // A call on several limiters says which one it is about.

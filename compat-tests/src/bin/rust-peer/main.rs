@@ -4,6 +4,7 @@
 
 mod calls;
 mod load;
+mod policies;
 mod protocol;
 
 use std::num::NonZeroUsize;
@@ -32,8 +33,12 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let served = options(std::env::args().skip(1))
-        .and_then(|options| runtime(options.tokio_threads).block_on(peer(options)));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let served = match args.first().map(String::as_str) {
+        Some("policies") => vectors(&args[1..]),
+        _ => options(args.into_iter())
+            .and_then(|options| runtime(options.tokio_threads).block_on(peer(options))),
+    };
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -41,6 +46,18 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Answers the vectors of policies.
+fn vectors(args: &[String]) -> Result<(), String> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let redis = match args[..] {
+        ["--redis", url] => Some(url.to_owned()),
+        ["--in-process"] => None,
+        _ => return Err("policies takes --redis redis://HOST:PORT or --in-process".to_owned()),
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(policies::answer(redis))
 }
 
 /// By default one worker thread fewer than cores, to leave a core to the server, which shares the

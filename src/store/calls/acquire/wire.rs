@@ -111,16 +111,10 @@ fn read_short(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRep
         (2, _) => answer.integer(1)?,
         _ => return None,
     };
+    let granted = vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }];
     Some(AcquireReply {
-        now,
-        rate: call.seen?.rate(),
         entry_date: now.checked_add_unsigned(call.hold_ms)?,
-        left: answer.integer(0)?,
-        outcomes: vec![OutcomeGroup { count: request_count(call), outcome: Outcome::Granted }],
-        holders: None,
-        repaired: 0,
-        granted_before: None,
-        limits: Vec::new(),
+        ..AcquireReply::new(now, call.seen?.rate(), answer.integer(0)?, granted)
     })
 }
 
@@ -129,16 +123,11 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
     let requests = request_count(call);
     let now = answer.integer(5)?;
     if call.id.is_of_key() && answer.len() == 10 && answer.integer(7) == Some(8) {
+        let granted = vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }];
         return Some(AcquireReply {
-            now,
-            rate: answer.rate()?,
             entry_date: answer.integer(9)?,
-            left: answer.integer(1)?,
-            outcomes: vec![OutcomeGroup { count: requests, outcome: Outcome::Granted }],
-            holders: None,
-            repaired: 0,
-            limits: Vec::new(),
             granted_before: Some(answer.unsigned(8)?),
+            ..AcquireReply::new(now, answer.rate()?, answer.integer(1)?, granted)
         });
     }
     let (len, holders) = match answer.list(answer.len() - 1) {
@@ -160,15 +149,10 @@ fn read_full(call: &AcquireCall, answer: ServerAnswer<'_>) -> Option<AcquireRepl
     }
     let answered = outcomes.iter().try_fold(0u64, |sum, group| sum.checked_add(group.count))?;
     (answered == requests).then_some(AcquireReply {
-        now,
-        rate: answer.rate()?,
         entry_date: now.checked_add_unsigned(call.hold_ms)?,
-        left: answer.integer(1)?,
-        outcomes,
         holders,
         repaired,
-        granted_before: None,
-        limits: Vec::new(),
+        ..AcquireReply::new(now, answer.rate()?, answer.integer(1)?, outcomes)
     })
 }
 

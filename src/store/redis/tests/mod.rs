@@ -13,6 +13,7 @@ use crate::wire::keys::Keys;
 mod differential;
 mod faults;
 mod once;
+mod policies;
 
 /// A store, and how long a call of it may take.
 #[derive(Debug)]

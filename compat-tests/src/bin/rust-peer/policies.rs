@@ -1,0 +1,164 @@
+//! The vectors of policies, one after the other, through the public API.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use redisson_rate_limiter::{
+    ChangeRule, Client, Clock, Decision, ErrorKind, Grant, InProcessStore, ManualClock, Policy,
+    RateLimiter,
+};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+
+/// Why a line has no answer.
+type Skip = String;
+
+/// A run of steps on one limiter.
+struct Run {
+    client: Client,
+    clock: ManualClock,
+    limiter: Option<RateLimiter>,
+    /// For each call that was granted something, its grants.
+    granted: Vec<Vec<Grant>>,
+}
+
+/// Answers lines until standard input closes.
+pub(crate) async fn answer(redis: Option<String>) -> Result<(), String> {
+    let (clock, time) = Clock::manual(0);
+    let builder = Client::builder().clock(clock).key_prefix("vectors:");
+    let client = match redis {
+        Some(url) => builder.connect(&url).await,
+        None => builder.in_process(&InProcessStore::new()),
+    };
+    let client = client.map_err(|error| error.to_string())?;
+    let mut run = Run { client, clock: time, limiter: None, granted: Vec::new() };
+    let mut lines = BufReader::new(stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let line: Value = match serde_json::from_str(&line) {
+            Ok(line) => line,
+            Err(error) => {
+                println!("{}", json!({"id": null, "skip": format!("not JSON: {error}")}));
+                continue;
+            }
+        };
+        let reply = match run.step(&line).await {
+            Ok(answer) => json!({"id": line["id"], "answer": answer}),
+            Err(why) => json!({"id": line["id"], "skip": why}),
+        };
+        println!("{reply}");
+    }
+    Ok(())
+}
+
+impl Run {
+    async fn step(&mut self, line: &Value) -> Result<Value, Skip> {
+        let (kind, request) = (line["policy"].as_str().unwrap_or_default(), &line["request"]);
+        let now = line["now_us"].as_i64().ok_or("now_us is missing")?;
+        self.clock.set_micros(now);
+        if line["step"] == 0 {
+            self.limiter = None;
+            let limiter = self.follow(kind, &line["params"])?;
+            limiter.delete().await.map_err(skipped)?;
+            self.limiter = Some(limiter);
+            self.granted.clear();
+        }
+        let limiter = self.limiter.clone().ok_or("the run has not begun")?;
+        match request["op"].as_str() {
+            Some("take") => self.take(&limiter, &request["requests"]).await,
+            Some("give") => self.give(request).await,
+            Some("peek") => limiter.available_permits().await.map(Value::from).map_err(skipped),
+            Some("change") => {
+                let rule = match request["how"].as_str() {
+                    Some("scale") => ChangeRule::Scale,
+                    Some("reset") => ChangeRule::Reset,
+                    _ => ChangeRule::Keep,
+                };
+                let policy = policy(kind, &request["params"])?;
+                let limiter = self.follow(kind, &request["params"])?;
+                limiter.set_policy(policy, rule, None).await.map_err(skipped)?;
+                let left = limiter.available_permits().await.map_err(skipped)?;
+                self.limiter = Some(limiter);
+                Ok(left.into())
+            }
+            op => Err(format!("the operation {op:?} has no call in the public API")),
+        }
+    }
+
+    fn follow(&self, kind: &str, params: &Value) -> Result<RateLimiter, Skip> {
+        self.client.limiter_of(kind, policy(kind, params)?).map_err(skipped)
+    }
+
+    /// The requests in one call, because they are made at once.
+    async fn take(&mut self, limiter: &RateLimiter, requests: &Value) -> Result<Value, Skip> {
+        let requests = requests.as_array().ok_or("requests are missing")?;
+        let calls = requests.iter().map(async |request| {
+            let permits = request[0].as_u64().unwrap_or(0);
+            match request[1].as_bool() {
+                Some(true) => limiter.try_acquire_up_to(permits).await,
+                _ => limiter.try_acquire_now(permits).await,
+            }
+        });
+        let (mut answers, mut grants) = (Vec::new(), Vec::new());
+        for decision in join_all(calls).await {
+            answers.push(match decision {
+                Ok(Decision::Granted(grant)) => {
+                    let permits = grant.permits();
+                    grants.push(grant);
+                    json!(["granted", permits])
+                }
+                Ok(Decision::Denied(denial)) => {
+                    json!(["denied", denial.retry_after().as_micros() as u64])
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::ExceedsRate { .. } => json!(["exceeds"]),
+                    _ => return Err(skipped(error)),
+                },
+            });
+        }
+        if !grants.is_empty() {
+            self.granted.push(grants);
+        }
+        Ok(answers.into())
+    }
+
+    async fn give(&mut self, request: &Value) -> Result<Value, Skip> {
+        let place = request["grant"].as_u64().ok_or("grant is missing")? as usize;
+        let grants = self.granted.get_mut(place).ok_or("there is no such grant")?;
+        let (mut left, mut credit) = (request["permits"].as_u64().unwrap_or(0), 0);
+        for grant in grants.iter_mut().rev() {
+            let part = left.min(grant.permits());
+            credit += grant.refund(part).await.map_err(skipped)?;
+            left -= part;
+        }
+        Ok(credit.into())
+    }
+}
+
+fn skipped(error: redisson_rate_limiter::Error) -> Skip {
+    error.to_string()
+}
+
+/// The policy of these parameters.
+fn policy(kind: &str, params: &Value) -> Result<Policy, Skip> {
+    let number = |name: &str| params[name].as_u64();
+    let needed = |name: &str| number(name).ok_or(format!("{name} is missing"));
+    let time = |name: &str| needed(name).map(Duration::from_micros);
+    let policy = match kind {
+        "bucket" => {
+            let bucket = Policy::bucket(needed("capacity")?, needed("refill")?, time("period")?);
+            match number("initial") {
+                Some(tokens) => bucket.and_then(|bucket| bucket.with_initial_tokens(tokens)),
+                None => bucket,
+            }
+        }
+        "fixed-window" => {
+            let window = Policy::fixed_window(needed("limit")?, time("width")?);
+            match number("offset") {
+                Some(us) => window.and_then(|it| it.with_offset(Duration::from_micros(us))),
+                None => window,
+            }
+        }
+        _ => return Err(format!("the public API has no policy `{kind}` with such parameters")),
+    };
+    policy.map_err(skipped)
+}

@@ -1,0 +1,210 @@
+//! Limiters that follow a policy instead of Redisson's rules.
+
+use redisson_rate_limiter::{ChangeRule, Policy};
+
+use super::*;
+
+/// 10 at once, and 10 a second.
+fn bucket() -> Policy {
+    Policy::bucket(10, 10, SECOND).unwrap()
+}
+
+fn window() -> Policy {
+    Policy::fixed_window(10, SECOND).unwrap()
+}
+
+impl World {
+    async fn limiter_of(&self, policy: Policy) -> RateLimiter {
+        self.client().await.limiter_of("api", policy).unwrap()
+    }
+}
+
+async fn denied(limiter: &RateLimiter, permits: u64) -> Duration {
+    let decision = limiter.try_acquire_now(permits).await.unwrap();
+    decision.into_denial().expect("a denial").retry_after()
+}
+
+conformance! {
+
+async fn a_bucket_fills_steadily(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let grant = granted(&limiter, 10).await;
+    assert_eq!((grant.permits(), grant.left()), (10, 0));
+    assert_eq!(denied(&limiter, 1).await, ms(100));
+    assert_eq!(denied(&limiter, 3).await, ms(300));
+    world.pass(250);
+    assert_eq!(left(&limiter).await, 2);
+    assert_eq!(denied(&limiter, 3).await, ms(50));
+    let peek = limiter.peek(3).await.unwrap();
+    assert_eq!((peek.available(), peek.wait(), peek.is_lower_bound()), (2, ms(50), false));
+    world.pass(50);
+    assert!(limiter.try_acquire_now(3).await.unwrap().is_granted());
+}
+
+async fn a_window_begins_anew(world: World) {
+    let limiter = world.limiter_of(window()).await;
+    world.pass(400);
+    assert!(limiter.try_acquire_now(10).await.unwrap().is_granted());
+    assert_eq!(denied(&limiter, 1).await, ms(600));
+    world.pass(600);
+    assert_eq!(left(&limiter).await, 10);
+}
+
+async fn waits_are_exact_to_the_microsecond(world: World) {
+    let limiter = world.limiter_of(Policy::bucket(3, 3, SECOND).unwrap()).await;
+    assert!(limiter.try_acquire_now(3).await.unwrap().is_granted());
+    assert_eq!(denied(&limiter, 1).await, Duration::from_micros(333_334));
+    world.time.set_micros(START * 1000 + 333_333);
+    assert_eq!(denied(&limiter, 1).await, Duration::from_micros(1));
+    world.time.set_micros(START * 1000 + 333_334);
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+}
+
+async fn concurrent_calls_of_a_policy_are_merged_in_order(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let decisions = join_all([4, 5, 3, 1].map(|permits| limiter.try_acquire_now(permits))).await;
+    let granted: Vec<_> = decisions.into_iter().map(|it| it.unwrap().is_granted()).collect();
+    assert_eq!(granted, [true, true, false, true]);
+    let up_to = limiter.try_acquire_up_to(5).await.unwrap();
+    assert!(!up_to.is_granted());
+    world.pass(300);
+    assert_eq!(limiter.try_acquire_up_to(5).await.unwrap().into_grant().unwrap().permits(), 3);
+}
+
+async fn a_call_waits_for_a_policy(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let client = world.client().await;
+    let other = client.limiter_of("api", bucket()).unwrap();
+    let _all = granted(&limiter, 10).await;
+    assert!(!other.try_acquire(2, ms(199)).await.unwrap().is_granted());
+    let waiting = async {
+        let decision = other.try_acquire(2, ms(500)).await.unwrap();
+        assert!(decision.is_granted());
+    };
+    let passing = async {
+        tokio::time::sleep(ms(50)).await;
+        world.pass(200);
+        client.recheck_waiters();
+    };
+    futures::join!(waiting, passing);
+}
+
+async fn a_refund_comes_back_to_a_policy(world: World) {
+    for policy in [bucket(), window()] {
+        let limiter = world.limiter_of(policy).await;
+        limiter.delete().await.unwrap();
+        let _first = granted(&limiter, 6).await;
+        let mut second = granted(&limiter, 4).await;
+        assert_eq!(second.refund(3).await.unwrap(), 3);
+        assert_eq!(left(&limiter).await, 3);
+        assert_eq!(second.refund(1).await.unwrap(), 1);
+        let error = second.refund(1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+async fn more_than_a_policy_allows_is_an_error(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let error = limiter.try_acquire_now(11).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 11, rate: 10 }, "{error}");
+}
+
+async fn what_was_used_stays_used_under_other_parameters(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let larger = world.limiter_of(Policy::bucket(15, 10, SECOND).unwrap()).await;
+    let _used = granted(&limiter, 8).await;
+    assert_eq!(left(&larger).await, 7);
+    let _used = granted(&larger, 7).await;
+    assert_eq!(left(&limiter).await, 0);
+}
+
+async fn policies_of_one_name_are_two_limiters(world: World) {
+    let client = world.client().await;
+    let bucket = client.limiter_of("api", bucket()).unwrap();
+    let window = client.limiter_of("api", window()).unwrap();
+    let redissons = client.limiter("api").unwrap().with_rate(Rate::per_second(10));
+    let _used = granted(&bucket, 10).await;
+    assert_eq!(left(&window).await, 10);
+    assert_eq!(left(&redissons).await, 10);
+    assert!(bucket.exists().await.unwrap());
+    assert!(!window.exists().await.unwrap());
+    assert!(bucket.delete().await.unwrap());
+    assert_eq!(left(&bucket).await, 10);
+}
+
+async fn a_policy_has_no_rate_and_no_log(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let rate = Rate::per_second(1);
+    let errors = [
+        limiter.set_rate(rate).await.unwrap_err(),
+        limiter.release(1).await.unwrap_err(),
+        limiter.config().await.unwrap_err(),
+        limiter.pause_for(SECOND).await.unwrap_err(),
+        limiter.try_acquire_once("key", 1).await.unwrap_err(),
+        limiter.clone().with_headroom(redisson_rate_limiter::Fraction::one_of(2)).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("bucket"), "{error}");
+    }
+    assert!(!limiter.exists().await.unwrap());
+}
+
+async fn parameters_are_stored_and_changed(world: World) {
+    let client = world.client().await;
+    let stored = client.stored_limiter_of("api", bucket()).unwrap();
+    let error = stored.try_acquire_now(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
+    stored.set_policy(bucket(), ChangeRule::Keep, None).await.unwrap();
+    let _used = granted(&stored, 4).await;
+    assert_eq!(stored.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
+    let larger = Policy::bucket(20, 10, SECOND).unwrap();
+    stored.set_policy(larger.clone(), ChangeRule::Scale, None).await.unwrap();
+    assert_eq!(left(&stored).await, 12);
+    stored.set_policy(bucket(), ChangeRule::Keep, Some(ms(5000))).await.unwrap();
+    assert_eq!(left(&stored).await, 2);
+    assert_eq!(left(&client.limiter_of("api", bucket()).unwrap()).await, 2);
+    stored.set_policy(larger, ChangeRule::Reset, Some(ms(5000))).await.unwrap();
+    assert_eq!(left(&stored).await, 20);
+    for (limiter, policy) in [(stored, window()), (client.limiter("api").unwrap(), bucket())] {
+        let error = limiter.set_policy(policy, ChangeRule::Keep, None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
+async fn what_was_used_beyond_a_grant_is_taken(world: World) {
+    let limiter = world.limiter_of(bucket()).await;
+    let mut first = granted(&limiter, 3).await;
+    first.settle(5).await.unwrap();
+    assert_eq!(left(&limiter).await, 5);
+    let mut second = granted(&limiter, 4).await;
+    second.settle(1).await.unwrap();
+    assert_eq!(left(&limiter).await, 4);
+    // As much as there is: a policy has no debts.
+    let mut third = granted(&limiter, 3).await;
+    third.settle(100).await.unwrap();
+    assert_eq!(left(&limiter).await, 0);
+}
+
+async fn limiters_of_all_kinds_are_asked_in_turn(world: World) {
+    let client = world.client().await;
+    let bucket = client.limiter_of("a", bucket()).unwrap();
+    let window = client.limiter_of("a", Policy::fixed_window(5, SECOND).unwrap()).unwrap();
+    let redissons = client.limiter("b").unwrap().with_rate(Rate::per_minute(7));
+    let error = client.all_of([&bucket, &redissons]).unwrap_err();
+    assert!(error.to_string().contains("all_of_in_turn"), "{error}");
+    let all = client.all_of_in_turn([&bucket, &window, &redissons]).unwrap();
+    assert!(all.try_acquire_now(4).await.unwrap().is_granted());
+    let denial = all.try_acquire_now(2).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.refused_by(), Some("a"));
+    // What the bucket had granted has come back.
+    for _ in 0..100 {
+        if left(&bucket).await == 6 {
+            break;
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!((left(&bucket).await, left(&window).await, left(&redissons).await), (6, 1, 3));
+}
+
+}

@@ -1,0 +1,181 @@
+//! Policies under faults: every call counts once, whatever the network does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use compat_tests::proxy::{Chaos, Fault, Proxy};
+use compat_tests::server::Server;
+use futures::future::join_all;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use redisson_rate_limiter::{Client, ErrorKind, Execution, Policy, RateLimiter};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+const DECADE: Duration = Duration::from_secs(3650 * 86_400);
+/// Permits that no case uses up.
+const PLENTY: u64 = 1_000_000;
+
+async fn client(url: &str) -> Client {
+    Client::builder().deadline(Duration::from_millis(900)).connect(url).await.expect("a client")
+}
+
+/// Waits until as many permits are used as callers hold: between these bounds.
+async fn settles_at(limiter: &RateLimiter, held: impl Fn() -> (u64, u64)) {
+    let began = Instant::now();
+    loop {
+        let used = PLENTY - limiter.available_permits().await.expect("an answer");
+        let (least, most) = held();
+        if (least..=most).contains(&used) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(15), "{used} used, {least}..={most} held");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What callers hold, and what they may have given back without knowing it.
+#[derive(Default)]
+struct Ledger {
+    held: AtomicU64,
+    unsure: AtomicU64,
+}
+
+impl Ledger {
+    async fn call(&self, limiter: &RateLimiter, random: &mut SmallRng) {
+        let permits = random.random_range(1..=3);
+        let call = limiter.try_acquire(permits, Duration::from_millis(random.random_range(0..3)));
+        // Some callers go away, at any point of the call.
+        let patience = match random.random_ratio(1, 4) {
+            true => Duration::from_millis(random.random_range(0..20)),
+            false => HOUR,
+        };
+        let Ok(answer) = tokio::time::timeout(patience, call).await else { return };
+        let mut grant = match answer {
+            Ok(decision) => decision.into_grant().expect("there are plenty"),
+            Err(error) => {
+                assert_ne!(error.kind(), ErrorKind::Server, "{error}");
+                return;
+            }
+        };
+        self.held.fetch_add(permits, Relaxed);
+        if random.random_ratio(1, 3) {
+            let part = random.random_range(1..=permits);
+            match grant.refund(part).await {
+                Ok(credit) => {
+                    assert_eq!(credit, part);
+                    self.held.fetch_sub(part, Relaxed);
+                }
+                Err(error) if error.execution() == Execution::Unknown => {
+                    self.unsure.fetch_add(part, Relaxed);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// A window that does not end, so that what is used is exactly what callers hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_bad_network_every_call_counts_once() {
+    let server = Server::start().await;
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
+    for seed in 0..3u64 {
+        let proxy = Proxy::start(&server).await;
+        let ledger = Arc::new(Ledger::default());
+        let name = format!("chaos-{seed}");
+        let mut limiters = Vec::new();
+        for _ in 0..3 {
+            limiters.push(client(&proxy.url()).await.limiter_of(&name, policy.clone()).unwrap());
+        }
+        proxy.disturb(Some((Chaos::Network, seed)));
+        let callers = (0..24).map(|at| {
+            let (limiter, ledger) = (limiters[at % 3].clone(), ledger.clone());
+            tokio::spawn(async move {
+                let mut random = SmallRng::seed_from_u64(seed * 100 + at as u64);
+                for _ in 0..40 {
+                    ledger.call(&limiter, &mut random).await;
+                }
+            })
+        });
+        for caller in join_all(callers).await {
+            caller.expect("a caller ends");
+        }
+        proxy.disturb(None);
+        proxy.cut();
+        let watch = client(&server.url()).await.limiter_of(&name, policy.clone()).unwrap();
+        settles_at(&watch, || {
+            let (held, unsure) = (ledger.held.load(Relaxed), ledger.unsure.load(Relaxed));
+            (held - unsure, held)
+        })
+        .await;
+    }
+}
+
+/// The outcome is lost for good, and nobody calls again.
+#[tokio::test]
+async fn what_an_abandoned_call_was_granted_comes_back_by_itself() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
+    let limiter = client(&proxy.url()).await.limiter_of("lost", policy.clone()).unwrap();
+    let watch = client(&server.url()).await.limiter_of("lost", policy).unwrap();
+    assert!(limiter.try_acquire_now(5).await.unwrap().is_granted());
+    let mut trap = proxy.trap("EVALSHA", Fault::Silence);
+    let call = limiter.try_acquire_now(7);
+    assert!(tokio::time::timeout(Duration::from_millis(100), call).await.is_err());
+    trap.sprung().await;
+    settles_at(&watch, || (5, 5)).await;
+}
+
+/// An attempt that arrives when its caller has long gone takes nothing.
+#[tokio::test]
+async fn an_attempt_that_arrives_late_takes_nothing() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
+    let limiter = client(&proxy.url()).await.limiter_of("late", policy.clone()).unwrap();
+    let watch = client(&server.url()).await.limiter_of("late", policy).unwrap();
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+    let mut trap = proxy.trap("EVALSHA", Fault::Hold);
+    assert!(limiter.try_acquire_now(7).await.unwrap().is_granted(), "by its second attempt");
+    trap.sprung().await;
+    assert!(limiter.try_acquire_now(2).await.unwrap().is_granted());
+    trap.release();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    settles_at(&watch, || (10, 10)).await;
+}
+
+/// Never more than the capacity and what has flowed in, for all clients together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_bad_network_a_bucket_never_gives_more_than_it_has() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let policy = Policy::bucket(50, 100, SECOND).unwrap();
+    let granted = Arc::new(AtomicU64::new(0));
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        limiters.push(client(&proxy.url()).await.limiter_of("small", policy.clone()).unwrap());
+    }
+    proxy.disturb(Some((Chaos::Network, 7)));
+    let began = Instant::now();
+    let callers = (0..12).map(|at| {
+        let (limiter, granted) = (limiters[at % 3].clone(), granted.clone());
+        tokio::spawn(async move {
+            while began.elapsed() < Duration::from_secs(5) {
+                if let Ok(grant) = limiter.acquire(1).await {
+                    granted.fetch_add(grant.permits(), Relaxed);
+                }
+            }
+        })
+    });
+    for caller in join_all(callers).await {
+        caller.expect("a caller ends");
+    }
+    let most = 50.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
+    let granted = granted.load(Relaxed);
+    println!("{granted} granted, {most:.0} at most");
+    assert!((granted as f64) <= most, "{granted} granted, {most} at most");
+    assert!(granted >= 250, "{granted} granted in 5 s");
+}

@@ -1,0 +1,235 @@
+//! The calls of a limiter with a [`Policy`].
+//!
+//! Such a limiter has no log in which a repeated call could find its entry. Instead its calls are numbered, lane by
+//! lane, and the store keeps the last one of each lane: a call that comes twice gets the first answer again, and
+//! one that comes after a later one does nothing. What a call may have been granted whose outcome is unknown is
+//! given back by the next call of its lane.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::Instant;
+
+use super::flight::Flight;
+use super::lane::LaneState;
+use super::refund::BACKGROUND_DEADLINE;
+use super::retry::{UntilDeadline, retry};
+use super::{Core, Engine, instant_after};
+use crate::error::{Error, Operation};
+use crate::policy::{Kind, Mark, Policy};
+use crate::rate::{MAX_EXACT, Mode, Rate};
+use crate::rt;
+use crate::rt::atomic::Ordering;
+use crate::store::{
+    AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
+    StoreCall,
+};
+
+/// The policy that a limiter follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Followed {
+    pub(crate) rules: Policy,
+    /// Whether the parameters are those that the store has, not those of `rules`.
+    pub(crate) is_stored: bool,
+}
+
+impl Followed {
+    /// The rate to show where there is one for Redisson's limiters: the limit, and the time in which it comes
+    /// back. What is stored is not known here.
+    pub(crate) fn rate(&self) -> Rate {
+        let limit = self.rules.limit();
+        let us = match &self.rules.0 {
+            Kind::Bucket(bucket) => {
+                u128::from(limit) * u128::from(bucket.pace.every) / u128::from(bucket.pace.permits)
+            }
+            Kind::Fixed(window) => window.grid.width.into(),
+        };
+        let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
+        Rate::from_wire(Mode::Overall, limit, ms, 0)
+    }
+}
+
+/// The calls of one lane, by their numbers.
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// The name under which the store keeps the last call: no other calls have it.
+    lane: Arc<str>,
+    last: u64,
+    /// The first call, since the last grant, whose grant nobody has received, if it has one.
+    abandoned: Option<u64>,
+    /// A call of its own has been made for what was abandoned.
+    has_given_back: bool,
+}
+
+impl Calls {
+    pub(super) fn new(core: &Core) -> Self {
+        Calls { lane: core.new_lane_name(), last: 0, abandoned: None, has_given_back: true }
+    }
+
+    pub(super) fn begin(&mut self) -> LaneCall {
+        self.last += 1;
+        LaneCall {
+            name: self.lane.clone(),
+            number: self.last,
+            abandon: self.abandoned,
+            max_age_us: None,
+        }
+    }
+
+    /// The call was answered. If the store keeps it as the lane's last one, nothing earlier can be carried out any
+    /// more, and what was abandoned has been given back.
+    fn answered(&mut self, call: &LaneCall, is_kept: bool, may_have_another_grant: bool) {
+        if is_kept {
+            self.abandoned = None;
+        } else if may_have_another_grant {
+            self.abandon(call);
+        }
+    }
+
+    /// Nobody knows what the call was granted, and nobody will use it.
+    fn abandon(&mut self, call: &LaneCall) {
+        self.abandoned.get_or_insert(call.number);
+        self.has_given_back = false;
+    }
+
+    /// Whether a call should give back what was abandoned, as no other call may come soon. Says so once: if the
+    /// server is away, the next call with requests does it.
+    pub(super) fn must_give_back(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_given_back, true) && self.abandoned.is_some()
+    }
+}
+
+impl Core {
+    /// A name that no other lane has, in whatever client.
+    fn new_lane_name(&self) -> Arc<str> {
+        format!(
+            "{:08x}{:x}",
+            rt::random() as u32,
+            self.policy_lanes.fetch_add(1, Ordering::Relaxed)
+        )
+        .into()
+    }
+}
+
+impl Flight {
+    /// Makes one attempt at a call of a limiter with a policy.
+    pub(super) fn attempt_policy(
+        &self,
+        policy: &Followed,
+        groups: &[RequestGroup],
+        limit: Duration,
+    ) -> Reply<AcquireReply> {
+        let engine = &self.callers.engine;
+        let rate = policy.rate();
+        // A grant is dated when it was decided. One whose answer comes too late is made anew.
+        let max_age = || engine.core.latency.longest_on_time(rate.interval_ms());
+        let Some(number) = self.number.clone() else {
+            unreachable!("the calls of a limiter with a policy are numbered")
+        };
+        let call = PolicyCall {
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
+            at: engine.core.clock.told_us(),
+            lane: LaneCall { max_age_us: (!self.is_first_attempt()).then(max_age), ..number },
+            groups: groups.to_vec(),
+        };
+        let reply = engine.attempt(call, limit);
+        reply.map(move |reply| reply.map(|reply| like_a_logs(reply, rate))).boxed()
+    }
+
+    /// The call was answered.
+    pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
+        if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
+            let is_kept = grants || self.call.groups.is_empty();
+            calls.answered(number, is_kept, !self.is_first_attempt());
+        }
+    }
+
+    /// The outcome of the call stays unknown.
+    pub(super) fn abandon_number(&self) {
+        if let Some(number) = &self.number
+            && let Some(calls) = &mut self.callers.lane.lock().calls
+        {
+            calls.abandon(number);
+        }
+    }
+}
+
+/// The reply in the form of a limiter's with a log.
+fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
+    let left = reply.left.min(MAX_EXACT) as i64;
+    AcquireReply {
+        mark: Some(reply.mark),
+        ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
+    }
+}
+
+impl Engine {
+    /// Gives permits of a call back. Each refund has a number of its own, and is attempted under it until it is
+    /// answered. Returns how many permits came back.
+    pub(super) async fn refund_marked(
+        self: &Arc<Self>,
+        policy: &Followed,
+        mark: Mark,
+        permits: u64,
+        deadline: Instant,
+        fails_fast: bool,
+    ) -> Result<u64, Error> {
+        let call = |lane| PolicyRefundCall {
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
+            at: self.core.clock.told_us(),
+            lane,
+            mark,
+            permits,
+        };
+        self.call_numbered(Operation::Refund, deadline, fails_fast, call).await
+    }
+
+    /// Takes permits that have been used already: as many as there are, because a policy has no debts. Returns how
+    /// many are left.
+    pub(super) async fn charge_policy(
+        self: &Arc<Self>,
+        policy: &Followed,
+        permits: u64,
+    ) -> Result<i64, Error> {
+        let call = |lane| PolicyCall {
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
+            at: self.core.clock.told_us(),
+            lane,
+            groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: permits }],
+        };
+        let deadline = instant_after(BACKGROUND_DEADLINE);
+        let reply = self.call_numbered(Operation::Settle, deadline, false, call).await?;
+        Ok(like_a_logs(reply, policy.rate()).left)
+    }
+
+    /// Makes a call outside of the queue until it is answered. Its lane makes one such call at a time, so that
+    /// each is the last one until it has an answer.
+    async fn call_numbered<C: StoreCall>(
+        self: &Arc<Self>,
+        operation: Operation,
+        deadline: Instant,
+        fails_fast: bool,
+        call: impl Fn(LaneCall) -> C + Send + Sync,
+    ) -> Result<C::Reply, Error> {
+        let lane = self.lane()?;
+        let mut calls = lane.refunds.lock().await;
+        let number = calls.get_or_insert_with(|| Calls::new(&self.core)).begin();
+        let mut attempts = UntilDeadline {
+            deadline,
+            limit: self.core.attempt,
+            is_idempotent: true,
+            fails_fast: || fails_fast || self.is_closed(),
+            is_unknown: false,
+            is_certain: false,
+            observer: self.observer.call(operation),
+            call: |limit| self.attempt(call(number.clone()), limit),
+        };
+        let answer = retry(&mut attempts).await;
+        attempts.observer.ended(&answer);
+        answer
+    }
+}

@@ -1,0 +1,77 @@
+//! The parameters of a limiter that follows a policy.
+
+use std::time::Duration;
+
+use super::RateLimiter;
+use crate::error::{Error, Operation};
+use crate::policy::{ChangeRule, Policy};
+use crate::store::PolicyChangeCall;
+
+impl RateLimiter {
+    /// Stores the parameters of this limiter's policy, and says what becomes of what was used under the earlier
+    /// ones. Handles of [`Client::stored_limiter_of`](crate::Client::stored_limiter_of) follow the stored
+    /// parameters. Those of [`Client::limiter_of`](crate::Client::limiter_of) bring their own, which their next
+    /// call that is granted something puts in force again.
+    ///
+    /// The stored parameters are kept for `keep_alive` after each change of the limiter, in whole milliseconds;
+    /// `None`: until the limiter is deleted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::{ChangeRule, Client, InProcessStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let window = |limit| Policy::fixed_window(limit, Duration::from_secs(86_400));
+    /// let stored = client.stored_limiter_of("plan", window(1)?)?;
+    /// stored.set_policy(window(100)?, ChangeRule::Keep, None).await?;
+    /// assert!(stored.try_acquire_now(80).await?.is_granted());
+    /// // The customer upgrades.
+    /// stored.set_policy(window(1000)?, ChangeRule::Keep, None).await?;
+    /// assert_eq!(stored.available_permits().await?, 920);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter has no policy, or one of
+    /// another kind, or if the keep-alive is less than 1 ms; nothing is sent then. The errors
+    /// [of the server](RateLimiter#errors-of-the-server).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call may or may not be carried out.
+    pub async fn set_policy(
+        &self,
+        policy: Policy,
+        rule: ChangeRule,
+        keep_alive: Option<Duration>,
+    ) -> Result<(), Error> {
+        const OPERATION: Operation = Operation::SetPolicy;
+        let (asked, own) = (policy.word(), self.engine().policy.as_ref());
+        match own.map(|own| own.rules.word()) {
+            Some(word) if word == asked => {}
+            word => {
+                let has = word.map_or("none".to_owned(), |word| format!("`{word}`"));
+                let detail = format!(
+                    "a policy `{asked}` for a limiter that has {has}: must be the same kind"
+                );
+                return Err(self.invalid(OPERATION, detail));
+            }
+        }
+        let keep_alive_ms = keep_alive.map_or(0, |time| time.as_millis().min(LONGEST_MS) as u64);
+        if keep_alive.is_some() && keep_alive_ms == 0 {
+            let detail = format!("a keep-alive of {keep_alive:?}: must be at least 1 ms");
+            return Err(self.invalid(OPERATION, detail));
+        }
+        let at = self.engine().core.clock.told_us();
+        // The call may be carried out even if this future is dropped.
+        let _may_come_back = self.engine().permits_may_come_back();
+        self.call(OPERATION, PolicyChangeCall { policy, at, rule, keep_alive_ms }).await
+    }
+}
+
+/// Ten years: the longest keep-alive.
+const LONGEST_MS: u128 = 315_576_000_000;

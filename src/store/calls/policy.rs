@@ -1,0 +1,258 @@
+//! The calls of limiters with a [`Policy`].
+//!
+//! The rules are in `src/policy`, whose twins are in `lua/policy`. A server counts each call once, by its place in
+//! a lane. In process a call is answered where it is made, so there are no lanes.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::policy::frame::Limiter;
+use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
+use crate::store::redis::Script;
+
+script!(BUCKET, AtReceiver: "policy/head", "policy/pace", "policy/bucket", "policy/tail");
+script!(WINDOW, AtReceiver: "policy/head", "policy/window", "policy/tail");
+
+/// Requests for one limiter with a policy, decided in this order.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyCall {
+    /// The rules, and their parameters.
+    pub(crate) policy: Policy,
+    /// Whether the parameters in force are the stored ones: then `policy` only says which rules.
+    pub(crate) is_stored: bool,
+    /// The time in epoch microseconds; `None` for the store's own clock.
+    pub(crate) at: Option<i64>,
+    pub(crate) lane: LaneCall,
+    pub(crate) groups: Vec<RequestGroup>,
+}
+
+/// A numbered call of a lane: it counts once. A lane belongs to one client and one limiter, and has one call in
+/// flight.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneCall {
+    pub(crate) name: Arc<str>,
+    /// From 1.
+    pub(crate) number: u64,
+    /// The lowest number of a call whose grant nobody uses, since the lane's last grant that somebody does.
+    pub(crate) abandon: Option<u64>,
+    /// An earlier grant of this very call is given back if it is older than this, in microseconds.
+    pub(crate) max_age_us: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyReply {
+    /// The time of the decision, epoch microseconds.
+    pub(crate) at: i64,
+    /// The store's time, epoch microseconds.
+    pub(crate) now: i64,
+    /// Whether an earlier attempt was carried out: the grants are those of that time.
+    pub(crate) is_replay: bool,
+    /// The permits available after the call.
+    pub(crate) left: u64,
+    /// What the call's grant is given back by.
+    pub(crate) mark: Mark,
+    /// The outcomes in the order of the requests; their counts add up to the number of requests.
+    pub(crate) outcomes: Vec<OutcomeGroup>,
+}
+
+/// The part of the command that all calls have.
+fn command(
+    (policy, is_stored, at): (&Policy, bool, Option<i64>),
+    action: &str,
+    lane: Option<&LaneCall>,
+    keys: &Keys,
+) -> ServerCommand {
+    let text = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
+    let script: &'static Script = match policy.0 {
+        Kind::Bucket(_) => &BUCKET,
+        Kind::Fixed(_) => &WINDOW,
+    };
+    ServerCommand::script(script, &[&keys.hash])
+        .arg(action)
+        .arg(at.map_or(String::new(), |at| at.to_string()))
+        .arg(policy.text())
+        .arg(if is_stored { "1" } else { "" })
+        .arg(lane.map_or("", |lane| &lane.name))
+        .arg(text(lane.map(|lane| lane.number)))
+        .arg(text(lane.and_then(|lane| lane.abandon)))
+        .arg(text(lane.and_then(|lane| lane.max_age_us)))
+}
+
+/// Reads the limiter with the rules of a policy, and puts its parameters in force unless the stored ones are.
+macro_rules! limiter {
+    ($call:expr, $space:expr, $keys:expr, $rule:expr, $limiter:ident => $then:expr) => {
+        with_rules!($call.policy, rules => {
+            let wanted = (!$call.is_stored).then_some(rules);
+            let $limiter = Limiter::read($space, $keys, $call.at, wanted, $rule)?;
+            $then
+        })
+    };
+}
+
+impl StoreCall for PolicyCall {
+    type Reply = PolicyReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyReply, Error> {
+        limiter!(self, space, keys, ChangeRule::Keep, limiter => {
+            let (limiter, outcomes) = limiter.take(space, keys, &self.groups)?;
+            Ok(PolicyReply {
+                at: limiter.now,
+                now: limiter.now,
+                is_replay: false,
+                left: limiter.available(),
+                mark: limiter.mark(),
+                outcomes,
+            })
+        })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        command((&self.policy, self.is_stored, self.at), "take", Some(&self.lane), keys)
+            .arg(pack_groups(&self.groups))
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyReply> {
+        let mut outcomes = Vec::new();
+        let mut place = 7;
+        while place < answer.len() {
+            let [count, kind, number] = [place, place + 1, place + 2].map(|at| answer.unsigned(at));
+            let (count, kind, number) = (count?, kind?, number?);
+            place += 3;
+            let wait = Wait { us: number, at_least: kind % 2 == 0 };
+            let outcome = match kind {
+                0 => Outcome::Granted,
+                1 | 2 => Outcome::Refused(wait),
+                3 | 4 => Outcome::Waiting(wait),
+                5 => Outcome::ExceedsRate,
+                8 => {
+                    let mark = (answer.integer(place)?, answer.unsigned(place + 1)?);
+                    place += 2;
+                    Outcome::Scheduled { start: i64::try_from(number).ok()?, mark }
+                }
+                _ => return None,
+            };
+            push_outcome(&mut outcomes, count, outcome);
+        }
+        Some(PolicyReply {
+            at: answer.integer(1)?,
+            now: answer.integer(2)?,
+            is_replay: answer.flag(3)?,
+            left: answer.unsigned(4)?,
+            mark: (answer.integer(5)?, answer.unsigned(6)?),
+            outcomes,
+        })
+    }
+}
+
+/// Gives back permits of a grant; the reply is how many of them are available again.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyRefundCall {
+    pub(crate) policy: Policy,
+    pub(crate) is_stored: bool,
+    pub(crate) at: Option<i64>,
+    /// A call of a lane in which there are only refunds.
+    pub(crate) lane: LaneCall,
+    /// The mark of the grant.
+    pub(crate) mark: Mark,
+    pub(crate) permits: u64,
+}
+
+impl StoreCall for PolicyRefundCall {
+    type Reply = u64;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<u64, Error> {
+        limiter!(self, space, keys, ChangeRule::Keep, limiter => {
+            limiter.give(space, keys, self.mark, self.permits)
+        })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        command((&self.policy, self.is_stored, self.at), "give", Some(&self.lane), keys)
+            .arg(format!("{}/{}", self.mark.0, self.mark.1))
+            .arg(self.permits)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {
+        answer.unsigned(1)
+    }
+}
+
+/// Reads what a call would find, and writes nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyPeekCall {
+    pub(crate) policy: Policy,
+    pub(crate) is_stored: bool,
+    pub(crate) at: Option<i64>,
+    /// The number of permits to compute the wait for; 0 for none.
+    pub(crate) permits: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyPeek {
+    pub(crate) available: u64,
+    pub(crate) limit: u64,
+    /// The time until the permits of the call are available; 0 if they are now.
+    pub(crate) wait: Wait,
+    /// The parameters in force.
+    pub(crate) parameters: Policy,
+}
+
+impl StoreCall for PolicyPeekCall {
+    type Reply = PolicyPeek;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<PolicyPeek, Error> {
+        limiter!(self, space, keys, ChangeRule::Keep, limiter => Ok(PolicyPeek {
+            available: limiter.available(),
+            limit: limiter.limit(),
+            wait: limiter.wait(self.permits),
+            parameters: Policy::parse(&limiter.text()).expect("a policy reads its own parameters"),
+        }))
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        command((&self.policy, self.is_stored, self.at), "peek", None, keys).arg(self.permits)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyPeek> {
+        Some(PolicyPeek {
+            available: answer.unsigned(1)?,
+            limit: answer.unsigned(2)?,
+            wait: Wait { us: answer.unsigned(3)?, at_least: answer.flag(4)? },
+            parameters: Policy::parse(str::from_utf8(answer.bytes(5)?).ok()?)?,
+        })
+    }
+}
+
+/// Stores parameters in place of those in force.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyChangeCall {
+    pub(crate) policy: Policy,
+    pub(crate) at: Option<i64>,
+    pub(crate) rule: ChangeRule,
+    /// How long the limiter is kept if it is unused; 0 for ever.
+    pub(crate) keep_alive_ms: u64,
+}
+
+impl StoreCall for PolicyChangeCall {
+    type Reply = ();
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
+        with_rules!(self.policy, rules => {
+            let limiter = Limiter::read(space, keys, self.at, Some(rules), self.rule)?;
+            limiter.store(space, keys, self.keep_alive_ms)
+        })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        let action = match self.rule {
+            ChangeRule::Keep => "keep",
+            ChangeRule::Scale => "scale",
+            ChangeRule::Reset => "reset",
+        };
+        command((&self.policy, false, self.at), action, None, keys).arg(self.keep_alive_ms)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<()> {
+        answer.integer(0).map(drop)
+    }
+}

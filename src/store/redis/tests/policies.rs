@@ -1,0 +1,151 @@
+//! Limiters with a policy: the rules in process and the scripts give the same answers and leave the same state.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Limited, Server, store};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::policy::{ChangeRule, Policy};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::raw::Content;
+use crate::store::{
+    LaneCall, Outcome, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall,
+    PolicyReply, RequestGroup, StoreCall,
+};
+use crate::wire::keys::Keys;
+
+mod vectors;
+
+type Hash = BTreeMap<String, String>;
+
+/// Both stores, each with one limiter.
+struct World {
+    runtime: tokio::runtime::Runtime,
+    server: Server,
+    redis: Limited,
+    memory: MemoryStore,
+    keys: Keys,
+    calls: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Server::start(&[]).expect("without a server nothing is compared");
+        let redis = store(&server.url(), Duration::from_secs(20)).unwrap();
+        World {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            server,
+            redis,
+            memory: in_process(),
+            keys: Keys::new("{limiter}:policy", "c"),
+            calls: 0,
+        }
+    }
+
+    /// Begins with nothing.
+    fn clear(&mut self) {
+        redis::cmd("FLUSHALL").exec(&mut self.server.raw()).unwrap();
+        self.memory = in_process();
+    }
+
+    /// The next call of a lane that makes no second attempts.
+    fn lane(&mut self, name: &str) -> LaneCall {
+        self.calls += 1;
+        LaneCall { name: name.into(), number: self.calls, abandon: None, max_age_us: None }
+    }
+
+    fn on_server<C: StoreCall>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.runtime.block_on(self.redis.run(&self.keys, call.clone()))
+    }
+
+    fn in_process<C: StoreCall>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.memory.run(&self.keys, call)
+    }
+
+    /// The answer of both stores.
+    fn run<C: StoreCall<Reply: PartialEq> + std::fmt::Debug>(
+        &self,
+        call: &C,
+    ) -> Result<C::Reply, Error> {
+        let (server, process) = (self.on_server(call), self.in_process(call));
+        match (&server, &process) {
+            (Ok(server), Ok(process)) => assert_eq!(server, process, "{call:?}"),
+            (Err(server), Err(process)) => {
+                assert_eq!(server.kind(), process.kind(), "{call:?}");
+                assert_eq!(server.detail(), process.detail(), "{call:?}");
+            }
+            _ => panic!("{server:?} by the server, {process:?} in process, for {call:?}"),
+        }
+        server
+    }
+
+    fn take(
+        &mut self,
+        policy: &Policy,
+        at: i64,
+        groups: Vec<RequestGroup>,
+    ) -> Result<PolicyReply, Error> {
+        let lane = self.lane("aaaaaaaa0");
+        self.run(&PolicyCall {
+            policy: policy.clone(),
+            is_stored: false,
+            at: Some(at),
+            lane,
+            groups,
+        })
+    }
+
+    fn give(&mut self, policy: &Policy, at: i64, mark: (i64, u64), permits: u64) -> u64 {
+        let lane = self.lane("aaaaaaaa1");
+        let call = PolicyRefundCall {
+            policy: policy.clone(),
+            is_stored: false,
+            at: Some(at),
+            lane,
+            mark,
+            permits,
+        };
+        self.run(&call).unwrap()
+    }
+
+    fn peek(&self, policy: &Policy, at: i64, permits: u64) -> PolicyPeek {
+        let call =
+            PolicyPeekCall { policy: policy.clone(), is_stored: false, at: Some(at), permits };
+        self.run(&call).unwrap()
+    }
+
+    /// The hash on the server.
+    fn server_hash(&self) -> Hash {
+        redis::cmd("HGETALL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap()
+    }
+
+    /// The hash, which is the same in both stores but for lanes.
+    fn state(&self) -> Hash {
+        let server = self.server_hash().into_iter();
+        let server: Hash = server.filter(|(name, _)| !name.starts_with('@')).collect();
+        let process = match self.memory.snapshot().remove(&*self.keys.hash) {
+            None => Hash::new(),
+            Some(key) => match key.content {
+                Content::Hash(fields) => fields,
+                other => panic!("{other:?}"),
+            },
+        };
+        assert_eq!(server, process);
+        server
+    }
+}
+
+/// A store whose keys do not end.
+fn in_process() -> MemoryStore {
+    MemoryStore::with_clock(Clock::manual(1_700_000_000_000).0)
+}
+
+fn request(permits: u64) -> RequestGroup {
+    RequestGroup { permits, max_wait_ms: 0, count: 1 }
+}
+
+fn only(reply: &PolicyReply) -> Outcome {
+    assert_eq!(reply.outcomes.len(), 1, "{reply:?}");
+    reply.outcomes[0].outcome
+}
