@@ -226,7 +226,11 @@ impl Caller {
         sleep(Duration::from_millis(self.random.between(0..=self.rate.interval_ms() / 2))).await;
         let permits = self.random.between(1..=grant.permits());
         // From now on its caller does not use them.
-        self.history.records().grants[number].kept -= permits;
+        let kept = self.history.records().grants[number].kept.checked_sub(permits);
+        let Some(kept) = kept else {
+            return self.history.violation(format!("call {call} holds more than it had acquired"));
+        };
+        self.history.records().grants[number].kept = kept;
         let begun = self.history.now();
         let refund = grant.refund(permits).await;
         self.history.event(self.client, "refund", "done", &(call, permits, refund.is_ok()));
