@@ -134,7 +134,7 @@ pub use in_process::InProcessStore;
 pub use limiter::RateLimiter;
 pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
-pub use policy::{ChangeRule, Policy};
+pub use policy::{CalendarUnit, ChangeRule, Policy, Weekday};
 pub use rate::{Mode, Rate};
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;

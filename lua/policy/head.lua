@@ -30,6 +30,10 @@ local action, time_text, wanted, is_stored, lane, number, abandon, max_age, requ
 local s, now, limit, problem = nil, 0, 0, nil
 -- What a policy may replace, see tail.lua.
 local read_state, write_state, decide
+-- The lane's record: its last call, the time and the permits of its grant, and the mark.
+local last, at, total, given, given_f
+-- The number of requests behind a waiting one whose waits are exact.
+local EXACT_WAITS = 16
 local reply, has_denied = {0}, false
 
 local function int(n)

@@ -2,7 +2,7 @@
 --
 -- The policy's file declares NAMES (the fields of its state) and the functions configure, check, roll, available,
 -- take, wait, mark, give, ttl, change; it may set read_state, write_state and decide, which are declared in head.lua.
-local HORIZON, MOST_LANES, EXACT_WAITS = 60000000, 32, 16
+local HORIZON, MOST_LANES = 60000000, 32
 local lanes_key = KEYS[2] or KEYS[1]
 
 local function corrupt(field, text)
@@ -132,7 +132,6 @@ else
   now = max(0, tonumber(time_text))
 end
 now = min(now, 5000000000000000)
-local last, at, total, given, given_f
 if record then
   local n, t, g, m, f = string.match(record, '^(%d+):(%d+):(%d+):(%d+)/?(%d*)$')
   last, at, total, given, given_f = whole(n), whole(t), whole(g), whole(m), tonumber(f) or 0
@@ -196,8 +195,6 @@ if problem then
 end
 
 local granted, credit = 0, 0
--- Made only to give back what was abandoned: it is recorded in any case, so that nothing earlier can follow.
-local only_abandons = action == 'take' and requests == ''
 local is_change = action ~= 'take' and action ~= 'give' and action ~= 'peek'
 if action == 'peek' then
   local p, free = requests - 0, available()
@@ -214,13 +211,15 @@ elseif action == 'give' then
   reply = {0, credit}
 end
 
--- Write. A denial writes nothing, unless time must begin for a limiter that starts with too few permits.
+-- Write. A denial writes nothing, unless time must begin for a limiter that starts with too few permits. A call
+-- without requests leaves its record in any case, so that what it abandons is stale if it comes later.
+local has_record = granted > 0 or credit > 0 or gave or action == 'take' and requests == ''
 local begins = not was_used and has_denied
-if not (granted > 0 or credit > 0 or gave or has_changed or begins or is_change or only_abandons) then
+if not (has_record or has_changed or begins or is_change) then
   return reply
 end
 local fields = {}
-if granted > 0 or credit > 0 or gave or only_abandons then
+if has_record then
   local m, f = mark()
   fields[1] = '@' .. lane
   fields[2] = string.format('%.0f:%.0f:%.0f:%.0f', number, now, granted + credit, m) .. (f > 0 and '/' .. int(f) or '')

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use futures::future::join_all;
@@ -89,7 +89,7 @@ impl Grant {
         });
         let members = members.collect();
         let entry = Entry::new(EntryId([0; ID_LEN]), 0, 0);
-        let decided = Decided { engine: engine.clone(), entry, rate, left, members };
+        let decided = Decided { members, ..Decided::new(engine, entry, rate, left) };
         let entry = GrantEntry::Group { decided: Arc::new(decided), held };
         Grant::of(entry, 0, deadline)
     }
@@ -103,8 +103,8 @@ impl Grant {
             if member.is_unlimited() {
                 return Grant::unlimited(engine, Some(rate), permits, self.deadline);
             }
-            let (entry, left, members) = (member.entry.clone(), member.left, Box::default());
-            let decided = Arc::new(Decided { engine, entry, rate, left, members });
+            let decided = Decided::new(&engine, member.entry.clone(), rate, member.left);
+            let decided = Arc::new(decided);
             let entry = GrantEntry::Call(decided);
             Grant::of(entry, permits, self.deadline)
         });
@@ -189,6 +189,15 @@ impl Grant {
                 .unwrap_or_else(|| unreachable!("nothing is leased before the rate is known")),
             GrantEntry::Unlimited { rate, .. } => *rate,
         }
+    }
+
+    /// From when on the permits may be used, by the clock that decided: later than the grant only for the policy
+    /// [`queue`](crate::Policy::queue), `None` for everything else. [`acquire`](crate::RateLimiter::acquire) has
+    /// waited until then, [`try_reserve`](crate::RateLimiter::try_reserve) has not.
+    pub fn starts_at(&self) -> Option<SystemTime> {
+        let GrantEntry::Call(decided) = &self.entry else { return None };
+        let (us, _) = decided.starts_at?;
+        Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us.max(0).unsigned_abs()))
     }
 
     /// Who decided the call; of a [`LimitGroup`](crate::LimitGroup)'s grant [`DecidedBy::Outage`] if a policy

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Engine;
 use super::group::MemberEntry;
@@ -67,6 +68,8 @@ pub(crate) struct Decided {
     pub(crate) rate: Rate,
     /// The permits left after the call.
     pub(crate) left: u64,
+    /// When what was granted may be used, if that is not now: by the clock that decided, in epoch µs, and here.
+    pub(crate) starts_at: Option<(i64, Instant)>,
     /// The entries holding the permits of a group's limiters; empty for a single limiter.
     pub(crate) members: Box<[MemberEntry]>,
 }
@@ -94,6 +97,11 @@ impl Granted {
         self.costs.as_deref().copied().unwrap_or_default()
     }
 
+    /// When the permits may be used, if that is not now.
+    pub(crate) fn starts_at(&self) -> Option<Instant> {
+        Some(self.decided.as_ref()?.starts_at?.1)
+    }
+
     /// Hands the permits over to the caller; dropping no longer gives them back.
     pub(crate) fn take(mut self) -> Arc<Decided> {
         self.decided.take().unwrap_or_else(|| unreachable!("only this takes it, and consumes it"))
@@ -109,6 +117,12 @@ impl Drop for Granted {
 }
 
 impl Decided {
+    /// What a limiter by itself has decided.
+    pub(crate) fn new(engine: &Arc<Engine>, entry: Arc<Entry>, rate: Rate, left: u64) -> Self {
+        let (engine, members) = (engine.clone(), Box::default());
+        Decided { engine, entry, rate, left, starts_at: None, members }
+    }
+
     /// Gives back, in the background, the permits that a request was granted.
     pub(crate) fn give_back(&self, permits: u64, costs: &MemberCosts) {
         if self.members.is_empty() {

@@ -56,8 +56,7 @@ impl Engine {
         let permits = reply.granted_before.unwrap_or(request.permits);
         let left = u64::try_from(reply.left).unwrap_or(0).saturating_sub(self.headroom(rate));
         let entry = Entry::new(id, reply.entry_date, permits);
-        let decided =
-            Arc::new(Decided { engine: self.clone(), entry, rate, left, members: Box::default() });
+        let decided = Arc::new(Decided::new(self, entry, rate, left));
         match (reply.outcomes[0].outcome, behind) {
             (Outcome::Granted, _) => {
                 Ok(Answer::Granted(Granted::new(decided, Request { permits, ..request.clone() })))

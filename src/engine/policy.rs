@@ -38,15 +38,12 @@ impl Followed {
     /// The rate to show where there is one for Redisson's limiters: the limit, and the time in which it comes
     /// back. What is stored is not known here.
     pub(crate) fn rate(&self) -> Rate {
-        let limit = self.rules.limit();
-        let us = match &self.rules.0 {
-            Kind::Bucket(bucket) => {
-                u128::from(limit) * u128::from(bucket.pace.every) / u128::from(bucket.pace.permits)
-            }
-            Kind::Fixed(window) => window.grid.width.into(),
+        let (permits, us) = match &self.rules.0 {
+            Kind::Queue(queue) => (queue.pace.permits, queue.pace.every.into()),
+            _ => (self.rules.limit(), self.rules.window().as_micros()),
         };
         let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
-        Rate::from_wire(Mode::Overall, limit, ms, 0)
+        Rate::from_wire(Mode::Overall, permits, ms, 0)
     }
 }
 
@@ -160,7 +157,7 @@ impl Flight {
 fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
     let left = reply.left.min(MAX_EXACT) as i64;
     AcquireReply {
-        mark: Some(reply.mark),
+        mark: Some((reply.mark, reply.at)),
         ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
     }
 }
@@ -199,7 +196,10 @@ impl Engine {
             is_stored: policy.is_stored,
             at: self.core.clock.told_us(),
             lane,
-            groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: permits }],
+            groups: vec![match policy.rules.is_queue() {
+                true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
+                false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
+            }],
         };
         let deadline = instant_after(BACKGROUND_DEADLINE);
         let reply = self.call_numbered(Operation::Settle, deadline, false, call).await?;

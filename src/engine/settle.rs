@@ -12,6 +12,7 @@ use super::reservation::Reservation;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
 use crate::queue::Request;
+use crate::rt;
 use crate::store::Outcome;
 
 impl Flight {
@@ -57,9 +58,10 @@ impl Flight {
         state.reservation = reservation;
         let unwanted = state.take_unwanted_reservation();
         give_back.extend(unwanted.map(|it| (it.entry.clone(), it.entry.granted)));
+        let (decided_at, at_us) = (rt::now(), reply.mark.map_or(0, |(_, at)| at));
         let granted = settled.granted + leased;
         let entry = match reply.mark {
-            Some(mark) => Entry::marked(mark, granted),
+            Some((mark, _)) => Entry::marked(mark, granted),
             None => Entry::new(self.id, reply.entry_date, granted),
         };
         self.number_answered(&mut state, granted > 0);
@@ -85,11 +87,16 @@ impl Flight {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
         engine.watch_skew(now);
-        let decided = Decided { engine: engine.clone(), entry, rate, left, members };
-        let decided = Arc::new(decided);
+        let decided = Arc::new(Decided { members, ..Decided::new(engine, entry, rate, left) });
         let answer = |request: Request, outcome| match outcome {
-            Outcome::Granted | Outcome::Scheduled { .. } => {
-                Answer::Granted(Granted::new(decided.clone(), request))
+            Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request)),
+            Outcome::Scheduled { start, mark } => {
+                let starts_at =
+                    (start, decided_at + Duration::from_micros((start - at_us).max(0) as u64));
+                let entry = Entry::marked(mark, request.permits);
+                let decided = Decided::new(engine, entry, rate, left);
+                let decided = Decided { starts_at: Some(starts_at), ..decided };
+                Answer::Granted(Granted::new(Arc::new(decided), request))
             }
             Outcome::RefusedBy(by, wait) => {
                 Answer::Denied { wait, by: Some(by), decided: decided.clone() }

@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
+use crate::rt;
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 impl RateLimiter {
@@ -130,6 +131,10 @@ impl RateLimiter {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_up_to(&self, permits: u64) -> Result<Decision, Error> {
+        if self.engine().policy.as_ref().is_some_and(|policy| policy.rules.is_queue()) {
+            let detail = "try_acquire_up_to of a queue: it grants any number, later".to_owned();
+            return Err(self.invalid(Operation::Acquire, detail));
+        }
         let request = Request { up_to: true, ..self.request(permits, MaxWait::None) };
         let mut observer = self.engine().observer.acquire(permits);
         observer.is_queued();
@@ -294,6 +299,12 @@ impl RateLimiter {
         };
         // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
+            if let Some(start) =
+                granted.starts_at().filter(|_| !matches!(request.max_wait, MaxWait::Delay(_)))
+            {
+                // Dropped meanwhile, it gives its start back. Boxed: few calls need it.
+                Box::pin(rt::sleep_until(start)).await;
+            }
             return Ok(Decision::Granted(Grant::new(granted, self.deadline)));
         }
         let is_local = matches!(verdict, Err(NoAnswer::Refused(_)));

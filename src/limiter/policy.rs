@@ -3,11 +3,56 @@
 use std::time::Duration;
 
 use super::RateLimiter;
+use crate::decision::Decision;
 use crate::error::{Error, Operation};
 use crate::policy::{ChangeRule, Policy};
+use crate::queue::MaxWait;
 use crate::store::PolicyChangeCall;
 
 impl RateLimiter {
+    /// Takes `permits` of a [`queue`](Policy::queue) at once, with a start that is at most the policy's delay ahead:
+    /// [`Grant::starts_at`](crate::Grant::starts_at). What the permits are for may not begin before.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::{Client, InProcessStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// // One every 200 ms; nobody waits for more than 10 s.
+    /// let every = Policy::queue(5, Duration::from_secs(1), Duration::from_secs(10))?;
+    /// let mails = client.limiter_of("mails", every)?;
+    /// let first = mails.try_reserve(1).await?.into_grant().expect("there is a start");
+    /// let second = mails.try_reserve(1).await?.into_grant().expect("there is a start");
+    /// let apart = second.starts_at().unwrap().duration_since(first.starts_at().unwrap()).unwrap();
+    /// assert_eq!(apart, Duration::from_millis(200));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter is no queue; others as of
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`try_acquire`](Self::try_acquire). A start that is given back is free again only if it is the last
+    /// one that was granted, and has not come.
+    pub async fn try_reserve(&self, permits: u64) -> Result<Decision, Error> {
+        let Some(delay) = self.engine().policy.as_ref().and_then(|it| it.rules.max_delay()) else {
+            let detail = "try_reserve of a limiter that is no queue: must have the policy `queue`";
+            return Err(self.invalid(Operation::Acquire, detail.to_owned()));
+        };
+        let mut observer = self.engine().observer.acquire(permits);
+        observer.is_queued();
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let answer = self.decide(&self.request(permits, MaxWait::Delay(delay_ms)), true).await;
+        observer.ended(&answer);
+        answer
+    }
+
     /// Stores the parameters of this limiter's policy, and says what becomes of what was used under the earlier
     /// ones. Handles of [`Client::stored_limiter_of`](crate::Client::stored_limiter_of) follow the stored
     /// parameters. Those of [`Client::limiter_of`](crate::Client::limiter_of) bring their own, which their next

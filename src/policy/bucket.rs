@@ -7,7 +7,7 @@ use super::pace::{Pace, Time, ceil};
 
 /// What a bucket that starts with too few permits is kept for beyond the time that it takes to fill, in
 /// microseconds.
-const KEPT_US: i64 = 60_000_000;
+pub(super) const KEPT_US: i64 = 60_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucket {
@@ -50,6 +50,10 @@ impl Rules for Bucket {
 
     fn limit(&self) -> u64 {
         self.capacity
+    }
+
+    fn window(&self) -> u64 {
+        self.filled(0).0 as u64
     }
 
     fn read(&self, texts: &[&str]) -> Result<Level, Bad> {

@@ -26,7 +26,7 @@ const LATEST_US: i64 = 5_000_000_000_000_000;
 const HORIZON_MS: i64 = 60_000;
 
 /// The number of requests behind a waiting one whose waits are exact.
-const EXACT_WAITS: u32 = 16;
+pub(super) const EXACT_WAITS: u32 = 16;
 
 /// The rules of one policy, as functions of a small state. Times are in microseconds.
 pub(crate) trait Rules: Clone + PartialEq {
@@ -40,6 +40,9 @@ pub(crate) trait Rules: Clone + PartialEq {
 
     /// The most permits at once.
     fn limit(&self) -> u64;
+
+    /// The time in which the limit comes back, in microseconds.
+    fn window(&self) -> u64;
 
     fn read(&self, texts: &[&str]) -> Result<Self::State, Bad>;
     fn write(&self, state: &Self::State) -> Vec<String>;

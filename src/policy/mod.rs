@@ -8,16 +8,27 @@ use std::time::Duration;
 use crate::error::{Error, Operation};
 
 mod bucket;
+mod calendar;
 pub(crate) mod frame;
+mod interval;
 mod pace;
+mod queue;
+mod rolling;
+mod sliding;
 mod window;
 
+pub use calendar::{CalendarUnit, Weekday};
 pub(crate) use frame::Mark;
 
 use bucket::Bucket;
+use calendar::{Calendar, Zone};
 use frame::{LONGEST_US, Rules, is_permits};
+use interval::Interval;
 use pace::Pace;
-use window::{Even, Window};
+use queue::Queue;
+use rolling::Rolling;
+use sliding::Sliding;
+use window::{Anchored, Even, Window};
 
 /// How a limiter counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +39,12 @@ pub struct Policy(pub(crate) Kind);
 pub(crate) enum Kind {
     Bucket(Bucket),
     Fixed(Window<Even>),
+    Anchored(Window<Anchored>),
+    Calendar(Window<Calendar>),
+    Sliding(Sliding),
+    Rolling(Rolling),
+    Interval(Interval),
+    Queue(Queue),
 }
 
 /// Evaluates an expression with the rules of a policy.
@@ -36,6 +53,12 @@ macro_rules! with_rules {
         match &$policy.0 {
             $crate::policy::Kind::Bucket($rules) => $then,
             $crate::policy::Kind::Fixed($rules) => $then,
+            $crate::policy::Kind::Anchored($rules) => $then,
+            $crate::policy::Kind::Calendar($rules) => $then,
+            $crate::policy::Kind::Sliding($rules) => $then,
+            $crate::policy::Kind::Rolling($rules) => $then,
+            $crate::policy::Kind::Interval($rules) => $then,
+            $crate::policy::Kind::Queue($rules) => $then,
         }
     };
 }
@@ -78,6 +101,203 @@ impl Policy {
         Ok(Policy(Kind::Fixed(Window { limit, grid })))
     }
 
+    /// A bucket that [fills](Policy::bucket) with `rate` permits every `period` and holds `max_burst` permits more
+    /// than the one that is always possible: the generic cell rate algorithm.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn gcra(max_burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
+        Policy::bucket(max_burst.saturating_add(1), rate, period)
+    }
+
+    /// A bucket that holds up to `capacity` permits in use, of which `leak` every `period` leak out, evenly. It is
+    /// [`Policy::bucket`] counted the other way round.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn leaky_meter(capacity: u64, leak: u64, period: Duration) -> Result<Policy, Error> {
+        Policy::bucket(capacity, leak, period)
+    }
+
+    /// A limit of `limit` permits in each day, week, month, quarter or year of UTC, or of
+    /// [another time zone](Policy::in_zone).
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn calendar_window(limit: u64, unit: CalendarUnit) -> Result<Policy, Error> {
+        let limit = permits("a limit", limit)?;
+        let grid = Calendar { unit, first_weekday: 1, zone: Zone::Utc, around: None };
+        Ok(Policy(Kind::Calendar(Window { limit, grid })))
+    }
+
+    /// These windows in the time zone of this name in the IANA database, such as `Europe/Berlin`: the system's
+    /// database, or the one in this crate where there is none.
+    ///
+    /// A day lasts from the first instant of its date to that of the next: 23, 24 or 25 hours where clocks change. If
+    /// clients have different versions of the database, they disagree for one window at most: its end is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the database has no such zone, or the policy has no
+    /// windows of the calendar.
+    #[cfg(feature = "time-zones")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "time-zones")))]
+    pub fn in_zone(self, name: &str) -> Result<Policy, Error> {
+        let Kind::Calendar(Window { limit, grid }) = self.0 else {
+            return Err(self.without("a time zone"));
+        };
+        let invalid_zone = |reason| {
+            invalid(format!("a time zone {name:?}: must be in the IANA database ({reason})"))
+        };
+        let zone = name.parse().map_err(invalid_zone)?;
+        Ok(Policy(Kind::Calendar(Window { limit, grid: Calendar { zone, ..grid } })))
+    }
+
+    /// These weeks, beginning with this day instead of Monday. Days, months, quarters and years stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the policy has no windows of the calendar.
+    pub fn with_first_weekday(self, day: Weekday) -> Result<Policy, Error> {
+        let Kind::Calendar(Window { limit, grid }) = self.0 else {
+            return Err(self.without("a first weekday"));
+        };
+        let grid = Calendar { first_weekday: day as u8, ..grid };
+        Ok(Policy(Kind::Calendar(Window { limit, grid })))
+    }
+
+    /// A limit of `limit` permits in windows of this width, each of which begins with the first grant after the
+    /// one before.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn anchored_window(limit: u64, width: Duration) -> Result<Policy, Error> {
+        let limit = permits("a limit", limit)?;
+        let grid = Anchored { width: span("a width", width)? };
+        Ok(Policy(Kind::Anchored(Window { limit, grid })))
+    }
+
+    /// A limit of `limit` permits in a sliding window, approximately: the fixed window before counts by the part
+    /// of it that the sliding one overlaps.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn sliding_counter(limit: u64, width: Duration) -> Result<Policy, Error> {
+        let limit = permits("a limit", limit)?;
+        let rules = Sliding { limit, width: span("a width", width)? };
+        let tick = rules.tick();
+        match rules.width.is_multiple_of(tick) {
+            true => Ok(Policy(Kind::Sliding(rules))),
+            false => Err(invalid(format!(
+                "a width of {width:?}: with a limit of {limit} permits it must be a multiple of {tick} us"
+            ))),
+        }
+    }
+
+    /// A limit of `limit` permits in any interval of this width. Permits are counted in ten buckets, so that a
+    /// permit counts for up to a tenth of the width too long.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits); the width must be a multiple of 10 us.
+    pub fn rolling_window(limit: u64, width: Duration) -> Result<Policy, Error> {
+        let limit = permits("a limit", limit)?;
+        Policy::rolling(limit, span("a width", width)?, 10)
+    }
+
+    /// This rolling window with so many buckets: 1 to 100, and a divisor of the width in microseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if it is no such number, or no rolling window.
+    pub fn with_buckets(self, buckets: u64) -> Result<Policy, Error> {
+        match self.0 {
+            Kind::Rolling(Rolling { limit, width, .. }) => Policy::rolling(limit, width, buckets),
+            _ => Err(self.without("buckets")),
+        }
+    }
+
+    fn rolling(limit: u64, width: u64, buckets: u64) -> Result<Policy, Error> {
+        let rules = Rolling { limit, width, buckets };
+        match rules.is_valid() {
+            true => Ok(Policy(Kind::Rolling(rules))),
+            false => Err(invalid(format!(
+                "{buckets} buckets: must be 1 to 100, and divide the width, {width} us"
+            ))),
+        }
+    }
+
+    /// A bucket that gains `refill` permits at once at the end of each period, up to `capacity`. It is full at
+    /// first, and its first use begins the first period.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits).
+    pub fn interval_bucket(capacity: u64, refill: u64, period: Duration) -> Result<Policy, Error> {
+        let (capacity, refill) = (permits("a capacity", capacity)?, permits("a refill", refill)?);
+        let us = span("a period", period)?;
+        let rules = Interval { capacity, refill, period: us, initial: capacity, aligned: None };
+        match rules.is_valid() {
+            true => Ok(Policy(Kind::Interval(rules))),
+            false => Err(invalid(format!(
+                "{capacity} permits at {refill} every {period:?}: must be gained within 100 years"
+            ))),
+        }
+    }
+
+    /// This interval bucket with a period that ends so long after 1970, and all others before and after it.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) unless the time is in whole microseconds, or if the
+    /// policy is no interval bucket.
+    pub fn aligned_at(self, epoch: Duration) -> Result<Policy, Error> {
+        let Kind::Interval(rules) = self.0 else { return Err(self.without("an alignment")) };
+        let us = epoch.as_micros();
+        if !epoch.subsec_nanos().is_multiple_of(1000) {
+            return Err(invalid(format!("an alignment at {epoch:?}: must be whole microseconds")));
+        }
+        let aligned = Some((us % u128::from(rules.period)) as u64);
+        Ok(Policy(Kind::Interval(Interval { aligned, ..rules })))
+    }
+
+    /// Spaces requests: `permits` every `period`, evenly. A request is granted with the time from which it may
+    /// start; the next one starts after it by as much as its permits take. One that would start later than
+    /// `max_delay` from now is denied.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy`](Policy#limits); the delay is at most 10 years.
+    pub fn queue(permits: u64, period: Duration, max_delay: Duration) -> Result<Policy, Error> {
+        let pace = pace(permits, period, 1)?;
+        let max_delay = whole_us("a longest delay", max_delay, 0, "0")?;
+        let limit = pace.most();
+        Ok(Policy(Kind::Queue(Queue { pace, max_delay, slack: 0, limit })))
+    }
+
+    /// This queue, with so many permits that may start at once after a pause.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they are more than a request can have, or the
+    /// policy is no queue.
+    pub fn with_slack(self, slack: u64) -> Result<Policy, Error> {
+        match self.0 {
+            Kind::Queue(rules) if slack <= rules.limit => {
+                Ok(Policy(Kind::Queue(Queue { slack, ..rules })))
+            }
+            Kind::Queue(Queue { limit, .. }) => {
+                Err(invalid(format!("a slack of {slack} permits: must be at most {limit}")))
+            }
+            _ => Err(self.without("slack")),
+        }
+    }
+
     /// This bucket with so many permits at its first use.
     ///
     /// # Errors
@@ -94,6 +314,9 @@ impl Policy {
         let kind = match self.0 {
             Kind::Bucket(bucket) => {
                 Kind::Bucket(Bucket { initial: check(bucket.capacity)?, ..bucket })
+            }
+            Kind::Interval(rules) => {
+                Kind::Interval(Interval { initial: check(rules.capacity)?, ..rules })
             }
             _ => return Err(self.without("initial tokens")),
         };
@@ -125,12 +348,36 @@ impl Policy {
         match self.0 {
             Kind::Bucket(_) => "bucket",
             Kind::Fixed(_) => "fixed",
+            Kind::Anchored(_) => "anchored",
+            Kind::Calendar(_) => "calendar",
+            Kind::Sliding(_) => "sliding",
+            Kind::Rolling(_) => "rolling",
+            Kind::Interval(_) => "interval",
+            Kind::Queue(_) => "queue",
         }
+    }
+
+    /// The longest delay of a queue's grants.
+    pub(crate) fn max_delay(&self) -> Option<Duration> {
+        match &self.0 {
+            Kind::Queue(queue) => Some(Duration::from_micros(queue.max_delay)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_queue(&self) -> bool {
+        matches!(self.0, Kind::Queue(_))
     }
 
     /// The limit or the capacity: the most permits at once.
     pub(crate) fn limit(&self) -> u64 {
         with_rules!(self, rules => rules.limit())
+    }
+
+    /// The time in which the limit comes back: the width of a window, the time that a bucket takes to fill, the
+    /// distance of a queue's permits.
+    pub(crate) fn window(&self) -> Duration {
+        Duration::from_micros(with_rules!(self, rules => rules.window()))
     }
 
     /// The parameters as a limiter's hash has them: a letter, a version, numbers.
@@ -148,6 +395,12 @@ impl Policy {
         let kind = match text.as_bytes().first()? {
             b'b' => Kind::Bucket(Rules::parse(text)?),
             b'f' => Kind::Fixed(Rules::parse(text)?),
+            b'a' => Kind::Anchored(Rules::parse(text)?),
+            b'd' => Kind::Calendar(Rules::parse(text)?),
+            b's' => Kind::Sliding(Rules::parse(text)?),
+            b'r' => Kind::Rolling(Rules::parse(text)?),
+            b'i' => Kind::Interval(Rules::parse(text)?),
+            b'q' => Kind::Queue(Rules::parse(text)?),
             _ => return None,
         };
         Some(Policy(kind))

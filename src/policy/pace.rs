@@ -3,7 +3,7 @@
 //! The twin of `lua/policy/pace.lua`.
 
 /// A hundred years in microseconds: a bucket that takes longer to fill is refused.
-const CENTURY: u128 = 3_155_760_000_000_000;
+pub(super) const CENTURY: u128 = 3_155_760_000_000_000;
 
 /// `permits` every `every` microseconds, as a fraction in its lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,16 @@ impl Pace {
             && every > 0
             && (most + 1) * permits < 1 << 53
             && most * every / permits < CENTURY
+    }
+
+    /// The most permits, up to 2^32-1, that it [allows](Self::allows).
+    pub(crate) fn most(self) -> u64 {
+        let (mut allowed, mut refused) = (1, u64::from(u32::MAX) + 1);
+        while refused - allowed > 1 {
+            let middle = allowed.midpoint(refused);
+            if self.allows(middle) { allowed = middle } else { refused = middle }
+        }
+        allowed
     }
 
     /// The time `count` permits later; earlier if negative.

@@ -50,6 +50,10 @@ impl<G: Grid> Rules for Window<G> {
         self.limit
     }
 
+    fn window(&self) -> u64 {
+        self.grid.width(0) as u64
+    }
+
     fn read(&self, texts: &[&str]) -> Result<Count, Bad> {
         let [end, used] = numbers(texts)?;
         Ok(Count { end: end as i64, used })

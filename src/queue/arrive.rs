@@ -23,7 +23,7 @@ impl<C> Queue<C> {
         {
             match block.feasibility(&request) {
                 Feasibility::Unknown if is_reachable => self.ask_now = true,
-                Feasibility::Unknown if request.max_wait != MaxWait::None => {}
+                Feasibility::Unknown if request.max_wait.lasts_beyond(now) => {}
                 Feasibility::InTime => {}
                 Feasibility::TooLate | Feasibility::Unknown => {
                     return Err(wait_until(block.tail_at, now));

@@ -152,6 +152,7 @@ impl<C> Waiter<C> {
     fn max_wait_ms(&self, now: Time) -> u64 {
         match self.request.max_wait {
             MaxWait::None => 0,
+            MaxWait::Delay(ms) => ms,
             MaxWait::Until(end) => end.saturating_sub(now) / 1000,
             MaxWait::Unbounded => MAX_EXACT,
         }

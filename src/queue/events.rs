@@ -15,6 +15,8 @@ pub(crate) type Ticket = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MaxWait {
     None,
+    /// It does not wait in the queue, but may be granted a start that is so many ms ahead.
+    Delay(u64),
     Until(Time),
     Unbounded,
 }
@@ -23,7 +25,7 @@ impl MaxWait {
     /// Whether the wait may last beyond this time.
     pub(crate) fn lasts_beyond(self, now: Time) -> bool {
         match self {
-            MaxWait::None => false,
+            MaxWait::None | MaxWait::Delay(_) => false,
             MaxWait::Until(end) => now < end,
             MaxWait::Unbounded => true,
         }
@@ -72,7 +74,9 @@ impl Request {
             MaxWait::Until(end) => {
                 end.max(now).saturating_add(self.deadline / ATTEMPTS_PER_DEADLINE)
             }
-            MaxWait::None | MaxWait::Unbounded => now.saturating_add(self.deadline),
+            MaxWait::None | MaxWait::Delay(_) | MaxWait::Unbounded => {
+                now.saturating_add(self.deadline)
+            }
         }
     }
 }

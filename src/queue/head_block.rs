@@ -44,7 +44,7 @@ impl HeadBlock {
             return Feasibility::Unknown;
         }
         let end = match request.max_wait {
-            MaxWait::None => return Feasibility::TooLate,
+            MaxWait::None | MaxWait::Delay(_) => return Feasibility::TooLate,
             MaxWait::Until(end) => end,
             MaxWait::Unbounded => return Feasibility::InTime,
         };

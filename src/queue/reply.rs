@@ -63,7 +63,8 @@ impl<C> Queue<C> {
                     if let Outcome::Granted | Outcome::Scheduled { .. } = outcome {
                         waiter.request.permits = permits * same;
                         settled.granted += waiter.request.permits;
-                        if waiter.caller.is_none() {
+                        // A start that nobody wants any more passes: others hold those after it.
+                        if waiter.caller.is_none() && outcome == Outcome::Granted {
                             settled.unwanted += waiter.request.permits;
                         }
                     }

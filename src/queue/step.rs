@@ -70,7 +70,7 @@ impl<C> Queue<C> {
                     Feasibility::InTime => false,
                 },
                 // The server said that this request can be served in time.
-                MaxWait::None => true,
+                MaxWait::None | MaxWait::Delay(_) => true,
                 MaxWait::Until(end) => end <= now && end < block.head_at,
                 MaxWait::Unbounded => false,
             };

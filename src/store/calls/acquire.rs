@@ -82,7 +82,7 @@ impl StoreCall for AcquireCall {
 
     /// The call with all keys, if another mode is in force than the one whose keys it named: then nothing has
     /// been done. It gets the date that it would have had with the right keys at once.
-    fn with_all_keys(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
         let date = answer.integer(1).filter(|_| answer.integer(0) == Some(-7))?;
         Some(AcquireCall { now: Now::At(date), ..self.clone() })
     }
@@ -174,8 +174,8 @@ pub(crate) struct AcquireReply {
     pub(crate) granted_before: Option<u64>,
     /// The limiters of a group after the call; empty for a limiter alone.
     pub(crate) limits: Vec<LimitReply>,
-    /// What a limiter with a policy says of the call's grant, to refund it.
-    pub(crate) mark: Option<Mark>,
+    /// What a limiter with a policy says of the call's grant, to refund it, and the time of the decision, epoch µs.
+    pub(crate) mark: Option<(Mark, i64)>,
 }
 
 impl AcquireReply {

@@ -99,8 +99,9 @@ pub(crate) trait StoreCall: Clone + Send + Sync + 'static {
         std::iter::empty()
     }
 
-    /// The call to repeat with all keys, if this answer says that it named the wrong ones.
-    fn with_all_keys(&self, _answer: ServerAnswer<'_>) -> Option<Self> {
+    /// The call to make instead, if this answer says that nothing was done, as the call was not what the server
+    /// needs: it named the wrong keys, or windows of the calendar that are not around the server's time.
+    fn corrected(&self, _answer: ServerAnswer<'_>) -> Option<Self> {
         None
     }
 }

@@ -6,12 +6,17 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::clock::system_ms;
 use crate::policy::frame::Limiter;
 use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
 use crate::store::redis::Script;
 
 script!(BUCKET, AtReceiver: "policy/head", "policy/pace", "policy/bucket", "policy/tail");
 script!(WINDOW, AtReceiver: "policy/head", "policy/window", "policy/tail");
+script!(SLIDING, AtReceiver: "policy/head", "policy/sliding", "policy/tail");
+script!(ROLLING, AtReceiver: "policy/head", "policy/rolling", "policy/tail");
+script!(INTERVAL, AtReceiver: "policy/head", "policy/interval", "policy/tail");
+script!(QUEUE, AtReceiver: "policy/head", "policy/pace", "policy/queue", "policy/tail");
 
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
@@ -55,19 +60,25 @@ pub(crate) struct PolicyReply {
     pub(crate) outcomes: Vec<OutcomeGroup>,
 }
 
-/// The part of the command that all calls have.
+/// The command of a call: the script of its policy, by the arguments in the head of the script.
 fn command(
     (policy, is_stored, at): (&Policy, bool, Option<i64>),
+    keys: &Keys,
     action: &str,
     lane: Option<&LaneCall>,
-    keys: &Keys,
+    requests: &[u8],
+    permits: Option<u64>,
 ) -> ServerCommand {
     let text = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
     let script: &'static Script = match policy.0 {
         Kind::Bucket(_) => &BUCKET,
-        Kind::Fixed(_) => &WINDOW,
+        Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => &WINDOW,
+        Kind::Sliding(_) => &SLIDING,
+        Kind::Rolling(_) => &ROLLING,
+        Kind::Interval(_) => &INTERVAL,
+        Kind::Queue(_) => &QUEUE,
     };
-    ServerCommand::script(script, &[&keys.hash])
+    let command = ServerCommand::script(script, &[&keys.hash])
         .arg(action)
         .arg(at.map_or(String::new(), |at| at.to_string()))
         .arg(policy.text())
@@ -76,6 +87,25 @@ fn command(
         .arg(text(lane.map(|lane| lane.number)))
         .arg(text(lane.and_then(|lane| lane.abandon)))
         .arg(text(lane.and_then(|lane| lane.max_age_us)))
+        .arg(requests)
+        .arg(text(permits));
+    match &policy.0 {
+        Kind::Calendar(window) => {
+            let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
+            window.grid.bounds(around).into_iter().fold(command, ServerCommand::arg)
+        }
+        _ => command,
+    }
+}
+
+/// The policy to repeat a call with, if a server answers that no window of the calendar contains its time, or that
+/// other parameters are in force: with these, around its time.
+fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Policy> {
+    let now = answer.integer(1).filter(|_| answer.integer(0) == Some(-10))?;
+    let mut stored = Policy::parse(str::from_utf8(answer.bytes(2)?).ok()?)?;
+    let Kind::Calendar(window) = &mut stored.0 else { return None };
+    window.grid.around = Some(now);
+    (stored != *policy).then_some(stored)
 }
 
 /// Reads the limiter with the rules of a policy, and puts its parameters in force unless the stored ones are.
@@ -87,6 +117,12 @@ macro_rules! limiter {
             $then
         })
     };
+}
+
+impl PolicyCall {
+    fn parameters(&self) -> (&Policy, bool, Option<i64>) {
+        (&self.policy, self.is_stored, self.at)
+    }
 }
 
 impl StoreCall for PolicyCall {
@@ -107,8 +143,13 @@ impl StoreCall for PolicyCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        command((&self.policy, self.is_stored, self.at), "take", Some(&self.lane), keys)
-            .arg(pack_groups(&self.groups))
+        let packed = pack_groups(&self.groups);
+        command(self.parameters(), keys, "take", Some(&self.lane), &packed, None)
+    }
+
+    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+        let policy = corrected(&self.policy, answer)?;
+        Some(PolicyCall { policy, ..self.clone() })
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyReply> {
@@ -157,6 +198,12 @@ pub(crate) struct PolicyRefundCall {
     pub(crate) permits: u64,
 }
 
+impl PolicyRefundCall {
+    fn parameters(&self) -> (&Policy, bool, Option<i64>) {
+        (&self.policy, self.is_stored, self.at)
+    }
+}
+
 impl StoreCall for PolicyRefundCall {
     type Reply = u64;
 
@@ -167,9 +214,20 @@ impl StoreCall for PolicyRefundCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        command((&self.policy, self.is_stored, self.at), "give", Some(&self.lane), keys)
-            .arg(format!("{}/{}", self.mark.0, self.mark.1))
-            .arg(self.permits)
+        let mark = format!("{}/{}", self.mark.0, self.mark.1);
+        command(
+            self.parameters(),
+            keys,
+            "give",
+            Some(&self.lane),
+            mark.as_bytes(),
+            Some(self.permits),
+        )
+    }
+
+    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+        let policy = corrected(&self.policy, answer)?;
+        Some(PolicyRefundCall { policy, ..self.clone() })
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<u64> {
@@ -197,6 +255,12 @@ pub(crate) struct PolicyPeek {
     pub(crate) parameters: Policy,
 }
 
+impl PolicyPeekCall {
+    fn parameters(&self) -> (&Policy, bool, Option<i64>) {
+        (&self.policy, self.is_stored, self.at)
+    }
+}
+
 impl StoreCall for PolicyPeekCall {
     type Reply = PolicyPeek;
 
@@ -210,7 +274,12 @@ impl StoreCall for PolicyPeekCall {
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
-        command((&self.policy, self.is_stored, self.at), "peek", None, keys).arg(self.permits)
+        command(self.parameters(), keys, "peek", None, self.permits.to_string().as_bytes(), None)
+    }
+
+    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+        let policy = corrected(&self.policy, answer)?;
+        Some(PolicyPeekCall { policy, ..self.clone() })
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<PolicyPeek> {
@@ -249,7 +318,19 @@ impl StoreCall for PolicyChangeCall {
             ChangeRule::Scale => "scale",
             ChangeRule::Reset => "reset",
         };
-        command((&self.policy, false, self.at), action, None, keys).arg(self.keep_alive_ms)
+        command(
+            (&self.policy, false, self.at),
+            keys,
+            action,
+            None,
+            self.keep_alive_ms.to_string().as_bytes(),
+            None,
+        )
+    }
+
+    fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
+        let policy = corrected(&self.policy, answer)?;
+        Some(PolicyChangeCall { policy, ..self.clone() })
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<()> {

@@ -61,7 +61,7 @@ pub(crate) fn read(answer: &[u8], number: u64) {
             headroom: None,
             groups: vec![RequestGroup { permits: 1, max_wait_ms: 0, count: requests }],
         };
-        call.with_all_keys(answer);
+        call.corrected(answer);
         if let Some(reply) = call.read(answer) {
             settle(requests, reply);
         }

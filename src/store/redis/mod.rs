@@ -94,7 +94,7 @@ impl RedisStore {
             let started = Instant::now();
             let mut command = call.command(&keys, in_cluster);
             let mut value = store.send(&command, limit).await?;
-            if !in_cluster && let Some(again) = call.with_all_keys(ServerAnswer::of(&value)) {
+            if let Some(again) = call.corrected(ServerAnswer::of(&value)) {
                 call = again;
                 command = call.command(&keys, true);
                 let left = limit.saturating_sub(started.elapsed());

@@ -1,6 +1,6 @@
 //! The vectors of policies, one after the other, through the public API.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use redisson_rate_limiter::{
@@ -64,7 +64,7 @@ impl Run {
         }
         let limiter = self.limiter.clone().ok_or("the run has not begun")?;
         match request["op"].as_str() {
-            Some("take") => self.take(&limiter, &request["requests"]).await,
+            Some("take") => self.take(&limiter, &request["requests"], kind == "queue").await,
             Some("give") => self.give(request).await,
             Some("peek") => limiter.available_permits().await.map(Value::from).map_err(skipped),
             Some("change") => {
@@ -89,11 +89,17 @@ impl Run {
     }
 
     /// The requests in one call, because they are made at once.
-    async fn take(&mut self, limiter: &RateLimiter, requests: &Value) -> Result<Value, Skip> {
+    async fn take(
+        &mut self,
+        limiter: &RateLimiter,
+        requests: &Value,
+        is_queue: bool,
+    ) -> Result<Value, Skip> {
         let requests = requests.as_array().ok_or("requests are missing")?;
         let calls = requests.iter().map(async |request| {
             let permits = request[0].as_u64().unwrap_or(0);
             match request[1].as_bool() {
+                _ if is_queue => limiter.try_reserve(permits).await,
                 Some(true) => limiter.try_acquire_up_to(permits).await,
                 _ => limiter.try_acquire_now(permits).await,
             }
@@ -102,9 +108,15 @@ impl Run {
         for decision in join_all(calls).await {
             answers.push(match decision {
                 Ok(Decision::Granted(grant)) => {
-                    let permits = grant.permits();
+                    let answer = match grant.starts_at() {
+                        Some(start) => {
+                            let start = start.duration_since(SystemTime::UNIX_EPOCH);
+                            json!(["start", start.unwrap_or_default().as_micros() as u64])
+                        }
+                        None => json!(["granted", grant.permits()]),
+                    };
                     grants.push(grant);
-                    json!(["granted", permits])
+                    answer
                 }
                 Ok(Decision::Denied(denial)) => {
                     json!(["denied", denial.retry_after().as_micros() as u64])
@@ -149,6 +161,31 @@ fn policy(kind: &str, params: &Value) -> Result<Policy, Skip> {
             match number("initial") {
                 Some(tokens) => bucket.and_then(|bucket| bucket.with_initial_tokens(tokens)),
                 None => bucket,
+            }
+        }
+        "bucket-interval" => {
+            let (capacity, refill) = (needed("capacity")?, needed("refill")?);
+            let mut bucket = Policy::interval_bucket(capacity, refill, time("period")?);
+            if let Some(tokens) = number("initial") {
+                bucket = bucket.and_then(|it| it.with_initial_tokens(tokens));
+            }
+            if let Some(us) = number("aligned") {
+                bucket = bucket.and_then(|it| it.aligned_at(Duration::from_micros(us)));
+            }
+            bucket
+        }
+        "anchored-window" => Policy::anchored_window(needed("limit")?, time("width")?),
+        "sliding-counter" => Policy::sliding_counter(needed("limit")?, time("width")?),
+        "rolling-window" => {
+            let buckets = needed("buckets")?;
+            let window = Policy::rolling_window(needed("limit")?, time("width")?);
+            window.and_then(|window| window.with_buckets(buckets))
+        }
+        "queue" => {
+            let queue = Policy::queue(needed("refill")?, time("period")?, time("max_delay")?);
+            match number("slack") {
+                Some(slack) => queue.and_then(|queue| queue.with_slack(slack)),
+                None => queue,
             }
         }
         "fixed-window" => {

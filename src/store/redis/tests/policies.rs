@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Limited, Server, store};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::policy::{ChangeRule, Policy};
+use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
