@@ -58,19 +58,29 @@ impl From<&[u64]> for Costs {
 }
 
 impl Costs {
-    /// The permits for each of so many limiters; the reason if there are fewer or more costs.
-    pub(crate) fn each(&self, limits: usize) -> Result<impl Iterator<Item = u64> + '_, String> {
-        let given = match &self.0 {
-            Kind::Same(_) => limits,
-            Kind::Each(each) => each.len(),
-        };
-        if given != limits {
-            return Err(format!("{given} costs: must be {limits}, one for each limiter"));
+    /// The permits for each of these limiters; the reason if there are fewer or more costs, or if one is out of range.
+    pub(crate) fn each<'a>(
+        &self,
+        limits: impl ExactSizeIterator<Item = &'a str>,
+        least: u32,
+    ) -> Result<MemberCosts, String> {
+        let (limit_count, mut all) = (limits.len(), MemberCosts::default());
+        for (at, name) in limits.enumerate() {
+            let permits = match &self.0 {
+                Kind::Same(permits) => *permits,
+                Kind::Each(each) if each.len() == limit_count => each[at],
+                Kind::Each(each) => {
+                    let given = each.len();
+                    return Err(format!(
+                        "{given} costs: must be {limit_count}, one for each limiter"
+                    ));
+                }
+            };
+            all[at] = u32::try_from(permits).ok().filter(|permits| *permits >= least).ok_or_else(
+                || format!("{permits} permits requested of {name:?}: must be {least} to 2^32-1"),
+            )?;
         }
-        Ok((0..limits).map(|at| match &self.0 {
-            Kind::Same(permits) => *permits,
-            Kind::Each(each) => each[at],
-        }))
+        Ok(all)
     }
 }
 
@@ -436,24 +446,8 @@ impl LimitGroup {
     }
 
     fn member_costs(&self, costs: &Costs) -> Result<MemberCosts, Error> {
-        let invalid = |detail| Err(self.limiter.invalid(Operation::Acquire, detail));
-        let mut all = MemberCosts::default();
-        let each = match costs.each(self.members.len()) {
-            Ok(each) => each,
-            Err(detail) => return invalid(detail),
-        };
-        for (at, (member, permits)) in self.members.iter().zip(each).enumerate() {
-            match u32::try_from(permits) {
-                Ok(permits @ 1..) => all[at] = permits,
-                _ => {
-                    let name = member.name();
-                    return invalid(format!(
-                        "{permits} permits requested of {name:?}: must be 1 to 2^32-1"
-                    ));
-                }
-            }
-        }
-        Ok(all)
+        let names = self.members.iter().map(RateLimiter::name);
+        costs.each(names, 1).map_err(|detail| self.limiter.invalid(Operation::Acquire, detail))
     }
 }
 
@@ -481,7 +475,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::{Clock, ErrorKind, InProcessStore, Rate};
+    use crate::{Clock, ErrorKind, Fraction, InProcessStore, Rate};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -555,9 +549,12 @@ mod tests {
             grant.settle([1, 17]).await.unwrap();
             assert_eq!(world.left(&group).await, [4, 3]);
             assert!(grant.settle(1).await.is_err());
+            // What a settlement has charged is not part of the grant.
+            grant.refund_all().await.unwrap();
+            assert_eq!(world.left(&group).await, [5, 8]);
             let mut grant = group.try_acquire_now(1).await.unwrap().into_grant().unwrap();
-            grant.settle(3).await.unwrap();
-            assert_eq!(world.left(&group).await, [1, 0]);
+            grant.settle(8).await.unwrap();
+            assert_eq!(world.left(&group).await, [0, 0]);
         }
     }
 
@@ -658,6 +655,7 @@ mod tests {
         let error = group.try_acquire_now([1, 4]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 4, rate: 3 });
         assert_eq!(error.limiter(), Some("bare"));
+        assert_eq!(world.left(&group).await, [5, 3]);
         assert!(group.try_acquire_now([1, 3]).await.unwrap().is_granted());
     }
 
@@ -673,6 +671,10 @@ mod tests {
         assert!(
             text(world.client.all_of([&fast, &foreign])).contains("\"slow\" belongs to another")
         );
+        let jobs = world.limiter("jobs", 5, SECOND).with_headroom(Fraction::one_of(5)).unwrap();
+        for refused in [world.client.all_of([&fast, &jobs]), world.client.all_of_in_turn([&jobs])] {
+            assert!(text(refused).contains("the limiter \"jobs\" has a headroom"));
+        }
         let group = world.group(false);
         for (costs, detail) in [
             (Costs::from([1]), "1 costs: must be 2"),

@@ -30,7 +30,8 @@ pub struct Grant {
     entry: GrantEntry,
     /// Taken, and not given back.
     permits: u64,
-    is_settled: bool,
+    /// A bit for each limiter that is settled.
+    settled: u16,
     deadline: Duration,
 }
 
@@ -134,7 +135,7 @@ impl Grant {
 
     #[inline]
     fn of(entry: GrantEntry, permits: u64, deadline: Duration) -> Self {
-        Grant { entry, permits, is_settled: false, deadline }
+        Grant { entry, permits, settled: 0, deadline }
     }
 
     /// Whether [`OnOutage::Allow`](crate::OnOutage::Allow) granted it while the server was away, without
@@ -218,12 +219,12 @@ impl Grant {
         }
     }
 
-    /// The date of the log entry, epoch ms; `None` for leased permits.
+    /// The log entry, of a group's grant in the first limiter; `None` for leased permits.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn date(&self) -> Option<i64> {
+    pub(crate) fn entry(&self) -> Option<&Entry> {
         match &self.entry {
-            GrantEntry::Call(decided) => Some(decided.entry.date),
-            GrantEntry::Group { decided, .. } => Some(decided.members[0].entry.date),
+            GrantEntry::Call(decided) => Some(&decided.entry),
+            GrantEntry::Group { decided, .. } => Some(&decided.members[0].entry),
             GrantEntry::Lease { .. } | GrantEntry::Unlimited { .. } => None,
         }
     }
@@ -340,40 +341,36 @@ impl Grant {
     /// for ten seconds in all, and the difference is written once. [`Client::close`](crate::Client::close)
     /// waits for them.
     pub async fn settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
-        let limits = match &self.entry {
-            GrantEntry::Group { decided, .. } => decided.members.len(),
-            _ => 1,
-        };
-        let actual = self.settled_costs(&actual.into(), limits).map_err(|detail| {
-            self.error(Operation::Settle, Error::invalid(Operation::Settle, detail))
-        })?;
-        self.is_settled = true;
-        let deadline = self.deadline;
-        let failed = if let GrantEntry::Group { decided, held } = &mut self.entry {
-            let members = decided.members.iter().enumerate();
-            let settled = members.map(|(at, it)| {
-                let difference = (held[at].into(), actual[at].into());
-                let settled = async move {
-                    match it.is_unlimited() {
-                        true => Ok(()),
-                        false => settle_entry(&it.engine, &it.entry, difference, deadline).await,
-                    }
-                };
-                settled.map(move |answer| (at, answer))
-            });
-            let mut failed = None;
-            for (at, answer) in join_all(settled).await {
-                match answer {
-                    Err(failure) if failure.execution() != Execution::Unknown => {
-                        failed = Some(failure.in_limiter(&decided.members[at].engine.name));
-                    }
-                    // Once settled it is not settled again.
-                    answer => {
-                        held[at] = actual[at];
-                        failed = failed.or(answer.err());
-                    }
-                }
+        let invalid =
+            |detail| self.error(Operation::Settle, Error::invalid(Operation::Settle, detail));
+        let engines = match &self.entry {
+            GrantEntry::Group { decided, .. } => {
+                decided.members.iter().map(|it| &it.engine).collect()
             }
+            entry => vec![entry.engine()],
+        };
+        let all = (1 << engines.len()) - 1;
+        if self.settled == all {
+            let detail = "a grant that was settled before: can be settled once";
+            return Err(invalid(detail.to_owned()));
+        }
+        let names = engines.iter().map(|engine| &*engine.name);
+        let actual = actual.into().each(names, 0).map_err(invalid)?;
+        let (before, deadline) = (std::mem::replace(&mut self.settled, all), self.deadline);
+        let failed = if let GrantEntry::Group { held, .. } = &self.entry {
+            let held = **held;
+            let unused = std::array::from_fn(|at| held[at].saturating_sub(actual[at]));
+            let (_, undone, failed) = self
+                .change_members(unused, |at, it| {
+                    let (engine, entry) = (it.engine.clone(), it.entry.clone());
+                    let difference = (held[at].into(), actual[at].into());
+                    let is_settled = it.is_unlimited() || before & 1 << at != 0;
+                    (!is_settled).then(|| async move {
+                        settle_entry(&engine, &entry, difference, deadline).await
+                    })
+                })
+                .await;
+            self.settled &= !undone;
             failed
         } else {
             let difference @ (held, actual) = (self.permits(), actual[0].into());
@@ -396,25 +393,14 @@ impl Grant {
             answer.err().inspect(|failure| {
                 if failure.execution() != Execution::Unknown {
                     self.permits += unused;
+                    self.settled = before;
                 }
             })
         };
-        let Some(failure) = failed else { return Ok(()) };
-        self.is_settled = failure.execution() == Execution::Unknown;
-        Err(self.failed(Operation::Settle, failure))
-    }
-
-    /// What is to be settled of each limiter; the reason if it cannot be.
-    fn settled_costs(&self, actual: &Costs, limits: usize) -> Result<MemberCosts, String> {
-        if self.is_settled {
-            return Err("a grant that was settled before: can be settled once".to_owned());
+        match failed {
+            Some(failure) => Err(self.failed(Operation::Settle, failure)),
+            None => Ok(()),
         }
-        let mut all = MemberCosts::default();
-        for (at, permits) in actual.each(limits)?.enumerate() {
-            all[at] = u32::try_from(permits)
-                .map_err(|_| format!("{permits} permits: must be at most 2^32 - 1"))?;
-        }
-        Ok(all)
     }
 
     fn failed(&self, operation: Operation, failure: Error) -> Error {
@@ -442,35 +428,57 @@ impl Grant {
     /// Gives back these permits to the limiters of a group; returns how many came back to each of them at least.
     async fn refund_members(&mut self, back: MemberCosts) -> Result<u64, Error> {
         let deadline = self.deadline;
-        let GrantEntry::Group { decided, held } = &mut self.entry else { return Ok(0) };
-        let members = decided.members.iter().zip(back).enumerate();
-        let refunds =
-            members.filter(|(_, (_, permits))| *permits > 0).map(|(at, (it, permits))| {
-                held[at] -= permits;
-                let refund = async move {
-                    match it.is_unlimited() {
+        let (credited, _, failed) = self
+            .change_members(back, |at, it| {
+                let (engine, entry) = (it.engine.clone(), it.entry.clone());
+                let (permits, is_unlimited) = (u64::from(back[at]), it.is_unlimited());
+                (permits > 0).then(|| async move {
+                    match is_unlimited {
                         true => Ok(0),
-                        false => it.engine.refund(&it.entry, permits.into(), deadline).await,
+                        false => engine.refund(&entry, permits, deadline).await,
                     }
-                };
-                refund.map(move |answer| (at, answer))
-            });
-        let (mut credited, mut failed) = (None, None);
-        for (at, answer) in join_all(refunds).await {
+                })
+            })
+            .await;
+        match failed {
+            Some(failure) => Err(self.error(Operation::Refund, failure)),
+            None => Ok(credited.into_iter().min().unwrap_or(0)),
+        }
+    }
+
+    /// Makes calls for limiters of a group at the same time, after which the grant holds so many permits fewer of
+    /// each. Returns the answers, the limiters whose call was certainly not executed, as bits, of which it holds what
+    /// it held before, and a failure.
+    async fn change_members<T, F: Future<Output = Result<T, Error>>>(
+        &mut self,
+        back: MemberCosts,
+        call: impl Fn(usize, &MemberEntry) -> Option<F>,
+    ) -> (Vec<T>, u16, Option<Error>) {
+        let (mut answers, mut undone, mut failed) = (Vec::new(), 0, None);
+        let GrantEntry::Group { decided, held } = &mut self.entry else {
+            return (answers, undone, failed);
+        };
+        let calls = decided.members.iter().enumerate().filter_map(|(at, it)| {
+            let answer = call(at, it)?;
+            held[at] -= back[at];
+            Some(answer.map(move |answer| (at, answer)))
+        });
+        for (at, answer) in join_all(calls).await {
             match answer {
-                Ok(permits) => credited = Some(credited.map_or(permits, |all| permits.min(all))),
+                Ok(answer) => answers.push(answer),
                 Err(failure) => {
-                    if failure.execution() != Execution::Unknown {
+                    let is_undone = failure.execution() != Execution::Unknown;
+                    if is_undone {
                         held[at] += back[at];
+                        undone |= 1 << at;
                     }
-                    failed = Some(failure.in_limiter(&decided.members[at].engine.name));
+                    if is_undone || failed.is_none() {
+                        failed = Some(failure.in_limiter(&decided.members[at].engine.name));
+                    }
                 }
             }
         }
-        match failed {
-            Some(failure) => Err(self.error(Operation::Refund, failure)),
-            None => Ok(credited.unwrap_or(0)),
-        }
+        (answers, undone, failed)
     }
 
     /// Gives back all permits in a task of its own, for callers that need not know the outcome.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::EPOCH_MS;
-use super::history::{GrantSeen, History};
+use super::history::{ChargeSeen, GrantSeen, History, KeySeen, PauseSeen};
 use super::random::SeededRandom;
 use super::scenario::ClientPlan;
 use crate::decision::{DecidedBy, Decision, Grant};
@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::group::LimitGroup;
 use crate::limiter::RateLimiter;
 use crate::limiter::rates::Usage;
+use crate::options::Fraction;
 use crate::rate::Rate;
 
 /// Beyond its deadline a call may take as long as it is behind a call that is not known to be slow
@@ -25,6 +26,8 @@ pub(super) struct Caller {
     pub(super) limiter: RateLimiter,
     /// The limiter with a second one, of which it takes as much.
     pub(super) group: Option<LimitGroup>,
+    /// What the limiter's handle leaves to others.
+    pub(super) headroom: Option<Fraction>,
     pub(super) plan: ClientPlan,
     /// The rate that the limiter begins with.
     pub(super) rate: Rate,
@@ -38,6 +41,8 @@ enum Kind {
     Now,
     /// What there is, instead of all.
     UpTo,
+    /// For this key.
+    Once(u64),
     Within(u64),
     Unbounded,
 }
@@ -52,6 +57,8 @@ impl Caller {
             }
             if self.random.per_mille(self.plan.sets_rates) {
                 self.set_rate().await;
+            } else if self.random.per_mille(self.plan.pauses) {
+                self.pause().await;
             } else {
                 self.acquire().await;
             }
@@ -76,6 +83,38 @@ impl Caller {
         }
     }
 
+    /// Pauses the limiter, or ends a pause.
+    async fn pause(&mut self) {
+        let (client, begun) = (self.client, self.history.now());
+        let ms = self.random.between(1..=2 * self.rate.interval_ms());
+        let (result, what) = match self.random.per_mille(700) {
+            true => (self.limiter.pause_for(Duration::from_millis(ms)).await, "pause_for"),
+            false => (self.limiter.resume().await, "resume"),
+        };
+        let told = self.history.now();
+        self.history.event(client, what, "done", &(ms, result.is_ok()));
+        if what == "pause_for" {
+            let mut records = self.history.records();
+            records.resets.push((client, begun, told));
+            let pause = PauseSeen { client, begun, told, ends: begun + ms };
+            records.pauses.extend(result.is_ok().then_some(pause));
+        }
+        // A pause that finds no limiter creates it, and is asked for again.
+        let calls = if self.is_calm || what == "resume" { 1 } else { 3 };
+        self.check_time(what, begun, calls * self.plan.deadline_ms);
+        if let Err(error) = result {
+            self.check_error(&error);
+        }
+    }
+
+    /// When a caller loses interest.
+    fn gives_up_after(&mut self) -> Duration {
+        match self.random.per_mille(self.plan.cancels) {
+            true => Duration::from_millis(self.random.between(0..=self.rate.interval_ms())),
+            false => Duration::from_secs(86_400),
+        }
+    }
+
     async fn acquire(&mut self) {
         let permits = match self.random.between(0..=9) {
             0..=6 => 1,
@@ -83,25 +122,24 @@ impl Caller {
             _ => self.random.between(1..=self.rate.permits()),
         };
         let kind = match self.random.between(0..=9) {
+            _ if self.random.per_mille(self.plan.keys) => Kind::Once(self.random.between(0..=2)),
             0..=2 => Kind::Now,
             3 => Kind::UpTo,
             4..=7 => Kind::Within(self.random.between(1..=2 * self.rate.interval_ms())),
             _ => Kind::Unbounded,
         };
         // Dropped after this time, if it is not answered before.
-        let gives_up_after = match self.random.per_mille(self.plan.cancels) {
-            true => Duration::from_millis(self.random.between(0..=self.rate.interval_ms())),
-            false => Duration::from_secs(86_400),
-        };
+        let gives_up_after = self.gives_up_after();
         let begun = self.history.now();
-        let call =
-            self.history.call_begins(self.client, permits, !matches!(kind, Kind::Now | Kind::UpTo));
+        let waits = matches!(kind, Kind::Within(_) | Kind::Unbounded);
+        let call = self.history.call_begins(waits.then_some((permits, self.headroom)));
         self.history.event(self.client, "call", "begins", &(call, permits, kind));
         let (limiter, group) = (self.limiter.clone(), self.group.clone());
         let answer = timeout(gives_up_after, async {
             match (kind, group) {
                 (Kind::Now, None) => limiter.try_acquire_now(permits).await,
                 (Kind::UpTo, None) => limiter.try_acquire_up_to(permits).await,
+                (Kind::Once(key), _) => limiter.try_acquire_once([key as u8], permits).await,
                 (Kind::Within(ms), None) => {
                     limiter.try_acquire(permits, Duration::from_millis(ms)).await
                 }
@@ -122,7 +160,7 @@ impl Caller {
             return;
         };
         match kind {
-            Kind::Now | Kind::UpTo => {
+            Kind::Now | Kind::UpTo | Kind::Once(_) => {
                 self.check_time("a call that does not wait", begun, self.plan.deadline_ms);
             }
             Kind::Within(ms) => {
@@ -133,7 +171,10 @@ impl Caller {
             Kind::Unbounded => {}
         }
         match answer {
-            Ok(Decision::Granted(grant)) => self.use_grant(call, kind, grant).await,
+            Ok(Decision::Granted(grant)) => match kind {
+                Kind::Once(key) => self.use_grant_of_key(call, key, grant),
+                _ => self.use_grant(call, kind, grant).await,
+            },
             Ok(Decision::Denied(denial)) => {
                 self.history.event(self.client, "call", "denied", &denial)
             }
@@ -141,26 +182,55 @@ impl Caller {
         }
     }
 
-    async fn use_grant(&mut self, call: u64, kind: Kind, mut grant: Grant) {
-        let at = self.history.now();
-        let is_leased = grant.decided_by() == DecidedBy::Lease;
-        let number = self.history.granted(GrantSeen {
+    fn seen(&self, call: u64, kind: Kind, grant: &Grant) -> GrantSeen {
+        GrantSeen {
             client: self.client,
+            headroom: self.headroom,
+            is_of_key: matches!(kind, Kind::Once(_)),
             call,
             is_unbounded: matches!(kind, Kind::Unbounded),
-            is_leased,
-            at,
-            date: grant.date().map(|date| date.saturating_sub(EPOCH_MS) as u64),
+            is_leased: grant.decided_by() == DecidedBy::Lease,
+            at: self.history.now(),
+            date: grant.entry().map(|entry| entry.date.saturating_sub(EPOCH_MS) as u64),
+            decided_after: self.history.decided_after(&grant),
             allowed_ms: self.limiter.limiters().core.longest_on_time_ms(self.rate.interval_ms()),
             kept: grant.permits(),
-        });
-        if !self.random.per_mille(self.plan.refunds) {
-            return;
         }
+    }
+
+    /// The same grant counts once, whoever gets it.
+    fn use_grant_of_key(&self, call: u64, key: u64, grant: Grant) {
+        let seen = self.seen(call, Kind::Once(key), &grant);
+        let date = seen.date.unwrap_or_default();
+        let answer = KeySeen { key, date, permits: grant.permits(), told: seen.at };
+        self.history.event(self.client, "key", "granted", &answer);
+        let is_same = |other: &KeySeen| (other.key, other.date) == (key, date);
+        let is_known = self.history.records().of_keys.iter().any(is_same);
+        self.history.records().of_keys.push(answer);
+        if !is_known {
+            self.history.granted(seen);
+        }
+    }
+
+    async fn use_grant(&mut self, call: u64, kind: Kind, mut grant: Grant) {
+        let number = self.history.granted(self.seen(call, kind, &grant));
+        if self.random.per_mille(self.plan.settles) {
+            self.settle(call, number, &mut grant).await;
+        }
+        if grant.permits() > 0 && self.random.per_mille(self.plan.refunds) {
+            self.refund(call, number, grant).await;
+        }
+    }
+
+    async fn refund(&mut self, call: u64, number: usize, mut grant: Grant) {
         sleep(Duration::from_millis(self.random.between(0..=self.rate.interval_ms() / 2))).await;
         let permits = self.random.between(1..=grant.permits());
         // From now on its caller does not use them.
-        self.history.records().grants[number].kept -= permits;
+        let kept = self.history.records().grants[number].kept.checked_sub(permits);
+        let Some(kept) = kept else {
+            return self.history.violation(format!("call {call} holds more than it had acquired"));
+        };
+        self.history.records().grants[number].kept = kept;
         let begun = self.history.now();
         let refund = grant.refund(permits).await;
         self.history.event(self.client, "refund", "done", &(call, permits, refund.is_ok()));
@@ -171,6 +241,40 @@ impl Caller {
             }
             Ok(_) => {}
             Err(error) => self.check_error(&error),
+        }
+    }
+
+    /// Settles a grant with fewer permits than were acquired, or with more.
+    async fn settle(&mut self, call: u64, number: usize, grant: &mut Grant) {
+        sleep(Duration::from_millis(self.random.between(0..=self.rate.interval_ms() / 2))).await;
+        let held = grant.permits();
+        let actual = self.random.between(0..=2 * held);
+        let gives_up_after = self.gives_up_after();
+        let begun = self.history.now();
+        let charge = {
+            let mut records = self.history.records();
+            records.grants[number].kept -= held.saturating_sub(actual);
+            let permits = actual.saturating_sub(held);
+            let charge = ChargeSeen { begun, written: None, permits };
+            records.charges.extend((permits > 0).then_some(charge));
+            (permits > 0).then(|| records.charges.len() - 1)
+        };
+        let settled = timeout(gives_up_after, grant.settle(actual)).await;
+        let now = self.history.now();
+        self.history.event(self.client, "settle", "done", &(call, held, actual, &settled));
+        self.check_time("a settlement", begun, self.plan.deadline_ms);
+        match settled {
+            Ok(Err(error)) => return self.check_error(&error),
+            Ok(Ok(())) => {
+                if let Some(at) = charge {
+                    self.history.records().charges[at].written = Some(now);
+                }
+            }
+            // It goes on.
+            Err(_) => {}
+        }
+        if grant.settle(actual).await.is_ok() {
+            self.history.violation(format!("call {call} is settled twice"));
         }
     }
 

@@ -1,11 +1,15 @@
 //! What callers saw, and what happened to the server: all that a run is judged by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
+
+use crate::decision::Grant;
+use crate::options::Fraction;
+use crate::wire::entry::EntryId;
 
 /// Milliseconds since the run began.
 pub(super) type Ms = u64;
@@ -20,14 +24,23 @@ pub(super) struct History {
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) grants: Vec<GrantSeen>,
-    /// Calls that wait for permits, by the order of their arrival: client, and permits.
-    pub(super) waiting: BTreeMap<u64, (usize, u64)>,
+    /// What settled grants used beyond what they had acquired.
+    pub(super) charges: Vec<ChargeSeen>,
+    pub(super) pauses: Vec<PauseSeen>,
+    /// Each answer to a call for a key.
+    pub(super) of_keys: Vec<KeySeen>,
+    /// Calls that wait for permits, by the order of their arrival: permits, and what they leave.
+    pub(super) waiting: BTreeMap<u64, (u64, Option<Fraction>)>,
     calls: u64,
+    /// When the server decided each acquire for the first time.
+    decided: HashMap<EntryId, Ms>,
     /// By the time from which they were in force.
     pub(super) rates: Vec<(Ms, u64)>,
     /// The live permits that a log has lost: nobody can know that they were used.
     pub(super) forgotten: Vec<(Ms, u64)>,
-    /// Calls of a client that replace the limiter.
+    /// When a pause was ended, or its entry lost.
+    pub(super) unpaused: Vec<Ms>,
+    /// Calls of a client that replace or pause the limiter.
     pub(super) resets: Vec<(usize, Ms, Ms)>,
     pub(super) violations: Vec<String>,
     /// Of all events: equal for two runs of one seed.
@@ -38,6 +51,10 @@ pub(super) struct Records {
 #[derive(Clone, Debug)]
 pub(super) struct GrantSeen {
     pub(super) client: usize,
+    /// The part of the rate that it leaves to others.
+    pub(super) headroom: Option<Fraction>,
+    /// It is that of a key, which others may have too.
+    pub(super) is_of_key: bool,
     /// The order of its call's arrival.
     pub(super) call: u64,
     /// Whether its call waits without end.
@@ -48,10 +65,44 @@ pub(super) struct GrantSeen {
     pub(super) at: Ms,
     /// The date in the log by the clock of its client; `None` for one out of a lease.
     pub(super) date: Option<Ms>,
+    /// The call that granted it was not decided before; one that is confirmed is dated later than that. `None` for
+    /// one out of a lease.
+    pub(super) decided_after: Option<Ms>,
     /// How much later than its date it may be used.
     pub(super) allowed_ms: u64,
     /// Those that were not given back.
     pub(super) kept: u64,
+}
+
+/// A settlement with more permits than were acquired.
+#[derive(Clone, Debug)]
+pub(super) struct ChargeSeen {
+    pub(super) begun: Ms,
+    /// When it was certainly written.
+    pub(super) written: Option<Ms>,
+    /// The difference.
+    pub(super) permits: u64,
+}
+
+/// A pause, as the one who asked for it saw it.
+#[derive(Clone, Debug)]
+pub(super) struct PauseSeen {
+    pub(super) client: usize,
+    pub(super) begun: Ms,
+    /// When its caller was told.
+    pub(super) told: Ms,
+    pub(super) ends: Ms,
+}
+
+/// What a key was granted.
+#[derive(Clone, Debug)]
+pub(super) struct KeySeen {
+    pub(super) key: u64,
+    /// The date in the log.
+    pub(super) date: Ms,
+    pub(super) permits: u64,
+    /// When its caller was told.
+    pub(super) told: Ms,
 }
 
 impl History {
@@ -87,13 +138,11 @@ impl History {
     }
 
     /// A call arrives. If it waits for permits, it may be the first to be served.
-    pub(super) fn call_begins(&self, client: usize, permits: u64, waits: bool) -> u64 {
+    pub(super) fn call_begins(&self, waits_for: Option<(u64, Option<Fraction>)>) -> u64 {
         let mut records = self.records();
         records.calls += 1;
         let call = records.calls;
-        if waits {
-            records.waiting.insert(call, (client, permits));
-        }
+        records.waiting.extend(waits_for.map(|what| (call, what)));
         call
     }
 
@@ -116,6 +165,22 @@ impl History {
         if records.rates.last().is_none_or(|(_, last)| *last != rate) {
             records.rates.push((now, rate));
         }
+    }
+
+    /// The server decides an acquire with this id.
+    pub(super) fn decided(&self, id: EntryId) {
+        let now = self.now();
+        self.records().decided.entry(id).or_insert(now);
+    }
+
+    pub(super) fn decided_after(&self, grant: &Grant) -> Option<Ms> {
+        self.records().decided.get(&grant.entry()?.id).copied()
+    }
+
+    /// From now on a pause may be over.
+    pub(super) fn unpaused(&self) {
+        let now = self.now();
+        self.records().unpaused.push(now);
     }
 
     pub(super) fn log_forgotten(&self, permits: u64) {

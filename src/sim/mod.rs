@@ -7,6 +7,9 @@
 //! ([`scenario`]), so that a seed is a run. It is judged by what its callers saw ([`check`]):
 //!
 //! - No interval sees more uses than the rate, as long as the server has forgotten nothing.
+//! - What is granted leaves what its class leaves to others, beside what settled grants have used.
+//! - Nobody is granted anything in a pause.
+//! - For an interval a key gets one grant, and a settlement is written once.
 //! - No permit is lost for longer than an interval.
 //! - Every call is answered by its deadline.
 //! - Calls of a client that wait without end are served in the order of their arrival.

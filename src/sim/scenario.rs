@@ -1,6 +1,7 @@
 //! What a seed draws: the limiter, the clients with their callers, the network, and the faults.
 
 use super::random::SeededRandom;
+use crate::options::Fraction;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub(super) struct SimScenario {
     pub(super) uses_server_clock: bool,
     /// Callers take from a second limiter too, of a higher rate, in one decision.
     pub(super) uses_group: bool,
+    /// The part of the rate that every other caller leaves to the rest.
+    pub(super) headroom: Option<Fraction>,
     pub(super) clients: Vec<ClientPlan>,
     /// By the time at which each begins.
     pub(super) faults: Vec<(u64, Fault)>,
@@ -42,6 +45,12 @@ pub(super) struct ClientPlan {
     pub(super) cancels: u64,
     /// How many grants in a thousand are given back.
     pub(super) refunds: u64,
+    /// How many grants in a thousand are settled with another number of permits.
+    pub(super) settles: u64,
+    /// How many calls in a thousand pause the limiter, or end a pause.
+    pub(super) pauses: u64,
+    /// How many calls in a thousand are for a key.
+    pub(super) keys: u64,
 }
 
 /// What happens to the messages of one client; chances in a thousand.
@@ -103,6 +112,10 @@ impl SimScenario {
         let uses_server_clock = random.per_mille(250);
         let has_skew = !is_alone && random.per_mille(200);
         let sets_rates = random.one_of(&[0, 0, 20]);
+        // Drawn on their own: the other draws are as they were.
+        let mut more = SeededRandom::new(seed ^ 0x6d6f_7265);
+        let [settles, pauses, keys] = [300, 30, 200].map(|chance| more.one_of(&[0, 0, 0, chance]));
+        let parts = more.one_of(&[0, 0, 0, 0, 2, 3, 5]);
         let mut plans = Vec::new();
         for _ in 0..clients {
             let weather = match is_alone {
@@ -131,6 +144,9 @@ impl SimScenario {
                 sets_rates,
                 cancels: random.one_of(&[0, 50, 200]),
                 refunds: random.one_of(&[0, 100, 400]),
+                settles,
+                pauses,
+                keys,
             });
         }
         let faults = match is_calm {
@@ -144,6 +160,7 @@ impl SimScenario {
             uses_server_clock,
             // Drawn by the seed alone: the other draws are as they were.
             uses_group: seed % 4 == 3,
+            headroom: (parts > 0).then(|| Fraction::one_of(parts as u32)),
             clients: plans,
             faults,
             lasts_ms,

@@ -1,5 +1,6 @@
 //! The server: the in-process store, and what can happen to it.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +14,10 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
-use crate::store::{PeekCall, StoreCall};
-use crate::wire::entry::{Holder, Member, holder, unpack};
+use crate::store::{
+    AcquireAllCall, AcquireCall, ChargeCall, PauseCall, PeekCall, PeekReply, StoreCall,
+};
+use crate::wire::entry::{EntryId, Holder, Member, holder, is_pause, unpack};
 use crate::wire::keys::Keys;
 
 /// The limiter of all clients.
@@ -40,6 +43,8 @@ struct ServerState {
     life: u64,
     frozen_until: Option<Instant>,
     saved: Option<Snapshot>,
+    /// Date and permits of what settled grants lacked, by id.
+    charges: HashMap<EntryId, (i64, u64)>,
 }
 
 /// It is away: the call was not carried out.
@@ -114,6 +119,9 @@ impl SimServer {
         let before = (Effect::of::<C>() == Effect::Resets).then(|| self.live_permits());
         let answer = self.store.run(keys, call);
         self.history.show(|| self.content());
+        if answer.is_ok() {
+            self.note(keys, call);
+        }
         match before {
             Some(before) => self.note_reset(&before),
             None => self.check_debts(),
@@ -121,10 +129,33 @@ impl SimServer {
         Ok(answer)
     }
 
-    /// The permits that can be taken now, by the server's own clock.
-    pub(super) fn available(&self) -> u64 {
+    /// Keeps what the judges must know of a call that was carried out.
+    fn note(&self, keys: &Keys, call: &dyn Any) {
+        if let Some(acquire) = call.downcast_ref::<AcquireCall>() {
+            self.history.decided(acquire.id);
+        } else if let Some(acquire) = call.downcast_ref::<AcquireAllCall>() {
+            self.history.decided(acquire.0[0].1.id);
+        }
+        if keys.hash != self.keys.hash {
+            return;
+        }
+        if let Some(charge) = call.downcast_ref::<ChargeCall>() {
+            self.state().charges.insert(charge.id, (charge.date, charge.permits));
+        }
+        if call.downcast_ref::<PauseCall>().is_some_and(|call| call.ms == 0) {
+            self.history.unpaused();
+        }
+    }
+
+    /// The dates and permits of what settled grants lacked.
+    pub(super) fn charges(&self) -> Vec<(i64, u64)> {
+        self.state().charges.values().copied().collect()
+    }
+
+    /// The rate, and the permits that can be taken now by the server's own clock.
+    pub(super) fn peek(&self) -> Option<PeekReply> {
         let call = PeekCall { now: self.clock.read().now, permits: 0, seen: None };
-        self.store.run(&self.keys, &call).map_or(0, |peek| peek.available)
+        self.store.run(&self.keys, &call).ok()
     }
 
     pub(super) fn freeze(&self, ms: u64) {
@@ -179,6 +210,9 @@ impl SimServer {
             _ => *permits,
         };
         self.history.log_forgotten(before.entries.iter().map(lost).sum());
+        if now.paused_from < before.paused_from {
+            self.history.unpaused();
+        }
     }
 
     /// As long as nothing is lost, value and log add up to the rate, and no permit needs healing.
@@ -204,7 +238,9 @@ impl SimServer {
         if let Some(Content::Log(members)) = content(&self.keys.permits) {
             for (date, member) in members {
                 let Member::Entry { id, permits } = unpack(member) else { continue };
-                if holder(id) == Holder::Debt {
+                if is_pause(member) {
+                    live.paused_from = live.paused_from.max(*date);
+                } else if holder(id) == Holder::Debt {
                     live.debts += permits;
                 } else if date + self.interval_ms as i64 > now {
                     live.entries.insert(id.to_vec(), (*date, permits));
@@ -234,9 +270,11 @@ impl SimServer {
         format!("value {:?}, log {}", content(&self.keys.value), log.join(" "))
     }
 
-    /// The permits in the log that have not expired.
+    /// The permits in the log that have not expired, apart from those of keys, which nobody may know of.
     pub(super) fn in_log(&self) -> u64 {
-        self.live_permits().entries.values().map(|(_, permits)| permits).sum()
+        let live = self.live_permits().entries;
+        let is_of_key = |id: &[u8]| id.try_into().is_ok_and(|id| EntryId(id).is_of_key());
+        live.iter().filter(|(id, _)| !is_of_key(id)).map(|(_, (_, permits))| permits).sum()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, ServerState> {
@@ -250,4 +288,6 @@ struct Live {
     /// Date and permits, by id.
     entries: HashMap<Vec<u8>, (i64, u64)>,
     debts: u64,
+    /// The date of a pause's entry; 0 for none.
+    paused_from: i64,
 }

@@ -88,6 +88,7 @@ impl SimWorld {
             watching.abort();
         }
         self.check_log().await;
+        self.check_charges();
         self.check_all_permits_are_back().await;
         self.check_nothing_is_left().await;
     }
@@ -139,11 +140,16 @@ impl SimWorld {
         let wide = client.limiter(WIDE).unwrap().with_rate(self.wide_rate());
         let group = self.scenario.uses_group.then(|| client.all_of([&limiter, &wide]).unwrap());
         let ends_at = self.scenario.lasts_ms;
-        let callers = (0..plan.callers).map(|_| {
+        let callers = (0..plan.callers).map(|at| {
+            let headroom = self.scenario.headroom.filter(|_| at % 2 == 1);
             let caller = Caller {
                 client: number,
-                limiter: limiter.clone(),
-                group: group.clone(),
+                limiter: match headroom {
+                    Some(part) => limiter.clone().with_headroom(part).unwrap(),
+                    None => limiter.clone(),
+                },
+                group: group.clone().filter(|_| headroom.is_none()),
+                headroom,
                 plan: plan.clone(),
                 rate: self.rate,
                 is_calm: self.scenario.is_calm(),
@@ -210,7 +216,7 @@ impl SimWorld {
         }
     }
 
-    /// While nothing goes wrong, permits that the first waiting caller needs are not left lying.
+    /// While nothing goes wrong, permits that the first waiting caller of a class needs are not left lying.
     fn watch_waiting(&self) -> impl Future<Output = ()> + 'static {
         const LOOK_EVERY: u64 = 5;
         let (server, history) = (self.server.clone(), self.history.clone());
@@ -223,26 +229,31 @@ impl SimWorld {
             _ => 1000 + 2 * 125,
         };
         let limit = 4 * round_trip.unwrap_or(0) + 10 + others;
+        let mut classes = vec![(None, None)];
+        classes.extend(self.scenario.headroom.map(|part| (Some(part), None)));
         async move {
-            let mut idle: Option<(u64, u64)> = None;
             loop {
                 sleep(Duration::from_millis(LOOK_EVERY)).await;
-                let first = {
+                let Some(peek) = server.peek() else { continue };
+                for (class, idle) in &mut classes {
+                    let left = class.map_or(0, |part| part.headroom(peek.rate.permits()));
                     let records = history.records();
-                    records.waiting.first_key_value().map(|(call, (_, permits))| (*call, *permits))
-                };
-                let waits_for_free = first.filter(|(_, permits)| server.available() >= *permits);
-                idle = waits_for_free.map(|(call, _)| match idle {
-                    Some((same, ms)) if same == call => (call, ms + LOOK_EVERY),
-                    _ => (call, 0),
-                });
-                if let Some((call, ms)) = idle
-                    && ms > limit
-                {
-                    history.violation(format!(
-                        "call {call} waits, and its permits are free for {ms} ms"
-                    ));
-                    return;
+                    let first = records.waiting.iter().find(|(_, (_, of))| of == class);
+                    let first = first.filter(|(_, (permits, _))| peek.available >= permits + left);
+                    let first = first.map(|(call, _)| *call);
+                    drop(records);
+                    *idle = first.map(|call| match *idle {
+                        Some((same, ms)) if same == call => (call, ms + LOOK_EVERY),
+                        _ => (call, 0),
+                    });
+                    if let Some((call, ms)) = *idle
+                        && ms > limit
+                    {
+                        history.violation(format!(
+                            "call {call} waits, and its permits are free for {ms} ms"
+                        ));
+                        return;
+                    }
                 }
             }
         }
@@ -263,12 +274,30 @@ impl SimWorld {
         let from = (self.history.now() + 1).saturating_sub(self.scenario.interval_ms);
         let live =
             records.grants.iter().filter(|grant| grant.date.is_some_and(|date| date >= from));
-        let kept: u64 = live.map(|grant| grant.kept).sum();
+        let kept: u64 = live.filter(|grant| !grant.is_of_key).map(|grant| grant.kept).sum();
         drop(records);
+        let from = EPOCH_MS + from as i64;
+        let charges = self.server.charges().into_iter().filter(|(date, _)| *date >= from);
+        let kept = kept + charges.map(|(_, permits)| permits).sum::<u64>();
         let in_log = self.server.in_log();
         if in_log != kept {
             self.history
                 .violation(format!("callers have kept {kept} permits, the log has {in_log}"));
+        }
+    }
+
+    /// What settled grants lacked is written once each, and while nothing goes wrong, all of it.
+    fn check_charges(&self) {
+        let mut written: Vec<u64> = self.server.charges().iter().map(|(_, it)| *it).collect();
+        written.sort_unstable();
+        let records = self.history.records();
+        let mut settled: Vec<u64> = records.charges.iter().map(|it| it.permits).collect();
+        settled.sort_unstable();
+        drop(records);
+        let mut left = settled.iter();
+        let is_once = written.iter().all(|permits| left.any(|settled| settled == permits));
+        if !is_once || self.scenario.is_calm() && written.len() < settled.len() {
+            self.history.violation(format!("charges of {settled:?} are written as {written:?}"));
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::ops::{ErrorKind, Op, Outcome};
+use super::ops::{ErrorKind, Extra, Op, Outcome};
 use super::state::State;
 use super::subject::Call;
 use crate::keys::Keys;
@@ -19,7 +19,12 @@ type Scope = (String, Option<usize>);
 #[derive(Debug, Default)]
 pub struct Checker {
     grants: HashMap<Scope, Vec<(u64, i64)>>,
+    /// When the pauses end.
+    pauses: HashMap<Scope, u64>,
 }
+
+/// The permits that a pause's entry has.
+const ALL: i64 = u32::MAX as i64;
 
 /// A rate in force, as the limiter's hash has it.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +60,20 @@ impl Checker {
                     return Err(format!("{left} permits are left, not {outcome:?}"));
                 }
             }
-            (Op::TryAcquire(_) | Op::AvailablePermits | Op::Release(_), None) => {
+            (Op::Extra(Extra::Settle(more)), Some(rate)) => {
+                self.acquire(call, rate, 1, outcome)?;
+                if *outcome == Outcome::Granted {
+                    self.grants.entry(scope(call, rate)).or_default().push((call.now, *more));
+                }
+            }
+            (Op::Extra(Extra::Pause(ms)), Some(rate)) if *outcome == Outcome::Done => {
+                let ends = self.pauses.entry(scope(call, rate)).or_default();
+                *ends = call.now.saturating_add_signed(*ms).max(*ends);
+            }
+            (Op::Extra(Extra::Resume), Some(rate)) if *outcome == Outcome::Done => {
+                self.pauses.remove(&scope(call, rate));
+            }
+            (Op::TryAcquire(_) | Op::AvailablePermits | Op::Release(_) | Op::Extra(_), None) => {
                 let said = outcome.failure();
                 let none = said == Some(ErrorKind::NotInitialized);
                 none.then_some(())
@@ -81,11 +99,13 @@ impl Checker {
 
     /// Keys have expired: forgets the grants of budgets that have no keys left.
     pub fn removed(&mut self, clients: &[String], state: &State) {
-        self.grants.retain(|(name, client), _| {
+        let is_there = |(name, client): &Scope| {
             let keys = Keys::new(name.as_str());
             let own = client.map(|client| clients[client].as_str());
             [keys.value(own), keys.log(own)].iter().any(|key| state.0.contains_key(key))
-        });
+        };
+        self.grants.retain(|scope, _| is_there(scope));
+        self.pauses.retain(|scope, _| is_there(scope));
     }
 
     fn acquire(
@@ -136,7 +156,9 @@ impl Checker {
     fn used(&mut self, call: Call<'_>, rate: InForce) -> i64 {
         let grants = self.grants.entry(scope(call, rate)).or_default();
         grants.retain(|(at, _)| at + rate.interval > call.now);
-        grants.iter().map(|(_, permits)| permits).sum()
+        let is_paused = self.pauses.get(&scope(call, rate)).is_some_and(|ends| *ends > call.now);
+        let paused = if is_paused { ALL } else { 0 };
+        grants.iter().map(|(_, permits)| permits).sum::<i64>() + paused
     }
 
     /// Value and log must add up to the rate.

@@ -65,6 +65,19 @@ pub enum Op {
     Rename(String),
     /// Touches the key.
     Touch,
+    /// What no Redisson can do.
+    Extra(Extra),
+}
+
+/// What this crate writes in entries that a Redisson reads like others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// Pauses the limiter for this many milliseconds.
+    Pause(i64),
+    /// Ends a pause.
+    Resume,
+    /// Takes one permit, and settles the grant with this many more.
+    Settle(i64),
 }
 
 /// The answer to an [`Op`].
@@ -179,6 +192,8 @@ pub enum Shape {
     Rename,
     /// `touch()`.
     Touch,
+    /// What no Redisson can do.
+    Extra,
 }
 
 impl Shape {
@@ -238,6 +253,7 @@ impl Op {
             Op::RemainTimeToLive => Shape::RemainTimeToLive,
             Op::Rename(_) => Shape::Rename,
             Op::Touch => Shape::Touch,
+            Op::Extra(_) => Shape::Extra,
         }
     }
 

@@ -15,7 +15,7 @@ use redisson_rate_limiter::{
 use super::database::Database;
 use super::in_process::InProcess;
 use super::lockstep::Side;
-use super::ops::{Condition, ErrorKind, Failure, Mode, Op, Outcome, Rate, Shape};
+use super::ops::{Condition, ErrorKind, Extra, Failure, Mode, Op, Outcome, Rate, Shape};
 use super::record::now_ms;
 use super::subject::{Call, Subject};
 use crate::server::{Server, connect};
@@ -112,7 +112,7 @@ impl Ours {
             limiter.exists().await?;
         }
         Ok(match call.op {
-            Op::TryAcquire(permits) => acquire(&limiter, *permits).await?,
+            Op::TryAcquire(permits) => acquire(&limiter, *permits, 0).await?,
             Op::Release(permits) => match u64::try_from(*permits) {
                 Ok(permits) => limiter.release(permits).await.map(|_| Outcome::Done)?,
                 Err(_) => unsigned(),
@@ -148,6 +148,12 @@ impl Ours {
             }
             Op::Rename(to) => limiter.rename(to).await.map(|()| Outcome::Done)?,
             Op::Touch => Outcome::Flag(limiter.touch().await?),
+            Op::Extra(Extra::Pause(ms)) => limiter
+                .pause_for(Duration::from_millis(*ms as u64))
+                .await
+                .map(|()| Outcome::Done)?,
+            Op::Extra(Extra::Resume) => limiter.resume().await.map(|()| Outcome::Done)?,
+            Op::Extra(Extra::Settle(more)) => acquire(&limiter, 1, *more as u64).await?,
         })
     }
 }
@@ -181,10 +187,16 @@ impl fmt::Debug for Ours {
     }
 }
 
-async fn acquire(limiter: &RateLimiter, permits: i64) -> Result<Outcome, Error> {
+/// Acquires permits; a grant is settled with so many more.
+async fn acquire(limiter: &RateLimiter, permits: i64, more: u64) -> Result<Outcome, Error> {
     let Ok(permits) = u64::try_from(permits) else { return Ok(unsigned()) };
     Ok(match limiter.try_acquire_now(permits).await? {
-        Decision::Granted(_) => Outcome::Granted,
+        Decision::Granted(mut grant) => {
+            if more > 0 {
+                grant.settle(grant.permits() + more).await?;
+            }
+            Outcome::Granted
+        }
         Decision::Denied(denial) => {
             let wait = denial.retry_after();
             assert_eq!(wait.subsec_nanos() % 1_000_000, 0, "the waits of a store are in whole ms");

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::ops::{Condition, Mode, Op, Rate};
+use super::ops::{Condition, Extra, Mode, Op, Rate};
 
 /// A sequence of operations. It shrinks to fewer and simpler ones.
 #[derive(Clone, Debug)]
@@ -89,8 +89,8 @@ pub struct Profile {
     pub lifetimes: bool,
     /// `rename`.
     pub rename: bool,
-    /// Only client 1, which is this crate, releases, and sets rates with
-    /// arguments: Redisson does not get these right.
+    /// Only client 1, which is this crate, releases, sets rates with arguments,
+    /// pauses and settles: Redisson does not get these right, or lacks them.
     pub leave_to_1: bool,
     /// The longest program.
     pub steps: usize,
@@ -205,7 +205,7 @@ impl Profile {
         (clock(), skews, 0..self.clients, name, self.ops(rates))
             .prop_map(move |(clock, skew, client, name, op)| Step {
                 client: match op {
-                    Op::SetRateArgs(..) | Op::UpdateRate(..) | Op::Release(_)
+                    Op::SetRateArgs(..) | Op::UpdateRate(..) | Op::Release(_) | Op::Extra(_)
                         if self.leave_to_1 =>
                     {
                         1
@@ -247,6 +247,13 @@ impl Profile {
         }
         if self.release {
             choices.push((3, permits.prop_map(Op::Release).boxed()));
+        }
+        if self.leave_to_1 {
+            // Longer than the interval: the pause's entry is the newest one.
+            let pause = (1_501i64..=3_000).prop_map(Extra::Pause);
+            let settle = (1i64..=13).prop_map(Extra::Settle);
+            let extra = prop_oneof![1 => pause, 1 => Just(Extra::Resume), 2 => settle];
+            choices.push((3, extra.prop_map(Op::Extra).boxed()));
         }
         if self.rename {
             choices.push((1, Just(Op::Rename(String::new())).boxed()));

@@ -152,6 +152,7 @@ fn example(shape: Shape, round: usize) -> Example {
         Shape::RemainTimeToLive => Op::RemainTimeToLive,
         Shape::Rename => Op::Rename(["new1", "new{2}"][round].into()),
         Shape::Touch => Op::Touch,
+        Shape::Extra => unreachable!("no Redisson has these"),
     };
     Example { name: ["limiter", "limiter {of} two"][round], op }
 }
@@ -298,6 +299,7 @@ pub fn request(op: &Op, name: &str, epoch: u64) -> Value {
         Op::RemainTimeToLive => json!({"op": "remainTimeToLive"}),
         Op::Rename(to) => json!({"op": "rename", "to": to}),
         Op::Touch => json!({"op": "touch"}),
+        Op::Extra(_) => unreachable!("no Redisson has these"),
     };
     if let Op::Expire(_, Some(condition)) | Op::ExpireAt(_, Some(condition)) = op {
         request["condition"] = condition.name().into();

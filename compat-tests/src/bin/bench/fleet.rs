@@ -105,6 +105,15 @@ pub(crate) struct Work {
     pub(crate) limiters: u64,
     /// The limiter has no permits left.
     pub(crate) exhausted: bool,
+    /// Each call takes from all limiters.
+    pub(crate) together: bool,
+}
+
+impl Work {
+    /// One limiter with plenty of permits.
+    pub(crate) fn of(tasks: u64) -> Self {
+        Work { tasks, limiters: 1, exhausted: false, together: false }
+    }
 }
 
 /// The result of one load.
@@ -180,8 +189,8 @@ impl Fleet {
             if self.peers.contains_key(&contestant) {
                 eprintln!("warming {}", contestant.name());
                 for tasks in [1, 1000, 64, 1000] {
-                    let work = Work { tasks, limiters: 1, exhausted: false };
-                    self.load_of(contestant, self.peer(contestant), work, seconds * 250).await;
+                    let peer = self.peer(contestant);
+                    self.load_of(contestant, peer, Work::of(tasks), seconds * 250).await;
                 }
             }
         }
@@ -311,6 +320,7 @@ impl Fleet {
         let mut arguments = json!({"permits": 1, "tasks": work.tasks, "ms": ms});
         if work.limiters > 1 {
             arguments["limiters"] = work.limiters.into();
+            arguments["together"] = work.together.into();
         }
         let limiter = peer.limiter(&base);
         let before = self.probe(peer.id()).await;
@@ -349,7 +359,8 @@ impl Fleet {
         let logs = Logs::read(&mut self.connection.clone(), names, rate).await;
         // The only permit of an exhausted limiter was taken before.
         let taken_before = if work.exhausted { 1 } else { 0 };
-        if let Some(imbalance) = logs.imbalance(granted + taken_before) {
+        let from_each = if work.together { work.limiters } else { 1 };
+        if let Some(imbalance) = logs.imbalance(granted * from_each + taken_before) {
             self.fail(format!("{} of {work:?}: {imbalance}", contestant.name()));
         }
         logs.bytes

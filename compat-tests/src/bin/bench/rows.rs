@@ -17,6 +17,7 @@ pub(crate) enum Row {
     Workers,
     Exhausted,
     ManyLimiters,
+    SeveralLimits,
     OneTask,
     RoundTrip,
     Waiters,
@@ -27,11 +28,12 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 11] = [
+    pub(crate) const ALL: [Row; 12] = [
         Row::OneLimiter,
         Row::Workers,
         Row::Exhausted,
         Row::ManyLimiters,
+        Row::SeveralLimits,
         Row::OneTask,
         Row::RoundTrip,
         Row::Waiters,
@@ -47,6 +49,7 @@ impl Row {
             Row::Workers => "workers",
             Row::Exhausted => "exhausted",
             Row::ManyLimiters => "many-limiters",
+            Row::SeveralLimits => "several-limits",
             Row::OneTask => "one-task",
             Row::RoundTrip => "round-trip",
             Row::Waiters => "waiters",
@@ -69,7 +72,9 @@ impl Row {
             Contestant::OneWorker | Contestant::TwoWorkers | Contestant::FourWorkers => {
                 self == Row::Workers
             }
-            Contestant::Redisson => !matches!(self, Row::Workers | Row::RoundTrip | Row::Leases),
+            Contestant::Redisson => {
+                !matches!(self, Row::Workers | Row::SeveralLimits | Row::RoundTrip | Row::Leases)
+            }
             Contestant::Bucket4j => self == Row::OneLimiter,
             Contestant::Empty => matches!(self, Row::OneTask | Row::RoundTrip),
         }
@@ -81,6 +86,7 @@ impl Row {
             Row::Workers => throughput::workers(fleet, options).await,
             Row::Exhausted => throughput::exhausted(fleet, options).await,
             Row::ManyLimiters => throughput::many_limiters(fleet, options).await,
+            Row::SeveralLimits => throughput::several_limits(fleet, options).await,
             Row::OneTask => latency::one_task(fleet, options).await,
             Row::RoundTrip => latency::round_trip(fleet, options).await,
             Row::Waiters => waiting::waiters(fleet, options).await,

@@ -10,14 +10,14 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota};
 use hdrhistogram::Histogram;
 use quanta::Instant;
-use redisson_rate_limiter::{Client, Error, LimiterOptions, RateLimiter};
+use redisson_rate_limiter::{Client, Error, LimitGroup, LimiterOptions, RateLimiter};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::protocol::{Failure, Line};
 
-/// `load`: calls that never wait, on limiters with the requested options. Options stay with a
-/// limiter's name while the peer runs.
+/// `load`: calls that never wait, on limiters with the requested options: each task uses one of them, or each call
+/// all of them together. Options stay with a limiter's name while the peer runs.
 pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> {
     let options = options(line)?;
     let name = line.text("name")?;
@@ -32,6 +32,10 @@ pub(crate) async fn now(client: &Client, line: &Line) -> Result<Value, Failure> 
     };
     if options != LimiterOptions::new() {
         keep(&limiters);
+    }
+    if line.flag("together")? {
+        let group = client.all_of(limiters.iter().map(|Now(limiter)| limiter))?;
+        return Load::new(line)?.run(&[Together(group)]).await;
     }
     Load::new(line)?.run(&limiters).await
 }
@@ -130,6 +134,15 @@ trait Call: Clone + Send + 'static {
 struct Now(RateLimiter);
 
 impl Call for Now {
+    async fn call(&self, permits: u64, _: Instant) -> Result<bool, Error> {
+        self.0.try_acquire_now(permits).await.map(|decision| decision.is_granted())
+    }
+}
+
+#[derive(Clone)]
+struct Together(LimitGroup);
+
+impl Call for Together {
     async fn call(&self, permits: u64, _: Instant) -> Result<bool, Error> {
         self.0.try_acquire_now(permits).await.map(|decision| decision.is_granted())
     }

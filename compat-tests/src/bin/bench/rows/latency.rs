@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::table::{Goal, Line, Unit, count, ratios};
 
 pub(super) async fn one_task(fleet: &Fleet, options: &Options) -> Vec<Line> {
-    let work = Work { tasks: 1, limiters: 1, exhausted: false };
+    let work = Work::of(1);
     let rounds = Rounds::run(fleet, options, &[Rust, Redisson, Empty], work).await;
     let [ours, redisson, empty] = [Rust, Redisson, Empty]
         .map(|contestant| rounds.of(contestant, |sample| sample.load.p50_us));
@@ -27,7 +27,7 @@ pub(super) async fn round_trip(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let (peer, script) = fleet.farther(Duration::from_millis(1)).await;
     let mut lines = Vec::new();
     for tasks in options.tasks(&[2, 16, 64, 256]) {
-        let work = Work { tasks, limiters: 1, exhausted: false };
+        let work = Work::of(tasks);
         let mut ours = Vec::new();
         let mut empty = Vec::new();
         for _ in 0..options.rounds {

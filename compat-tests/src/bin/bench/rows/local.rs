@@ -56,7 +56,7 @@ pub(super) async fn denial_memory(fleet: &Fleet, options: &Options) -> Vec<Line>
         }
         ours.push(per_second(load.denied, load.elapsed_ms));
         if fleet.has(Redisson) {
-            let work = Work { tasks: 1000, limiters: 1, exhausted: true };
+            let work = Work { exhausted: true, ..Work::of(1000) };
             redisson.push(fleet.load(Redisson, work, options.ms()).await.per_second());
         }
     }

@@ -13,7 +13,7 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
             256 | 4096 => &[Rust, Redisson, Bucket4j],
             _ => &[Rust, Redisson],
         };
-        let work = Work { tasks, limiters: 1, exhausted: false };
+        let work = Work::of(tasks);
         let rounds = Rounds::run(fleet, options, contestants, work).await;
         let [ours, redisson, bucket4j] =
             [Rust, Redisson, Bucket4j].map(|contestant| rounds.of(contestant, Sample::per_second));
@@ -54,7 +54,7 @@ pub(super) async fn one_limiter(fleet: &Fleet, options: &Options) -> Vec<Line> {
 pub(super) async fn workers(fleet: &Fleet, options: &Options) -> Vec<Line> {
     let mut lines = Vec::new();
     for tasks in options.tasks(&[64, 256, 1000, 4096]) {
-        let work = Work { tasks, limiters: 1, exhausted: false };
+        let work = Work::of(tasks);
         let rounds = Rounds::run(fleet, options, &[OneWorker, TwoWorkers, FourWorkers], work).await;
         let one = rounds.of(OneWorker, Sample::per_second);
         for (contestant, workers, least) in
@@ -112,13 +112,13 @@ fn cost(rounds: &Rounds) -> [Line; 2] {
 }
 
 pub(super) async fn exhausted(fleet: &Fleet, options: &Options) -> Vec<Line> {
-    let work = Work { tasks: 1000, limiters: 1, exhausted: true };
+    let work = Work { exhausted: true, ..Work::of(1000) };
     let rounds = Rounds::run(fleet, options, &[Rust, Redisson], work).await;
     vec![compared(&rounds, "exhausted limiter, 1000 tasks, denials per second", 60.0)]
 }
 
 pub(super) async fn many_limiters(fleet: &Fleet, options: &Options) -> Vec<Line> {
-    let work = Work { tasks: 1000, limiters: 1000, exhausted: false };
+    let work = Work { limiters: 1000, ..Work::of(1000) };
     let rounds = Rounds::run(fleet, options, &[Rust, Redisson], work).await;
     let [ours, redisson] =
         [Rust, Redisson].map(|contestant| rounds.of(contestant, Sample::script_us_per_call));
@@ -130,6 +130,44 @@ pub(super) async fn many_limiters(fleet: &Fleet, options: &Options) -> Vec<Line>
             .goal("not above Redisson", &ratios(&ours, &redisson), Goal::AtMost(1.0))
             .foreign(rounds.foreign()),
     ]
+}
+
+/// Calls that take from three limiters, compared with calls of one limiter in the same round.
+pub(super) async fn several_limits(fleet: &Fleet, options: &Options) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for tasks in options.tasks(&[1, 64, 1000]) {
+        let works = [Work { limiters: 3, together: true, ..Work::of(tasks) }, Work::of(tasks)];
+        let mut samples = [Vec::new(), Vec::new()];
+        for _ in 0..options.rounds {
+            for (work, samples) in works.into_iter().zip(&mut samples) {
+                samples.push(fleet.load(Rust, work, options.ms()).await);
+            }
+        }
+        let foreign: Vec<f64> = samples.iter().flatten().map(|it| it.usage.foreign).collect();
+        let [ours, one] = samples.map(|samples| {
+            let number = |sample: &Sample| match tasks {
+                1 => sample.script_us_per_call(),
+                _ => sample.per_second(),
+            };
+            samples.iter().map(number).collect::<Vec<f64>>()
+        });
+        let crowd = count(tasks, "task");
+        let line = match tasks {
+            1 => {
+                let three: Vec<f64> = one.iter().map(|us| 3.0 * us).collect();
+                Line::new("three limits, one task, server time per call")
+                    .ours(&ours, Unit::Micros)
+                    .reference("three calls", &three, Unit::Micros)
+                    .goal("not above three calls", &ratios(&ours, &three), Goal::AtMost(1.0))
+            }
+            _ => Line::new(format!("three limits, {crowd}, calls granted per second"))
+                .ours(&ours, Unit::PerSecond)
+                .reference("one limiter", &one, Unit::PerSecond)
+                .goal("a third of one limiter", &ratios(&ours, &one), Goal::AtLeast(1.0 / 3.0)),
+        };
+        lines.push(line.foreign(foreign));
+    }
+    lines
 }
 
 fn compared(rounds: &Rounds, work: &str, times: f64) -> Line {
