@@ -3,6 +3,7 @@
 //! The program `redisson-limiter` is built on this module and the rest of the public API. No service needs it
 //! on its request path.
 
+mod policies;
 mod repair;
 mod scan;
 mod usage;
@@ -10,5 +11,6 @@ mod usage;
 pub use crate::inspection::{
     Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer,
 };
+pub use policies::StoredPolicy;
 pub use repair::{ClientBudget, Repair};
 pub use scan::{FoundKey, LimiterScan};

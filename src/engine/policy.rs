@@ -17,8 +17,8 @@ use super::refund::BACKGROUND_DEADLINE;
 use super::retry::{UntilDeadline, retry};
 use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
-use crate::policy::{Kind, Mark, Policy};
-use crate::rate::{MAX_EXACT, Mode, Rate};
+use crate::policy::{Mark, Policy};
+use crate::rate::{MAX_EXACT, Rate};
 use crate::rt;
 use crate::rt::atomic::Ordering;
 use crate::store::{
@@ -35,15 +35,9 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// The rate to show where there is one for Redisson's limiters: the limit, and the time in which it comes
-    /// back. What is stored is not known here.
+    /// The rate to show where there is one for Redisson's limiters. What is stored is not known here.
     pub(crate) fn rate(&self) -> Rate {
-        let (permits, us) = match &self.rules.0 {
-            Kind::Queue(queue) => (queue.pace.permits, queue.pace.every.into()),
-            _ => (self.rules.limit(), self.rules.window().as_micros()),
-        };
-        let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
-        Rate::from_wire(Mode::Overall, permits, ms, 0)
+        self.rules.rate()
     }
 }
 

@@ -116,7 +116,6 @@ impl Operation {
                 | Operation::EnsureRate
                 | Operation::PauseFor
                 | Operation::Resume
-                | Operation::Inspect
                 | Operation::Repair
                 | Operation::RemoveUnused
         )

@@ -3,9 +3,11 @@
 //! [`frame`] is what they share, over the trait `Rules`; a file each has the rules of one or of a family. A policy
 //! and its script in `lua/policy` are twins: they decide alike, and leave the same state.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Operation};
+use crate::rate::{Mode, Rate};
 
 mod bucket;
 mod calendar;
@@ -380,6 +382,16 @@ impl Policy {
         Duration::from_micros(with_rules!(self, rules => rules.window()))
     }
 
+    /// The limit, and the time in which it comes back, as a rate.
+    pub(crate) fn rate(&self) -> Rate {
+        let (permits, us) = match &self.0 {
+            Kind::Queue(queue) => (queue.pace.permits, queue.pace.every.into()),
+            _ => (self.limit(), self.window().as_micros()),
+        };
+        let ms = u64::try_from(us.div_ceil(1000)).unwrap_or(u64::MAX).max(1);
+        Rate::from_wire(Mode::Overall, permits, ms, 0)
+    }
+
     /// The parameters as a limiter's hash has them: a letter, a version, numbers.
     pub(crate) fn text(&self) -> String {
         with_rules!(self, rules => rules.text())
@@ -442,5 +454,31 @@ fn pace(refill: u64, period: Duration, most: u64) -> Result<Pace, Error> {
              refill, with the refill and the period in microseconds divided by their greatest common divisor, \
              must be below 2^53"
         ))),
+    }
+}
+
+#[cfg(feature = "admin")]
+impl Policy {
+    /// A policy of each kind that has a key of its own, with parameters that mean nothing.
+    pub(crate) fn one_of_each() -> Vec<Policy> {
+        let second = Duration::from_secs(1);
+        let all = [
+            Policy::bucket(1, 1, second),
+            Policy::fixed_window(1, second),
+            Policy::anchored_window(1, second),
+            Policy::calendar_window(1, CalendarUnit::Day),
+            Policy::sliding_counter(1, second),
+            Policy::rolling_window(1, second),
+            Policy::interval_bucket(1, 1, second),
+            Policy::queue(1, second, second),
+        ];
+        all.into_iter().flatten().collect()
+    }
+}
+
+/// Its kind, and its limit as a [`Rate`](crate::Rate): `bucket, 50/5s`.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.word(), self.rate())
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::LONGEST_WAIT;
 use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
-use crate::engine::Followed;
 use crate::error::{Error, Operation};
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
@@ -325,9 +324,7 @@ impl Limit {
 
     /// The rate of keys without their own.
     pub(super) fn known_rate(&self) -> Option<Rate> {
-        let of_policy =
-            |policy: &Policy| Followed { rules: policy.clone(), is_stored: false }.rate();
-        self.policy.as_ref().map(of_policy).or(self.rate)
+        self.policy.as_ref().map(Policy::rate).or(self.rate)
     }
 
     /// The rate of a key, with a keep-alive if each key has its own limiter.

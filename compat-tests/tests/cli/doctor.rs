@@ -5,7 +5,7 @@ use std::time::Duration;
 use compat_tests::acl;
 use compat_tests::server::Server;
 use redis::cmd;
-use redisson_rate_limiter::{Client, Rate};
+use redisson_rate_limiter::{Client, Policy, Rate};
 use serde_json::Value;
 
 use crate::seed::{self, Old, of_redisson};
@@ -95,6 +95,26 @@ async fn a_pause_is_no_damage() {
     limiter.resume().await.unwrap();
     let seen = tool.json(0, &["inspect", "api", "--json"]).await;
     assert!(seen["budgets"][0]["paused_until_ms"].is_null(), "{seen:#}");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn policies_are_shown_and_two_of_one_name_are_found() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let bucket = Policy::bucket(50, 10, Duration::from_secs(1)).unwrap();
+    let bucket = client.limiter_of("api", bucket).unwrap();
+    assert!(bucket.try_acquire_now(50).await.unwrap().is_granted());
+    tool.ends(0, &["doctor", "api"]).await;
+    let seen = tool.json(0, &["inspect", "api", "--json"]).await;
+    assert_eq!(seen["policies"][0]["policy"], "bucket, 50/5s", "{seen:#}");
+    let window = Policy::fixed_window(7, Duration::from_secs(86_400)).unwrap();
+    let window = client.limiter_of("api", window).unwrap();
+    assert!(window.try_acquire_now(2).await.unwrap().is_granted());
+    assert_eq!(diagnosed(&tool, "api").await, one("policies", false));
+    let seen = tool.json(0, &["inspect", "api", "--json"]).await;
+    assert_eq!(seen["policies"][1]["available"], 5, "{seen:#}");
     client.close().await;
 }
 

@@ -128,7 +128,7 @@ async fn look(
         },
         false => View::of(limiter, &clients, ENTRIES).await?,
     };
-    if view.is_missing() && !args.all {
+    if view.is_missing() && !args.all && client.policies_of(&name).await?.is_empty() {
         return Err(Failure::NoLimiter(name));
     }
     // If the user may not look for the sibling, nothing is removed: see `examine`.
@@ -138,7 +138,10 @@ async fn look(
     {
         return Err(Failure::KeysOfAnother { name, sibling });
     }
-    let findings = examine(&view, orphans(args)).await?;
+    let mut findings = examine(&view, orphans(args)).await?;
+    if !args.all {
+        findings.extend(several_policies(client, &view).await?);
+    }
     let skews = view.views.iter().filter_map(|budget| budget.inspection.clock_skew);
     Ok(Some(Patient {
         name: view.name().to_owned(),
@@ -148,6 +151,21 @@ async fn look(
         clients,
         findings,
         left: None,
+    }))
+}
+
+/// A finding if limiters of different rules have this name.
+async fn several_policies(client: &Client, view: &View) -> Result<Option<Finding>, Failure> {
+    let policies = client.policies_of(view.name()).await?;
+    let mut rules: Vec<String> = policies.iter().map(|it| it.policy.to_string()).collect();
+    if view.hash().exists() {
+        rules.insert(0, "Redisson's".to_owned());
+    }
+    Ok((rules.len() > 1).then(|| Finding {
+        kind: FindingKind::Policies,
+        client_id: None,
+        text: format!("{} limiters have this name: {}", rules.len(), rules.join("; ")),
+        fix: Fix::None { advice: "follow one policy by one name".to_owned() },
     }))
 }
 

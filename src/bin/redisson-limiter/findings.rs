@@ -17,6 +17,7 @@ pub enum FindingKind {
     Endless,
     Foreign,
     Orphaned,
+    Policies,
     ShortKeepAlive,
     Skew,
     Slots,
@@ -64,6 +65,7 @@ impl FindingKind {
             FindingKind::Endless => "endless",
             FindingKind::Foreign => "foreign",
             FindingKind::Orphaned => "orphaned",
+            FindingKind::Policies => "policies",
             FindingKind::ShortKeepAlive => "short-keep-alive",
             FindingKind::Skew => "skew",
             FindingKind::Slots => "slots",
@@ -95,6 +97,9 @@ impl FindingKind {
             FindingKind::Orphaned => {
                 "the hash was deleted, renamed or has expired, and value and log were left behind; a new \
                  limiter of that name would go on with them"
+            }
+            FindingKind::Policies => {
+                "limiters of different rules have this name; none knows of the others, and each grants by itself"
             }
             FindingKind::ShortKeepAlive => {
                 "the log may end before its entries expire, and the rate is exceeded then"

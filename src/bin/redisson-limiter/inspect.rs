@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
+use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
 use redisson_rate_limiter::{Client, Rate};
 
 use crate::args::{Common, InspectArgs};
@@ -30,18 +30,23 @@ pub async fn run(
     if let Some(id) = &common.client_id {
         view.views.retain(|budget| budget.client_id.as_ref().is_none_or(|client| client == id));
     }
-    if view.is_missing() {
+    let policies = client.policies_of(&args.name).await?;
+    if view.is_missing() && policies.is_empty() {
         return Err(Failure::NoLimiter(args.name.clone()));
     }
     // A user without the right to this still gets everything else.
     let memory = view.limiter.size_in_memory().await.ok();
     let text = match args.json {
-        true => json::text(&json::limiter(&view, note.as_deref(), memory)),
-        false => shown(&view, note.as_deref(), memory, out),
+        true => json::text(&json::limiter(&view, note.as_deref(), memory, &policies)),
+        false if view.is_missing() => {
+            format!("{}\n{}", quoted(view.name()), of_policies(&policies))
+        }
+        false => shown(&view, note.as_deref(), memory, out) + &of_policies(&policies),
     };
     out.print(&text)?;
     Ok(match view.rate() {
         Ok(Some(_)) => Exit::Done,
+        Ok(None) if view.is_missing() => Exit::Done,
         Ok(None) => Exit::NoLimiter,
         Err(_) => Exit::Damaged,
     })
@@ -73,6 +78,15 @@ fn shown(view: &View, note: Option<&str>, memory: Option<u64>, out: &Out) -> Str
             ""
         };
         line(&mut text, "memory", &format!("{}{of}", count(bytes, "byte")));
+    }
+    text
+}
+
+/// The limiters of the name that follow a policy.
+fn of_policies(policies: &[StoredPolicy]) -> String {
+    let mut text = String::new();
+    for StoredPolicy { policy, available, .. } in policies {
+        line(&mut text, "policy", &format!("{policy}: {available} left"));
     }
     text
 }

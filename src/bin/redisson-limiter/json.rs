@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use redisson_rate_limiter::Rate;
-use redisson_rate_limiter::admin::{LogEntry, StoredKey, Writer};
+use redisson_rate_limiter::admin::{LogEntry, StoredKey, StoredPolicy, Writer};
 use serde_json::{Value, json};
 
 use crate::found::{BudgetView, View};
@@ -29,7 +29,14 @@ pub fn text(document: &Value) -> String {
     text
 }
 
-pub fn limiter(view: &View, note: Option<&str>, memory: Option<u64>) -> Value {
+pub fn limiter(
+    view: &View,
+    note: Option<&str>,
+    memory: Option<u64>,
+    policies: &[StoredPolicy],
+) -> Value {
+    let policy =
+        |it: &StoredPolicy| json!({"policy": it.policy.to_string(), "available": it.available});
     let inspection = view.inspection();
     let hash = view.hash();
     let field = |read: fn(&redisson_rate_limiter::admin::StoredRate) -> &Option<String>| {
@@ -53,6 +60,7 @@ pub fn limiter(view: &View, note: Option<&str>, memory: Option<u64>) -> Value {
             "type": field(|hash| &hash.mode),
             "keepAliveTime": field(|hash| &hash.keep_alive),
         })),
+        "policies": policies.iter().map(policy).collect::<Vec<_>>(),
         "budgets": view.views.iter().map(|budget| of_budget(view, budget)).collect::<Vec<_>>(),
     })
 }
