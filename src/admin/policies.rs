@@ -27,7 +27,9 @@ impl Client {
         let mut found = Vec::new();
         for policy in Policy::one_of_each() {
             let limiter = self.stored_limiter_of(name, policy.clone())?;
-            let call = PolicyPeekCall { policy, is_stored: true, at: None, permits: 0 };
+            let clock = &limiter.engine().core.clock;
+            let at = (!clock.is_servers()).then(|| clock.local_us());
+            let call = PolicyPeekCall { policy, is_stored: true, at, permits: 0 };
             match limiter.call(Operation::Inspect, call).await {
                 Ok(PolicyPeek { parameters, available, .. }) => {
                     found.push(StoredPolicy { policy: parameters, available });

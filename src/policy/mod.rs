@@ -476,7 +476,7 @@ impl Policy {
     }
 }
 
-/// Its kind, and its limit as a [`Rate`](crate::Rate): `bucket, 50/5s`.
+/// Its kind, and its limit as a [`Rate`](crate::Rate): `bucket, 50 per 5s`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.word(), self.rate())

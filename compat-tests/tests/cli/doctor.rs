@@ -108,7 +108,7 @@ async fn policies_are_shown_and_two_of_one_name_are_found() {
     assert!(bucket.try_acquire_now(50).await.unwrap().is_granted());
     tool.ends(0, &["doctor", "api"]).await;
     let seen = tool.json(0, &["inspect", "api", "--json"]).await;
-    assert_eq!(seen["policies"][0]["policy"], "bucket, 50/5s", "{seen:#}");
+    assert_eq!(seen["policies"][0]["policy"], "bucket, 50 per 5s", "{seen:#}");
     let window = Policy::fixed_window(7, Duration::from_secs(86_400)).unwrap();
     let window = client.limiter_of("api", window).unwrap();
     assert!(window.try_acquire_now(2).await.unwrap().is_granted());
