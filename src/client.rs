@@ -116,6 +116,23 @@ impl Client {
         self.0.handle(name, Some(policy)).map(RateLimiter::new)
     }
 
+    /// [`limiter_of`](Self::limiter_of), with options, as in [`limiter_with`](Self::limiter_with). They belong to the
+    /// name and the policy with these parameters.
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter_with`](Self::limiter_with).
+    pub fn limiter_of_with(
+        &self,
+        name: &str,
+        policy: Policy,
+        options: LimiterOptions,
+    ) -> Result<RateLimiter, Error> {
+        let limiter = self.limiter_of(name, policy)?;
+        limiter.set_options(&options)?;
+        Ok(limiter)
+    }
+
     /// Like [`limiter_of`](Self::limiter_of), with the parameters that
     /// [`set_policy`](RateLimiter::set_policy) has stored on the server: those of `policy` count for nothing, only
     /// its kind does. Without stored parameters, calls fail with [`ErrorKind::NotInitialized`].

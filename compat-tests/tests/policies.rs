@@ -10,7 +10,8 @@ use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redisson_rate_limiter::{
-    Client, Clock, ErrorKind, Execution, InProcessStore, Policy, Rate, RateLimiter,
+    Client, Clock, DecidedBy, ErrorKind, Execution, Fraction, InProcessStore, LimiterOptions,
+    OnOutage, Policy, Rate, RateLimiter,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -223,4 +224,27 @@ async fn the_page_draws_the_same_minute_for_each() {
     }
     let page = include_str!("../../docs/policies.md");
     assert!(page.contains(&drawn), "the page should have\n{drawn}");
+}
+
+/// While the server is away, a part of the limit is granted here; what was granted is taken from it afterwards.
+#[tokio::test]
+async fn an_outage_is_decided_as_for_any_limiter() {
+    let server = Server::start().await;
+    let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
+    // 10 permits.
+    let part = OnOutage::Local(Fraction::new(1, PLENTY as u32 / 10));
+    let options = LimiterOptions::new().on_outage(part);
+    let client = client(&server.url()).await;
+    let limiter = client.limiter_of_with("away", policy, options).unwrap();
+    assert!(limiter.try_acquire_now(20).await.unwrap().is_granted());
+    server.pause();
+    let mut granted = 0;
+    for _ in 0..20 {
+        let decision = limiter.try_acquire_now(1).await.unwrap();
+        assert_eq!(decision.decided_by(), DecidedBy::Outage);
+        granted += u64::from(decision.is_granted());
+    }
+    assert_eq!(granted, 10);
+    server.resume();
+    settles_at(&limiter, || (30, 30)).await;
 }

@@ -97,10 +97,9 @@ impl Handles {
             None => {
                 let name = limit.limiter_name(key);
                 let limiter = match &limit.policy {
-                    Some(policy) => client.limiter_of(&name, policy.clone())?,
-                    None => client.limiter(&name)?,
+                    Some(policy) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
+                    None => client.limiter_with(&name, limit.options)?,
                 };
-                limiter.set_options(&limit.options)?;
                 let limiter = match limit.deadline {
                     Some(deadline) => limiter.with_deadline(deadline)?,
                     None => limiter,
