@@ -15,6 +15,8 @@ mod pace;
 mod queue;
 mod rolling;
 mod sliding;
+#[cfg(all(test, not(shuttle)))]
+pub(crate) mod tests;
 mod window;
 
 pub use calendar::{CalendarUnit, Weekday};
