@@ -40,11 +40,11 @@ local function int(n)
   return string.format('%.0f', n)
 end
 
--- The integer within 0..2^53 that `text` represents.
+-- The integer of 0..2^53-1 that `text` represents.
 local function whole(text)
   if text and #text <= 16 and string.find(text, '^%d+$') then
     local n = tonumber(text)
-    return n <= 9007199254740992 and n or nil
+    return n < 9007199254740992 and n or nil
   end
 end
 

@@ -149,7 +149,7 @@ elseif not problem and not configure(stored or wanted) then
 end
 local wrong = s and not problem and check()
 if wrong then
-  corrupt(wrong, int(s[wrong]))
+  corrupt(wrong, wrong == 'w' and s.w or int(s[wrong]))
 end
 if problem then
   return problem
@@ -197,9 +197,9 @@ end
 local granted, credit = 0, 0
 local is_change = action ~= 'take' and action ~= 'give' and action ~= 'peek'
 if action == 'peek' then
-  local p, free = requests - 0, available()
-  local us = p > free and max(1, wait(min(p, limit))) or 0
-  return {0, free, limit, us, p > limit and 1 or 0, wanted}
+  local p, free = min(requests - 0, limit), available()
+  local us = p > free and max(1, wait(p)) or 0
+  return {0, free, limit, us, requests - 0 > limit and 1 or 0, wanted}
 elseif action == 'take' then
   reply = {0, now, now, 0, 0, 0, 0}
   granted = decide(available(), false)

@@ -24,7 +24,7 @@ local function configure(text)
       end
     end
   end
-  if not bound and (text == wanted or is_stored == '1') then
+  if limit and not bound and (text == wanted or is_stored == '1') then
     problem = {-10, now, text}
   end
   return is_permits(limit)

@@ -185,9 +185,10 @@ impl<R: Rules> Limiter<R> {
         };
         let rules = wanted.unwrap_or(&old).clone();
         let was_used = is_used && rule != ChangeRule::Reset;
-        let has_changed = stored.is_some() && rules != old || rule == ChangeRule::Reset;
+        let is_same = stored.is_none_or(|text| text == rules.text());
+        let has_changed = !is_same || rule == ChangeRule::Reset;
         let state = match state {
-            Some(state) if rules == old && was_used => rules.roll(Some(state), now),
+            Some(state) if is_same && was_used => rules.roll(Some(state), now),
             Some(state) if was_used => {
                 let (before, after) = (old.limit(), rules.limit());
                 let mut state = old.roll(Some(state), now);
@@ -218,13 +219,11 @@ impl<R: Rules> Limiter<R> {
     /// The wait for so many permits, which may be more than the limit.
     pub(crate) fn wait(&self, permits: u64) -> Wait {
         let limit = self.rules.limit();
-        match permits <= self.available() {
-            true => Wait { us: 0, at_least: false },
-            false => Wait {
-                us: self.rules.wait(&self.state, self.now, permits.min(limit)).max(1) as u64,
-                at_least: permits > limit,
-            },
-        }
+        let us = match permits.min(limit) {
+            possible if possible <= self.available() => 0,
+            possible => self.rules.wait(&self.state, self.now, possible).max(1) as u64,
+        };
+        Wait { us, at_least: permits > limit }
     }
 
     /// Decides the requests. A denial writes nothing, unless time must begin for a limiter that starts with too few
@@ -318,10 +317,10 @@ pub(super) fn is_span(us: u64) -> bool {
     (1000..=LONGEST_US).contains(&us)
 }
 
-/// The integer within 0..=2^53 that this text represents.
+/// The integer of 0..=2^53-1 that this text represents.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let is_number = (1..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|number| is_number && *number <= 1 << 53)
+    text.parse().ok().filter(|number| is_number && *number < 1 << 53)
 }
 
 /// The numbers of a state.

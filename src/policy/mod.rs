@@ -17,6 +17,8 @@ mod pace;
 mod queue;
 mod rolling;
 mod sliding;
+#[cfg(all(test, not(shuttle)))]
+pub(crate) mod tests;
 mod window;
 
 pub use calendar::{CalendarUnit, Weekday};

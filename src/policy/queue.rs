@@ -98,7 +98,8 @@ impl Rules for Queue {
         state.free
     }
 
-    /// Only the last reservation, and only before its time: later ones keep theirs.
+    /// Only the last reservation, and only before its time: later ones keep theirs. A grant can be given back once,
+    /// in part or whole: otherwise a later reservation could end when the grant did, and have its mark.
     fn give(&self, state: &mut Reserved, now: i64, mark: Mark, permits: u64) -> u64 {
         let free = self.pace.plus(state.free, -(permits as i64));
         if mark != state.free || free.0 < now {

@@ -15,6 +15,8 @@ use crate::store::{
 };
 use crate::wire::keys::Keys;
 
+mod lanes;
+mod programs;
 mod vectors;
 
 type Hash = BTreeMap<String, String>;
@@ -120,18 +122,23 @@ impl World {
         redis::cmd("HGETALL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap()
     }
 
-    /// The hash, which is the same in both stores but for lanes.
+    /// The hash, which is the same in both stores but for lanes, and lives as long.
     fn state(&self) -> Hash {
         let server = self.server_hash().into_iter();
         let server: Hash = server.filter(|(name, _)| !name.starts_with('@')).collect();
-        let process = match self.memory.snapshot().remove(&*self.keys.hash) {
-            None => Hash::new(),
-            Some(key) => match key.content {
-                Content::Hash(fields) => fields,
-                other => panic!("{other:?}"),
-            },
+        let key = self.memory.snapshot().remove(&*self.keys.hash);
+        let left: i64 =
+            redis::cmd("PTTL").arg(&*self.keys.hash).query(&mut self.server.raw()).unwrap();
+        let (process, ttl_ms) = match key.map(|key| (key.content, key.ttl_ms)) {
+            None => (Hash::new(), None),
+            Some((Content::Hash(fields), ttl_ms)) => (fields, ttl_ms),
+            Some(other) => panic!("{other:?}"),
         };
         assert_eq!(server, process);
+        let left = (left >= 0).then_some(left);
+        // The test takes a while, by the server's clock.
+        let is_close = |(left, ttl): (i64, i64)| (ttl - 20_000..=ttl).contains(&left);
+        assert!(left == ttl_ms || left.zip(ttl_ms).is_some_and(is_close), "{left:?} {ttl_ms:?}");
         server
     }
 }

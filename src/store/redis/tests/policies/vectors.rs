@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const VECTORS: &str = include_str!("../../../../../compat-tests/vectors/policies.jsonl");
+pub(super) const VECTORS: &str = include_str!("../../../../../compat-tests/vectors/policies.jsonl");
 
 fn us(params: &Value, name: &str) -> Duration {
     Duration::from_micros(params[name].as_u64().unwrap_or(0))
@@ -70,7 +70,7 @@ fn in_zone(windows: Policy, zone: &str) -> Option<Policy> {
 }
 
 /// The state's numbers as the reference names them.
-fn numbers(state: &Value) -> Hash {
+pub(super) fn numbers(state: &Value) -> Hash {
     let object = state.as_object().unwrap();
     let field = |(name, number): (&String, &Value)| match number.as_array() {
         Some(counts) => {

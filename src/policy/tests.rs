@@ -1,0 +1,412 @@
+//! Properties of the rules, over the in-process store.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock::Clock;
+use crate::store::memory::MemoryStore;
+use crate::store::memory::raw::Snapshot;
+use crate::store::{
+    LaneCall, Outcome, PolicyCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall, PolicyReply,
+    RequestGroup, decided,
+};
+use crate::wire::keys::Keys;
+
+pub(crate) const T0: i64 = 1_700_000_000_000_000;
+
+/// Small numbers, for the most part.
+pub(crate) fn number(most: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 1..=most.min(12), 1 => 1..=most, 1 => (most - most.min(3)).max(1)..=most]
+}
+
+/// A width or a period in microseconds.
+fn span() -> impl Strategy<Value = Duration> {
+    let us = prop_oneof![
+        Just(1_000_000_u64),
+        Just(60_000_000),
+        Just(86_400_000_000),
+        1000..=2_000_000_u64,
+        315_575_999_000_000..=315_576_000_000_000_u64,
+    ];
+    us.prop_map(Duration::from_micros)
+}
+
+const MOST: u64 = u32::MAX as u64;
+
+/// Any policy, as the values by which it is valid; kinds are told apart by their place.
+pub(crate) fn policy_of(kind: usize) -> BoxedStrategy<Policy> {
+    let some = |policy: Result<Policy, Error>| policy.ok();
+    match kind {
+        0 => (number(MOST), number(MOST), span(), 0..4_u64)
+            .prop_filter_map("exact", move |(capacity, refill, period, part)| {
+                let bucket = Policy::bucket(capacity, refill, period).ok()?;
+                some(bucket.with_initial_tokens(capacity - capacity / 3 * part))
+            })
+            .boxed(),
+        1 => (number(MOST), span(), any::<u64>())
+            .prop_filter_map("valid", move |(limit, width, offset)| {
+                let offset = Duration::from_micros(offset % width.as_micros() as u64);
+                some(Policy::fixed_window(limit, width).ok()?.with_offset(offset))
+            })
+            .boxed(),
+        2 => (number(MOST), 0..5_usize, 0..2_usize)
+            .prop_filter_map("valid", move |(limit, unit, weekday)| {
+                let unit = [
+                    CalendarUnit::Day,
+                    CalendarUnit::Week,
+                    CalendarUnit::Month,
+                    CalendarUnit::Quarter,
+                    CalendarUnit::Year,
+                ][unit];
+                let weekday = [Weekday::Monday, Weekday::Sunday][weekday];
+                some(Policy::calendar_window(limit, unit).ok()?.with_first_weekday(weekday))
+            })
+            .boxed(),
+        3 => (number(MOST), span())
+            .prop_filter_map("valid", move |(limit, width)| {
+                some(Policy::anchored_window(limit, width))
+            })
+            .boxed(),
+        4 => (number(MOST), span())
+            .prop_filter_map("ticks", move |(limit, width)| {
+                some(Policy::sliding_counter(limit, width))
+            })
+            .boxed(),
+        5 => (number(MOST), 10..2_000_000_u64, 1..=100_u64)
+            .prop_filter_map("buckets", move |(limit, length, buckets)| {
+                let width = Duration::from_micros(length * buckets * 10);
+                some(Policy::rolling_window(limit, width).ok()?.with_buckets(buckets))
+            })
+            .boxed(),
+        6 => (number(MOST), number(MOST), span(), 0..4_u64, any::<Option<u64>>())
+            .prop_filter_map("a century", move |(capacity, refill, period, part, aligned)| {
+                let bucket = Policy::interval_bucket(capacity, refill, period).ok()?;
+                let bucket = bucket.with_initial_tokens(capacity - capacity / 3 * part).ok()?;
+                match aligned {
+                    Some(us) => some(bucket.aligned_at(Duration::from_micros(us % (1 << 50)))),
+                    None => Some(bucket),
+                }
+            })
+            .boxed(),
+        _ => (number(MOST), span(), prop_oneof![Just(Duration::ZERO), span()], 0..4_u64)
+            .prop_filter_map("exact", move |(permits, period, max_delay, slack)| {
+                some(Policy::queue(permits, period, max_delay).ok()?.with_slack(slack))
+            })
+            .boxed(),
+    }
+}
+
+pub(crate) const KINDS: usize = 8;
+
+/// Policies with few permits and short times, so that random programs meet their limits.
+fn small(kind: usize) -> BoxedStrategy<Policy> {
+    let some = |policy: Result<Policy, Error>| policy.ok();
+    (1..=6_u64, 1..=5_u64, 1000..=1400_u64, 0..=3_u64)
+        .prop_filter_map("valid", move |(limit, other, us, part)| {
+            let span = Duration::from_micros(us);
+            match kind {
+                0 => some(
+                    Policy::bucket(limit, other, span).ok()?.with_initial_tokens(limit * part / 3),
+                ),
+                1 => some(
+                    Policy::fixed_window(limit, span)
+                        .ok()?
+                        .with_offset(Duration::from_micros(part)),
+                ),
+                2 => some(Policy::calendar_window(limit, CalendarUnit::Day)),
+                3 => some(Policy::anchored_window(limit, span)),
+                4 => some(Policy::sliding_counter(limit, span)),
+                5 => {
+                    let width = Duration::from_micros(us * other * 10);
+                    some(Policy::rolling_window(limit, width).ok()?.with_buckets(other))
+                }
+                6 => {
+                    let bucket = Policy::interval_bucket(limit, other, span).ok()?;
+                    let bucket = bucket.with_initial_tokens(limit * part / 3).ok()?;
+                    if part % 2 == 0 { Some(bucket) } else { bucket.aligned_at(span).ok() }
+                }
+                _ => {
+                    let max_delay = Duration::from_micros(us * part);
+                    some(Policy::queue(other, span, max_delay).ok()?.with_slack(part))
+                }
+            }
+        })
+        .boxed()
+}
+
+/// One limiter in a store whose keys do not end.
+struct Limiter {
+    store: MemoryStore,
+    keys: Keys,
+    policy: Policy,
+}
+
+impl Limiter {
+    fn new(policy: &Policy) -> Self {
+        let store = MemoryStore::with_clock(Clock::manual(T0 / 1000).0);
+        Limiter { store, keys: Keys::new("{limiter}:policy", "c"), policy: policy.clone() }
+    }
+
+    fn call(&self, at: i64, groups: Vec<RequestGroup>) -> PolicyReply {
+        let (policy, at) = (self.policy.clone(), Some(at));
+        let call = PolicyCall { policy, is_stored: false, at, lane: no_lane(), groups };
+        self.store.run(&self.keys, &call).unwrap()
+    }
+
+    /// The mark of a grant, or the wait of a denial.
+    fn take(&self, at: i64, permits: u64) -> Result<Mark, i64> {
+        let reply = self.call(at, vec![RequestGroup { permits, max_wait_ms: 0, count: 1 }]);
+        match reply.outcomes[0].outcome {
+            Outcome::Granted => Ok(reply.mark),
+            Outcome::Scheduled { start, mark } if start == at => Ok(mark),
+            Outcome::Refused(wait) if !wait.at_least => Err(wait.us as i64),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn give(&self, at: i64, mark: Mark, permits: u64) -> u64 {
+        let (policy, at) = (self.policy.clone(), Some(at));
+        let lane = no_lane();
+        let call = PolicyRefundCall { policy, is_stored: false, at, lane, mark, permits };
+        self.store.run(&self.keys, &call).unwrap()
+    }
+
+    fn peek(&self, at: i64) -> PolicyPeek {
+        let (policy, at) = (self.policy.clone(), Some(at));
+        let call = PolicyPeekCall { policy, is_stored: false, at, permits: 1 };
+        self.store.run(&self.keys, &call).unwrap()
+    }
+
+    fn state(&self) -> Snapshot {
+        self.store.snapshot()
+    }
+
+    /// The most permits of a request in these tests.
+    fn most(&self) -> u64 {
+        self.policy.limit().min(6)
+    }
+}
+
+fn no_lane() -> LaneCall {
+    LaneCall { name: "".into(), number: 1, abandon: None, max_age_us: None }
+}
+
+/// A step of a history: time passes, by a part of the window in 64ths and microseconds; then permits are taken, or
+/// some of an earlier grant are given back.
+type Step = (i64, i64, u64, Option<usize>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let give = prop_oneof![3 => Just(None), 1 => (0..8_usize).prop_map(Some)];
+    prop::collection::vec((0..=24_i64, 0..=3_i64, 1..=6_u64, give), 1..30)
+}
+
+fn later(policy: &Policy, (parts, us, ..): &Step) -> i64 {
+    parts * policy.window().as_micros() as i64 / 64 + us
+}
+
+/// Grants, with what is left of them.
+#[derive(Clone, Debug)]
+struct Grant {
+    at: i64,
+    mark: Mark,
+    left: u64,
+    /// Nothing more can come back.
+    is_final: bool,
+}
+
+/// Carries the steps out; returns the time and the grants.
+fn history(limiter: &Limiter, steps: &[Step]) -> (i64, Vec<Grant>) {
+    let (mut at, mut grants) = (T0, Vec::<Grant>::new());
+    for step in steps {
+        at += later(&limiter.policy, step);
+        let permits = step.2.min(limiter.most());
+        match step.3.and_then(|back| grants.len().checked_sub(back + 1)) {
+            Some(place) => {
+                let grant = &mut grants[place];
+                if grant.is_final {
+                    continue;
+                }
+                // A second refund of one grant could meet the mark of another one, see queue.rs.
+                grant.is_final = matches!(limiter.policy.0, Kind::Queue(_));
+                let returned = permits.min(grant.left);
+                limiter.give(at, grant.mark, returned);
+                grant.left -= returned;
+            }
+            None => grants.extend(limiter.take(at, permits).ok().map(|mark| Grant {
+                at,
+                mark,
+                left: permits,
+                is_final: false,
+            })),
+        }
+    }
+    (at, grants)
+}
+
+/// Every small policy by its place, or those up to this one.
+fn any_small(kinds: usize) -> impl Strategy<Value = Policy> {
+    (0..kinds).prop_flat_map(small)
+}
+
+/// All policies but the queue, which is the last one.
+const COUNTING: usize = KINDS - 1;
+
+fn with_cases(cases: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").map_or(cases, |cases| cases.parse().unwrap());
+    ProptestConfig { failure_persistence: None, cases, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(with_cases(2000))]
+
+    #[test]
+    fn waits_are_exact(policy in any_small(KINDS), steps in steps(), permits in 1..=6_u64) {
+        let limiter = Limiter::new(&policy);
+        let (at, _) = history(&limiter, &steps);
+        let permits = permits.min(limiter.most());
+        if let Err(wait) = limiter.take(at, permits) {
+            prop_assert!(wait >= 1);
+            if wait > 1 {
+                prop_assert_eq!(limiter.take(at + wait - 1, permits), Err(1));
+            }
+            prop_assert!(limiter.take(at + wait, permits).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_batch_equals_its_requests(
+        policy in any_small(KINDS),
+        steps in steps(),
+        asked in prop::collection::vec((1..=7_u64, 1..=3_u64), 1..6),
+    ) {
+        let (together, alone) = (Limiter::new(&policy), Limiter::new(&policy));
+        let (at, _) = history(&together, &steps);
+        history(&alone, &steps);
+        let groups: Vec<RequestGroup> = asked
+            .iter()
+            .map(|&(permits, count)| RequestGroup { permits, max_wait_ms: 0, count })
+            .collect();
+        let reply = together.call(at, groups.clone());
+        let by_batch: Vec<Outcome> = decided(&groups, &reply.outcomes)
+            .flat_map(|(_, count, outcome)| vec![outcome; count as usize])
+            .collect();
+        let singles = groups.iter().flat_map(|group| {
+            vec![RequestGroup { count: 1, ..*group }; group.count as usize]
+        });
+        let by_one: Vec<Outcome> =
+            singles.map(|single| alone.call(at, vec![single]).outcomes[0].outcome).collect();
+        prop_assert_eq!(by_batch, by_one);
+        prop_assert_eq!(together.state(), alone.state());
+    }
+
+    #[test]
+    fn a_split_refund_equals_a_whole_one(
+        policy in any_small(COUNTING),
+        steps in steps(),
+        more in steps(),
+        part in 0..=6_u64,
+    ) {
+        let (whole, split) = (Limiter::new(&policy), Limiter::new(&policy));
+        let (_, grants) = history(&whole, &steps);
+        history(&split, &steps);
+        let Some(grant) = grants.last().filter(|grant| grant.left > 0) else { return Ok(()) };
+        let mut at = grant.at;
+        for step in &more {
+            at += later(&policy, step);
+            let permits = step.2.min(whole.most());
+            prop_assert_eq!(whole.take(at, permits), split.take(at, permits));
+        }
+        let part = part.min(grant.left);
+        let credit = whole.give(at, grant.mark, grant.left);
+        let parts = split.give(at, grant.mark, part) + split.give(at, grant.mark, grant.left - part);
+        prop_assert_eq!(whole.peek(at).available, split.peek(at).available);
+        if more.iter().all(|step| later(&policy, step) == 0) {
+            prop_assert_eq!(credit, parts);
+            prop_assert_eq!(whole.state(), split.state());
+        }
+    }
+
+    /// Compared with a limiter that never made the grant, and took whatever others were granted.
+    #[test]
+    fn a_refund_is_exact_or_stricter(
+        policy in any_small(COUNTING),
+        steps in steps(),
+        permits in 1..=6_u64,
+        more in steps(),
+        after in steps(),
+    ) {
+        let (limiter, without) = (Limiter::new(&policy), Limiter::new(&policy));
+        let (mut at, _) = history(&limiter, &steps);
+        history(&without, &steps);
+        let permits = permits.min(limiter.most());
+        let Ok(mark) = limiter.take(at, permits) else { return Ok(()) };
+        let mut others = 0;
+        for step in &more {
+            at += later(&policy, step);
+            let permits = step.2.min(limiter.most());
+            if step.3.is_some() && limiter.take(at, permits).is_ok() {
+                prop_assert!(without.take(at, permits).is_ok());
+                others += 1;
+            }
+        }
+        limiter.give(at, mark, permits);
+        for step in &after {
+            let (left, free) = (limiter.peek(at).available, without.peek(at).available);
+            prop_assert!(left <= free, "{} {}", left, free);
+            prop_assert!(others > 0 || left == free, "{} {}", left, free);
+            at += later(&policy, step);
+        }
+    }
+
+    /// What was used, without what came back, in any interval.
+    #[test]
+    fn no_interval_has_too_much(policy in any_small(KINDS), steps in steps()) {
+        let limiter = Limiter::new(&policy);
+        let (_, grants) = history(&limiter, &steps);
+        let limit = policy.limit();
+        let window = policy.window().as_micros() as i64;
+        for first in 0..grants.len() {
+            let mut sum = 0;
+            for grant in &grants[first..] {
+                sum += grant.left;
+                let us = grant.at - grants[first].at;
+                let most = match &policy.0 {
+                    Kind::Bucket(bucket) => {
+                        let parts = u128::from(bucket.pace.permits) * us as u128;
+                        limit + (parts / u128::from(bucket.pace.every)) as u64
+                    }
+                    Kind::Interval(rules) => limit + rules.refill * (us as u64 / rules.period + 1),
+                    // A request pays after itself, so that the last one of an interval is not counted.
+                    Kind::Queue(rules) => {
+                        let parts = u128::from(rules.pace.permits) * us as u128;
+                        let most = (parts / u128::from(rules.pace.every)) as u64 + rules.slack;
+                        most + grant.left
+                    }
+                    _ if us >= window => continue,
+                    Kind::Rolling(_) => limit,
+                    Kind::Sliding(_) => 2 * limit - 1,
+                    Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => 2 * limit,
+                };
+                prop_assert!(sum <= most, "{} of {} in {} us", sum, most, us);
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_frees_nothing(
+        policy in any_small(KINDS),
+        steps in steps(),
+        back in 0..=400_000_i64,
+    ) {
+        let limiter = Limiter::new(&policy);
+        let (at, _) = history(&limiter, &steps);
+        let free = limiter.peek(at).available;
+        prop_assert!(limiter.peek(at - back).available <= free);
+        let permits = limiter.most();
+        if limiter.take(at - back, permits).is_ok() {
+            prop_assert!(free >= permits);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Each call counts once: vectors of the reference, and random lost, late, repeated and abandoned calls.
+
+use serde_json::Value;
+
+use super::*;
+use crate::policy::tests::T0;
+
+fn call(policy: &Policy, at: i64, lane: LaneCall, groups: Vec<RequestGroup>) -> PolicyCall {
+    PolicyCall { policy: policy.clone(), is_stored: false, at: Some(at), lane, groups }
+}
+
+#[test]
+fn vectors_of_lanes() {
+    let world = World::new();
+    let policy = Policy::fixed_window(5, Duration::from_secs(60)).unwrap();
+    let mut checked = 0;
+    for line in vectors::VECTORS.lines() {
+        let vector: Value = serde_json::from_str(line).unwrap();
+        if vector["policy"] != "lanes" {
+            continue;
+        }
+        let asked = &vector["request"];
+        let lane = LaneCall {
+            name: asked["lane"].as_str().unwrap().into(),
+            number: asked["number"].as_u64().unwrap(),
+            abandon: asked["abandon"].as_u64(),
+            max_age_us: asked["max_age"].as_u64(),
+        };
+        // Requests of "at most" are for one permit.
+        let groups = asked["requests"].as_array().unwrap().iter();
+        let groups = groups.map(|one| request(one[0].as_u64().unwrap())).collect();
+        let reply =
+            world.on_server(&call(&policy, vector["now_us"].as_i64().unwrap(), lane, groups));
+        let wanted = &vector["answer"];
+        if wanted["stale"] == true {
+            assert!(reply.unwrap_err().to_string().contains("later call"), "{line}");
+        } else {
+            let reply = reply.unwrap();
+            assert_eq!(reply.at, wanted["at"].as_i64().unwrap(), "{line}");
+            assert_eq!(reply.is_replay, wanted["replayed"].as_bool().unwrap(), "{line}");
+            let answers: Vec<Value> = reply
+                .outcomes
+                .iter()
+                .zip(asked["requests"].as_array().unwrap())
+                .map(|(group, asked)| match group.outcome {
+                    Outcome::Granted => serde_json::json!(["granted", asked[0]]),
+                    Outcome::Refused(wait) => serde_json::json!(["denied", wait.us]),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(Value::from(answers), wanted["answers"], "{line}");
+        }
+        let mut hash = world.server_hash();
+        for (lane, record) in vector["state"]["lanes"].as_object().unwrap() {
+            let numbers = ["n", "t", "taken", "mark"].map(|name| record[name].to_string());
+            let found = hash.remove(&format!("@{lane}")).unwrap();
+            // The reference records a call that took nothing and gave nothing back. No decision depends on it.
+            let is_empty = numbers[2] == "0" && found.starts_with(&format!("{}:", numbers[0]));
+            assert!(found == numbers.join(":") || is_empty, "{found} {line}");
+        }
+        hash.remove("c");
+        assert_eq!(hash, vectors::numbers(&vector["state"]["state"]), "{line}");
+        checked += 1;
+    }
+    assert_eq!(checked, 9);
+}
+
+/// What happens to an attempt.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Answered,
+    /// Carried out, and the answer is lost.
+    Lost,
+    /// Carried out later, and the answer is lost.
+    Late,
+}
+
+/// A client with one lane, as the engine's are.
+struct Client {
+    name: &'static str,
+    number: u64,
+    abandon: Option<u64>,
+    /// The permits of grants that it knows of.
+    holds: u64,
+}
+
+impl Client {
+    /// Makes the call, attempt by attempt, and returns those that are still on their way.
+    fn call(
+        &mut self,
+        world: &World,
+        policy: &Policy,
+        groups: &[RequestGroup],
+        fates: &[Fate],
+    ) -> Vec<PolicyCall> {
+        self.number += 1;
+        let lane = LaneCall {
+            name: self.name.into(),
+            number: self.number,
+            abandon: self.abandon,
+            max_age_us: None,
+        };
+        let call = call(policy, T0, lane, groups.to_vec());
+        let mut on_their_way = Vec::new();
+        for (attempts, fate) in (1..).zip(fates) {
+            match fate {
+                Fate::Late => on_their_way.push(call.clone()),
+                Fate::Lost => drop(world.on_server(&call)),
+                Fate::Answered => {
+                    let reply = world.on_server(&call).unwrap();
+                    let granted: u64 = crate::store::decided(groups, &reply.outcomes)
+                        .filter(|(.., outcome)| *outcome == Outcome::Granted)
+                        .map(|(permits, count, _)| permits * count)
+                        .sum();
+                    self.holds += granted;
+                    if granted > 0 || groups.is_empty() {
+                        self.abandon = None;
+                    } else if attempts > 1 {
+                        self.abandon = self.abandon.or(Some(self.number));
+                    }
+                    return on_their_way;
+                }
+            }
+        }
+        self.abandon = self.abandon.or(Some(self.number));
+        on_their_way
+    }
+}
+
+#[test]
+fn calls_count_once_however_they_arrive() {
+    use proptest::prelude::*;
+    let fate = prop_oneof![3 => Just(Fate::Answered), 2 => Just(Fate::Lost), 2 => Just(Fate::Late)];
+    let fates = prop::collection::vec(fate, 1..4);
+    let group = (1..=4_u64, 1..=2_u64);
+    let groups = prop::collection::vec(group, 1..4);
+    // Each step: a client calls, and then some of the late attempts arrive.
+    let step = (0..2_usize, groups, fates, prop::collection::vec(any::<usize>(), 0..3));
+    let steps = prop::collection::vec(step, 1..16);
+    let world = std::cell::RefCell::new(World::new());
+    let policies = [
+        Policy::bucket(20, 1, Duration::from_secs(60)),
+        Policy::fixed_window(20, Duration::from_secs(60)),
+        Policy::calendar_window(20, CalendarUnit::Day),
+        Policy::anchored_window(20, Duration::from_secs(60)),
+        Policy::sliding_counter(20, Duration::from_secs(60)),
+        Policy::rolling_window(20, Duration::from_secs(60)),
+        Policy::interval_bucket(20, 1, Duration::from_secs(60)),
+    ];
+    let policies = policies.map(Result::unwrap);
+    let config = ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").map_or(200, |cases| cases.parse().unwrap()),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let program = (0..policies.len(), steps);
+    let result = proptest::test_runner::TestRunner::new(config).run(&program, |(kind, steps)| {
+        let mut world = world.borrow_mut();
+        world.clear();
+        let policy = &policies[kind];
+        let mut clients = ["aaaaaaaa0", "bbbbbbbb0"].map(|name| Client {
+            name,
+            number: 0,
+            abandon: None,
+            holds: 0,
+        });
+        let mut late = Vec::new();
+        for (who, groups, fates, arrive) in steps {
+            let groups: Vec<RequestGroup> = groups
+                .iter()
+                .map(|&(permits, count)| RequestGroup { permits, max_wait_ms: 0, count })
+                .collect();
+            late.extend(clients[who].call(&world, policy, &groups, &fates));
+            for place in arrive {
+                if let Some(place) = place.checked_rem(late.len()) {
+                    let _ = world.on_server(&late.swap_remove(place));
+                }
+            }
+        }
+        for client in &mut clients {
+            late.extend(client.call(&world, policy, &[], &[Fate::Answered]));
+        }
+        for call in late {
+            let _ = world.on_server(&call);
+        }
+        let call =
+            PolicyPeekCall { policy: policy.clone(), is_stored: false, at: Some(T0), permits: 0 };
+        let left = world.on_server(&call).unwrap().available;
+        let holds: u64 = clients.iter().map(|client| client.holds).sum();
+        // A bucket counts what was ever taken, so that it may give back less once others had some given back.
+        let is_bucket = matches!(policy.0, Kind::Bucket(_) | Kind::Interval(_));
+        prop_assert!(left == 20 - holds || is_bucket && left < 20 - holds, "{} {}", left, holds);
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
