@@ -241,10 +241,16 @@ async fn an_outage_is_decided_as_for_any_limiter() {
     let mut granted = 0;
     for _ in 0..20 {
         let decision = limiter.try_acquire_now(1).await.unwrap();
-        assert_eq!(decision.decided_by(), DecidedBy::Outage);
-        granted += u64::from(decision.is_granted());
+        granted += u64::from(match decision.into_grant() {
+            Some(grant) => {
+                assert_eq!(grant.decided_by(), DecidedBy::Outage);
+                true
+            }
+            None => false,
+        });
     }
-    assert_eq!(granted, 10);
+    // This client's part of what was used before counts as well.
+    assert!((8..=10).contains(&granted), "{granted} granted");
     server.resume();
-    settles_at(&limiter, || (30, 30)).await;
+    settles_at(&limiter, || (20 + granted, 20 + granted)).await;
 }
