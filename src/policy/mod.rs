@@ -439,7 +439,11 @@ fn span(what: &str, time: Duration) -> Result<u64, Error> {
 
 fn whole_us(what: &str, time: Duration, least: u64, least_text: &str) -> Result<u64, Error> {
     match u64::try_from(time.as_micros()) {
-        Ok(us) if (least..=LONGEST_US).contains(&us) && time.subsec_nanos() % 1000 == 0 => Ok(us),
+        Ok(us)
+            if (least..=LONGEST_US).contains(&us) && time.subsec_nanos().is_multiple_of(1000) =>
+        {
+            Ok(us)
+        }
         _ => Err(invalid(format!(
             "{what} of {time:?}: must be whole microseconds from {least_text} to 10 years"
         ))),
