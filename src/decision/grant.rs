@@ -365,9 +365,9 @@ impl Grant {
                     let (engine, entry) = (it.engine.clone(), it.entry.clone());
                     let difference = (held[at].into(), actual[at].into());
                     let is_settled = it.is_unlimited() || before & 1 << at != 0;
-                    (!is_settled).then(|| async move {
-                        settle_entry(&engine, &entry, difference, deadline).await
-                    })
+                    let settle =
+                        async move { settle_entry(&engine, &entry, difference, deadline).await };
+                    (!is_settled).then_some(settle)
                 })
                 .await;
             self.settled &= !undone;
@@ -432,12 +432,13 @@ impl Grant {
             .change_members(back, |at, it| {
                 let (engine, entry) = (it.engine.clone(), it.entry.clone());
                 let (permits, is_unlimited) = (u64::from(back[at]), it.is_unlimited());
-                (permits > 0).then(|| async move {
+                let refund = async move {
                     match is_unlimited {
                         true => Ok(0),
                         false => engine.refund(&entry, permits, deadline).await,
                     }
-                })
+                };
+                (permits > 0).then_some(refund)
             })
             .await;
         match failed {

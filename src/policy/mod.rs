@@ -527,7 +527,7 @@ fn pace(refill: u64, period: Duration, most: u64) -> Result<Pace, Error> {
     }
 }
 
-#[cfg(feature = "admin")]
+#[cfg(any(feature = "admin", test))]
 impl Policy {
     /// A policy of each kind that has a key of its own, with parameters that mean nothing.
     pub(crate) fn one_of_each() -> Vec<Policy> {

@@ -192,7 +192,7 @@ impl Caller {
             is_leased: grant.decided_by() == DecidedBy::Lease,
             at: self.history.now(),
             date: grant.entry().map(|entry| entry.date.saturating_sub(EPOCH_MS) as u64),
-            decided_after: self.history.decided_after(&grant),
+            decided_after: self.history.decided_after(grant),
             allowed_ms: self.limiter.limiters().core.longest_on_time_ms(self.rate.interval_ms()),
             kept: grant.permits(),
         }

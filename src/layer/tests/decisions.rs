@@ -9,7 +9,9 @@ use http::Request;
 
 use super::{Site, client, get, header, per_user, wait_for_permits};
 use crate::web::{Admission, Key, Limit, Limits, TrustedProxies};
-use crate::{Client, Clock, Decision, InProcessStore, LimiterOptions, Mode, OnOutage, Rate, Usage};
+use crate::{
+    Client, Clock, Decision, InProcessStore, LimiterOptions, Mode, OnOutage, Policy, Rate, Usage,
+};
 
 #[tokio::test]
 async fn each_key_has_its_own_limiter_and_none_passes() {
@@ -60,6 +62,30 @@ async fn limiters_of_callers_expire_on_the_server_and_the_global_one_does_not() 
     assert_eq!(rate.keep_alive(), Some(Duration::from_secs(7200)));
     let rate = client.limiter("all").unwrap().config().await.unwrap().unwrap();
     assert_eq!(rate.keep_alive(), None);
+}
+
+#[tokio::test]
+async fn a_limit_may_follow_a_policy() {
+    let (client, time) = client();
+    let bucket = Policy::bucket(2, 1, Duration::from_secs(30)).unwrap();
+    let per_user = Limit::new("user", Key::header("x-key"), None).policy(bucket.clone());
+    let all = Limit::new("all", Key::global(), Rate::per_minute(100));
+    let site = Site::new(&client, [per_user, all]);
+    for _ in 0..2 {
+        assert_eq!(site.status(get("me")).await, 200);
+    }
+    let refused = site.send(get("me")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(header(&refused, "retry-after").as_deref(), Some("30"));
+    let policies = header(&refused, "ratelimit-policy").unwrap();
+    assert!(policies.contains("\"user\";q=2;w=60"), "{policies}");
+    assert_eq!(site.status(get("you")).await, 200);
+    time.advance(30_000);
+    assert_eq!(site.status(get("me")).await, 200);
+    let limiter = client.limiter_of("user:me", bucket).unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 0);
+    let all = client.limiter("all").unwrap();
+    assert_eq!(all.available_permits().await.unwrap(), 96, "the refused one has cost nothing");
 }
 
 #[tokio::test]
