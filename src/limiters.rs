@@ -8,6 +8,7 @@ use crate::engine::group::GroupMember;
 use crate::engine::{self, Core, Engine, Followed, Knowledge};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
+use crate::policy::{Kind, Policy};
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};
@@ -138,10 +139,22 @@ impl Limiters {
         operation: Operation,
     ) -> Result<Keys, Error> {
         check_name(name, operation)?;
-        let mut full_name = format!("{}{name}", self.key_prefix);
-        if let Some(policy) = policy {
-            full_name = suffixed(&full_name, policy.rules.word());
-        }
+        let full_name = format!("{}{name}", self.key_prefix);
+        let invalid =
+            |detail: &str| Error::invalid(operation, detail).of(operation, Some(name.into()));
+        let full_name = match policy {
+            None => full_name,
+            Some(Followed { rules: Policy(Kind::Foreign(foreign)), is_stored }) => {
+                if *is_stored || self.core.store.is_in_process() {
+                    return Err(invalid(
+                        "a limit that other services enforce: must be on a server, and its parameters where the \
+                         format has them",
+                    ));
+                }
+                foreign.key(&full_name).map_err(|detail| invalid(&detail))?
+            }
+            Some(Followed { rules, .. }) => suffixed(&full_name, rules.word()),
+        };
         let keys = Keys::new(&full_name, &self.client_id);
         match self.core.store.check(&keys) {
             Ok(()) => Ok(keys),

@@ -97,6 +97,10 @@ impl RateLimiter {
         const OPERATION: Operation = Operation::SetPolicy;
         let (asked, own) = (policy.word(), self.engine().policy.as_ref());
         match own.map(|own| own.rules.word()) {
+            Some(_) if policy.is_foreign() => {
+                let detail = "the parameters of a limit that other services enforce: must be where its format has them";
+                return Err(self.invalid(OPERATION, detail.to_owned()));
+            }
             Some(word) if word == asked => {}
             word => {
                 let has = word.map_or("none".to_owned(), |word| format!("`{word}`"));
