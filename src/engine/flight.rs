@@ -135,8 +135,9 @@ impl Flight {
         let told = match answer {
             Ok(answered) => self.decided(answered),
             Err(error) => {
-                let is_certain = error.execution() != Execution::Unknown;
-                if !self.was_left_unanswered && !(self.number.is_some() && is_certain) {
+                // A numbered call that has certainly ended leaves nothing behind.
+                let is_known = self.number.is_some() && error.execution() != Execution::Unknown;
+                if !(self.was_left_unanswered || is_known) {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
