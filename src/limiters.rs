@@ -45,7 +45,7 @@ impl LimiterHandle {
 
 struct Table {
     by_name: HashMap<LimiterKey, Named>,
-    /// The groups that have a handle, by the names of their limiters and the rates to create these with.
+    /// The groups that have a handle, by the keys of their limiters and the rates to create these with.
     groups: HashMap<GroupKey, Weak<LimiterHandle>>,
     groups_limit: usize,
     /// Limiters without a handle are dropped when the table reaches this size.
@@ -113,7 +113,7 @@ impl Limiters {
         if table.is_closed {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
-        let key = members.iter().map(|it| (it.engine.name.clone(), it.create)).collect();
+        let key = members.iter().map(|it| (it.engine.keys.hash.clone(), it.create)).collect();
         if table.groups.len() >= table.groups_limit {
             table.groups.retain(|_, group| group.strong_count() > 0);
             table.groups_limit = (table.groups.len() * 2).max(MANY_LIMITERS);

@@ -56,6 +56,8 @@ local function give(given, _, p)
   if given > s.u then
     return 0
   end
+  -- Under a lower capacity than the grant's, more than that would change nothing.
+  p = min(p, limit)
   local t, f = plus(now, 0, min(s.u - given, limit))
   if is_after(t, f, s.t, s.f) then
     t, f = s.t, s.f

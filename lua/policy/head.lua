@@ -49,10 +49,10 @@ local function whole(text)
   end
 end
 
--- The numbers that `text` consists of by this pattern; nothing if it does not.
+-- The numbers that `text` consists of by this pattern of digits; nothing if it does not.
 local function numbers(text, pattern)
   local a, b, c, d, e = string.match(text, pattern)
-  return whole(a), whole(b), whole(c), whole(d), whole(e)
+  return tonumber(a), tonumber(b), tonumber(c), tonumber(d), tonumber(e)
 end
 
 local function is_permits(n)

@@ -47,7 +47,7 @@ end
 -- Only the last reservation, and only before its time: later ones keep theirs.
 local function give(given, fraction, p)
   local t, f = plus(s.t, s.f, -p)
-  if given ~= s.t or fraction ~= s.f or t < now then
+  if given ~= s.t or fraction ~= s.f or p > limit or t < now then
     return 0
   end
   s.t, s.f = t, f

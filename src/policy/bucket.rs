@@ -101,6 +101,8 @@ impl Rules for Bucket {
     fn give(&self, state: &mut Level, now: i64, (mark, _): Mark, permits: u64) -> u64 {
         let Some(others) = state.taken.checked_sub(mark as u64) else { return 0 };
         let others = self.pace.plus((now, 0), others.min(self.capacity) as i64);
+        // Under a lower capacity than the grant's, more than that would change nothing.
+        let permits = permits.min(self.capacity);
         let own = self.pace.plus(state.full, -(permits as i64));
         let full = own.max(others.min(state.full));
         let credit = self.pace.worth(full, state.full).min(permits);

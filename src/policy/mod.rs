@@ -36,7 +36,40 @@ use rolling::Rolling;
 use sliding::Sliding;
 use window::{Anchored, Even, Window};
 
-/// How a limiter counts.
+/// How a limiter counts, if not by Redisson's log: see [`Client::limiter_of`](crate::Client::limiter_of).
+///
+/// ```
+/// use std::time::Duration;
+/// use redisson_rate_limiter::{CalendarUnit, Policy};
+///
+/// # fn main() -> Result<(), redisson_rate_limiter::Error> {
+/// let minute = Duration::from_secs(60);
+/// // 100 a minute, and up to 300 at once after a pause.
+/// let _bursts = Policy::bucket(300, 100, minute)?;
+/// // 100,000 in each month.
+/// let _plan = Policy::calendar_window(100_000, CalendarUnit::Month)?;
+/// // 5 attempts; the next ones are possible 10 minutes after the first.
+/// let _logins = Policy::anchored_window(5, 10 * minute)?;
+/// assert!(Policy::bucket(0, 100, minute).is_err());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Each constructor says what its policy guarantees. These hold for all:
+///
+/// - A denial's wait is exact to the microsecond: if nobody else asks, the same request is granted then, and not
+///   before.
+/// - A refund gives back what nobody has built on: afterwards nobody can get more than if the grant had never been
+///   made. If nobody else was granted anything since, all of it comes back.
+/// - If the store's clock goes back, nothing is granted because of it.
+/// - If the parameters change, what was used stays used, unless [another rule](ChangeRule) is chosen.
+///
+/// # Limits
+///
+/// Limits, capacities and refills are 1 to 2^32-1 permits; widths and periods are whole microseconds from 1 ms to 10
+/// years. What takes a century or more to come back is refused, and so are parameters with which a server could not
+/// count exactly: its numbers are exact below 2^53. All else is an
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), which names the argument and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy(pub(crate) Kind);
 
@@ -87,7 +120,13 @@ pub enum ChangeRule {
 
 impl Policy {
     /// A token bucket: holds up to `capacity` permits, full at first, and gains `refill` permits every `period`,
-    /// evenly.
+    /// evenly. With 1 a second and with 60 a minute it is the same bucket.
+    ///
+    /// In any interval of length *t* at most `capacity` + `refill` * *t* / `period` permits are granted. Refill is
+    /// counted in fractions of a microsecond, so that it never drifts.
+    ///
+    /// The rule is the virtual scheduling algorithm of ITU-T I.371: what is stored is the time at which the bucket
+    /// would be full again.
     ///
     /// # Errors
     ///
@@ -99,7 +138,10 @@ impl Policy {
     }
 
     /// A limit of `limit` permits in each window of this width; a window begins whenever the time since 1970 is a
-    /// multiple of the width.
+    /// multiple of the width, or as [set](Policy::with_offset).
+    ///
+    /// At most `limit` permits are granted in a window, and at most twice as many in any interval of the width: at
+    /// the end of one window and at the beginning of the next.
     ///
     /// # Errors
     ///
@@ -111,7 +153,8 @@ impl Policy {
     }
 
     /// A bucket that [fills](Policy::bucket) with `rate` permits every `period` and holds `max_burst` permits more
-    /// than the one that is always possible: the generic cell rate algorithm.
+    /// than the one that is always possible: the generic cell rate algorithm. It is [`Policy::bucket`] with a
+    /// capacity of `max_burst` + 1, by other names.
     ///
     /// # Errors
     ///
@@ -131,7 +174,10 @@ impl Policy {
     }
 
     /// A limit of `limit` permits in each day, week, month, quarter or year of UTC, or of
-    /// [another time zone](Policy::in_zone).
+    /// [another time zone](Policy::in_zone): a quota that ends at midnight.
+    ///
+    /// At most `limit` permits are granted in a window, and at most twice as many in any interval as long as one: at
+    /// the end of one window and at the beginning of the next.
     ///
     /// # Errors
     ///
@@ -179,7 +225,10 @@ impl Policy {
     }
 
     /// A limit of `limit` permits in windows of this width, each of which begins with the first grant after the
-    /// one before.
+    /// one before has ended.
+    ///
+    /// At most `limit` permits are granted in a window, and at most twice as many in any interval of the width. A
+    /// denial does not begin a window, and a window whose grants all came back lasts nevertheless.
     ///
     /// # Errors
     ///
@@ -191,7 +240,12 @@ impl Policy {
     }
 
     /// A limit of `limit` permits in a sliding window, approximately: the fixed window before counts by the part
-    /// of it that the sliding one overlaps.
+    /// of it that the sliding one overlaps. After 42 permits in one minute and 18 in the first quarter of the next,
+    /// 42 * 3/4 + 18 = 49.5 count as used. (Described by Cloudflare in "How we built rate limiting capable of scaling
+    /// to millions of domains".)
+    ///
+    /// Fewer than twice the limit are granted in any interval of the width, and about the limit if traffic is
+    /// steady.
     ///
     /// # Errors
     ///
@@ -208,8 +262,10 @@ impl Policy {
         }
     }
 
-    /// A limit of `limit` permits in any interval of this width. Permits are counted in ten buckets, so that a
-    /// permit counts for up to a tenth of the width too long.
+    /// A limit of `limit` permits in any interval of this width. Permits are counted in ten buckets, or
+    /// [as many as are set](Policy::with_buckets), and a bucket counts until its youngest permit is as old as the
+    /// width: a permit counts for up to a tenth of the width too long, and never too short. More buckets cost
+    /// the server more time.
     ///
     /// # Errors
     ///
@@ -244,6 +300,8 @@ impl Policy {
     /// A bucket that gains `refill` permits at once at the end of each period, up to `capacity`. It is full at
     /// first, and its first use begins the first period.
     ///
+    /// In any interval at most `capacity` permits are granted, and `refill` more for each period that ends in it.
+    ///
     /// # Errors
     ///
     /// See [`Policy`](Policy#limits).
@@ -275,9 +333,14 @@ impl Policy {
         Ok(Policy(Kind::Interval(Interval { aligned, ..rules })))
     }
 
-    /// Spaces requests: `permits` every `period`, evenly. A request is granted with the time from which it may
-    /// start; the next one starts after it by as much as its permits take. One that would start later than
-    /// `max_delay` from now is denied.
+    /// Spaces requests: `permits` every `period`, evenly, as a leaky bucket does that is a queue. A request is granted
+    /// with the time from which it may start. It pays after itself: the next one starts later by as much as this
+    /// one's permits take. One that would start later than `max_delay` from now is denied.
+    ///
+    /// Starts are at least `period` / `permits` apart for each permit of the earlier one; after a pause,
+    /// [`slack`](Policy::with_slack) permits more may start at once.
+    ///
+    /// Only the last reservation can be given back, before its time, and only once: others keep their starts.
     ///
     /// # Errors
     ///
@@ -307,7 +370,8 @@ impl Policy {
         }
     }
 
-    /// This bucket with so many permits at its first use.
+    /// This bucket with so many permits at its first use, instead of a full one. If it stays unused for longer than
+    /// twice the time that it takes to fill, and a minute, it begins anew.
     ///
     /// # Errors
     ///

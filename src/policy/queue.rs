@@ -101,8 +101,11 @@ impl Rules for Queue {
     /// Only the last reservation, and only before its time: later ones keep theirs. A grant can be given back once,
     /// in part or whole: otherwise a later reservation could end when the grant did, and have its mark.
     fn give(&self, state: &mut Reserved, now: i64, mark: Mark, permits: u64) -> u64 {
+        if mark != state.free || permits > self.limit {
+            return 0;
+        }
         let free = self.pace.plus(state.free, -(permits as i64));
-        if mark != state.free || free.0 < now {
+        if free.0 < now {
             return 0;
         }
         state.free = free;

@@ -54,7 +54,7 @@ impl Rules for Sliding {
     fn parse(text: &str) -> Option<Self> {
         let [limit, width] = parameters(text, "s1:")?;
         let rules = Sliding { limit, width };
-        (is_permits(limit) && is_span(width) && width % rules.tick() == 0).then_some(rules)
+        (is_permits(limit) && is_span(width) && width.is_multiple_of(rules.tick())).then_some(rules)
     }
 
     fn limit(&self) -> u64 {

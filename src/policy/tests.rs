@@ -101,7 +101,7 @@ pub(crate) fn policy_of(kind: usize) -> BoxedStrategy<Policy> {
 pub(crate) const KINDS: usize = 8;
 
 /// Policies with few permits and short times, so that random programs meet their limits.
-fn small(kind: usize) -> BoxedStrategy<Policy> {
+pub(crate) fn small(kind: usize) -> BoxedStrategy<Policy> {
     let some = |policy: Result<Policy, Error>| policy.ok();
     (1..=6_u64, 1..=5_u64, 1000..=1400_u64, 0..=3_u64)
         .prop_filter_map("valid", move |(limit, other, us, part)| {

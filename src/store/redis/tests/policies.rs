@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Limited, Server, store};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::policy::tests::T0;
 use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::Content;
@@ -17,6 +18,7 @@ use crate::wire::keys::Keys;
 
 mod lanes;
 mod programs;
+mod server;
 mod vectors;
 
 type Hash = BTreeMap<String, String>;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::policy::tests::T0;
+use crate::policy::tests::{KINDS, small};
 
 fn call(policy: &Policy, at: i64, lane: LaneCall, groups: Vec<RequestGroup>) -> PolicyCall {
     PolicyCall { policy: policy.clone(), is_stored: false, at: Some(at), lane, groups }
@@ -127,6 +127,9 @@ impl Client {
     }
 }
 
+/// So few that many calls are denied.
+const LIMIT: u64 = 9;
+
 #[test]
 fn calls_count_once_however_they_arrive() {
     use proptest::prelude::*;
@@ -139,13 +142,13 @@ fn calls_count_once_however_they_arrive() {
     let steps = prop::collection::vec(step, 1..16);
     let world = std::cell::RefCell::new(World::new());
     let policies = [
-        Policy::bucket(20, 1, Duration::from_secs(60)),
-        Policy::fixed_window(20, Duration::from_secs(60)),
-        Policy::calendar_window(20, CalendarUnit::Day),
-        Policy::anchored_window(20, Duration::from_secs(60)),
-        Policy::sliding_counter(20, Duration::from_secs(60)),
-        Policy::rolling_window(20, Duration::from_secs(60)),
-        Policy::interval_bucket(20, 1, Duration::from_secs(60)),
+        Policy::bucket(LIMIT, 1, Duration::from_secs(60)),
+        Policy::fixed_window(LIMIT, Duration::from_secs(60)),
+        Policy::calendar_window(LIMIT, CalendarUnit::Day),
+        Policy::anchored_window(LIMIT, Duration::from_secs(60)),
+        Policy::sliding_counter(LIMIT, Duration::from_secs(60)),
+        Policy::rolling_window(LIMIT, Duration::from_secs(60)),
+        Policy::interval_bucket(LIMIT, 1, Duration::from_secs(60)),
     ];
     let policies = policies.map(Result::unwrap);
     let config = ProptestConfig {
@@ -189,9 +192,91 @@ fn calls_count_once_however_they_arrive() {
         let holds: u64 = clients.iter().map(|client| client.holds).sum();
         // A bucket counts what was ever taken, so that it may give back less once others had some given back.
         let is_bucket = matches!(policy.0, Kind::Bucket(_) | Kind::Interval(_));
-        prop_assert!(left == 20 - holds || is_bucket && left < 20 - holds, "{} {}", left, holds);
+        prop_assert!(
+            left == LIMIT - holds || is_bucket && left < LIMIT - holds,
+            "{} {}",
+            left,
+            holds
+        );
         Ok(())
     });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+/// The permits that each request was granted, and the start if it has one.
+fn grants(groups: &[RequestGroup], reply: &PolicyReply) -> Vec<(u64, i64)> {
+    crate::store::decided(groups, &reply.outcomes)
+        .flat_map(|(permits, count, outcome)| {
+            let grant = match outcome {
+                Outcome::Granted => (permits, 0),
+                Outcome::Scheduled { start, .. } => (permits, start),
+                _ => (0, 0),
+            };
+            vec![grant; count as usize]
+        })
+        .collect()
+}
+
+#[test]
+fn a_repeated_call_gets_the_same_grants() {
+    use proptest::prelude::*;
+    let wait = prop_oneof![Just(0_u64), Just(1), Just(2), Just(1 << 50)];
+    let group = (1..=9_u64, wait, 1..=3_u64)
+        .prop_map(|(permits, max_wait_ms, count)| RequestGroup { permits, max_wait_ms, count });
+    let groups = || prop::collection::vec(group.clone(), 1..5);
+    let program = (0..KINDS).prop_flat_map(small);
+    let program = (program, groups(), groups(), groups(), 0..3000_i64, prop::bool::ANY);
+    let world = std::cell::RefCell::new(World::new());
+    let config = ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap()),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let result =
+        proptest::test_runner::TestRunner::new(config).run(
+            &program,
+            |(policy, before, groups, after, later, is_too_old)| {
+                let mut world = world.borrow_mut();
+                world.clear();
+                let lane = |name: &str, number| LaneCall {
+                    name: name.into(),
+                    number,
+                    abandon: None,
+                    max_age_us: None,
+                };
+                world.on_server(&call(&policy, T0, lane("b", 1), before)).unwrap();
+                let mut again = call(&policy, T0, lane("a", 1), groups.clone());
+                let first = world.on_server(&again).unwrap();
+                world.on_server(&call(&policy, T0 + later, lane("b", 2), after)).unwrap();
+                again.at = Some(T0 + later + 1);
+                again.lane.max_age_us = is_too_old.then_some(0);
+                let hash = world.server_hash();
+                let second = world.on_server(&again).unwrap();
+                if first.outcomes.iter().all(|group| {
+                    !matches!(group.outcome, Outcome::Granted | Outcome::Scheduled { .. })
+                }) {
+                    // It has no record, and is decided anew.
+                    return Ok(());
+                }
+                prop_assert_eq!(second.is_replay, !is_too_old);
+                if !is_too_old {
+                    prop_assert_eq!(grants(&groups, &first), grants(&groups, &second));
+                    prop_assert_eq!((first.at, first.mark), (second.at, second.mark));
+                    prop_assert_eq!(hash, world.server_hash());
+                    // Nothing is granted behind a request that waits.
+                    let mut waits = false;
+                    for group in &second.outcomes {
+                        waits |= matches!(group.outcome, Outcome::Waiting(_));
+                        let is_grant =
+                            matches!(group.outcome, Outcome::Granted | Outcome::Scheduled { .. });
+                        prop_assert!(!(waits && is_grant), "{:?}", second);
+                    }
+                }
+                Ok(())
+            },
+        );
     if let Err(error) = result {
         panic!("{error}");
     }

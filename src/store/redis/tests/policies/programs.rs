@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
-use crate::policy::tests::{KINDS, T0, number, policy_of};
+use crate::policy::tests::{KINDS, number, policy_of};
 use crate::store::memory::raw::Key;
 
 #[derive(Clone, Debug)]

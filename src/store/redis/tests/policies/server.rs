@@ -1,0 +1,174 @@
+//! What only a server shows: errors of foreign keys, clocks, memory and time.
+
+use super::*;
+use crate::clock::Now;
+use crate::error::ErrorKind;
+use crate::rate::Rate;
+use crate::store::memory::raw::Key;
+use crate::store::{AcquireCall, Earlier};
+use crate::wire::entry::{ClientTag, EntryId};
+
+fn every_policy() -> Vec<Policy> {
+    let minute = Duration::from_secs(60);
+    [
+        Policy::bucket(100, 10, minute),
+        Policy::fixed_window(100, minute),
+        Policy::calendar_window(100, CalendarUnit::Month),
+        Policy::anchored_window(100, minute),
+        Policy::sliding_counter(100, minute),
+        Policy::rolling_window(100, minute),
+        Policy::interval_bucket(100, 10, minute),
+        Policy::queue(100, minute, minute),
+    ]
+    .map(Result::unwrap)
+    .to_vec()
+}
+
+fn peek_call(policy: &Policy, is_stored: bool) -> PolicyPeekCall {
+    PolicyPeekCall { policy: policy.clone(), is_stored, at: Some(T0), permits: 1 }
+}
+
+#[test]
+fn a_key_of_another_type_and_missing_parameters_are_errors() {
+    let mut world = World::new();
+    for policy in every_policy() {
+        world.clear();
+        let none = world.run(&peek_call(&policy, true)).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::NotInitialized, "{policy:?}");
+        redis::cmd("SET").arg(&*world.keys.hash).arg("5").exec(&mut world.server.raw()).unwrap();
+        let foreign = Key { content: Content::Text("5".into()), ttl_ms: None };
+        world.memory.raw_put(&world.keys.hash, Some(foreign));
+        let wrong = world.run(&peek_call(&policy, false)).unwrap_err();
+        assert_eq!(wrong.kind(), ErrorKind::WrongType, "{policy:?}");
+        let wrong = world.take(&policy, T0, vec![request(1)]).unwrap_err();
+        assert_eq!(wrong.kind(), ErrorKind::WrongType, "{policy:?}");
+    }
+}
+
+/// A client names the windows around its own time. If the server's is another one, it names them again.
+#[test]
+fn windows_of_the_calendar_are_those_of_the_servers_time() {
+    let mut world = World::new();
+    let mut policy = Policy::calendar_window(3, CalendarUnit::Day).unwrap();
+    let right = policy.clone();
+    let Kind::Calendar(window) = &mut policy.0 else { unreachable!() };
+    window.grid.around = Some(0);
+    let lane = world.lane("aaaaaaaa0");
+    let take = PolicyCall { policy, is_stored: false, at: None, lane, groups: vec![request(2)] };
+    let reply = world.on_server(&take).unwrap();
+    assert_eq!((only(&reply), reply.left), (Outcome::Granted, 1));
+    let day = 86_400_000_000;
+    assert_eq!(reply.mark.0, (reply.at / day + 1) * day);
+
+    // Stored parameters are for other windows than those that the client takes them for.
+    let month = Policy::calendar_window(5, CalendarUnit::Month).unwrap();
+    let change = PolicyChangeCall {
+        policy: month.clone(),
+        at: None,
+        rule: ChangeRule::Keep,
+        keep_alive_ms: 0,
+    };
+    world.on_server(&change).unwrap();
+    let peek = PolicyPeekCall { policy: right, is_stored: true, at: None, permits: 1 };
+    let peek = world.on_server(&peek).unwrap();
+    assert_eq!((peek.available, peek.limit, peek.parameters.text()), (3, 5, month.text()));
+}
+
+/// A lane whose client is gone is forgotten once no attempt of it can follow.
+#[test]
+fn records_of_silent_lanes_are_removed() {
+    let world = World::new();
+    let policy = Policy::bucket(1000, 1, Duration::from_secs(1)).unwrap();
+    let call = |lane: String, at: i64| {
+        let lane = LaneCall { name: lane.into(), number: 1, abandon: None, max_age_us: None };
+        let groups = vec![request(1)];
+        let call =
+            PolicyCall { policy: policy.clone(), is_stored: false, at: Some(at), lane, groups };
+        world.on_server(&call).unwrap();
+        world.server_hash().keys().filter(|name| name.starts_with('@')).count()
+    };
+    for lane in 0..60 {
+        assert_eq!(call(format!("aaaaaaa{lane}"), T0 + lane), lane as usize + 1);
+    }
+    assert_eq!(call("later".into(), T0 + 50_000_000), 61);
+    assert_eq!(call("latest".into(), T0 + 60_000_030), 32);
+    assert_eq!(call("last".into(), T0 + 60_000_100), 33, "once a minute");
+}
+
+#[test]
+fn a_bucket_with_a_lane_takes_200_bytes() {
+    let mut world = World::new();
+    world.keys = Keys::new("{a-name-of-middling-len}:b", "c");
+    let mut raw = world.server.raw();
+    for policy in every_policy() {
+        redis::cmd("FLUSHALL").exec(&mut raw).unwrap();
+        let lane = world.lane("aaaaaaaa0");
+        let groups = vec![request(1)];
+        let call = PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
+        world.on_server(&call).unwrap();
+        let bytes: u64 =
+            redis::cmd("MEMORY").arg("USAGE").arg(&*world.keys.hash).query(&mut raw).unwrap();
+        println!("{}: {bytes} bytes", policy.word());
+        if policy.word() == "bucket" {
+            assert!(bytes <= 200, "{bytes}");
+        }
+    }
+}
+
+/// Prints the server's time for a lone call, and the part of the limiter's that it is.
+#[test]
+#[ignore = "measures"]
+fn server_time() {
+    const CALLS: u64 = 20_000;
+    let mut world = World::new();
+    let mut raw = world.server.raw();
+    let mut cost = |world: &mut World, name: &str, call: &mut dyn FnMut(&mut World)| {
+        redis::cmd("FLUSHALL").exec(&mut raw).unwrap();
+        call(world);
+        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut raw).unwrap();
+        (0..CALLS).for_each(|_| call(world));
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut raw).unwrap();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+        let us = line.split("usec_per_call=").nth(1).unwrap().split(',').next().unwrap();
+        println!("{name}: {us} us");
+    };
+    let keys = Keys::new("limiter", "c");
+    let seen = Rate::overall(1_000_000_000, Duration::from_secs(1)).unwrap();
+    cost(&mut world, "limiter", &mut |world| {
+        let call = AcquireCall {
+            now: Now::Server,
+            id: EntryId::random(ClientTag([1; 4]), 0),
+            seen: Some(seen.into()),
+            expects_expired: true,
+            audit_limit: 0,
+            create: Some(seen),
+            hold_ms: 0,
+            earlier: Earlier::None,
+            share: None,
+            reserve: false,
+            headroom: None,
+            groups: vec![request(1)],
+        };
+        world.runtime.block_on(world.redis.run(&keys, call)).unwrap();
+    });
+    let second = Duration::from_secs(1);
+    for policy in [
+        Policy::bucket(1_000_000, 1_000_000, second),
+        Policy::fixed_window(1_000_000, second),
+        Policy::calendar_window(1_000_000, CalendarUnit::Day),
+        Policy::anchored_window(1_000_000, second),
+        Policy::sliding_counter(1_000_000, second),
+        Policy::rolling_window(1_000_000, second),
+        Policy::interval_bucket(1_000_000, 1_000_000, second),
+        Policy::queue(1_000_000, second, second),
+    ] {
+        let policy = policy.unwrap();
+        cost(&mut world, policy.word(), &mut |world| {
+            let lane = world.lane("aaaaaaaa0");
+            let groups = vec![request(1)];
+            let call =
+                PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
+            world.on_server(&call).unwrap();
+        });
+    }
+}
