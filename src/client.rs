@@ -134,8 +134,9 @@ impl Client {
     }
 
     /// Like [`limiter_of`](Self::limiter_of), with the parameters that
-    /// [`set_policy`](RateLimiter::set_policy) has stored on the server: those of `policy` count for nothing, only
-    /// its kind does. Without stored parameters, calls fail with [`ErrorKind::NotInitialized`].
+    /// [`set_policy`](RateLimiter::set_policy) has stored on the server. Those of `policy` decide nothing, but are
+    /// what this client takes for the limit where it is not told: in [`Grant::rate`](crate::Grant::rate), for a part
+    /// of it during an outage, for leases. Without stored parameters, calls fail with [`ErrorKind::NotInitialized`].
     ///
     /// # Errors
     ///

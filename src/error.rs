@@ -72,6 +72,9 @@ pub enum ErrorKind {
     /// limiter. Other operations that need the rate report such a hash as
     /// [`NotInitialized`](Self::NotInitialized).
     CorruptState,
+    /// The keys of a limit that other services enforce (see [`Policy`](crate::Policy)) do not have the contents of its
+    /// format. Nothing was written.
+    ForeignFormat,
     /// The server refused the credentials, or they do not permit the command.
     Auth,
     /// The TLS handshake with the server failed: the server's certificate is not trusted, has expired or is

@@ -421,7 +421,7 @@ impl LimitGroup {
     async fn ask_in_turn(&self, costs: MemberCosts, max_wait: MaxWait) -> Result<Decision, Error> {
         let mut held = HeldGrants(Vec::with_capacity(self.members.len()));
         let mut order: Vec<usize> = (0..self.members.len()).collect();
-        order.sort_by_key(|at| self.members[*at].name());
+        order.sort_by_key(|at| &self.members[*at].engine().keys.hash);
         for at in order {
             let (member, cost) = (&self.members[at], costs[at]);
             match member.decide(&member.request(cost.into(), MaxWait::None), true).await? {

@@ -35,6 +35,7 @@
 //! | [`peek`](RateLimiter::peek), [`available_permits`](RateLimiter::available_permits) | never | what an acquire would find; takes nothing |
 //! | [`run`](RateLimiter::run), [`try_run`](RateLimiter::try_run) | as `acquire` and `try_acquire` | the output of a future that runs once it has its permits |
 //! | [`stream.rate_limited`](stream::StreamRateLimitExt::rate_limited) | for each item as long as it takes, or up to a timeout | a stream |
+//! | [`guava::SmoothRateLimiter`] | as Guava does, in this process only | how long it waited |
 //! | [`Grant::refund`] | never | how many of this grant's permits are available again |
 //!
 //! A handle can carry the rate ([`with_rate`](RateLimiter::with_rate)), so that its first acquire creates the
@@ -89,6 +90,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
+pub mod guava;
 mod in_process;
 #[cfg(any(feature = "admin", test))]
 mod inspection;

@@ -8,6 +8,7 @@ use crate::engine::group::GroupMember;
 use crate::engine::{self, Core, Engine, Followed, Knowledge};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
+use crate::policy::{Kind, Policy};
 use crate::rate::Rate;
 use crate::store::{Reply, Store};
 use crate::wire::keys::{Keys, suffixed};
@@ -44,7 +45,7 @@ impl LimiterHandle {
 
 struct Table {
     by_name: HashMap<LimiterKey, Named>,
-    /// The groups that have a handle, by the names of their limiters and the rates to create these with.
+    /// The groups that have a handle, by the keys of their limiters and the rates to create these with.
     groups: HashMap<GroupKey, Weak<LimiterHandle>>,
     groups_limit: usize,
     /// Limiters without a handle are dropped when the table reaches this size.
@@ -112,7 +113,7 @@ impl Limiters {
         if table.is_closed {
             return Err(engine::closed().of(Operation::Limiter, None));
         }
-        let key = members.iter().map(|it| (it.engine.name.clone(), it.create)).collect();
+        let key = members.iter().map(|it| (it.engine.keys.hash.clone(), it.create)).collect();
         if table.groups.len() >= table.groups_limit {
             table.groups.retain(|_, group| group.strong_count() > 0);
             table.groups_limit = (table.groups.len() * 2).max(MANY_LIMITERS);
@@ -138,10 +139,22 @@ impl Limiters {
         operation: Operation,
     ) -> Result<Keys, Error> {
         check_name(name, operation)?;
-        let mut full_name = format!("{}{name}", self.key_prefix);
-        if let Some(policy) = policy {
-            full_name = suffixed(&full_name, policy.rules.word());
-        }
+        let full_name = format!("{}{name}", self.key_prefix);
+        let invalid =
+            |detail: &str| Error::invalid(operation, detail).of(operation, Some(name.into()));
+        let full_name = match policy {
+            None => full_name,
+            Some(Followed { rules: Policy(Kind::Foreign(foreign)), is_stored }) => {
+                if *is_stored || self.core.store.is_in_process() {
+                    return Err(invalid(
+                        "a limit that other services enforce: must be on a server, and its parameters where the \
+                         format has them",
+                    ));
+                }
+                foreign.key(&full_name).map_err(|detail| invalid(&detail))?
+            }
+            Some(Followed { rules, .. }) => suffixed(&full_name, rules.word()),
+        };
         let keys = Keys::new(&full_name, &self.client_id);
         match self.core.store.check(&keys) {
             Ok(()) => Ok(keys),

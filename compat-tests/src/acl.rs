@@ -86,11 +86,15 @@ mod tests {
         assert_eq!(permitted, needed);
         let further = ["+select", "+role", "+cluster\\|slots", "+asking", "+client\\|setinfo"];
         assert_eq!(FURTHER[..5], further);
-        let of_policies = of_scripts(&["policy"]);
-        let of_policies: Vec<_> =
-            of_policies.difference(&permitted).map(|name| format!("+{name}")).collect();
-        let (policies, rest) = FURTHER[5..].split_at(of_policies.len());
-        assert_eq!(policies, of_policies);
+        // A row each for policies and for the formats of other services.
+        let (mut known, mut rest) = (permitted, &FURTHER[5..]);
+        for folder in ["policy", "foreign"] {
+            let more: Vec<_> = of_scripts(&[folder]).difference(&known).cloned().collect();
+            let (row, others) = rest.split_at(more.len());
+            assert_eq!(row, more.iter().map(|name| format!("+{name}")).collect::<Vec<_>>());
+            known.extend(more);
+            rest = others;
+        }
         assert_eq!(rest, ["+scan", "+sentinel\\|get-master-addr-by-name"]);
     }
 }

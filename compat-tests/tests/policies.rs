@@ -254,3 +254,46 @@ async fn an_outage_is_decided_as_for_any_limiter() {
     server.resume();
     settles_at(&limiter, || (20 + granted, 20 + granted)).await;
 }
+
+/// The server is asked no more often than callers ask, whatever it answers.
+#[tokio::test]
+async fn a_call_that_fails_is_not_made_for_ever() {
+    let server = Server::start().await;
+    let client = client(&server.url()).await;
+    let policy = Policy::fixed_window(5, HOUR).unwrap();
+    let limiter = client.stored_limiter_of("none", policy).unwrap();
+    let error = limiter.try_acquire_now(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotInitialized, "{error}");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let calls = server.info_of("commandstats", "cmdstat_evalsha").await.unwrap();
+    let calls: u64 = calls[6..].split(',').next().unwrap().parse().unwrap();
+    assert!(calls <= 4, "{calls} calls");
+    server.kill();
+    let _ = limiter.try_acquire_now(1).await.unwrap_err();
+    let began = Instant::now();
+    client.close().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// A start that nobody waits for any more is free again if it is the last one.
+#[tokio::test]
+async fn a_queue_spaces_its_callers() {
+    let client = Client::builder().in_process(&InProcessStore::new()).unwrap();
+    let every = Policy::queue(20, SECOND, SECOND).unwrap();
+    let limiter = client.limiter_of("mails", every).unwrap();
+    let began = Instant::now();
+    let starts = join_all((0..5).map(async |_| {
+        limiter.acquire(1).await.unwrap();
+        began.elapsed()
+    }));
+    let starts = starts.await;
+    for (at, start) in starts.iter().enumerate() {
+        assert!(*start >= Duration::from_millis(50 * at as u64), "{starts:?}");
+    }
+    assert!(!limiter.try_acquire_now(1).await.unwrap().is_granted());
+    let waiting = limiter.try_acquire(1, SECOND);
+    assert!(tokio::time::timeout(Duration::from_millis(5), waiting).await.is_err());
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    let now = Instant::now();
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted(), "{:?}", now.elapsed());
+}

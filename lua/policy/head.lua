@@ -1,6 +1,6 @@
 -- The beginning of a policy's script, before the policy's own file: arguments, and the names that all parts share.
 --
--- KEYS   1 the hash of the limiter; 2 the hash of the lanes, for a policy that keeps its state elsewhere
+-- KEYS   1 the hash of the limiter; for lua/foreign: 1 the key of the others, 2 the hash of the lanes
 -- ARGV   by the names below; '' means nothing
 --        action     take, give, peek; or how parameters change: keep, scale, reset
 --        time_text  the time in epoch microseconds; '' for the server's clock
@@ -23,7 +23,8 @@
 --        peek   {0, available, limit, wait, 1 if it is a lower bound, parameters}
 --        change {0}
 --        or {-8, 0, field=text}: unreadable; {-9}: no parameters are stored; {-10, now, parameters}: the bounds are
---        not around now, or for other parameters; {-11}: a later call of the lane was carried out
+--        not around now, or for other parameters; {-11}: a later call of the lane was carried out;
+--        {-12, 0, text}, {-13, 0, text}: the application is not listed, the format of the others is not followed
 local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min, math.max
 local action, time_text, wanted, is_stored, lane, number, abandon, max_age, requests, permits = unpack(ARGV)
 -- The state as a table, nil if there is none; the time of the decision; the most permits at once; an error reply.

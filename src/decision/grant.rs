@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::denial::DecidedBy;
 use crate::engine::Engine;
@@ -198,6 +199,12 @@ impl Grant {
         let GrantEntry::Call(decided) = &self.entry else { return None };
         let (us, _) = decided.starts_at?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us.max(0).unsigned_abs()))
+    }
+
+    /// [`starts_at`](Self::starts_at), by this runtime's time.
+    pub(crate) fn starts_here_at(&self) -> Option<Instant> {
+        let GrantEntry::Call(decided) = &self.entry else { return None };
+        Some(decided.starts_at?.1)
     }
 
     /// Who decided the call; of a [`LimitGroup`](crate::LimitGroup)'s grant [`DecidedBy::Outage`] if a policy

@@ -97,11 +97,6 @@ impl Granted {
         self.costs.as_deref().copied().unwrap_or_default()
     }
 
-    /// When the permits may be used, if that is not now.
-    pub(crate) fn starts_at(&self) -> Option<Instant> {
-        Some(self.decided.as_ref()?.starts_at?.1)
-    }
-
     /// Hands the permits over to the caller; dropping no longer gives them back.
     pub(crate) fn take(mut self) -> Arc<Decided> {
         self.decided.take().unwrap_or_else(|| unreachable!("only this takes it, and consumes it"))

@@ -26,7 +26,9 @@ impl Engine {
         let written = async move {
             let _busy = busy;
             match &engine.policy {
-                Some(policy) => engine.charge_policy(policy, permits).await.map(drop),
+                Some(policy) => {
+                    engine.charge_policy(policy, engine.new_id(), permits).await.map(drop)
+                }
                 None => engine.write_excess(permits).await,
             }
         };

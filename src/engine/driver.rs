@@ -134,8 +134,9 @@ impl Driver {
 
     fn carry_out(&self, step: Step, state: &mut LaneState) -> Next {
         let engine = &self.engine;
-        let gives_back =
-            matches!(step, Step::Idle) && state.calls.as_mut().is_some_and(Calls::must_give_back);
+        let gives_back = matches!(step, Step::Idle)
+            && !engine.is_closed()
+            && state.calls.as_mut().is_some_and(Calls::must_give_back);
         match step {
             Step::SleepUntil(time) => return Next::SleepUntil(time),
             Step::Idle if !engine.opt_ins.leases.is_call_wanted() && !gives_back => {

@@ -135,7 +135,9 @@ impl Flight {
         let told = match answer {
             Ok(answered) => self.decided(answered),
             Err(error) => {
-                if !self.was_left_unanswered {
+                // A numbered call that has certainly ended leaves nothing behind.
+                let is_known = self.number.is_some() && error.execution() != Execution::Unknown;
+                if !(self.was_left_unanswered || is_known) {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
                 }
@@ -332,7 +334,9 @@ impl Flight {
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
                 self.observer.attempt_took(took);
-                if is_late && self.callers.has_any && grants(&reply) {
+                // In process there are no lanes: the call would be made twice.
+                let may_confirm = self.number.is_none() || !core.store.is_in_process();
+                if is_late && may_confirm && self.callers.has_any && grants(&reply) {
                     self.observer.came_late(took);
                     self.remember(under_way, &earlier);
                     return Ok(None);
@@ -378,7 +382,8 @@ impl Flight {
 }
 
 fn grants(reply: &AcquireReply) -> bool {
-    reply.outcomes.iter().any(|group| group.outcome == Outcome::Granted)
+    let is_grant = |outcome| matches!(outcome, Outcome::Granted | Outcome::Scheduled { .. });
+    reply.outcomes.iter().any(|group| is_grant(group.outcome))
 }
 
 impl Drop for Flight {

@@ -22,8 +22,8 @@ pub(super) struct Lane {
     state: Mutex<LaneState>,
     /// Notified when a sleeping driver has work to do.
     driver_wakeup: Notify,
-    /// The calls of a limiter with a policy that do not go through the queue.
-    pub(super) refunds: tokio::sync::Mutex<Option<Calls>>,
+    /// Of a limiter with a policy: lanes for calls that do not go through the queue, none of which has a call now.
+    pub(super) refunds: Mutex<Vec<Calls>>,
 }
 
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Lanes {
                 runtime,
                 state: Mutex::default(),
                 driver_wakeup: Notify::new(),
-                refunds: tokio::sync::Mutex::default(),
+                refunds: Mutex::default(),
             });
             lanes.push(lane.clone());
             lane

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::observe::{LimiterObserver, ObservedCall, Observers};
 use crate::queue::{ATTEMPTS_PER_DEADLINE, Time};
 use crate::rate::Rate;
-use crate::rt::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::rt::{self, Mutex, MutexGuard, lock};
 use crate::store::{Reply, SeenRate, Store, StoreCall};
 use crate::wire::entry::ClientTag;
@@ -114,8 +114,6 @@ pub(crate) struct Core {
     latency: Latency,
     pub(crate) skew: SkewWatch,
     runtimes: Runtimes,
-    /// The lanes that limiters with a policy have had: see [`policy`].
-    policy_lanes: AtomicU64,
     /// The decider that grants and denials of this client report.
     pub(crate) decided_by: DecidedBy,
     outages: Outages,
@@ -163,7 +161,6 @@ impl Core {
             latency: Latency::default(),
             skew: SkewWatch::default(),
             runtimes: Runtimes::default(),
-            policy_lanes: AtomicU64::new(0),
             decided_by: DecidedBy::Store,
             outages: Outages::default(),
             tasks: Tasks::default(),

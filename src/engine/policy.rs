@@ -19,12 +19,12 @@ use super::{Core, Engine, instant_after};
 use crate::error::{Error, Operation};
 use crate::policy::{Mark, Policy};
 use crate::rate::{MAX_EXACT, Rate};
-use crate::rt;
-use crate::rt::atomic::Ordering;
+use crate::rt::{self, lock};
 use crate::store::{
     AcquireReply, LaneCall, PolicyCall, PolicyRefundCall, PolicyReply, Reply, RequestGroup,
     StoreCall,
 };
+use crate::wire::entry::EntryId;
 
 /// The policy that a limiter follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +40,9 @@ impl Followed {
         self.rules.rate()
     }
 }
+
+/// A lane's record is kept for a minute at least.
+const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
 
 /// The calls of one lane, by their numbers.
 #[derive(Debug)]
@@ -81,25 +84,23 @@ impl Calls {
     /// Nobody knows what the call was granted, and nobody will use it.
     fn abandon(&mut self, call: &LaneCall) {
         self.abandoned.get_or_insert(call.number);
-        self.has_given_back = false;
     }
 
-    /// Whether a call should give back what was abandoned, as no other call may come soon. Says so once: if the
-    /// server is away, the next call with requests does it.
+    /// Whether a call should give back what was abandoned, as no other call may come soon. Says so once for each
+    /// failed call of callers: if the server is away, the next call of callers does it.
     pub(super) fn must_give_back(&mut self) -> bool {
         !std::mem::replace(&mut self.has_given_back, true) && self.abandoned.is_some()
     }
 }
 
 impl Core {
-    /// A name that no other lane has, in whatever client.
+    /// A name that no other lane has, in whatever client: 64 random bits.
     fn new_lane_name(&self) -> Arc<str> {
-        format!(
-            "{:08x}{:x}",
-            rt::random() as u32,
-            self.policy_lanes.fetch_add(1, Ordering::Relaxed)
-        )
-        .into()
+        const DIGITS: &[u8; 64] =
+            b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-";
+        let bits = rt::random();
+        let digit = |at| char::from(DIGITS[(bits >> (6 * at)) as usize % 64]);
+        (0..11).map(digit).collect::<String>().into()
     }
 }
 
@@ -133,16 +134,24 @@ impl Flight {
     pub(super) fn number_answered(&self, state: &mut LaneState, grants: bool) {
         if let (Some(calls), Some(number)) = (&mut state.calls, &self.number) {
             let is_kept = grants || self.call.groups.is_empty();
-            calls.answered(number, is_kept, !self.is_first_attempt());
+            let may_have_another_grant = !self.is_first_attempt();
+            calls.answered(number, is_kept, may_have_another_grant);
+            if may_have_another_grant && !is_kept {
+                calls.has_given_back = false;
+            }
         }
     }
 
-    /// The outcome of the call stays unknown.
+    /// The outcome of the call stays unknown. A call that has no requests is not followed by another such call:
+    /// that would go on for as long as the server is away.
     pub(super) fn abandon_number(&self) {
         if let Some(number) = &self.number
             && let Some(calls) = &mut self.callers.lane.lock().calls
         {
             calls.abandon(number);
+            if !self.call.groups.is_empty() {
+                calls.has_given_back = false;
+            }
         }
     }
 }
@@ -151,7 +160,7 @@ impl Flight {
 fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
     let left = reply.left.min(MAX_EXACT) as i64;
     AcquireReply {
-        mark: Some((reply.mark, reply.at)),
+        mark: Some((reply.mark, reply.now)),
         ..AcquireReply::new(reply.now / 1000, rate, left, reply.outcomes)
     }
 }
@@ -183,11 +192,12 @@ impl Engine {
         self.call_numbered(Operation::Refund, deadline, fails_fast, call).await
     }
 
-    /// Takes permits that have been used already: as many as there are, because a policy has no debts. Returns how
-    /// many are left.
+    /// Takes permits that have been used already: as many as there are, because a policy has no debts. Under the same
+    /// id it does so once. Returns how many are left.
     pub(super) async fn charge_policy(
         self: &Arc<Self>,
         policy: &Followed,
+        id: EntryId,
         permits: u64,
     ) -> Result<i64, Error> {
         let call = |lane| PolicyCall {
@@ -200,13 +210,15 @@ impl Engine {
                 false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
             }],
         };
+        let name: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let number = LaneCall { name: name.into(), number: 1, abandon: None, max_age_us: None };
         let deadline = instant_after(BACKGROUND_DEADLINE);
-        let reply = self.call_numbered(Operation::Settle, deadline, false, call).await?;
-        Ok(like_a_logs(reply, policy.rate()).left)
+        let charged = self.attempt_numbered(Operation::Settle, deadline, false, number, call);
+        Ok(like_a_logs(charged.await?, policy.rate()).left)
     }
 
-    /// Makes a call outside of the queue until it is answered. Its lane makes one such call at a time, so that
-    /// each is the last one until it has an answer.
+    /// Makes a call outside of the queue until it is answered. It is the only one of its lane until then, and nobody
+    /// waits for it: a lane whose call has an answer is used again, and another call takes another lane.
     async fn call_numbered<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
@@ -215,10 +227,27 @@ impl Engine {
         call: impl Fn(LaneCall) -> C + Send + Sync,
     ) -> Result<C::Reply, Error> {
         let lane = self.lane()?;
-        let mut calls = lane.refunds.lock().await;
-        let number = calls.get_or_insert_with(|| Calls::new(&self.core)).begin();
+        let idle = lock(&lane.refunds).pop();
+        let mut calls = idle.unwrap_or_else(|| Calls::new(&self.core));
+        let answer =
+            self.attempt_numbered(operation, deadline, fails_fast, calls.begin(), call).await;
+        if answer.is_ok() {
+            lock(&lane.refunds).push(calls);
+        }
+        answer
+    }
+
+    async fn attempt_numbered<C: StoreCall>(
+        self: &Arc<Self>,
+        operation: Operation,
+        deadline: Instant,
+        fails_fast: bool,
+        number: LaneCall,
+        call: impl Fn(LaneCall) -> C + Send + Sync,
+    ) -> Result<C::Reply, Error> {
         let mut attempts = UntilDeadline {
-            deadline,
+            // Later attempts might not find the record of an earlier one.
+            deadline: deadline.min(instant_after(LONGEST_ATTEMPTS)),
             limit: self.core.attempt,
             is_idempotent: true,
             fails_fast: || fails_fast || self.is_closed(),

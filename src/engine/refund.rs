@@ -218,6 +218,10 @@ impl Engine {
             (open, unsure, known, state.returned)
         };
         if let Some((policy, mark)) = self.policy.as_ref().zip(entry.mark) {
+            if self.is_queue() && returned > requested {
+                // What an earlier refund of this grant has freed may be somebody else's start by now.
+                return Ok(0);
+            }
             let _may_come_back = self.permits_may_come_back();
             return self.refund_marked(policy, mark, requested, deadline, !in_background).await;
         }

@@ -84,6 +84,9 @@ impl Inner {
                 format!("no answer{from} within the deadline{after_colon}")
             }
             ErrorKind::Closed => format!("the client is closed{after_colon}"),
+            ErrorKind::ForeignFormat => {
+                format!("the keys of the other services cannot be read{in_brackets}")
+            }
             ErrorKind::InvalidArgument | ErrorKind::ForeignEntry | ErrorKind::Server => {
                 detail.unwrap_or_default().to_owned()
             }

@@ -289,16 +289,16 @@ impl RateLimiter {
         request: &Request,
         consults: bool,
     ) -> Result<Decision, Error> {
+        if consults && self.engine().is_queue() {
+            return Box::pin(self.decide_and_start(request)).await;
+        }
         if let Some((outage, policy)) = self.checked(request)?.filter(|_| consults) {
             return self.decide_with_policy(request.clone(), None, outage, policy).await;
         }
-        // Boxed: few calls need them, but they would make the future of every call larger.
-        let verdict = if self.engine().leases().is_on() {
-            Box::pin(self.ask_beside_leases(request.clone())).await
-        } else if self.engine().is_queue() {
-            Box::pin(self.ask_a_queue(request)).await
-        } else {
-            Acquire::new(self.engine(), request).await
+        let verdict = match self.engine().leases().is_on() {
+            // Boxed: few calls need it, but it would make the future of every call larger.
+            true => Box::pin(self.ask_beside_leases(request.clone())).await,
+            false => Acquire::new(self.engine(), request).await,
         };
         // Most calls end here, without looking at the other outcomes.
         if let Ok(Answer::Granted(granted)) = verdict {
@@ -316,15 +316,22 @@ impl RateLimiter {
 
     /// Asks a queue, and waits for the start of what it grants, unless the caller wants to know the start. Dropped
     /// meanwhile, it gives the start back.
-    async fn ask_a_queue(&self, request: &Request) -> Verdict {
-        let verdict = Acquire::new(self.engine(), request).await;
-        if let Ok(Answer::Granted(granted)) = &verdict
-            && let Some(start) = granted.starts_at()
+    async fn decide_and_start(&self, request: &Request) -> Result<Decision, Error> {
+        let decision = match self.checked(request)? {
+            Some((outage, policy)) => {
+                self.decide_with_policy(request.clone(), None, outage, policy).await?
+            }
+            None => Box::pin(self.decide(request, false)).await?,
+        };
+        let Decision::Granted(grant) = decision else { return Ok(decision) };
+        if let Some(start) = grant.starts_here_at()
             && !matches!(request.max_wait, MaxWait::Delay(_))
         {
+            let not_started = NotStarted(Some(grant));
             rt::sleep_until(start).await;
+            return Ok(Decision::Granted(not_started.into_grant()));
         }
-        verdict
+        Ok(Decision::Granted(grant))
     }
 
     /// Asks the store for the permits of a key.
@@ -414,7 +421,9 @@ impl RateLimiter {
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();
-                if let Some(rate) = rate.filter(|rate| permits > self.engine().most_permits(*rate))
+                let is_a_log = self.engine().policy.is_none();
+                if let Some(rate) =
+                    rate.filter(|rate| is_a_log && permits > self.engine().most_permits(*rate))
                 {
                     return Err(self.exceeds(permits, rate));
                 }
@@ -447,6 +456,23 @@ impl RateLimiter {
         let rest = due.saturating_sub(engine.core.now());
         let request = Request { deadline: rest.min(request.deadline), ..request };
         Some(Acquire::new(engine, &request).await)
+    }
+}
+
+/// A grant whose start has not come: dropped, it is given back.
+struct NotStarted(Option<Grant>);
+
+impl NotStarted {
+    fn into_grant(mut self) -> Grant {
+        self.0.take().unwrap_or_else(|| unreachable!("only this takes it, and consumes it"))
+    }
+}
+
+impl Drop for NotStarted {
+    fn drop(&mut self) {
+        if let Some(grant) = self.0.take() {
+            grant.refund_in_background();
+        }
     }
 }
 

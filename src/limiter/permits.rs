@@ -4,9 +4,7 @@ use super::RateLimiter;
 use crate::decision::Peek;
 use crate::error::{Error, ErrorKind, Execution, Operation};
 use crate::rate::MAX_EXACT;
-use crate::store::{
-    ExistsCall, PeekCall, PeekReply, PolicyPeek, PolicyPeekCall, ReleaseCall, Wait,
-};
+use crate::store::{ExistsCall, PeekCall, PeekReply, PolicyPeekCall, ReleaseCall, Wait};
 
 impl RateLimiter {
     /// Gives back up to `permits` permits that any client was granted less than an interval ago, and returns
@@ -78,7 +76,7 @@ impl RateLimiter {
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
         let peek = self.peek_for(Operation::Peek, permits).await?;
         let rate = peek.rate.permits();
-        if permits > rate {
+        if permits > rate && self.engine().policy.is_none() {
             let kind = ErrorKind::ExceedsRate { requested: permits, rate };
             return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
         }
@@ -87,16 +85,19 @@ impl RateLimiter {
 
     async fn peek_for(&self, operation: Operation, permits: u64) -> Result<Peek, Error> {
         if let Some(policy) = &self.engine().policy {
-            let at = self.engine().core.clock.told_us();
-            let permits = permits.min(policy.rules.limit());
             let call = PolicyPeekCall {
                 policy: policy.rules.clone(),
                 is_stored: policy.is_stored,
-                at,
-                permits,
+                at: self.engine().core.clock.told_us(),
+                permits: permits.min(u32::MAX.into()),
             };
-            let PolicyPeek { available, wait, .. } = self.call(operation, call).await?;
-            return Ok(Peek { available, rate: policy.rate(), wait });
+            let found = self.call(operation, call).await?;
+            if permits > found.limit {
+                let kind = ErrorKind::ExceedsRate { requested: permits, rate: found.limit };
+                return Err(self.error(operation, Error::new(kind, Execution::Executed)));
+            }
+            let (available, rate) = (found.available, found.parameters.rate());
+            return Ok(Peek { available, rate, wait: found.wait });
         }
         let call = PeekCall {
             now: self.engine().core.clock.read().now,

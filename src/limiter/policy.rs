@@ -56,7 +56,7 @@ impl RateLimiter {
     /// Stores the parameters of this limiter's policy, and says what becomes of what was used under the earlier
     /// ones. Handles of [`Client::stored_limiter_of`](crate::Client::stored_limiter_of) follow the stored
     /// parameters. Those of [`Client::limiter_of`](crate::Client::limiter_of) bring their own, which their next
-    /// call that is granted something puts in force again.
+    /// call puts in force again.
     ///
     /// The stored parameters are kept for `keep_alive` after each change of the limiter, in whole milliseconds;
     /// `None`: until the limiter is deleted.
@@ -82,7 +82,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the limiter has no policy, or one of
-    /// another kind, or if the keep-alive is less than 1 ms; nothing is sent then. The errors
+    /// another kind, or if the keep-alive is less than a minute; nothing is sent then. The errors
     /// [of the server](RateLimiter#errors-of-the-server).
     ///
     /// # Cancel safety
@@ -97,6 +97,10 @@ impl RateLimiter {
         const OPERATION: Operation = Operation::SetPolicy;
         let (asked, own) = (policy.word(), self.engine().policy.as_ref());
         match own.map(|own| own.rules.word()) {
+            Some(_) if policy.is_foreign() => {
+                let detail = "the parameters of a limit that other services enforce: must be where its format has them";
+                return Err(self.invalid(OPERATION, detail.to_owned()));
+            }
             Some(word) if word == asked => {}
             word => {
                 let has = word.map_or("none".to_owned(), |word| format!("`{word}`"));
@@ -107,16 +111,20 @@ impl RateLimiter {
             }
         }
         let keep_alive_ms = keep_alive.map_or(0, |time| time.as_millis().min(LONGEST_MS) as u64);
-        if keep_alive.is_some() && keep_alive_ms == 0 {
-            let detail = format!("a keep-alive of {keep_alive:?}: must be at least 1 ms");
+        if keep_alive.is_some() && keep_alive_ms < SHORTEST_MS {
+            let detail = format!("a keep-alive of {keep_alive:?}: must be at least a minute");
             return Err(self.invalid(OPERATION, detail));
         }
         let at = self.engine().core.clock.told_us();
-        // The call may be carried out even if this future is dropped.
-        let _may_come_back = self.engine().permits_may_come_back();
+        // Leases end before the call is sent, and none begins while it is under way. It may be carried out even if
+        // this future is dropped.
+        let _reset = self.engine().begin_reset();
         self.call(OPERATION, PolicyChangeCall { policy, at, rule, keep_alive_ms }).await
     }
 }
+
+/// A minute: the records of calls are kept as long, so that none counts twice.
+const SHORTEST_MS: u64 = 60_000;
 
 /// Ten years: the longest keep-alive.
 const LONGEST_MS: u128 = 315_576_000_000;

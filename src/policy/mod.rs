@@ -11,6 +11,7 @@ use crate::rate::{Mode, Rate};
 
 mod bucket;
 mod calendar;
+pub(crate) mod foreign;
 pub(crate) mod frame;
 mod interval;
 mod pace;
@@ -26,6 +27,7 @@ pub(crate) use frame::Mark;
 
 use bucket::Bucket;
 use calendar::{Calendar, Zone};
+use foreign::Foreign;
 use frame::{LONGEST_US, Rules, is_permits};
 use interval::Interval;
 use pace::Pace;
@@ -82,11 +84,13 @@ pub(crate) enum Kind {
     Rolling(Rolling),
     Interval(Interval),
     Queue(Queue),
+    Foreign(Foreign),
 }
 
-/// Evaluates an expression with the rules of a policy.
+/// Evaluates an expression with the rules of a policy, or another one with the format of other services, which has
+/// none in process.
 macro_rules! with_rules {
-    ($policy:expr, $rules:ident => $then:expr) => {
+    ($policy:expr, $rules:ident => $then:expr, $foreign:ident => $other:expr) => {
         match &$policy.0 {
             $crate::policy::Kind::Bucket($rules) => $then,
             $crate::policy::Kind::Fixed($rules) => $then,
@@ -96,6 +100,7 @@ macro_rules! with_rules {
             $crate::policy::Kind::Rolling($rules) => $then,
             $crate::policy::Kind::Interval($rules) => $then,
             $crate::policy::Kind::Queue($rules) => $then,
+            $crate::policy::Kind::Foreign($foreign) => $other,
         }
     };
 }
@@ -422,6 +427,7 @@ impl Policy {
             Kind::Rolling(_) => "rolling",
             Kind::Interval(_) => "interval",
             Kind::Queue(_) => "queue",
+            Kind::Foreign(_) => "foreign",
         }
     }
 
@@ -433,19 +439,25 @@ impl Policy {
         }
     }
 
+    /// Whether other services enforce it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.0, Kind::Foreign(_))
+    }
+
     pub(crate) fn is_queue(&self) -> bool {
         matches!(self.0, Kind::Queue(_))
     }
 
     /// The limit or the capacity: the most permits at once.
     pub(crate) fn limit(&self) -> u64 {
-        with_rules!(self, rules => rules.limit())
+        with_rules!(self, rules => rules.limit(), foreign => foreign.limit)
     }
 
     /// The time in which the limit comes back: the width of a window, the time that a bucket takes to fill, the
     /// distance of a queue's permits.
     pub(crate) fn window(&self) -> Duration {
-        Duration::from_micros(with_rules!(self, rules => rules.window()))
+        let us = with_rules!(self, rules => rules.window(), foreign => foreign.window_us);
+        Duration::from_micros(us)
     }
 
     /// The limit, and the time in which it comes back, as a rate.
@@ -460,7 +472,7 @@ impl Policy {
 
     /// The parameters as a limiter's hash has them: a letter, a version, numbers.
     pub(crate) fn text(&self) -> String {
-        with_rules!(self, rules => rules.text())
+        with_rules!(self, rules => rules.text(), foreign => foreign.text())
     }
 
     /// The error of an option that this policy does not have.

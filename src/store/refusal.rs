@@ -57,6 +57,19 @@ pub(crate) fn stale() -> Error {
     executed(ErrorKind::Server, "a later call of the same lane was carried out before")
 }
 
+/// The error of a limiter in the format of other services whose contents do not follow it, or do not know the caller.
+pub(crate) fn foreign_format(kind: ErrorKind, detail: &str) -> Error {
+    executed(kind, detail)
+}
+
+/// The error of a limiter in the format of other services, in process.
+pub(crate) fn only_on_servers() -> Error {
+    executed(
+        ErrorKind::InvalidArgument,
+        "a limit that other services enforce exists on servers only",
+    )
+}
+
 /// The error of a calendar that ends before the server's time, or begins after it.
 pub(crate) fn clock_out_of_range(us: i64) -> Error {
     let detail =

@@ -161,10 +161,10 @@ async fn parameters_are_stored_and_changed(world: World) {
     let larger = Policy::bucket(20, 10, SECOND).unwrap();
     stored.set_policy(larger.clone(), ChangeRule::Scale, None).await.unwrap();
     assert_eq!(left(&stored).await, 12);
-    stored.set_policy(bucket(), ChangeRule::Keep, Some(ms(5000))).await.unwrap();
+    stored.set_policy(bucket(), ChangeRule::Keep, Some(60 * SECOND)).await.unwrap();
     assert_eq!(left(&stored).await, 2);
     assert_eq!(left(&client.limiter_of("api", bucket()).unwrap()).await, 2);
-    stored.set_policy(larger, ChangeRule::Reset, Some(ms(5000))).await.unwrap();
+    stored.set_policy(larger, ChangeRule::Reset, Some(60 * SECOND)).await.unwrap();
     assert_eq!(left(&stored).await, 20);
     for (limiter, policy) in [(stored, window()), (client.limiter("api").unwrap(), bucket())] {
         let error = limiter.set_policy(policy, ChangeRule::Keep, None).await.unwrap_err();

@@ -79,6 +79,9 @@ impl Engine {
     pub(crate) fn set_options(&self, options: &LimiterOptions) -> Result<(), String> {
         // Hold a lock: otherwise two callers could each set half of their options.
         let _knowledge = self.knowledge();
+        if options.lease.is_some() && self.is_queue() {
+            return Err("a lease of a queue: its permits have starts of their own".to_owned());
+        }
         options.check_with(&self.options())?;
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;
         // Options that are already set have the same value.

@@ -81,7 +81,7 @@ impl Engine {
     ) -> Result<ChargeReply, Error> {
         let (id, permits) = (charge.id, charge.permits);
         if let Some(policy) = &self.policy {
-            let left = self.charge_policy(policy, permits).await?;
+            let left = self.charge_policy(policy, id, permits).await?;
             return Ok(ChargeReply { counts: true, left, rate: policy.rate() });
         }
         let now = self.core.clock.read().now;

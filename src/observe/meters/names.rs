@@ -110,6 +110,7 @@ pub(super) fn kind(kind: ErrorKind) -> &'static str {
         ErrorKind::QueueFull { .. } => "queue_full",
         ErrorKind::InvalidArgument => "invalid_argument",
         ErrorKind::ForeignEntry => "foreign_entry",
+        ErrorKind::ForeignFormat => "foreign_format",
         ErrorKind::WrongType => "wrong_type",
         ErrorKind::CorruptState => "corrupt_state",
         ErrorKind::Auth => "auth",

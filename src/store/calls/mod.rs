@@ -20,6 +20,7 @@ mod config;
 #[cfg(any(feature = "admin", test))]
 mod drop_usage;
 mod expire;
+mod foreign;
 #[cfg(any(feature = "admin", test))]
 mod inspect;
 mod pause;

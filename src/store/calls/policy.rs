@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
+use super::foreign::{around, check_foreign, foreign_script};
 use super::*;
 use crate::clock::system_ms;
 use crate::policy::frame::Limiter;
 use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
 use crate::store::redis::Script;
+use crate::store::refusal;
 
 script!(BUCKET, AtReceiver: "policy/head", "policy/pace", "policy/bucket", "policy/tail");
 script!(WINDOW, AtReceiver: "policy/head", "policy/window", "policy/tail");
@@ -77,8 +79,14 @@ fn command(
         Kind::Rolling(_) => &ROLLING,
         Kind::Interval(_) => &INTERVAL,
         Kind::Queue(_) => &QUEUE,
+        Kind::Foreign(ref foreign) => foreign_script(&foreign.format),
     };
-    let command = ServerCommand::script(script, &[&keys.hash])
+    let names = match &policy.0 {
+        Kind::Foreign(foreign) => foreign.keys(&keys.hash, at),
+        _ => vec![keys.hash.to_string()],
+    };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let command = ServerCommand::script(script, &names)
         .arg(action)
         .arg(at.map_or(String::new(), |at| at.to_string()))
         .arg(policy.text())
@@ -94,6 +102,9 @@ fn command(
             let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
             window.grid.bounds(around).into_iter().fold(command, ServerCommand::arg)
         }
+        Kind::Foreign(foreign) => {
+            foreign.bounds(at).into_iter().flatten().fold(command, ServerCommand::arg)
+        }
         _ => command,
     }
 }
@@ -102,6 +113,9 @@ fn command(
 /// other parameters are in force: with these, around its time.
 fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Policy> {
     let now = answer.integer(1).filter(|_| answer.integer(0) == Some(-10))?;
+    if let Kind::Foreign(_) = policy.0 {
+        return Some(around(policy, now));
+    }
     let mut stored = Policy::parse(str::from_utf8(answer.bytes(2)?).ok()?)?;
     let Kind::Calendar(window) = &mut stored.0 else { return None };
     window.grid.around = Some(now);
@@ -115,7 +129,7 @@ macro_rules! limiter {
             let wanted = (!$call.is_stored).then_some(rules);
             let $limiter = Limiter::read($space, $keys, $call.at, wanted, $rule)?;
             $then
-        })
+        }, _foreign => Err(refusal::only_on_servers()))
     };
 }
 
@@ -145,6 +159,10 @@ impl StoreCall for PolicyCall {
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         let packed = pack_groups(&self.groups);
         command(self.parameters(), keys, "take", Some(&self.lane), &packed, None)
+    }
+
+    fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
+        check_foreign(&self.policy, keys)
     }
 
     fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
@@ -198,12 +216,6 @@ pub(crate) struct PolicyRefundCall {
     pub(crate) permits: u64,
 }
 
-impl PolicyRefundCall {
-    fn parameters(&self) -> (&Policy, bool, Option<i64>) {
-        (&self.policy, self.is_stored, self.at)
-    }
-}
-
 impl StoreCall for PolicyRefundCall {
     type Reply = u64;
 
@@ -215,14 +227,20 @@ impl StoreCall for PolicyRefundCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         let mark = format!("{}/{}", self.mark.0, self.mark.1);
+        // With a key for each window the mark is the end of the window that the grant is in.
+        let policy = around(&self.policy, self.mark.0 - 1);
         command(
-            self.parameters(),
+            (&policy, self.is_stored, self.at),
             keys,
             "give",
             Some(&self.lane),
             mark.as_bytes(),
             Some(self.permits),
         )
+    }
+
+    fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
+        check_foreign(&self.policy, keys)
     }
 
     fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
@@ -277,6 +295,10 @@ impl StoreCall for PolicyPeekCall {
         command(self.parameters(), keys, "peek", None, self.permits.to_string().as_bytes(), None)
     }
 
+    fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {
+        check_foreign(&self.policy, keys)
+    }
+
     fn corrected(&self, answer: ServerAnswer<'_>) -> Option<Self> {
         let policy = corrected(&self.policy, answer)?;
         Some(PolicyPeekCall { policy, ..self.clone() })
@@ -287,7 +309,10 @@ impl StoreCall for PolicyPeekCall {
             available: answer.unsigned(1)?,
             limit: answer.unsigned(2)?,
             wait: Wait { us: answer.unsigned(3)?, at_least: answer.flag(4)? },
-            parameters: Policy::parse(str::from_utf8(answer.bytes(5)?).ok()?)?,
+            parameters: match self.policy.0 {
+                Kind::Foreign(_) => self.policy.clone(),
+                _ => Policy::parse(str::from_utf8(answer.bytes(5)?).ok()?)?,
+            },
         })
     }
 }
@@ -309,7 +334,7 @@ impl StoreCall for PolicyChangeCall {
         with_rules!(self.policy, rules => {
             let limiter = Limiter::read(space, keys, self.at, Some(rules), self.rule)?;
             limiter.store(space, keys, self.keep_alive_ms)
-        })
+        }, _foreign => Err(refusal::only_on_servers()))
     }
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {

@@ -129,6 +129,8 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-9, _) => refusal::no_parameters(),
         (-10, now) => refusal::clock_out_of_range(now),
         (-11, _) => refusal::stale(),
+        (-12, _) => refusal::foreign_format(ErrorKind::InvalidArgument, &text),
+        (-13, _) => refusal::foreign_format(ErrorKind::ForeignFormat, &text),
         _ => answer.unexpected(),
     };
     // A call on several limiters says which one it is about.

@@ -12,6 +12,7 @@ use crate::wire::keys::Keys;
 
 mod differential;
 mod faults;
+mod foreign;
 mod once;
 mod policies;
 

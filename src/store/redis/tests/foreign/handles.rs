@@ -1,0 +1,227 @@
+//! Limits that other services enforce, by their handles.
+
+use std::time::Instant;
+
+use super::*;
+use crate::policy::ChangeRule;
+use crate::store::{Outcome, OutcomeGroup};
+use crate::{Client, InProcessStore};
+
+#[tokio::test]
+async fn they_are_on_servers_only_and_have_no_parameters_of_ours() {
+    let policy = || Policy::sliding_log(5, Duration::from_secs(1)).unwrap();
+    let in_process = Client::builder().in_process(&InProcessStore::new()).unwrap();
+    let refused = in_process.limiter_of("api", policy()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let text = "limiter \"api\": a limit that other services enforce: must be on a server, and its \
+                parameters where the format has them";
+    assert_eq!(refused.to_string(), text);
+    let lazy = Client::builder().connect_lazy("redis://127.0.0.1:1").unwrap();
+    assert_eq!(lazy.stored_limiter_of("api", policy()).unwrap_err().to_string(), text);
+    assert!(lazy.limiter_of("api", policy()).is_ok());
+    let refused = lazy.limiter_of("api", Policy::org_path_counter()).unwrap_err();
+    assert!(refused.to_string().contains("a name without a path"), "{refused}");
+    let limiter = lazy.limiter_of("api", policy()).unwrap();
+    let refused = limiter.set_policy(policy(), ChangeRule::Keep, None).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn parameters_out_of_range_are_refused() {
+    let (second, ms) = (Duration::from_secs(1), Duration::from_millis(1));
+    let us = Duration::from_micros(1);
+    let refused = [
+        Policy::redis_rate_gcra(0, 1, second),
+        Policy::redis_rate_gcra(1, 0, second),
+        Policy::redis_rate_fixed(1, second - us),
+        Policy::redis_rate_fixed_rate(0.0),
+        Policy::redis_rate_fixed_rate(f64::NAN),
+        Policy::redis_rate_fixed_rate(f64::INFINITY),
+        Policy::redis_rate_fixed_rate(-1.0),
+        Policy::envoy(1, second + ms),
+        Policy::sliding_log(100_001, second),
+        Policy::sliding_log(1, second + us),
+        Policy::multi_window(1, second + ms),
+        Policy::seconds_counter(0),
+        Policy::minutes_counter(1 << 32),
+        Policy::allow_list_bucket(""),
+        Policy::allow_list_bucket("a,b"),
+        Policy::mixer_fixed(1, us * 1500),
+        Policy::mixer_rolling(1, second, second + ms),
+    ];
+    for (place, policy) in refused.into_iter().enumerate() {
+        let error = policy.expect_err(&place.to_string());
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+    // What the others cut off is cut off here.
+    let cut = Policy::redis_rate_fixed(1, second + ms * 500).unwrap();
+    assert_eq!(cut, Policy::redis_rate_fixed(1, second).unwrap());
+    let slow = Policy::redis_rate_fixed_rate(0.3).unwrap();
+    assert_eq!((slow.limit(), slow.window()), (1, second * 3));
+}
+
+#[test]
+fn a_window_is_that_of_the_servers_clock() {
+    let mut world = World::new();
+    for policy in [
+        Policy::redis_rate_fixed(3, Duration::from_secs(3600)).unwrap(),
+        Policy::envoy(3, Duration::from_secs(3600)).unwrap(),
+    ] {
+        world.begin(T0);
+        // This client's clock is years behind.
+        let behind = Policy(Kind::Foreign(foreign(&policy).around(T0)));
+        let mut call = world.call(&behind, "aaaaaaaa0", 2, 1);
+        call.at = None;
+        let reply = world.run(&policy, "api", call).unwrap();
+        assert_eq!(reply.left, 1);
+        let key = foreign(&policy).key("api").unwrap();
+        let key = foreign(&policy).keys(&key, Some(reply.now)).remove(0);
+        assert_eq!(cmd("GET").arg(&key).query::<u64>(&mut world.raw).unwrap(), 2, "{key}");
+        // A refund is for the window of the grant, and there is none for one that has ended.
+        let mut give = PolicyRefundCall {
+            policy: policy.clone(),
+            is_stored: false,
+            at: None,
+            lane: world.call(&policy, "bbbbbbbb1", 1, 1).lane,
+            mark: reply.mark,
+            permits: 1,
+        };
+        assert_eq!(world.run(&policy, "api", give.clone()).unwrap(), 1);
+        give.lane.number += 1;
+        give.mark.0 -= 3_600_000_000;
+        assert_eq!(world.run(&policy, "api", give).unwrap(), 0);
+        assert_eq!(cmd("GET").arg(&key).query::<u64>(&mut world.raw).unwrap(), 1, "{key}");
+    }
+}
+
+#[test]
+fn in_a_cluster_all_keys_are_in_one_slot() {
+    let mut world = World::new();
+    let second = Duration::from_secs(1);
+    let rolling = Policy::mixer_rolling(1, second, second).unwrap();
+    for (policy, name, is_fine) in [
+        (Policy::org_path_counter(), "org1/user/list", false),
+        (Policy::org_path_counter(), "{org1}/user/list", true),
+        (rolling.clone(), "q", false),
+        (rolling, "{q}", true),
+        (Policy::sliding_log(1, second).unwrap(), "k", true),
+        (Policy::envoy(1, second).unwrap(), "domain_key_value", true),
+    ] {
+        let call = world.call(&policy, "aaaaaaaa0", 1, 1);
+        let keys = Keys::new(&foreign(&policy).key(name).unwrap(), "c");
+        assert_eq!(call.check_in_cluster(&keys).is_ok(), is_fine, "{name}, {policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn callers_wait_in_turn_and_give_back() {
+    let server = Server::start(&[]).expect("a server");
+    let client = Client::connect(&*server.url()).await.unwrap();
+    let policy = Policy::redis_rate_gcra(2, 10, Duration::from_secs(1)).unwrap();
+    let limiter = client.limiter_of("api", policy).unwrap();
+    let began = Instant::now();
+    let mut first = limiter.acquire(2).await.unwrap();
+    assert!(!limiter.try_acquire_now(1).await.unwrap().is_granted());
+    assert_eq!(first.refund(1).await.unwrap(), 1);
+    futures::future::try_join_all((0..5).map(|_| limiter.acquire(1))).await.unwrap();
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(390) && took < Duration::from_secs(5), "{took:?}");
+    let mut raw = server.raw();
+    let mut keys: Vec<String> = cmd("KEYS").arg("*").query(&mut raw).unwrap();
+    keys.sort();
+    assert_eq!(keys, ["rate:api", "{rate:api}:lanes"]);
+    client.close().await;
+}
+
+/// The only outcome of a call for so many permits.
+fn take(world: &mut World, policy: &Policy, name: &str, permits: u64) -> (Outcome, Mark) {
+    let call = world.call(policy, "aaaaaaaa0", permits, 1);
+    let reply = world.run(policy, name, call).unwrap();
+    match reply.outcomes[..] {
+        [OutcomeGroup { count: 1, outcome }] => (outcome, reply.mark),
+        _ => panic!("{reply:?}"),
+    }
+}
+
+fn ttl_ms(world: &mut World, key: &str) -> i64 {
+    cmd("PTTL").arg(key).query(&mut world.raw).unwrap()
+}
+
+#[test]
+fn a_counter_of_a_path_lives_as_its_configuration_says() {
+    let mut world = World::new();
+    world.is_real = true;
+    let (policy, name, key) = (Policy::org_path_counter(), "org1/user/list", "org1-/user/list");
+    let config = |world: &mut World, expire: &str| {
+        let mut config = cmd("HSET");
+        config.arg(name).arg("limitReq").arg(2).arg("expire").arg(expire);
+        config.exec(&mut world.raw).unwrap();
+    };
+    // Without a configuration, or with one that ends at once, everything is granted, and nothing is written.
+    for expire in [None, Some("0"), Some("-5")] {
+        expire.into_iter().for_each(|expire| config(&mut world, expire));
+        assert_eq!(take(&mut world, &policy, name, 1000).0, Outcome::Granted);
+        let keys: Vec<String> = cmd("KEYS").arg("*-*").query(&mut world.raw).unwrap();
+        assert_eq!(keys, Vec::<String>::new());
+    }
+    // The first grant begins the life, and no other call prolongs it.
+    config(&mut world, "100");
+    let (outcome, mark) = take(&mut world, &policy, name, 1);
+    assert_eq!(outcome, Outcome::Granted);
+    assert!(ttl_ms(&mut world, key) > 99_000);
+    cmd("PEXPIRE").arg(key).arg(50_000).exec(&mut world.raw).unwrap();
+    assert_eq!(take(&mut world, &policy, name, 1).0, Outcome::Granted);
+    assert!(ttl_ms(&mut world, key) <= 50_000);
+    let Outcome::Refused(wait) = take(&mut world, &policy, name, 1).0 else { panic!() };
+    assert!((49_000_000..=50_002_000).contains(&wait.us), "{wait:?}");
+    // The grant was made in a life that ended later, so this is another one.
+    assert_eq!(world.give(&policy, name, mark, 1), 0);
+
+    // A counter that is back at 0 ends, or the others would begin its life anew at 1.
+    cmd("DEL").arg(key).exec(&mut world.raw).unwrap();
+    let (_, mark) = take(&mut world, &policy, name, 2);
+    assert_eq!(world.give(&policy, name, mark, 1), 1);
+    assert!(ttl_ms(&mut world, key) > 99_000);
+    assert_eq!(world.give(&policy, name, mark, 1), 1);
+    assert_eq!(ttl_ms(&mut world, key), -2);
+
+    // One that the others left without a time to live gets one, even if it denies.
+    cmd("SET").arg(key).arg(7).exec(&mut world.raw).unwrap();
+    let Outcome::Refused(wait) = take(&mut world, &policy, name, 1).0 else { panic!() };
+    assert!(wait.us >= 99_000_000, "{wait:?}");
+    assert!(ttl_ms(&mut world, key) > 99_000);
+
+    // The others fail on this one, and leave a counter that never ends.
+    config(&mut world, "1.5");
+    let call = world.call(&policy, "aaaaaaaa0", 1, 1);
+    let error = world.run(&policy, name, call).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ForeignFormat);
+    assert!(error.to_string().contains("expire is \"1.5\""), "{error}");
+}
+
+#[test]
+fn each_grant_prolongs_the_life_of_a_seconds_counter() {
+    let mut world = World::new();
+    world.is_real = true;
+    for (policy, life_ms) in
+        [(Policy::seconds_counter(3), 2000), (Policy::minutes_counter(3), 120_000)]
+    {
+        let policy = policy.unwrap();
+        world.begin(T0);
+        let mut mark = (0, 0);
+        for _ in 0..3 {
+            let (outcome, latest) = take(&mut world, &policy, "k", 1);
+            assert_eq!(outcome, Outcome::Granted);
+            assert!(ttl_ms(&mut world, "k") > life_ms - 500);
+            cmd("PEXPIRE").arg("k").arg(life_ms - 1000).exec(&mut world.raw).unwrap();
+            mark = latest;
+        }
+        let Outcome::Refused(wait) = take(&mut world, &policy, "k", 1).0 else { panic!() };
+        assert!(wait.us as i64 <= (life_ms - 998) * 1000, "{wait:?}");
+        assert_eq!(world.give(&policy, "k", mark, 1), 1);
+        assert!(ttl_ms(&mut world, "k") <= life_ms - 1000, "a refund does not prolong it");
+        // Once its life would have been over the key may be another one.
+        let over = (mark.0 - life_ms * 1000, mark.1);
+        assert_eq!(world.give(&policy, "k", over, 1), 0);
+    }
+}
