@@ -60,6 +60,7 @@
 //!
 //! - `blocking`: the same calls without async (the module `blocking`).
 //! - `redisson-yaml`: the configuration file of the Java side ([`ClientBuilder`]'s `redisson_yaml`).
+//! - `time-zones`: calendar windows in other time zones than UTC ([`Policy`]'s `in_zone`).
 //! - `tls`: `rediss://` addresses, through rustls with ring ([`ClientBuilder`]'s `tls`).
 //! - `serde`: [`Rate`] and [`Mode`] are serialized as text, for configuration files: `"100/s"`,
 //!   `"OVERALL"`.

@@ -258,8 +258,69 @@ fn with_cases(cases: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, cases, ..ProptestConfig::default() }
 }
 
+#[test]
+fn what_is_out_of_range_is_refused() {
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    let refused = [
+        (Policy::bucket(0, 1, second), "a capacity of 0 permits: must be 1 to 2^32-1"),
+        (Policy::bucket(1 << 32, 1, second), "a capacity of 4294967296 permits"),
+        (Policy::bucket(1, 0, second), "a refill of 0 permits"),
+        (Policy::bucket(1 << 31, 4_194_307, second), "must be below 2^53"),
+        (Policy::bucket(101, 1, Duration::from_secs(31_557_600)), "within 100 years"),
+        (Policy::fixed_window(1, Duration::from_micros(999)), "from 1 ms to 10 years"),
+        (Policy::fixed_window(1, Duration::from_nanos(1_000_001)), "whole microseconds"),
+        (Policy::fixed_window(1, 5_259_601 * minute), "from 1 ms to 10 years"),
+        (
+            Policy::fixed_window(1, second).and_then(|windows| windows.with_offset(second)),
+            "must be below the width, 1s",
+        ),
+        (
+            Policy::sliding_counter(u32::MAX.into(), Duration::from_micros(1_048_577)),
+            "a multiple of 10 us",
+        ),
+        (Policy::rolling_window(1, Duration::from_micros(1001)), "10 buckets: must be 1 to 100"),
+        (
+            Policy::rolling_window(1, second).and_then(|windows| windows.with_buckets(101)),
+            "101 buckets",
+        ),
+        (Policy::interval_bucket(u32::MAX.into(), 1, second), "within 100 years"),
+        (Policy::queue(1, second, Duration::MAX), "a longest delay"),
+        (
+            Policy::queue(1, second, second).and_then(|queue| queue.with_slack(u64::MAX)),
+            "a slack of 18446744073709551615 permits: must be at most 3155759999",
+        ),
+        (
+            Policy::bucket(5, 1, second).and_then(|bucket| bucket.with_initial_tokens(6)),
+            "must be at most the capacity, 5",
+        ),
+        (
+            Policy::bucket(5, 1, second).and_then(|bucket| bucket.with_slack(1)),
+            "slack of a policy bucket, which has none",
+        ),
+    ];
+    for (policy, said) in refused {
+        let error = policy.expect_err(said);
+        assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn the_same_pace_is_the_same_policy() {
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    assert_eq!(Policy::bucket(9, 1, second).unwrap(), Policy::bucket(9, 60, minute).unwrap());
+    assert_eq!(Policy::gcra(8, 1, second).unwrap(), Policy::leaky_meter(9, 1, second).unwrap());
+}
+
 proptest! {
     #![proptest_config(with_cases(2000))]
+
+    #[test]
+    fn a_policy_is_what_its_text_says(policy in (0..KINDS).prop_flat_map(policy_of)) {
+        let read = Policy::parse(&policy.text()).unwrap();
+        prop_assert_eq!(read.text(), policy.text());
+        prop_assert_eq!((read.word(), read.limit()), (policy.word(), policy.limit()));
+    }
 
     #[test]
     fn waits_are_exact(policy in any_small(KINDS), steps in steps(), permits in 1..=6_u64) {
