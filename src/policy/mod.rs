@@ -174,7 +174,7 @@ impl Policy {
     }
 
     /// A limit of `limit` permits in each day, week, month, quarter or year of UTC, or of
-    /// [another time zone](Policy::in_zone): a quota that ends at midnight.
+    /// another time zone (`in_zone`): a quota that ends at midnight.
     ///
     /// At most `limit` permits are granted in a window, and at most twice as many in any interval as long as one: at
     /// the end of one window and at the beginning of the next.

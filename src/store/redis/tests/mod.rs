@@ -14,6 +14,7 @@ mod differential;
 mod faults;
 mod foreign;
 mod once;
+#[cfg(not(shuttle))]
 mod policies;
 
 /// A store, and how long a call of it may take.
