@@ -297,3 +297,27 @@ async fn a_queue_spaces_its_callers() {
     let now = Instant::now();
     assert!(limiter.try_acquire_now(1).await.unwrap().is_granted(), "{:?}", now.elapsed());
 }
+
+/// Refunds find what a client itself was granted, in the formats of other services too.
+#[tokio::test]
+async fn a_refund_comes_back_in_every_format() {
+    let server = Server::start().await;
+    let [one, other] = [client(&server.url()).await, client(&server.url()).await];
+    let policies = [
+        Policy::sliding_log(10, HOUR),
+        Policy::multi_window(10, HOUR),
+        Policy::redis_rate_gcra(10, 10, HOUR),
+        Policy::redis_rate_fixed(10, HOUR),
+        Policy::mixer_fixed(10, HOUR),
+    ];
+    for (at, policy) in policies.into_iter().enumerate() {
+        let (policy, name) = (policy.unwrap(), format!("format-{at}"));
+        let [one, other] = [&one, &other].map(|it| it.limiter_of(&name, policy.clone()).unwrap());
+        let mut first = one.try_acquire_now(3).await.unwrap().into_grant().unwrap();
+        let mut second = other.try_acquire_now(5).await.unwrap().into_grant().unwrap();
+        assert_eq!(second.refund(5).await.unwrap(), 5, "{policy}");
+        assert_eq!(one.available_permits().await.unwrap(), 7, "{policy}");
+        assert_eq!(first.refund(1).await.unwrap(), 1, "{policy}");
+        assert_eq!(other.available_permits().await.unwrap(), 8, "{policy}");
+    }
+}

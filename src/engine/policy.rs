@@ -94,13 +94,9 @@ impl Calls {
 }
 
 impl Core {
-    /// A name that no other lane has, in whatever client: 64 random bits.
+    /// A name that no other lane has, in whatever client. `lua/foreign/log.lua` reads its beginning as a number.
     fn new_lane_name(&self) -> Arc<str> {
-        const DIGITS: &[u8; 64] =
-            b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-";
-        let bits = rt::random();
-        let digit = |at| char::from(DIGITS[(bits >> (6 * at)) as usize % 64]);
-        (0..11).map(digit).collect::<String>().into()
+        format!("{:016x}", rt::random()).into()
     }
 }
 

@@ -53,7 +53,7 @@ fn windows_of_the_calendar_are_those_of_the_servers_time() {
     let right = policy.clone();
     let Kind::Calendar(window) = &mut policy.0 else { unreachable!() };
     window.grid.around = Some(0);
-    let lane = world.lane("aaaaaaaa0");
+    let lane = world.lane("aaaaaaaaaaaaaaaa");
     let take = PolicyCall { policy, is_stored: false, at: None, lane, groups: vec![request(2)] };
     let reply = world.on_server(&take).unwrap();
     assert_eq!((only(&reply), reply.left), (Outcome::Granted, 1));
@@ -102,7 +102,7 @@ fn a_bucket_with_a_lane_takes_200_bytes() {
     let mut raw = world.server.raw();
     for policy in every_policy() {
         redis::cmd("FLUSHALL").exec(&mut raw).unwrap();
-        let lane = world.lane("aaaaaaaa0");
+        let lane = world.lane("aaaaaaaaaaaaaaaa");
         let groups = vec![request(1)];
         let call = PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
         world.on_server(&call).unwrap();
@@ -164,7 +164,7 @@ fn server_time() {
     ] {
         let policy = policy.unwrap();
         cost(&mut world, policy.word(), &mut |world| {
-            let lane = world.lane("aaaaaaaa0");
+            let lane = world.lane("aaaaaaaaaaaaaaaa");
             let groups = vec![request(1)];
             let call =
                 PolicyCall { policy: policy.clone(), is_stored: false, at: None, lane, groups };
