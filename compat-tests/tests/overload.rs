@@ -83,7 +83,7 @@ fn those_beyond_the_limit_fail_at_once() {
         let begun = Stopwatch::start();
         while unanswered() > LIMIT as usize {
             assert!(begun.given() < Duration::from_secs(5), "{} callers wait", unanswered());
-            runtime.block_on(tokio::time::sleep(Duration::from_millis(10)));
+            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(10)).await });
         }
         let mut waiting = 0;
         for caller in callers {
