@@ -33,6 +33,8 @@ mod release;
 mod remove_unused;
 #[cfg(any(feature = "admin", test))]
 mod repair;
+#[allow(dead_code, reason = "the engine does not make these calls yet")]
+mod semaphore;
 mod server;
 mod set_rate;
 mod share;
@@ -70,6 +72,7 @@ pub(crate) use release::ReleaseCall;
 pub(crate) use remove_unused::RemoveUnusedCall;
 #[cfg(any(feature = "admin", test))]
 pub(crate) use repair::{RepairCall, RepairReply};
+pub(crate) use semaphore::*;
 pub(crate) use server::{ProbeCall, ServerTimeCall};
 pub(crate) use set_rate::{SetRateCall, StateRule};
 pub(crate) use share::{Holders, ShareTerms};
