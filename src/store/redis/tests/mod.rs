@@ -13,6 +13,8 @@ use crate::wire::keys::Keys;
 mod differential;
 mod faults;
 mod foreign;
+#[cfg(not(shuttle))]
+mod listen;
 mod once;
 #[cfg(not(shuttle))]
 mod policies;
