@@ -22,6 +22,21 @@ pub(crate) struct CallId(pub(crate) [u8; 12]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PermitId(pub(crate) [u8; 16]);
 
+impl PermitId {
+    /// From 32 hexadecimal digits.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_id)?;
+        Some(PermitId(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
 impl CallId {
     /// The id of the permit that the call was granted as this one, from 0.
     pub(crate) fn permit(self, index: u32) -> PermitId {
@@ -140,6 +155,14 @@ pub(crate) struct SetPermitsCall {
     pub(crate) kind: SemaphoreKind,
     pub(crate) rule: SetPermits,
     pub(crate) permits: i64,
+}
+
+impl SetPermitsCall {
+    /// Sets the permits of a new semaphore with leases.
+    pub(crate) fn first(permits: u64) -> Self {
+        let kind = SemaphoreKind::Expirable;
+        SetPermitsCall { kind, rule: SetPermits::Try, permits: permits as i64 }
+    }
 }
 
 // Replies: SemaphoreAcquireCall -> SemaphoreReply; SemaphoreReleaseCall -> Vec<Returned>, one for each id (plain: one
