@@ -699,7 +699,7 @@ impl Permit {
         &self.semaphore
     }
 
-    fn keeps(&self) -> Option<Box<dyn Send>> {
+    fn keeps(&self) -> Option<Box<dyn Send + Sync>> {
         Some(Box::new(self.semaphore.clone()))
     }
 }

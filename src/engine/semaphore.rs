@@ -71,7 +71,7 @@ struct Return {
     permits: u32,
     done: Option<oneshot::Sender<Result<Returned, Error>>>,
     /// What must live until then: without its client, the client's thread would end.
-    _keeps: Option<Box<dyn Send>>,
+    _keeps: Option<Box<dyn Send + Sync>>,
 }
 
 /// Permits that one request was granted. Dropped, they are given back in the background.
@@ -260,7 +260,7 @@ impl Hold {
     pub(crate) fn give_back(
         &self,
         done: Option<oneshot::Sender<Result<Returned, Error>>>,
-        keeps: Option<Box<dyn Send>>,
+        keeps: Option<Box<dyn Send + Sync>>,
     ) -> bool {
         if self.is_returned.swap(true, Ordering::AcqRel) {
             return false;
@@ -276,7 +276,7 @@ impl Hold {
     pub(crate) async fn release(
         &self,
         deadline: Duration,
-        keeps: Option<Box<dyn Send>>,
+        keeps: Option<Box<dyn Send + Sync>>,
     ) -> Result<Returned, Error> {
         let (done, answer) = oneshot::channel();
         match self.give_back(Some(done), keeps) {

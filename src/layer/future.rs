@@ -113,7 +113,7 @@ where
 }
 
 /// Adds the limits' header fields to the service's answer.
-fn finish<B: Body, E>(
+fn finish<B: Body<Data: From<Bytes>>, E>(
     response: Result<Response<B>, E>,
     admitted: Admitted,
     headers: RateHeaders,

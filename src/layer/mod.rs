@@ -153,7 +153,7 @@ pin_project! {
     /// end, it holds the permits of [concurrency](crate::web::Limit::concurrency) limits.
     #[derive(Debug)]
     pub struct ResponseBody<B: Body> {
-        /// `None` if the limits have answered.
+        // `None` if the limits have answered.
         #[pin]
         service: Option<B>,
         #[pin]

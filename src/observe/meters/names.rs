@@ -49,7 +49,7 @@ pub const METRICS_PREFIX: &str = "redisson_limiter_";
 pub const HISTOGRAM_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
 
-const COUNTERS: [(&str, &str); 15] = [
+const COUNTERS: [(&str, &str); 16] = [
     (ACQUIRES, "Acquires that have ended, by result and by who decided."),
     (PERMITS, "Permits that were granted or denied, by who decided."),
     (ERRORS, "Operations that have failed, by kind of error and whether they were executed."),
