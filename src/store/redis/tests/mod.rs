@@ -16,6 +16,8 @@ mod foreign;
 mod once;
 #[cfg(not(shuttle))]
 mod policies;
+#[cfg(not(shuttle))]
+mod semaphores;
 
 /// A store, and how long a call of it may take.
 #[derive(Debug)]
