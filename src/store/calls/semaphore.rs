@@ -5,6 +5,17 @@
 
 use super::*;
 
+mod acquire;
+mod change;
+mod release;
+mod state;
+
+script!(ACQUIRE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/acquire", "semaphore/write");
+script!(RELEASE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/release", "semaphore/write");
+script!(RENEW, AtReceiver: "semaphore/clock", "semaphore/renew");
+script!(COUNTS, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/counts");
+script!(SET, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/set", "semaphore/write");
+
 /// Redisson's two kinds of semaphores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SemaphoreKind {
@@ -115,6 +126,7 @@ pub(crate) struct RenewCall {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases may also end earlier than before.
     pub(crate) may_shorten: bool,
+    /// At most 1000.
     pub(crate) permits: Vec<PermitId>,
 }
 
@@ -165,6 +177,3 @@ impl SetPermitsCall {
     }
 }
 
-// Replies: SemaphoreAcquireCall -> SemaphoreReply; SemaphoreReleaseCall -> Vec<Returned>, one for each id (plain: one
-// for all); RenewCall -> Vec<bool>, whether each permit is still out; SemaphoreCountsCall -> SemaphoreCounts;
-// SetPermitsCall -> i64: Try 1 or 0, Set 0, Add 0, Drain the permits that were taken.

@@ -18,6 +18,8 @@ mod listen;
 mod once;
 #[cfg(not(shuttle))]
 mod policies;
+#[cfg(not(shuttle))]
+mod semaphores;
 
 /// A store, and how long a call of it may take.
 #[derive(Debug)]
