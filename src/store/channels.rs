@@ -61,6 +61,10 @@ impl Channels {
 }
 
 impl Listener {
+    pub(super) fn stands(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Calls `heard` when the subscription stands, and after messages, until the subscription ends. Messages that
     /// arrive while this is not polled count as one.
     pub(super) async fn hear(mut self, heard: &Heard) {
