@@ -33,9 +33,6 @@ local function decimal(field, text, least)
   return least
 end
 
-local function check()
-end
-
 local function ttl()
   return 0
 end
