@@ -27,9 +27,10 @@
 --        {-12, 0, text}, {-13, 0, text}: the application is not listed, the format of the others is not followed
 local call, format, floor, ceil, min, max = redis.call, string.format, math.floor, math.ceil, math.min, math.max
 local wanted, lane, number, requests, bounds, action, permits, is_stored, abandon, max_age, time_text = unpack(ARGV)
-local now = tonumber(time_text)
-if not now then
+local now
+if (time_text or '') == '' then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
+else
+  now = max(0, min(time_text - 0, 5000000000000000))
 end
-now = max(0, min(now, 5000000000000000))

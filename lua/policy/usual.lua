@@ -2,19 +2,30 @@
 -- that has called before, under the parameters in force, all of it granted. It grants as the files below do, which
 -- decide all other calls, with nothing written yet. Server time of a lone call: see docs/policies.md.
 local kind, lane_field = string.sub(wanted, 1, 1), '@' .. lane
--- The fields of the state.
-local NAMES = kind == 'b' and {'t', 'f', 'u'} or kind == 'q' and {'t', 'f', 'l'} or kind == 's' and {'s', 'a', 'n'} or
-  kind == 'i' and {'l', 'n', 'u'} or kind == 'r' and {'i', 'w'} or {'e', 'n'}
-local read = call('HMGET', KEYS[1], 'c', 'k', lane_field, unpack(NAMES))
+-- The fields of the state. Of two, the second is read twice.
+local name_x, name_y, name_z = 'e', 'n', 'n'
+if kind == 'b' then
+  name_x, name_y, name_z = 't', 'f', 'u'
+elseif kind == 'q' then
+  name_x, name_y, name_z = 't', 'f', 'l'
+elseif kind == 's' then
+  name_x, name_y, name_z = 's', 'a', 'n'
+elseif kind == 'i' then
+  name_x, name_y, name_z = 'l', 'n', 'u'
+elseif kind == 'r' then
+  name_x, name_y, name_z = 'i', 'w', 'w'
+end
+local read = call('HMGET', KEYS[1], 'c', 'k', lane_field, name_x, name_y, name_z)
 if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' and (abandon or '') == '' then
   local last = tonumber(string.match(read[3], '^(%d+):%d+:%d+:%d+/?%d*$'))
-  local x, y, z, kept = tonumber(read[4]), tonumber(read[5]), tonumber(read[6] == nil and 0 or read[6]), read[2] or '60000'
+  local text_x, text_y, text_z = read[4], read[5], read[6]
+  local x, y, z, kept = tonumber(text_x), tonumber(text_y), tonumber(text_z), tonumber(read[2] or 60000)
   local p, longest, count = struct.unpack('<I4I7I4', requests)
   local a, b, c, d, e = string.match(wanted, '^%l1:(%d+),?(%d*),?(%d*),?(%d*),?(%d*)')
-  -- What is left behind the grant; the mark; the time until the state says nothing; what is written; a start.
-  local left, mark, fraction, ttl, fields, start = -1, nil, 0, 0, nil, nil
-  if not (last and last < tonumber(number) and x and y and z and max(x, y, z) < 9007199254740992 and
-      string.find(read[4] .. read[5] .. (read[6] or '') .. kept, '^%d+$')) then
+  -- What is left behind the grant; its mark, which a fraction may follow; the time until the state says nothing.
+  local left, mark, fraction, ttl, start = -1, 0, 0, 0, nil
+  if not (last and last - number < 0 and x and y and z and kept and
+      max(x, y, z, kept) < 9007199254740992 and string.find(text_x .. text_y .. text_z .. (read[2] or ''), '^%d+$')) then
     left = -1
   elseif kind == 'b' or kind == 'q' and count == 1 then
     local r, q, limit, behind = b - 0, c - 0, a - 0, 0
@@ -29,7 +40,7 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
       -- In r-ths of a microsecond, which are exact.
       left, mark = floor((q * limit - (to - now) * r - to_f) / q), z + p * count
       ttl = to + 1 - now + (d - limit < 0 and per * limit + floor(rest * limit / r) + 60000000 or 0)
-      fields = {'t', format('%d', to), 'f', format('%d', to_f), 'u', format('%d', mark)}
+      text_x, text_y, text_z = format('%d', to), format('%d', to_f), format('%d', mark)
     elseif kind == 'q' and y < r and p <= limit and z <= now then
       local start_f = f + rest * behind
       start = max(now, t + per * behind + floor(start_f / r) + (start_f % r > 0 and 1 or 0))
@@ -37,7 +48,7 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
       local next = to + per * behind + floor(next_f / r) + (next_f % r > 0 and 1 or 0)
       if start - now <= min(longest * 1000, c - 0) then
         left, mark, fraction, ttl = next > now and 0 or limit, to, to_f, to + 1 - now
-        fields = {'t', format('%d', to), 'f', format('%d', to_f), 'l', format('%d', now)}
+        text_x, text_y, text_z = format('%d', to), format('%d', to_f), format('%d', now)
       end
     end
   elseif kind == 'f' or kind == 'a' or kind == 'd' then
@@ -47,11 +58,13 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
       width = from and now - from >= 0 and now - to < 0 and to - from or -1
     end
     if now < x and x - now <= 2 * width then
-      left, mark, ttl, fields = a - y - p * count, x, x - now, {'n', format('%d', y + p * count)}
+      left, mark, ttl = a - y - p * count, x, x - now
+      text_y = format('%d', y + p * count)
+      text_z = text_y
     end
   elseif kind == 's' and a * b < 4503599627370496 and x == now - now % b then
     left = floor((a * b - y * (b - now + x)) / b) - z - p * count
-    mark, ttl, fields = x, x + 2 * b - now, {'n', format('%d', z + p * count)}
+    mark, ttl, text_z = x, x + 2 * b - now, format('%d', z + p * count)
   elseif kind == 'i' and now >= x then
     local portions = floor((now - x) / c)
     local n = portions < 1 and y or max(y, min(a, y + min(portions, ceil(a / b)) * b))
@@ -59,12 +72,15 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
     left, mark = min(n, a - 0) - p * count, z + p * count
     n = n - p * count
     ttl = l + ceil((a - n) / b) * c - now + (d - a < 0 and ceil(a / b) * c + 60000000 or 0)
-    fields = {'l', format('%d', l), 'n', format('%d', n), 'u', format('%d', mark)}
+    text_x, text_y, text_z = format('%d', l), format('%d', n), format('%d', mark)
   end
   if left >= 0 then
-    call('HSET', KEYS[1], lane_field,
-      format('%s:%d:%d:%d', number, now, p * count, mark) .. (fraction > 0 and format('/%d', fraction) or ''), unpack(fields))
-    if kept ~= '0' then
+    local record = format('%s:%d:%d:%d', number, now, p * count, mark)
+    if fraction > 0 then
+      record = record .. '/' .. format('%d', fraction)
+    end
+    call('HSET', KEYS[1], lane_field, record, name_x, text_x, name_y, text_y, name_z, text_z)
+    if kept > 0 then
       call('PEXPIRE', KEYS[1], format('%d', max(kept, ceil(ttl / 1000))))
     end
     local reply = {0, now, now, 0, left, mark, fraction, count, 0, 0}
@@ -74,4 +90,5 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
     return reply
   end
 end
+local NAMES = {name_x, name_y, name_z ~= name_y and name_z or nil}
 
