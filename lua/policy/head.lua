@@ -1,4 +1,4 @@
--- The beginning of a policy's script, before the policy's own file: arguments, and the names that all parts share.
+-- The beginning of a policy's script: its arguments, and the time.
 --
 -- KEYS   1 the hash of the limiter; for lua/foreign: 1 the key of the others, 2 the hash of the lanes
 -- ARGV   by the names below; '' means nothing, and empty ones at the end are left out: each costs 0.1 microseconds
@@ -27,6 +27,7 @@
 --        {-12, 0, text}, {-13, 0, text}: the application is not listed, the format of the others is not followed
 local call, format, floor, ceil, min, max = redis.call, string.format, math.floor, math.ceil, math.min, math.max
 local wanted, lane, number, requests, bounds, action, permits, is_stored, abandon, max_age, time_text = unpack(ARGV)
+-- The time of the decision.
 local now
 if (time_text or '') == '' then
   local t = call('TIME')

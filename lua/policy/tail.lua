@@ -1,7 +1,7 @@
 -- The end of a policy's script, behind the policy's file: reads, decides, writes. Twin: src/policy/frame.rs.
 --
--- The policy's file declares NAMES (the fields of its state) and the functions configure, roll, available, take, wait,
--- mark, give, ttl, change; it may set check, read_state, write_state and decide, which are declared in head.lua.
+-- usual.lua has read the fields and declares NAMES, those of the state. The policy's file declares the functions
+-- configure, roll, available, take, wait, mark, give, ttl, change; it may set what names.lua says.
 -- What is needed once is no function: each costs a tenth of a microsecond to make.
 local HORIZON, MOST_LANES = 60000000, 32
 

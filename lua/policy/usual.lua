@@ -1,6 +1,8 @@
--- The usual grant, with no function made before it is done: the first attempt of a lone group of requests, in a lane
--- that has called before, under the parameters in force, all of it granted. It grants as the files below do, which
--- decide all other calls, with nothing written yet. Server time of a lone call: see docs/policies.md.
+-- Reads the limiter, and decides the usual grant before any function is made: equal requests that are all granted, on
+-- the first attempt, in a lane that has called before, under the parameters in force. It grants as the files below do,
+-- which decide all other calls, with nothing written yet. Without it a call takes the server twice as long.
+--
+-- Sets   read: parameters, keep-alive, record of the lane, fields of the state; NAMES: these fields
 local kind, lane_field = string.sub(wanted, 1, 1), '@' .. lane
 -- The fields of the state. Of two, the second is read twice.
 local name_x, name_y, name_z = 'e', 'n', 'n'
@@ -22,8 +24,10 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
   local x, y, z, kept = tonumber(text_x), tonumber(text_y), tonumber(text_z), tonumber(read[2] or 60000)
   local p, longest, count = struct.unpack('<I4I7I4', requests)
   local a, b, c, d, e = string.match(wanted, '^%l1:(%d+),?(%d*),?(%d*),?(%d*),?(%d*)')
-  -- What is left behind the grant; its mark, which a fraction may follow; the time until the state says nothing.
+  -- What is left after the grant, negative if it is not decided here; its mark, with a fraction; the time until the
+  -- state says nothing; a queue's start.
   local left, mark, fraction, ttl, start = -1, 0, 0, 0, nil
+  -- A field that is not a number is for the files below to report.
   if not (last and last - number < 0 and x and y and z and kept and
       max(x, y, z, kept) < 9007199254740992 and string.find(text_x .. text_y .. text_z .. (read[2] or ''), '^%d+$')) then
     left = -1
@@ -53,6 +57,7 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
     end
   elseif kind == 'f' or kind == 'a' or kind == 'd' then
     local width = b
+    -- A calendar's window is the middle one of the bounds, unless the clocks of client and server differ.
     if kind == 'd' then
       local from, to = string.match(bounds, '^%d+ (%d+) (%d+) ')
       width = from and now - from >= 0 and now - to < 0 and to - from or -1
