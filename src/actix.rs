@@ -20,11 +20,13 @@
 //! ```
 
 use std::fmt;
-use std::future::{Ready, ready};
+use std::future::{self, Ready};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -32,9 +34,10 @@ use actix_web::{Error, HttpMessage, HttpResponse};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use pin_project_lite::pin_project;
 
 use crate::web::{
-    Admitted, Limits, OwnFields, RequestHead, RequestVerdict, ResponseHead, WasRefused, of_admitted,
+    Admitted, InUse, Limits, OwnFields, RequestHead, RequestVerdict, ResponseHead, WasRefused, of_admitted,
 };
 
 /// Asks [`Limits`] before each request.
@@ -65,14 +68,14 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
+    type Response = ServiceResponse<EitherBody<ResponseBody<B>>>;
     type Error = Error;
     type InitError = ();
     type Transform = RateLimited<S>;
     type Future = Ready<Result<RateLimited<S>, ()>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(RateLimited { service: Rc::new(service), limits: self.0.clone() }))
+        future::ready(Ok(RateLimited { service: Rc::new(service), limits: self.0.clone() }))
     }
 }
 
@@ -88,7 +91,7 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
+    type Response = ServiceResponse<EitherBody<ResponseBody<B>>>;
     type Error = Error;
     type Future = LocalBoxFuture<'static, Result<Self::Response, Error>>;
 
@@ -97,7 +100,11 @@ where
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let Some(plan) = self.limits.plan(&RequestHead::of_actix(request.request())) else {
             let response = self.service.call(request);
-            return async { Ok(response.await?.map_into_left_body()) }.boxed_local();
+            return async {
+                let response = response.await?;
+                Ok(response.map_body(|_, body| ResponseBody::new(body, InUse::default())).map_into_left_body())
+            }
+            .boxed_local();
         };
         let (service, limits) = (self.service.clone(), self.limits.clone());
         async move {
@@ -115,18 +122,55 @@ where
     }
 }
 
+pin_project! {
+    /// The body of a service's response. Until its end, it holds the permits of
+    /// [concurrency](crate::web::Limit::concurrency) limits.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        body: B,
+        in_use: InUse,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    fn new(body: B, in_use: InUse) -> Self {
+        ResponseBody { body, in_use }
+    }
+}
+
+impl<B: MessageBody> MessageBody for ResponseBody<B> {
+    type Error = B::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, B::Error>>> {
+        let this = self.project();
+        let chunk = ready!(this.body.poll_next(cx));
+        if !matches!(chunk, Some(Ok(_))) {
+            drop(std::mem::take(this.in_use));
+        }
+        Poll::Ready(chunk)
+    }
+}
+
 /// Adds the limits' header fields to the service's answer.
 fn finish<B: MessageBody>(
     response: Result<ServiceResponse<B>, Error>,
     admitted: Admitted,
     limits: &Limits,
-) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+) -> Result<ServiceResponse<EitherBody<ResponseBody<B>>>, Error> {
     let mut response = match response {
         Ok(response) => response,
         Err(error) => {
             let status = error.as_response_error().status_code();
             let failed = HttpResponse::new(status);
-            admitted.settle(&ResponseHead::of_actix(&failed, &failed.extensions()), false);
+            drop(admitted.settle(&ResponseHead::of_actix(&failed, &failed.extensions()), false));
             return Err(error);
         }
     };
@@ -140,9 +184,10 @@ fn finish<B: MessageBody>(
     });
     let extensions = response.response().extensions();
     let is_refused = extensions.get::<WasRefused>().is_some();
-    admitted.settle(&ResponseHead::of_actix(response.response(), &extensions), is_refused);
+    let in_use =
+        admitted.settle(&ResponseHead::of_actix(response.response(), &extensions), is_refused);
     drop(extensions);
-    Ok(response.map_into_left_body())
+    Ok(response.map_body(|_, body| ResponseBody::new(body, in_use)).map_into_left_body())
 }
 
 /// A refusal in actix-web's types, which come from another release of `http`.

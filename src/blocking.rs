@@ -1,8 +1,9 @@
 //! The same calls without async, for threads that have no runtime, or none that they can await in. With the
 //! feature `blocking`.
 //!
-//! A [`Client`], its [`RateLimiter`]s and its [`LimitGroup`]s have the calls of [`crate::Client`],
-//! [`crate::RateLimiter`] and [`crate::LimitGroup`], with the same names and the same answers. Each call blocks its thread until it is answered.
+//! A [`Client`], its [`RateLimiter`]s, [`LimitGroup`]s and [`Semaphore`]s have the calls of [`crate::Client`],
+//! [`crate::RateLimiter`], [`crate::LimitGroup`] and [`crate::Semaphore`], with the same names and the same answers.
+//! Each call blocks its thread until it is answered.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,6 +50,7 @@
 
 mod group;
 mod limiter;
+mod semaphore;
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,6 +65,7 @@ use crate::store::redis::Topology;
 
 pub use group::LimitGroup;
 pub use limiter::RateLimiter;
+pub use semaphore::Semaphore;
 
 /// A client whose calls block: [`crate::Client`] in another form.
 ///

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::ClockSkew;
-use crate::engine::Followed;
+use crate::engine::{Followed, Rules};
 use crate::engine::outage::OutageReport;
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
@@ -84,7 +84,7 @@ impl Client {
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     /// [`ErrorKind::Closed`]: crate::ErrorKind::Closed
     pub fn limiter(&self, name: &str) -> Result<RateLimiter, Error> {
-        self.0.handle(name, None).map(RateLimiter::new)
+        self.0.handle(name, Rules::Redisson).map(RateLimiter::new)
     }
 
     /// The limiter of this name that follows a [`Policy`] instead of Redisson's rules. Nothing is sent.
@@ -113,7 +113,7 @@ impl Client {
     /// See [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: false };
-        self.0.handle(name, Some(policy)).map(RateLimiter::new)
+        self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
     }
 
     /// [`limiter_of`](Self::limiter_of), with options, as in [`limiter_with`](Self::limiter_with). They belong to the
@@ -145,7 +145,7 @@ impl Client {
     /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
     pub fn stored_limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: true };
-        self.0.handle(name, Some(policy)).map(RateLimiter::new)
+        self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
     }
 
     /// The limiter of this name, with options. Nothing is sent.

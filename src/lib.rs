@@ -105,6 +105,7 @@ mod policy;
 mod queue;
 mod rate;
 mod rt;
+mod semaphore;
 #[cfg(feature = "axum")]
 pub mod serve;
 #[cfg(all(test, not(shuttle)))]
@@ -139,6 +140,7 @@ pub use limiter::rates::{Ensured, Usage};
 pub use options::{Fraction, LimiterOptions, OnOutage};
 pub use policy::{CalendarUnit, ChangeRule, Policy, Weekday};
 pub use rate::{Mode, Rate};
+pub use semaphore::{Permit, Semaphore, SemaphoreOptions};
 #[cfg(feature = "tls")]
 pub use store::redis::Tls;
 pub use store::{ExpireCondition, RemainingTime};

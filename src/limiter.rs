@@ -92,7 +92,9 @@ pub struct RateLimiter {
 impl RateLimiter {
     pub(crate) fn new(shared: Arc<LimiterHandle>) -> Self {
         let deadline = shared.limiters.deadline;
-        let rate = shared.engine.policy.as_ref().map(Followed::rate);
+        let policy = shared.engine.policy.as_ref().map(Followed::rate);
+        let semaphore = shared.engine.semaphore.as_ref().map(|it| it.terms);
+        let rate = policy.or(semaphore.and_then(|terms| Some(terms.rate(terms.create?))));
         RateLimiter { shared, deadline, rate }
     }
 
@@ -133,7 +135,7 @@ impl RateLimiter {
     /// this changes nothing.
     #[must_use]
     pub fn with_rate(mut self, rate: Rate) -> Self {
-        if self.engine().policy.is_none() {
+        if self.engine().is_redissons_limiter() {
             self.rate = Some(rate);
         }
         self

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::engine::group::GroupMember;
-use crate::engine::{self, Core, Engine, Followed, Knowledge};
+use crate::engine::{self, Core, Engine, Followed, Knowledge, Rules};
 use crate::error::{Error, Operation};
 use crate::options::Fraction;
 use crate::policy::{Kind, Policy};
@@ -58,8 +58,8 @@ struct Table {
 
 type GroupKey = Vec<(Arc<str>, Option<Rate>)>;
 
-/// A limiter's name, and its policy unless it is Redisson's: with other parameters its requests cannot share a call.
-type LimiterKey = (Arc<str>, Option<Followed>);
+/// A name, and the rules of its permits: with other parameters requests cannot share a call.
+type LimiterKey = (Arc<str>, Rules);
 
 struct Named {
     engine: Arc<Engine>,
@@ -86,7 +86,7 @@ impl Limiters {
     pub(crate) fn handle(
         self: &Arc<Self>,
         name: &str,
-        policy: Option<Followed>,
+        rules: Rules,
     ) -> Result<Arc<LimiterHandle>, Error> {
         check_name(name, Operation::Limiter)?;
         let (handle, replaced) = {
@@ -94,7 +94,7 @@ impl Limiters {
             if table.is_closed {
                 return Err(engine::closed().of(Operation::Limiter, Some(name.into())));
             }
-            table.handle(self, (name.into(), policy))?
+            table.handle(self, (name.into(), rules))?
         };
         // Dropped after the lock is released, because ending leases gives permits back.
         if let Some(engine) = replaced {
@@ -135,16 +135,16 @@ impl Limiters {
     pub(crate) fn keys(
         &self,
         name: &str,
-        policy: Option<&Followed>,
+        rules: &Rules,
         operation: Operation,
     ) -> Result<Keys, Error> {
         check_name(name, operation)?;
         let full_name = format!("{}{name}", self.key_prefix);
         let invalid =
             |detail: &str| Error::invalid(operation, detail).of(operation, Some(name.into()));
-        let full_name = match policy {
-            None => full_name,
-            Some(Followed { rules: Policy(Kind::Foreign(foreign)), is_stored }) => {
+        let full_name = match rules {
+            Rules::Redisson | Rules::Semaphore(_) => full_name,
+            Rules::Policy(Followed { rules: Policy(Kind::Foreign(foreign)), is_stored }) => {
                 if *is_stored || self.core.store.is_in_process() {
                     return Err(invalid(
                         "a limit that other services enforce: must be on a server, and its parameters where the \
@@ -153,9 +153,12 @@ impl Limiters {
                 }
                 foreign.key(&full_name).map_err(|detail| invalid(&detail))?
             }
-            Some(Followed { rules, .. }) => suffixed(&full_name, rules.word()),
+            Rules::Policy(Followed { rules, .. }) => suffixed(&full_name, rules.word()),
         };
-        let keys = Keys::new(&full_name, &self.client_id);
+        let keys = match rules {
+            Rules::Semaphore(_) => Keys::of_semaphore(&full_name),
+            _ => Keys::new(&full_name, &self.client_id),
+        };
         match self.core.store.check(&keys) {
             Ok(()) => Ok(keys),
             Err(error) => Err(error.of(operation, Some(name.into()))),
@@ -276,14 +279,14 @@ impl Table {
                 if known.is_none() {
                     self.make_room(core);
                 }
-                let (name, policy) = &key;
-                let keys = limiters.keys(name, policy.as_ref(), Operation::Limiter)?;
+                let (name, rules) = &key;
+                let keys = limiters.keys(name, rules, Operation::Limiter)?;
                 let remembered = match &known {
                     Some(engine) => Some(engine.remember()),
                     None => self.remembered.remove(&key),
                 };
-                let policy = policy.clone();
-                let engine = Engine::new(name.clone(), policy, keys, core.clone(), remembered);
+                let rules = rules.clone();
+                let engine = Engine::new(name.clone(), rules, keys, core.clone(), remembered);
                 let engine = Arc::new(engine);
                 if let Some(known) = &known {
                     known.hand_over_outage(&engine);

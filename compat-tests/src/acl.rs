@@ -30,7 +30,8 @@ pub(crate) fn rule() -> Vec<String> {
     let further =
         FURTHER.iter().filter(|rule| !rule.contains("setinfo") && !rule.contains("sentinel"));
     let commands = COMMANDS.iter().chain(further).map(|rule| unescaped(rule));
-    of_user().into_iter().chain(["~*".to_owned()]).chain(commands).collect()
+    let commands = commands.filter(|rule| rule.starts_with('+'));
+    of_user().into_iter().chain(["~*", "&*"].map(str::to_owned)).chain(commands).collect()
 }
 
 /// The rule of sentinels.
@@ -95,6 +96,10 @@ mod tests {
             known.extend(more);
             rest = others;
         }
-        assert_eq!(rest, ["+scan", "+sentinel\\|get-master-addr-by-name"]);
+        assert_eq!(rest[..3], ["+@pubsub", "&redisson_sc:{api*", "~redisson_sc:{api*"]);
+        let of_semaphores = of_scripts(&["semaphore"]);
+        let more: Vec<_> = of_semaphores.difference(&known).collect();
+        assert_eq!(more, ["publish", "spublish"]);
+        assert_eq!(rest[3..], ["+scan", "+sentinel\\|get-master-addr-by-name"]);
     }
 }

@@ -16,6 +16,7 @@ use crate::engine::answer::{Decided, Granted};
 use crate::engine::group::MemberEntry;
 use crate::engine::opt_ins::leases::Taken;
 use crate::engine::refund::Entry;
+use crate::engine::semaphore::Hold;
 use crate::error::{Error, Execution, Operation};
 use crate::group::Costs;
 use crate::observe::Event;
@@ -132,6 +133,14 @@ impl Grant {
     ) -> Self {
         let rate = rate.unwrap_or(Rate::HIGHEST);
         Grant::of(GrantEntry::Unlimited { engine, rate }, permits, deadline)
+    }
+
+    /// What the grant of a semaphore holds; `None` if nobody counts it, because the server is away.
+    pub(crate) fn into_hold(self) -> Option<Arc<Hold>> {
+        match &self.entry {
+            GrantEntry::Call(decided) => decided.hold.clone(),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -493,7 +502,9 @@ impl Grant {
     /// [`Client::close`](crate::Client::close) waits for it. If it fails, or this is called outside a tokio
     /// runtime, the permits expire as if they had been used.
     pub fn refund_in_background(mut self) {
-        let Ok(runtime) = Handle::try_current() else { return };
+        // A semaphore's permits come back by being dropped.
+        let is_hold = self.entry.engine().semaphore.is_some();
+        let Some(runtime) = Handle::try_current().ok().filter(|_| !is_hold) else { return };
         let under_way = Tasks::begin(&self.entry.engine().core);
         runtime.spawn(async move {
             let _under_way = under_way;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::Engine;
 use super::group::MemberEntry;
 use super::refund::Entry;
+use super::semaphore::Hold;
 use crate::error::Error;
 use crate::observe::{Span, current_span};
 use crate::queue::{MemberCosts, Request};
@@ -70,6 +71,8 @@ pub(crate) struct Decided {
     pub(crate) left: u64,
     /// When what was granted may be used, if that is not now: by the clock that decided, in epoch µs, and here.
     pub(crate) starts_at: Option<(i64, Instant)>,
+    /// The permits of a semaphore that the request was granted.
+    pub(crate) hold: Option<Arc<Hold>>,
     /// The entries holding the permits of a group's limiters; empty for a single limiter.
     pub(crate) members: Box<[MemberEntry]>,
 }
@@ -115,12 +118,14 @@ impl Decided {
     /// What a limiter by itself has decided.
     pub(crate) fn new(engine: &Arc<Engine>, entry: Arc<Entry>, rate: Rate, left: u64) -> Self {
         let (engine, members) = (engine.clone(), Box::default());
-        Decided { engine, entry, rate, left, starts_at: None, members }
+        Decided { engine, entry, rate, left, starts_at: None, hold: None, members }
     }
 
     /// Gives back, in the background, the permits that a request was granted.
     pub(crate) fn give_back(&self, permits: u64, costs: &MemberCosts) {
-        if self.members.is_empty() {
+        if let Some(hold) = &self.hold {
+            hold.give_back(None, None);
+        } else if self.members.is_empty() {
             self.engine.give_back(&self.entry, permits);
         }
         for (member, cost) in self.members.iter().zip(costs).filter(|(_, cost)| **cost > 0) {

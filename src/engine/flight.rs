@@ -9,7 +9,6 @@ use super::knowledge::Knowledge;
 use super::lane::{Lane, LaneState};
 use super::opt_ins::denials::Denials;
 use super::opt_ins::leases::{LeaseRequest, add_lease_requests};
-use super::policy::Calls;
 use super::reservation::Reservation;
 use super::retry::{Attempts, FIRST_PAUSE, is_certain, longer, retry};
 use super::{Engine, Nanos, closed, micros};
@@ -63,6 +62,8 @@ pub(super) struct Flight {
     was_left_unanswered: bool,
     /// When the last attempt began.
     pub(super) attempt_began: Time,
+    /// When the first attempt was sent: the leases of a semaphore's permits began no earlier.
+    pub(super) lease_began: Time,
     pub(super) observer: ObservedCall,
     /// The parent span of the call.
     span: Option<Box<Span>>,
@@ -91,14 +92,11 @@ impl Flight {
         if let Some(lease) = &lease {
             add_lease_requests(&mut call.groups, lease.permits);
         }
-        if engine.opt_ins.is_greedy() || engine.policy.is_some() {
+        if engine.opt_ins.is_greedy() || !engine.is_redissons_limiter() {
             call.share = None;
         }
         let reservation = state.reservation.take_if(|_| call.reserve);
-        let number = engine
-            .policy
-            .as_ref()
-            .map(|_| state.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin());
+        let number = state.next_number(engine);
         Flight {
             id: reservation.as_ref().map_or_else(
                 || EntryId::random(engine.core.client_tag, engine.opt_ins.weight()),
@@ -117,6 +115,7 @@ impl Flight {
             unconfirmed_since: None,
             was_left_unanswered: false,
             attempt_began: 0,
+            lease_began: 0,
             observer: ObservedCall::none(),
             span: state.queue.only_caller().and_then(|caller| caller.span.clone()),
             has_ended: false,
@@ -135,8 +134,9 @@ impl Flight {
         let told = match answer {
             Ok(answered) => self.decided(answered),
             Err(error) => {
-                // A numbered call that has certainly ended leaves nothing behind.
-                let is_known = self.number.is_some() && error.execution() != Execution::Unknown;
+                // A call that has certainly ended leaves nothing behind, unless attempts are known by their dates.
+                let is_known = !self.callers.engine.is_redissons_limiter()
+                    && error.execution() != Execution::Unknown;
                 if !(self.was_left_unanswered || is_known) {
                     // Callers that timed out or went away hold no grant.
                     self.give_back_unconfirmed();
@@ -171,6 +171,9 @@ impl Flight {
 
     fn give_back_unconfirmed(&mut self) {
         self.abandon_number();
+        if self.callers.engine.semaphore.is_some() {
+            return self.give_back_permits();
+        }
         let mut dates = std::mem::take(&mut self.unconfirmed);
         dates.extend(self.under_way.take());
         dates.extend(self.reservation.as_ref().map(|reservation| reservation.entry.date));
@@ -255,7 +258,8 @@ impl Flight {
         // Read this before the clock: the hold must not end after the date that is sent.
         let begun = core.nanos();
         let reading = core.clock.read();
-        let dated_by = if self.number.is_some() { Now::Server } else { reading.now };
+        let is_dated = engine.is_redissons_limiter();
+        let dated_by = if is_dated { reading.now } else { Now::Server };
         let (now, earlier) = match dated_by {
             Now::At(at) => {
                 let at = self.unconfirmed.last().map_or(at, |last| at.max(last - hold_ms + 1));
@@ -270,10 +274,10 @@ impl Flight {
             }
             Now::Server => {
                 // This attempt may still be dated in the very millisecond that was seen.
-                let since = match self.number {
-                    // Its calls are found by their numbers, not by their dates.
-                    Some(_) => 0,
-                    None => self.server_time().await? - 1,
+                let since = match is_dated {
+                    true => self.server_time().await? - 1,
+                    // Its calls are found by their numbers, or by the permits' ids.
+                    false => 0,
                 };
                 let earlier = match self.unconfirmed_since {
                     None => Earlier::FirstSince(since),
@@ -288,6 +292,9 @@ impl Flight {
         };
         let audit_limit = engine.audit_limit(&self.known, date);
         let sent = core.now();
+        if self.is_first_attempt() {
+            self.lease_began = sent;
+        }
         let call = AcquireCall {
             now,
             id: self.id,
@@ -307,10 +314,11 @@ impl Flight {
             self.under_way = Some(at.saturating_add(hold_ms));
         }
         let limit = self.attempt_limit();
-        let answer = match (&engine.policy, engine.members.is_empty()) {
+        let answer = match (&engine.policy, &engine.semaphore) {
             (Some(policy), _) => self.attempt_policy(policy, &call.groups, limit),
-            (None, true) => engine.attempt(call, limit),
-            (None, false) => engine.attempt_all(call, &self.call.costs, limit),
+            (_, Some(semaphore)) => self.attempt_semaphore(semaphore, &call.groups, limit),
+            _ if engine.members.is_empty() => engine.attempt(call, limit),
+            _ => engine.attempt_all(call, &self.call.costs, limit),
         };
         let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);
@@ -334,8 +342,10 @@ impl Flight {
                 let is_late = core.latency.is_late(sent, took, reply.rate.interval_ms());
                 core.latency.record(sent, took);
                 self.observer.attempt_took(took);
-                // In process there are no lanes: the call would be made twice.
-                let may_confirm = self.number.is_none() || !core.store.is_in_process();
+                // In process there are no lanes: the call would be made twice. A lease that began earlier only
+                // ends earlier.
+                let may_confirm = engine.semaphore.is_none()
+                    && (is_dated || !core.store.is_in_process());
                 if is_late && may_confirm && self.callers.has_any && grants(&reply) {
                     self.observer.came_late(took);
                     self.remember(under_way, &earlier);

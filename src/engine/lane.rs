@@ -14,6 +14,7 @@ use super::runtimes::{HasLane, Runtime};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
 use crate::queue::Queue;
+use crate::store::LaneCall;
 use crate::rt::{self, Mutex, MutexGuard, RuntimeId, lock};
 
 /// The queue of one limiter in one runtime.
@@ -73,6 +74,12 @@ impl Lane {
 }
 
 impl LaneState {
+    /// The number of the next call, if calls are numbered.
+    pub(super) fn next_number(&mut self, engine: &Engine) -> Option<LaneCall> {
+        let is_numbered = engine.policy.is_some() || engine.is_plain_semaphore();
+        is_numbered.then(|| self.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin())
+    }
+
     /// The error for a request that finds the queue full; `None` if it may join.
     pub(super) fn is_full(&self, engine: &Engine) -> Option<Error> {
         let limit = engine.opt_ins.max_waiters()?;
@@ -100,13 +107,16 @@ impl Lanes {
         lock(&self.0).iter().find(|lane| lane.runtime.id == runtime).cloned()
     }
 
-    fn open(&self, runtime: Arc<Runtime>) -> Arc<Lane> {
+    fn open(&self, runtime: Arc<Runtime>, permits_return: bool) -> Arc<Lane> {
         let mut lanes = lock(&self.0);
         let known = lanes.iter().find(|lane| lane.runtime.id == runtime.id).cloned();
         known.unwrap_or_else(|| {
             let lane = Arc::new(Lane {
                 runtime,
-                state: Mutex::default(),
+                state: Mutex::new(LaneState {
+                    queue: Queue::new(permits_return),
+                    ..LaneState::default()
+                }),
                 driver_wakeup: Notify::new(),
                 refunds: Mutex::default(),
             });
@@ -132,7 +142,7 @@ impl Engine {
         }
         loop {
             let runtime = self.core.runtime()?;
-            let lane = self.lanes.open(runtime.clone());
+            let lane = self.lanes.open(runtime.clone(), self.semaphore.is_some());
             // Register only now: otherwise a runtime that ends between the two steps would leave its lane
             // behind.
             if runtime.register(self) {

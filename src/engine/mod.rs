@@ -56,6 +56,9 @@ mod charge;
 // Limiters with a policy, whose calls are numbered.
 mod policy;
 
+// Permits that are held and come back.
+pub(crate) mod semaphore;
+
 mod reservation;
 
 mod reset;
@@ -94,10 +97,36 @@ use latency::Latency;
 use opt_ins::OptIns;
 use outage::{Outage, Outages};
 pub(crate) use policy::Followed;
+use policy::Calls;
 use retry::{UntilDeadline, retry};
 use runtimes::Runtimes;
+use semaphore::{Semaphore, Terms};
 pub(crate) use skew::SkewWatch;
 pub(crate) use tasks::Tasks;
+
+/// What decides about the permits of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Rules {
+    Redisson,
+    Policy(Followed),
+    Semaphore(Terms),
+}
+
+impl Rules {
+    pub(crate) fn policy(&self) -> Option<&Followed> {
+        match self {
+            Rules::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn terms(&self) -> Option<Terms> {
+        match self {
+            Rules::Semaphore(terms) => Some(*terms),
+            _ => None,
+        }
+    }
+}
 
 /// State shared by all limiters of one client.
 pub(crate) struct Core {
@@ -125,8 +154,10 @@ pub(crate) struct Core {
 /// One limiter in one client.
 pub(crate) struct Engine {
     pub(crate) name: Arc<str>,
-    /// `None`: the limiter is Redisson's.
+    /// `None`: the limiter is Redisson's, or it is a semaphore.
     pub(crate) policy: Option<Followed>,
+    /// Set if it is no limiter but a semaphore.
+    pub(crate) semaphore: Option<Semaphore>,
     pub(crate) keys: Keys,
     pub(crate) core: Arc<Core>,
     opt_ins: OptIns,
@@ -291,7 +322,7 @@ impl Engine {
     /// Creates the engine; `remembered` is the knowledge of an earlier engine of the same limiter.
     pub(crate) fn new(
         name: Arc<str>,
-        policy: Option<Followed>,
+        rules: Rules,
         keys: Keys,
         core: Arc<Core>,
         remembered: Option<Knowledge>,
@@ -303,7 +334,8 @@ impl Engine {
         let observer = LimiterObserver::new(&name, &core.observers);
         Engine {
             name,
-            policy,
+            policy: rules.policy().cloned(),
+            semaphore: rules.terms().map(Semaphore::new),
             keys,
             core,
             server_time,
@@ -318,6 +350,21 @@ impl Engine {
             observer,
             classes: Classes::default(),
         }
+    }
+
+    /// The rules that it follows.
+    pub(crate) fn rules(&self) -> Rules {
+        match (&self.policy, &self.semaphore) {
+            (Some(policy), _) => Rules::Policy(policy.clone()),
+            (_, Some(semaphore)) => Rules::Semaphore(semaphore.terms),
+            _ => Rules::Redisson,
+        }
+    }
+
+    /// Whether it is a limiter, or a group of limiters, with a rate and a log.
+    #[inline]
+    pub(crate) fn is_redissons_limiter(&self) -> bool {
+        self.policy.is_none() && self.semaphore.is_none()
     }
 
     /// Records a time seen on the server's clock. Answers may overtake each other, so slightly older times

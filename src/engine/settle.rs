@@ -43,7 +43,7 @@ impl Flight {
         // Given no rate, the queue lets the server decide whether a new request of a group, or of a policy, can
         // be served.
         let is_alone = engine.members.is_empty();
-        let is_a_log = is_alone && engine.policy.is_none();
+        let is_a_log = is_alone && engine.is_redissons_limiter();
         let permits = if is_a_log { engine.most_permits(rate) } else { 0 };
         let queue_rate = (permits, interval, keep_alive);
         let members = self.settle_members(&reply, answered.audited);
@@ -65,7 +65,8 @@ impl Flight {
             None => Entry::new(self.id, reply.entry_date, granted),
         };
         self.number_answered(&mut state, granted > 0);
-        if settled.unwanted > 0 && is_alone {
+        let is_semaphore = engine.semaphore.is_some();
+        if settled.unwanted > 0 && is_alone && !is_semaphore {
             give_back.push((entry.clone(), settled.unwanted));
         }
         let unwanted = unwanted_of_members(&members, &settled.decided);
@@ -87,8 +88,23 @@ impl Flight {
             engine.observer.event(&Event::Repaired { deficit: reply.repaired });
         }
         engine.watch_skew(now);
+        if is_semaphore && has_waiters {
+            engine.listen();
+        }
+        // The permits of a semaphore's call go to its callers in their order, and those behind them to nobody.
+        let mut held = 0;
+        if is_semaphore && settled.unwanted > 0 {
+            drop(self.hold(settled.granted - settled.unwanted, settled.unwanted));
+        }
         let decided = Arc::new(Decided { members, ..Decided::new(engine, entry, rate, left) });
-        let answer = |request: Request, outcome| match outcome {
+        let mut answer = |request: Request, outcome| match outcome {
+            Outcome::Granted if is_semaphore => {
+                let hold = Some(self.hold(held, request.permits));
+                held += request.permits;
+                let entry = decided.entry.clone();
+                let decided = Decided { hold, ..Decided::new(engine, entry, rate, left) };
+                Answer::Granted(Granted::new(Arc::new(decided), request))
+            }
             Outcome::Granted => Answer::Granted(Granted::new(decided.clone(), request)),
             Outcome::Scheduled { start, mark } => {
                 let starts_at =

@@ -48,6 +48,10 @@ operations! {
     Resume => "resume",
     /// `release`.
     Release => "release",
+    /// `set_lease`, and the renewal of permits that are held.
+    Renew => "renew",
+    /// `try_set_permits`, `set_permits`, `add_permits` and `drain`.
+    SetPermits => "set_permits",
     /// `available_permits`.
     AvailablePermits => "available_permits",
     /// `peek`.

@@ -7,13 +7,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
-use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::ResponseBody;
 use crate::web::{
-    Admitted, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append, of_admitted,
+    Admitted, InUse, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append, of_admitted,
 };
 
 pin_project! {
@@ -89,9 +88,7 @@ where
                     let admitted = match ready!(decision.as_mut().poll(cx)) {
                         RequestVerdict::Admitted(admitted) => admitted,
                         RequestVerdict::Refused(response) => {
-                            return Poll::Ready(Ok(
-                                response.map(|body| Either::Right(Full::new(body.into())))
-                            ));
+                            return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
                         }
                     };
                     let Some((mut service, mut request)) = call.take() else {
@@ -105,7 +102,9 @@ where
                     let response = ready!(response.poll(cx));
                     return Poll::Ready(match admitted.take() {
                         Some(admitted) => finish(response, admitted, *this.headers),
-                        None => response.map(|response| response.map(Either::Left)),
+                        None => response.map(|response| {
+                            response.map(|body| ResponseBody::of_service(body, InUse::default()))
+                        }),
                     });
                 }
             }
@@ -114,7 +113,7 @@ where
 }
 
 /// Adds the limits' header fields to the service's answer.
-fn finish<B: Body, E>(
+fn finish<B: Body<Data: From<Bytes>>, E>(
     response: Result<Response<B>, E>,
     admitted: Admitted,
     headers: RateHeaders,
@@ -122,7 +121,7 @@ fn finish<B: Body, E>(
     let mut response = match response {
         Ok(response) => response,
         Err(error) => {
-            admitted.settle(&ResponseHead::FAILED, false);
+            drop(admitted.settle(&ResponseHead::FAILED, false));
             return Err(error);
         }
     };
@@ -131,6 +130,6 @@ fn finish<B: Body, E>(
         append(response.headers_mut(), name, value);
     });
     let is_refused = response.extensions().get::<WasRefused>().is_some();
-    admitted.settle(&ResponseHead::of(&response), is_refused);
-    Ok(response.map(Either::Left))
+    let in_use = admitted.settle(&ResponseHead::of(&response), is_refused);
+    Ok(response.map(|body| ResponseBody::of_service(body, in_use)))
 }

@@ -55,19 +55,21 @@ use std::fmt;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
-use http_body::Body;
-use http_body_util::{Either, Full};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 pub use future::ResponseFuture;
 pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
 
-use crate::web::{Limits, RequestHead};
+use crate::web::{InUse, Limits, RequestHead};
 
 /// A layer that asks [`Limits`] before each request, for axum, tonic, hyper, and anything else that serves
 /// `http::Request`.
@@ -146,8 +148,64 @@ impl fmt::Debug for RateLimitLayer {
     }
 }
 
-/// The body of a response that has passed through [`RateLimited`]: the service's, or that of a refusal.
-pub type ResponseBody<B> = Either<B, Full<<B as Body>::Data>>;
+pin_project! {
+    /// The body of a response that has passed through [`RateLimited`]: the service's, or that of a refusal. Until its
+    /// end, it holds the permits of [concurrency](crate::web::Limit::concurrency) limits.
+    #[derive(Debug)]
+    pub struct ResponseBody<B: Body> {
+        // `None` if the limits have answered.
+        #[pin]
+        service: Option<B>,
+        #[pin]
+        refusal: Full<B::Data>,
+        in_use: InUse,
+    }
+}
+
+impl<B: Body<Data: From<Bytes>>> ResponseBody<B> {
+    fn of_service(body: B, in_use: InUse) -> Self {
+        ResponseBody { service: Some(body), refusal: Full::new(Bytes::new().into()), in_use }
+    }
+
+    fn of_refusal(body: Bytes) -> Self {
+        ResponseBody { service: None, refusal: Full::new(body.into()), in_use: InUse::default() }
+    }
+}
+
+impl<B: Body> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let Some(body) = this.service.as_pin_mut() else {
+            return this.refusal.poll_frame(cx).map_err(|never| match never {});
+        };
+        let frame = ready!(body.poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            // Whoever sends the response may keep its body for longer.
+            drop(mem::take(this.in_use));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.service {
+            Some(body) => body.is_end_stream(),
+            None => self.refusal.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.service {
+            Some(body) => body.size_hint(),
+            None => self.refusal.size_hint(),
+        }
+    }
+}
 
 /// A service behind [`Limits`]: see [`RateLimitLayer`].
 #[derive(Clone, Debug)]

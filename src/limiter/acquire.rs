@@ -421,7 +421,7 @@ impl RateLimiter {
             }
             Err(NoAnswer::Refused(wait)) => {
                 let rate = self.engine().rate();
-                let is_a_log = self.engine().policy.is_none();
+                let is_a_log = self.engine().is_redissons_limiter();
                 if let Some(rate) =
                     rate.filter(|rate| is_a_log && permits > self.engine().most_permits(*rate))
                 {

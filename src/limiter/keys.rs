@@ -156,9 +156,9 @@ impl RateLimiter {
     /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
     /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
-        let policy = &self.engine().policy;
-        let to = self.limiters().keys(name, policy.as_ref(), Operation::Rename)?;
-        let target = self.limiters().handle(name, policy.clone())?;
+        let rules = self.engine().rules();
+        let to = self.limiters().keys(name, &rules, Operation::Rename)?;
+        let target = self.limiters().handle(name, rules)?;
         // Afterwards each of the two names has another limiter, or none.
         let resets = [self.engine().begin_reset(), target.engine.begin_reset()];
         self.call(Operation::Rename, RenameCall { to }).await?;

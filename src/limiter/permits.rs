@@ -76,7 +76,7 @@ impl RateLimiter {
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
         let peek = self.peek_for(Operation::Peek, permits).await?;
         let rate = peek.rate.permits();
-        if permits > rate && self.engine().policy.is_none() {
+        if permits > rate && self.engine().is_redissons_limiter() {
             let kind = ErrorKind::ExceedsRate { requested: permits, rate };
             return Err(self.error(Operation::Peek, Error::new(kind, Execution::Executed)));
         }

@@ -40,6 +40,9 @@ pub enum Event<'a> {
     /// The server repaired a limiter that lacked `deficit` permits of its rate; if negative, it had too many.
     #[non_exhaustive]
     Repaired { deficit: i64 },
+    /// Permits of a semaphore that this client held are lost: their lease has ended, or the semaphore is gone.
+    #[non_exhaustive]
+    PermitsLost { permits: u64 },
     /// This client has changed the limiter's rate. `from` is the rate that it last saw.
     #[non_exhaustive]
     RateChanged { from: Option<Rate>, to: Rate, operation: Operation, client: &'a str },

@@ -94,6 +94,7 @@ pub(super) struct MetricHandles {
     debts: Counter,
     debt_permits: Counter,
     excess_permits: Counter,
+    lost_permits: Counter,
     written: Counter,
     not_written: Counter,
 }
@@ -139,6 +140,7 @@ impl MetricHandles {
             debts: registrar.counter(name::DEBTS, &[]),
             debt_permits: registrar.counter(name::DEBT_PERMITS, &[]),
             excess_permits: registrar.counter(name::EXCESS_PERMITS, &[]),
+            lost_permits: registrar.counter(name::LOST_PERMITS, &[]),
             written: registrar.counter(name::CHARGED, &[("outcome", "written")]),
             not_written: registrar.counter(name::CHARGED, &[("outcome", "not_written")]),
             registrar,
@@ -310,6 +312,7 @@ impl Observer for Meters {
                 handles.debt_permits.increment(deficit.unsigned_abs());
             }
             Event::Repaired { deficit } => handles.excess_permits.increment(deficit.unsigned_abs()),
+            Event::PermitsLost { permits } => handles.lost_permits.increment(permits),
             Event::Charged { permits, is_written: true } => handles.written.increment(permits),
             Event::Charged { permits, is_written: false } => handles.not_written.increment(permits),
             Event::CircuitClosed { .. } => self.to_closed.increment(1),

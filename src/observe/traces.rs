@@ -93,6 +93,10 @@ impl Observer for Traces {
             Event::Repaired { deficit } => {
                 warn!(target: TARGET, limiter, permits = -deficit, "took away permits beyond the rate");
             }
+            Event::PermitsLost { permits } => warn!(
+                target: TARGET,
+                semaphore = limiter, permits, "permits that are held are lost: their lease has ended, or the semaphore is gone"
+            ),
             // A different keep-alive does not make it another rate, and may be set for each user's limiter.
             Event::RateChanged { from, to, operation, client }
                 if from.map(Rate::without_keep_alive) == Some(to.without_keep_alive()) =>

@@ -18,6 +18,8 @@ pub(super) struct HeadBlock {
     pub(super) rate: u64,
     /// In microseconds.
     pub(super) interval: Time,
+    /// Permits may come back at any time: a request that may wait is worth keeping.
+    pub(super) permits_return: bool,
     /// The permits that pending requests ask for.
     pub(super) demand: u64,
 }
@@ -33,7 +35,13 @@ pub(super) enum Feasibility {
 }
 
 impl HeadBlock {
-    pub(super) fn feasibility(&self, request: &Request) -> Feasibility {
+    pub(super) fn feasibility(&self, request: &Request, now: Time) -> Feasibility {
+        if self.permits_return {
+            return match request.max_wait.lasts_beyond(now) {
+                true => Feasibility::InTime,
+                false => Feasibility::TooLate,
+            };
+        }
         if request.fewest() > self.rate {
             // The rate may have changed: only the server can say that the request exceeds it.
             return Feasibility::Unknown;

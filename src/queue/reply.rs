@@ -99,6 +99,7 @@ impl<C> Queue<C> {
                 ask_at: head_at.min(now.saturating_add(ask_within(keep_alive))).min(reserve_at),
                 rate,
                 interval,
+                permits_return: self.permits_return,
                 demand: self
                     .pending
                     .iter()

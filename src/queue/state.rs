@@ -32,6 +32,8 @@ pub(crate) struct Queue<C> {
     pub(super) earliest_end: Time,
     pub(super) sharing: Sharing,
     pub(super) reserving: Reserving,
+    /// Of a semaphore: permits come back at any time, so waits say only when to look at the latest.
+    pub(super) permits_return: bool,
     /// Whether the call in flight is slow: then deadlines of new requests begin at once, see [`Waiter::due`].
     pub(super) call_is_slow: bool,
 }
@@ -75,12 +77,18 @@ impl<C> Default for Queue<C> {
             earliest_end: Time::MAX,
             sharing: Sharing::default(),
             reserving: Reserving::default(),
+            permits_return: false,
             call_is_slow: false,
         }
     }
 }
 
 impl<C> Queue<C> {
+    /// An empty queue; `permits_return`: its permits come back at any time.
+    pub(crate) fn new(permits_return: bool) -> Self {
+        Queue { permits_return, ..Queue::default() }
+    }
+
     /// Whether no request is pending and no call is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.pending.is_empty()

@@ -59,7 +59,7 @@ impl<C> Queue<C> {
         let (mut ask_now, mut earliest_end) = (false, Time::MAX);
         let refused = self.remove_pending(|index, waiter| {
             let too_late = match waiter.request.max_wait {
-                _ if !waiter.has_server_answer => match block.feasibility(&waiter.request) {
+                _ if !waiter.has_server_answer => match block.feasibility(&waiter.request, now) {
                     Feasibility::TooLate => true,
                     Feasibility::Unknown if is_reachable => {
                         ask_now = true;
@@ -98,6 +98,8 @@ impl<C> Queue<C> {
 
     /// Permits may have come back, or the rate may have changed: ask at once.
     pub(crate) fn ask_now(&mut self) {
-        self.ask_now |= self.head_block.is_some();
+        // The call in flight may have been decided before a semaphore's permits came back.
+        let is_missed = self.permits_return && self.in_flight.is_some();
+        self.ask_now |= self.head_block.is_some() || is_missed;
     }
 }

@@ -17,6 +17,7 @@ use crate::wire::keys::Keys;
 
 #[allow(unused_imports, reason = "the engine does not make the calls of policies yet")]
 mod calls;
+mod channels;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -25,6 +26,7 @@ pub(crate) mod refusal;
 pub(crate) use calls::*;
 pub use calls::{ExpireCondition, RemainingTime};
 
+pub(crate) use channels::Heard;
 use memory::MemoryStore;
 use redis::RedisStore;
 
@@ -61,6 +63,23 @@ impl Store {
             Store::Remote(store) => store.run(keys, call, limit),
             #[cfg(all(test, shuttle))]
             Store::Model(store) => store.run(call),
+        }
+    }
+
+    /// Hears what is announced on the channel of this semaphore: calls `heard` when the subscription stands,
+    /// after messages (once for several that come at the same time), and after each renewed subscription,
+    /// because messages may have been lost meanwhile. Nothing is heard once the future is dropped.
+    ///
+    /// It runs in the runtime that polls it, and never ends: a lost connection is opened again, with
+    /// a back-off.
+    #[allow(dead_code, reason = "the engine does not listen yet")]
+    pub(crate) fn listen(&self, keys: &Keys, heard: Heard) -> BoxFuture<'static, ()> {
+        let channel = keys.permits.clone();
+        match self.clone() {
+            Store::Redis(store) => async move { store.listen(&channel, &heard).await }.boxed(),
+            Store::InProcess(store) => async move { store.listen(&channel, &heard).await }.boxed(),
+            #[cfg(test)]
+            _ => futures::future::pending().boxed(),
         }
     }
 

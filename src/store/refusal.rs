@@ -52,6 +52,22 @@ pub(crate) fn no_parameters() -> Error {
     executed(ErrorKind::NotInitialized, "no parameters are stored")
 }
 
+/// The error of a semaphore that does not exist.
+pub(crate) fn no_semaphore() -> Error {
+    executed(ErrorKind::NotInitialized, "there is no semaphore: set its permits first")
+}
+
+/// The error of a call of a plain semaphore where permits of the other kind are out.
+pub(crate) fn not_plain() -> Error {
+    let detail = "the permits of this semaphore have leases: it is no plain semaphore";
+    executed(ErrorKind::InvalidArgument, detail)
+}
+
+/// The error of a change after which a semaphore would have too many permits, or too few.
+pub(crate) fn too_many_permits() -> Error {
+    executed(ErrorKind::InvalidArgument, "a semaphore has at most 2^53 permits")
+}
+
 /// The error of an attempt that was overtaken by a later call of its lane. Nobody waits for its answer.
 pub(crate) fn stale() -> Error {
     executed(ErrorKind::Server, "a later call of the same lane was carried out before")

@@ -29,22 +29,31 @@ pub struct Standing {
     left: u64,
     decided_by: DecidedBy,
     is_unlimited: bool,
+    is_concurrency: bool,
 }
 
 impl Standing {
-    pub(super) fn new(limit: Arc<str>, grant: &Grant) -> Self {
+    pub(super) fn new(limit: Arc<str>, grant: &Grant, is_concurrency: bool) -> Self {
         Standing {
             limit,
             rate: grant.rate(),
             left: grant.left(),
             decided_by: grant.decided_by(),
             is_unlimited: grant.is_unlimited(),
+            is_concurrency,
         }
     }
 
     /// What is told about a limit that does not refuse a request which another one refuses.
     pub(super) fn of_policy(limit: Arc<str>, rate: Rate) -> Self {
-        Standing { limit, rate, left: 0, decided_by: DecidedBy::Store, is_unlimited: false }
+        Standing {
+            limit,
+            rate,
+            left: 0,
+            decided_by: DecidedBy::Store,
+            is_unlimited: false,
+            is_concurrency: false,
+        }
     }
 
     /// The limit's name.
@@ -52,7 +61,8 @@ impl Standing {
         &self.limit
     }
 
-    /// The rate in force.
+    /// The rate in force. Of a [concurrency](super::Limit::concurrency) limit: as many permits as it has, for as long
+    /// as its lease.
     pub fn rate(&self) -> Rate {
         self.rate
     }
@@ -66,6 +76,11 @@ impl Standing {
     /// left.
     pub(super) fn is_unlimited(&self) -> bool {
         self.is_unlimited
+    }
+
+    /// Whether it limits how many requests are served at once: there is no window.
+    pub(super) fn is_concurrency(&self) -> bool {
+        self.is_concurrency
     }
 
     /// Who decided.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::admission::{Admission, Standing};
 use super::handles::KeyHandle;
-use super::held::Held;
+use super::held::{Held, InUse};
 use super::key::KeyResult;
 use super::limit::{Limit, is_another};
 use super::limits::{LimitState, Limits, Report};
@@ -52,8 +52,10 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// Gives back what does not count, once the response is known. `is_refused`: a layer further inside
     /// refused the request.
-    pub(crate) fn settle(self, response: &ResponseHead<'_>, is_refused: bool) {
-        self.held.settle(response, is_refused);
+    ///
+    /// Returns what is held until the response has been sent.
+    pub(crate) fn settle(self, response: &ResponseHead<'_>, is_refused: bool) -> InUse {
+        self.held.settle(response, is_refused)
     }
 }
 
@@ -155,7 +157,8 @@ impl Limits {
             let reason = match decision {
                 Ok(Decision::Granted(grant)) => {
                     if !limit.is_shadow {
-                        standings.push(Standing::new(limit.name.clone(), &grant));
+                        let is_concurrency = limit.concurrency.is_some();
+                        standings.push(Standing::new(limit.name.clone(), &grant, is_concurrency));
                     }
                     held.add(grant, limit.clone());
                     continue;
@@ -166,7 +169,8 @@ impl Limits {
             };
             // Dropping `held` gives its permits back.
             return Err((
-                Refusal::new(limit.name.clone(), Some(step.key.clone()), reason),
+                Refusal::new(limit.name.clone(), Some(step.key.clone()), reason)
+                    .of_concurrency(limit.concurrency.is_some()),
                 standings,
             ));
         }

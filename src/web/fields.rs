@@ -23,7 +23,7 @@ pub enum RateHeaders {
     /// `q` is the rate in permits and `w` its interval in seconds. The draft has no fractions, so `w` is left
     /// out if the interval is not whole seconds. `r` is what is left. `t`, rounded up, is the number of
     /// seconds for which no more than `r` is guaranteed: the interval, or for a refused request its wait,
-    /// which is also the `Retry-After`.
+    /// which is also the `Retry-After`. A limit of requests at once has `qu="concurrent-requests"` and no `w`.
     #[default]
     Draft,
     /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (in seconds) for the limit
@@ -65,8 +65,9 @@ pub(crate) fn of_admitted(
     let mut policies = String::new();
     let mut limits = String::new();
     for standing in shown() {
-        let window = (!own.has_retry_after).then(|| whole_secs(standing.rate().interval()));
-        push(&mut policies, PolicyField(standing.limit(), standing.rate()));
+        let has_window = !own.has_retry_after && !standing.is_concurrency();
+        let window = has_window.then(|| whole_secs(standing.rate().interval()));
+        push(&mut policies, PolicyField::of(standing));
         push(&mut limits, LimitField(standing.limit(), standing.left(), window));
     }
     if policies.is_empty() {
@@ -76,7 +77,8 @@ pub(crate) fn of_admitted(
     add("ratelimit", limits);
     if headers == RateHeaders::DraftAndLegacy
         && !own.has_legacy
-        && let Some(least) = shown().min_by_key(|standing| standing.left())
+        && let Some(least) =
+            shown().filter(|it| !it.is_concurrency()).min_by_key(|standing| standing.left())
     {
         let reset = whole_secs(least.rate().interval());
         legacy(least.rate(), least.left(), reset, add);
@@ -87,7 +89,7 @@ pub(crate) fn of_admitted(
 pub(super) fn of_denied(
     headers: RateHeaders,
     standings: &[Standing],
-    limit: &str,
+    (limit, is_concurrency): (&str, bool),
     denial: &Denial,
     mut add: impl FnMut(&'static str, String),
 ) {
@@ -98,10 +100,10 @@ pub(super) fn of_denied(
     }
     let mut policies = String::new();
     for standing in standings.iter().filter(|standing| !standing.is_unlimited()) {
-        push(&mut policies, PolicyField(standing.limit(), standing.rate()));
+        push(&mut policies, PolicyField::of(standing));
     }
     if let Some(rate) = denial.rate() {
-        push(&mut policies, PolicyField(limit, rate));
+        push(&mut policies, PolicyField(limit, rate, is_concurrency));
     }
     if !policies.is_empty() {
         add("ratelimit-policy", policies);
@@ -140,12 +142,23 @@ fn whole_secs(duration: Duration) -> u64 {
 }
 
 /// An item of `RateLimit-Policy`. The name of a limit needs no escaping.
-struct PolicyField<'a>(&'a str, Rate);
+///
+/// The third says whether it is about requests at once, which have no window.
+struct PolicyField<'a>(&'a str, Rate, bool);
+
+impl<'a> PolicyField<'a> {
+    fn of(standing: &'a Standing) -> Self {
+        PolicyField(standing.limit(), standing.rate(), standing.is_concurrency())
+    }
+}
 
 impl fmt::Display for PolicyField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PolicyField(limit, rate) = self;
+        let PolicyField(limit, rate, is_concurrency) = self;
         write!(f, "\"{limit}\";q={}", rate.permits().min(HIGHEST))?;
+        if *is_concurrency {
+            return f.write_str(";qu=\"concurrent-requests\"");
+        }
         let interval = rate.interval();
         match interval.subsec_nanos() {
             0 => write!(f, ";w={}", interval.as_secs().min(HIGHEST)),
@@ -177,7 +190,7 @@ mod tests {
     fn intervals_of_another_clients_rate_that_the_draft_cannot_have() {
         // 2^53 ms is the longest interval that can be built here; the server may hold a longer one.
         let rate = Rate::from_wire(Mode::Overall, 1, i64::MAX as u64 / 1000 * 1000, 0);
-        assert_eq!(PolicyField("a", rate).to_string(), "\"a\";q=1;w=999999999999999");
+        assert_eq!(PolicyField("a", rate, false).to_string(), "\"a\";q=1;w=999999999999999");
         let window = Some(whole_secs(rate.interval()));
         assert_eq!(LimitField("a", 0, window).to_string(), "\"a\";r=0;t=999999999999999");
     }

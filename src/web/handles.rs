@@ -96,9 +96,16 @@ impl Handles {
             Some(handle) => handle,
             None => {
                 let name = limit.limiter_name(key);
-                let limiter = match &limit.policy {
-                    Some(policy) => client.limiter_of_with(&name, policy.clone(), limit.options)?,
-                    None => client.limiter_with(&name, limit.options)?,
+                let limiter = match (&limit.policy, limit.concurrency) {
+                    (Some(policy), _) => {
+                        client.limiter_of_with(&name, policy.clone(), limit.options)?
+                    }
+                    (_, Some(options)) => {
+                        let semaphore = client.concurrency_with(&name, options)?.into_limiter();
+                        semaphore.set_options(&limit.options)?;
+                        semaphore
+                    }
+                    _ => client.limiter_with(&name, limit.options)?,
                 };
                 let limiter = match limit.deadline {
                     Some(deadline) => limiter.with_deadline(deadline)?,

@@ -7,6 +7,12 @@ use super::limit::Limit;
 use super::request::ResponseHead;
 use crate::decision::Grant;
 
+/// Permits of semaphores, which come back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct InUse {
+    _grants: Box<[Grant]>,
+}
+
 /// What a request has taken so far. Dropping it before it is [admitted](Held::admit) gives everything back:
 /// another limit refused the request, or its caller has gone.
 #[derive(Default)]
@@ -32,13 +38,21 @@ impl Held {
 
     /// Settles each grant with what the response cost by its limit, which may be what was taken. `is_refused`:
     /// a limit further inside refused the request, so nothing counts.
-    pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) {
+    ///
+    /// Returns what is held until the response has been sent.
+    pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) -> InUse {
+        let mut in_use = Vec::new();
         for (grant, limit) in mem::take(&mut self.grants) {
+            if limit.concurrency.is_some() {
+                in_use.push(grant);
+                continue;
+            }
             let cost = if is_refused { Some(0) } else { limit.settled_cost(response) };
             if let Some(cost) = cost {
                 grant.settle_in_background(cost);
             }
         }
+        InUse { _grants: in_use.into() }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::error::{Error, Operation};
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
+use crate::semaphore::SemaphoreOptions;
 
 /// One limit of a service: a limiter for each [`Key`], and what a request costs.
 ///
@@ -56,6 +57,8 @@ pub struct Limit {
     pub(super) key: Key,
     pub(super) rate: Option<Rate>,
     pub(super) policy: Option<Policy>,
+    /// Set if it limits how many requests are served at once.
+    pub(super) concurrency: Option<SemaphoreOptions>,
     pub(super) rate_by_key: Option<Arc<RateFn>>,
     /// `None`: the cost shared by all limits.
     pub(super) cost: Option<Cost>,
@@ -98,6 +101,7 @@ impl Limit {
             key,
             rate: rate.into(),
             policy: None,
+            concurrency: None,
             rate_by_key: None,
             cost: None,
             skip_if: None,
@@ -110,6 +114,29 @@ impl Limit {
             is_shadow: false,
             roll_out_from: Vec::new(),
         }
+    }
+
+    /// A limit of how many requests are served at once, by all processes of the service together: a
+    /// [semaphore](crate::Client::concurrency) for each key, named like a limiter. A request holds its permits until
+    /// the last byte of its response has been sent, or it is dropped; while it does, its lease is renewed.
+    ///
+    /// Refused requests are answered like those of other limits, and `RateLimit-Policy` has
+    /// `qu="concurrent-requests"` instead of a window. [`count_if`](Self::count_if), [`settle_by`](Self::settle_by),
+    /// and everything about rates do not apply.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::SemaphoreOptions;
+    /// use redisson_rate_limiter::web::{Key, Limit};
+    ///
+    /// // Four exports at once for each customer, however many servers there are.
+    /// let options = SemaphoreOptions::new().permits(4);
+    /// let exports = Limit::concurrency("exports", Key::header("x-api-key"), options)
+    ///     .wait_up_to(Duration::from_secs(2))
+    ///     .skip_if(|request| request.path() != "/export");
+    /// ```
+    pub fn concurrency(name: &str, key: Key, options: SemaphoreOptions) -> Self {
+        Limit { concurrency: Some(options), ..Limit::new(name, key, None) }
     }
 
     /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
@@ -329,7 +356,7 @@ impl Limit {
 
     /// The rate of a key, with a keep-alive if each key has its own limiter.
     pub(super) fn rate_of(&self, key: &str) -> Option<Rate> {
-        if self.policy.is_some() {
+        if self.policy.is_some() || self.concurrency.is_some() {
             return None;
         }
         let own = self.rate_by_key.as_ref().and_then(|rate| rate(key));
@@ -373,6 +400,14 @@ impl Limit {
             let detail = format!(
                 "a limit named {:?}: must not have `:value` or `:permits` in it, with which the keys of another limiter \
                  could have the same names",
+                self.name
+            );
+            return Err(Error::invalid(Operation::Limits, detail));
+        }
+        let has_rates = self.policy.is_some() || self.rate_by_key.is_some();
+        if self.concurrency.is_some() && (has_rates || self.count_if.is_some() || self.settle_by.is_some()) {
+            let detail = format!(
+                "a rate, policy or settlement of the concurrency limit {:?}: its permits come back with the response",
                 self.name
             );
             return Err(Error::invalid(Operation::Limits, detail));

@@ -46,6 +46,7 @@ mod trouble;
 pub use admission::{Admission, Standing};
 pub use client_address::TrustedProxies;
 pub(crate) use decide::{Admitted, RequestVerdict, WasRefused};
+pub(crate) use held::InUse;
 pub use fields::RateHeaders;
 pub(crate) use fields::{OwnFields, of_admitted};
 pub use key::Key;

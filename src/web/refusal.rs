@@ -20,6 +20,7 @@ pub struct Refusal {
     limit: Arc<str>,
     key: Option<String>,
     reason: Reason,
+    is_concurrency: bool,
 }
 
 /// Why a request is not admitted.
@@ -86,7 +87,11 @@ const INTERNAL: Status = Status {
 
 impl Refusal {
     pub(super) fn new(limit: Arc<str>, key: Option<String>, reason: Reason) -> Self {
-        Refusal { limit, key, reason }
+        Refusal { limit, key, reason, is_concurrency: false }
+    }
+
+    pub(super) fn of_concurrency(self, is_concurrency: bool) -> Self {
+        Refusal { is_concurrency, ..self }
     }
 
     /// The name of the limit that refused.
@@ -147,7 +152,8 @@ impl Refusal {
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Reason::Denied(denial) = &self.reason {
-            fields::of_denied(headers, standings, &self.limit, denial, |name, value| {
+            let limit = (&*self.limit, self.is_concurrency);
+            fields::of_denied(headers, standings, limit, denial, |name, value| {
                 append(response.headers_mut(), name, value);
             });
         }

@@ -19,6 +19,7 @@ use crate::queue::Time;
 use crate::rate::{Mode, Rate};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
+use crate::store::SetPermitsCall;
 use crate::wire::entry::EntryId;
 
 /// The stand-in for one limiter.
@@ -115,7 +116,13 @@ impl Outage {
         let used: Vec<_> = in_use.into_iter().chain(unwritten).collect();
         let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
         let stand_in = store.engine(engine);
-        store.store.put(&stand_in.keys, &own, engine.new_id(), &used);
+        match &engine.semaphore {
+            Some(semaphore) => {
+                let free = permits.saturating_sub(semaphore.held());
+                let _ = store.store.run(&stand_in.keys, &SetPermitsCall::first(free));
+            }
+            None => store.store.put(&stand_in.keys, &own, engine.new_id(), &used),
+        }
         local.decides = Some((stand_in.clone(), own));
         drop(guard);
         engine.end_stand_in_soon();
@@ -149,6 +156,7 @@ impl Outage {
                 && let Some((stand_in, rate)) = local.decides.take()
             {
                 let grants = store.store.take(&stand_in.keys, local_now);
+                // What a semaphore's stand-in has granted ends with its holders.
                 local.charges = gather(&grants, rate, || engine.new_id());
                 taken = Some(stand_in);
             }
@@ -179,7 +187,10 @@ impl Outage {
         }
         self.forget_expired(engine, &mut local.charges, now);
         let counts =
-            |(stand_in, _): &(Arc<Engine>, Rate)| store.store.is_in_use(&stand_in.keys, now);
+            |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
+                Some(semaphore) => semaphore.held() > 0,
+                None => store.store.is_in_use(&stand_in.keys, now),
+            };
         if !local.charges.is_empty() || local.decides.as_ref().is_some_and(counts) {
             return false;
         }

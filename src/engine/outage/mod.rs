@@ -16,7 +16,8 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use tokio::sync::Notify;
 
-use super::{Core, Engine, LONGEST_TIMER, Tasks, micros};
+use super::semaphore::Terms;
+use super::{Core, Engine, LONGEST_TIMER, Rules, Tasks, micros};
 use crate::clock::Clock;
 use crate::decision::DecidedBy;
 use crate::error::Error;
@@ -186,8 +187,12 @@ impl LocalStore {
     /// Creates a limiter in this store to stand in for one of the client's.
     fn engine(&self, of: &Engine) -> Arc<Engine> {
         let number = self.limiters.fetch_add(1, Ordering::Relaxed);
-        let keys = Keys::new(&number.to_string(), "");
-        let engine = Engine::new(of.name.clone(), None, keys, self.core.clone(), None);
+        let name = number.to_string();
+        let (rules, keys) = match &of.semaphore {
+            Some(_) => (Rules::Semaphore(Terms::IN_PROCESS), Keys::of_semaphore(&name)),
+            None => (Rules::Redisson, Keys::new(&name, "")),
+        };
+        let engine = Engine::new(of.name.clone(), rules, keys, self.core.clone(), None);
         // There are no other clients here, and a reservation would be written to the log as if it were a
         // grant.
         engine.opt_ins.be_greedy();

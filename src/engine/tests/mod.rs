@@ -28,6 +28,7 @@ mod outage;
 mod pause;
 mod refunds;
 mod reservations;
+mod semaphores;
 mod settle;
 mod sharing;
 mod windows;

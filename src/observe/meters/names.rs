@@ -20,6 +20,7 @@ pub(super) const LEASE_RETURNED: &str = "redisson_limiter_lease_returned_permits
 pub(super) const DEBTS: &str = "redisson_limiter_debts_total";
 pub(super) const DEBT_PERMITS: &str = "redisson_limiter_debt_permits_total";
 pub(super) const EXCESS_PERMITS: &str = "redisson_limiter_excess_permits_total";
+pub(super) const LOST_PERMITS: &str = "redisson_limiter_lost_permits_total";
 pub(super) const CIRCUITS: &str = "redisson_limiter_circuits";
 pub(super) const CIRCUIT_TRANSITIONS: &str = "redisson_limiter_circuit_transitions_total";
 pub(super) const CHARGED: &str = "redisson_limiter_charged_permits_total";
@@ -48,7 +49,7 @@ pub const METRICS_PREFIX: &str = "redisson_limiter_";
 pub const HISTOGRAM_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
 
-const COUNTERS: [(&str, &str); 15] = [
+const COUNTERS: [(&str, &str); 16] = [
     (ACQUIRES, "Acquires that have ended, by result and by who decided."),
     (PERMITS, "Permits that were granted or denied, by who decided."),
     (ERRORS, "Operations that have failed, by kind of error and whether they were executed."),
@@ -59,6 +60,7 @@ const COUNTERS: [(&str, &str); 15] = [
     (DEBTS, "Repairs of limiters that lacked permits."),
     (DEBT_PERMITS, "Permits that limiters lacked. They come back an interval after the repair."),
     (EXCESS_PERMITS, "Permits beyond the rate that repairs have taken away."),
+    (LOST_PERMITS, "Permits of semaphores that were held here when their lease ended, or the semaphore was gone."),
     (CIRCUIT_TRANSITIONS, "Changes of circuit breakers, by the new state."),
     (CHARGED, "Permits granted while the server was away, by whether they got into its log."),
     (CONNECTS, "Attempts to connect to a server."),

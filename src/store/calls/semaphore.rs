@@ -5,6 +5,17 @@
 
 use super::*;
 
+mod acquire;
+mod change;
+mod release;
+mod state;
+
+script!(ACQUIRE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/acquire", "semaphore/write");
+script!(RELEASE, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/release", "semaphore/write");
+script!(RENEW, AtReceiver: "semaphore/clock", "semaphore/renew");
+script!(COUNTS, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/counts");
+script!(SET, AtReceiver: "semaphore/clock", "semaphore/value", "semaphore/set", "semaphore/write");
+
 /// Redisson's two kinds of semaphores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SemaphoreKind {
@@ -21,6 +32,21 @@ pub(crate) struct CallId(pub(crate) [u8; 12]);
 /// A permit that is out of an expirable semaphore: a member of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PermitId(pub(crate) [u8; 16]);
+
+impl PermitId {
+    /// From 32 hexadecimal digits.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_id)?;
+        Some(PermitId(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
 
 impl CallId {
     /// The id of the permit that the call was granted as this one, from 0.
@@ -100,6 +126,7 @@ pub(crate) struct RenewCall {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases may also end earlier than before.
     pub(crate) may_shorten: bool,
+    /// At most 1000.
     pub(crate) permits: Vec<PermitId>,
 }
 
@@ -142,6 +169,11 @@ pub(crate) struct SetPermitsCall {
     pub(crate) permits: i64,
 }
 
-// Replies: SemaphoreAcquireCall -> SemaphoreReply; SemaphoreReleaseCall -> Vec<Returned>, one for each id (plain: one
-// for all); RenewCall -> Vec<bool>, whether each permit is still out; SemaphoreCountsCall -> SemaphoreCounts;
-// SetPermitsCall -> i64: Try 1 or 0, Set 0, Add 0, Drain the permits that were taken.
+impl SetPermitsCall {
+    /// Sets the permits of a new semaphore with leases.
+    pub(crate) fn first(permits: u64) -> Self {
+        let kind = SemaphoreKind::Expirable;
+        SetPermitsCall { kind, rule: SetPermits::Try, permits: permits as i64 }
+    }
+}
+

@@ -34,6 +34,8 @@ pub(crate) struct Keyspace {
     now: i64,
     /// The same moment in microseconds.
     pub(super) now_us: i64,
+    /// Channels on which calls have announced something since these were last told.
+    pub(super) announced: Vec<Arc<str>>,
     /// The number of keys at which to look for ended ones. Otherwise keys are removed only when they are used
     /// again, and keys that are never used again would stay.
     sweep_at: usize,
@@ -152,6 +154,12 @@ impl Keyspace {
     /// Sets the number as `INCRBY` does: the time to live stays.
     pub(crate) fn change_number(&mut self, key: &Arc<str>, number: i64) {
         self.slot(key, || Data::Text(String::new())).data = Data::Text(number.to_string());
+    }
+
+    /// `PUBLISH`: those who listen to this channel hear it after the call.
+    #[allow(dead_code, reason = "no call announces anything yet")]
+    pub(crate) fn announce(&mut self, channel: &Arc<str>) {
+        self.announced.push(channel.clone());
     }
 
     pub(crate) fn remove(&mut self, key: &str) -> Option<Slot> {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::clock::{Clock, Now, system_ms};
 use crate::error::Error;
 use crate::store::StoreCall;
+use crate::store::channels::{Channels, Heard};
 use crate::wire::keys::Keys;
 
 pub(super) mod acquire;
@@ -47,6 +48,7 @@ pub(crate) struct MemoryStore(Arc<Shared>);
 
 struct Shared {
     space: Mutex<Keyspace>,
+    channels: Channels,
     clock: Clock,
 }
 
@@ -58,7 +60,8 @@ impl MemoryStore {
 
     /// An empty store with this clock for times to live and for [`Now::Server`].
     pub(crate) fn with_clock(clock: Clock) -> Self {
-        MemoryStore(Arc::new(Shared { space: Mutex::default(), clock }))
+        let channels = Channels::default();
+        MemoryStore(Arc::new(Shared { space: Mutex::default(), channels, clock }))
     }
 
     fn now(&self) -> i64 {
@@ -80,7 +83,19 @@ impl MemoryStore {
         let mut space = self.enter(keys);
         let now = space.now();
         space.enter(now, call.other_keys().flat_map(Keys::all));
-        call.decide(&mut space, keys)
+        let decided = call.decide(&mut space, keys);
+        let announced = std::mem::take(&mut space.announced);
+        drop(space);
+        for channel in announced {
+            self.0.channels.announce(&channel);
+        }
+        decided
+    }
+
+    /// Hears what is announced on this channel, and never ends.
+    pub(crate) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
+        self.0.channels.remove_unused();
+        self.0.channels.listen(channel, true).hear(heard).await;
     }
 
     /// The names of all keys.

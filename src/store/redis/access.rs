@@ -1,10 +1,10 @@
 //! Logging in to the servers of any topology.
 
 use std::fmt;
-#[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use redis::RedisConnectionInfo;
+use redis::aio::AsyncPushSender;
+use redis::{ProtocolVersion, RedisConnectionInfo};
 
 use crate::error::{Error, Operation};
 use crate::observe::Observers;
@@ -34,6 +34,8 @@ pub(super) struct Credentials {
     /// `None` unless an address asks for TLS.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Arc<TlsClient>>,
+    /// Takes what a server says unasked, on connections that listen.
+    pub(super) pushes: Option<Arc<dyn AsyncPushSender>>,
 }
 
 impl Access {
@@ -53,6 +55,7 @@ impl Access {
             access: self,
             #[cfg(feature = "tls")]
             tls,
+            pushes: None,
         })
     }
 }
@@ -77,6 +80,17 @@ impl Credentials {
             access,
             #[cfg(feature = "tls")]
             tls: self.tls.clone(),
+            pushes: None,
+        }
+    }
+
+    /// The credentials for connections that listen. Observers hear of the others alone.
+    pub(super) fn hearing(&self, pushes: Arc<dyn AsyncPushSender>) -> Self {
+        Credentials {
+            access: Access { observers: Observers::default(), ..self.access.clone() },
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+            pushes: Some(pushes),
         }
     }
 
@@ -92,6 +106,9 @@ impl Credentials {
         }
         if let Some(database) = self.access.database {
             login = login.set_db(database.into());
+        }
+        if self.pushes.is_some() {
+            login = login.set_protocol(ProtocolVersion::RESP3);
         }
         // Otherwise the user would be ignored, and the connection would be the default user's.
         if login.username().is_some() && login.password().is_none() {

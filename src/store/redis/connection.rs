@@ -19,7 +19,9 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::ConnectionObserver;
 use crate::rt::{self, RuntimeId};
+use crate::store::channels::Heard;
 use crate::store::redis::command::ServerCommand;
+use crate::store::redis::listen::Listening;
 use crate::store::redis::open::OpenConnection;
 use crate::store::redis::reply;
 use crate::store::redis::topology::Connector;
@@ -41,6 +43,7 @@ pub(super) struct Connection {
     /// The time at which a connection was last dropped because its server is a replica.
     left_replica: Mutex<Option<Instant>>,
     observer: ConnectionObserver,
+    listening: Arc<Listening>,
 }
 
 enum ConnectionState {
@@ -93,6 +96,7 @@ impl Connections {
             state: Mutex::new(ConnectionState::Closed(None)),
             left_replica: Mutex::new(None),
             observer: self.connector.observer(),
+            listening: Arc::default(),
         });
         by_runtime.insert(runtime, connection.clone());
         drop(by_runtime);
@@ -156,6 +160,11 @@ impl Connection {
         };
         let is_of_replica = |values: &Vec<Value>| values.iter().any(reply::is_of_replica);
         self.exchange(request, is_of_replica, deadline).await
+    }
+
+    /// Hears what is announced on this channel of the server, until the connection for it is lost.
+    pub(super) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
+        self.listening.listen(&self.connector, channel, heard).await;
     }
 
     async fn exchange<T, Answer>(

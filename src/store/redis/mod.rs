@@ -25,6 +25,7 @@ mod dial;
 mod endpoint;
 #[cfg(any(all(test, not(shuttle)), feature = "_fuzz"))]
 pub(crate) mod fuzz;
+mod listen;
 mod nodes;
 mod open;
 mod race;

@@ -65,7 +65,7 @@ impl OpenConnection {
         credentials: &Credentials,
         server: Arc<str>,
     ) -> Result<OpenConnection, Error> {
-        let login = credentials.login(endpoint);
+        let login = (credentials.login(endpoint), config(credentials));
         match &endpoint.address {
             Address::Tcp { host, port, tls } => {
                 let stream = match address {
@@ -77,10 +77,10 @@ impl OpenConnection {
                 #[cfg(feature = "tls")]
                 if let (true, Some(client)) = (*tls, &credentials.tls) {
                     let stream = client.handshake(host, stream).await?;
-                    return OpenConnection::over(stream, &login, server).await;
+                    return OpenConnection::over(stream, login, server).await;
                 }
                 debug_assert!(!tls, "a TLS address without a TLS client");
-                OpenConnection::over(stream, &login, server).await.map_err(|error| match error.kind() {
+                OpenConnection::over(stream, login, server).await.map_err(|error| match error.kind() {
                     ErrorKind::Unavailable if !error.has_detail() => error.with_detail(
                         "it ended the connection before its first answer; if the port is for TLS, the \
                         address must begin with rediss://",
@@ -91,7 +91,7 @@ impl OpenConnection {
             #[cfg(unix)]
             Address::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await;
-                OpenConnection::over(stream.map_err(reply::no_stream)?, &login, server).await
+                OpenConnection::over(stream.map_err(reply::no_stream)?, login, server).await
             }
             #[cfg(not(unix))]
             Address::Unix(_) => Err(reply::no_stream(std::io::ErrorKind::Unsupported.into())),
@@ -100,12 +100,12 @@ impl OpenConnection {
 
     async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        login: &RedisConnectionInfo,
+        (login, config): (RedisConnectionInfo, AsyncConnectionConfig),
         server: Arc<str>,
     ) -> Result<OpenConnection, Error> {
-        let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config())
+        let (connection, driver) = MultiplexedConnection::new_with_config(&login, stream, config)
             .await
-            .map_err(|error| login_failed(error, login))?;
+            .map_err(|error| login_failed(error, &login))?;
         let closed = Arc::new(AtomicBool::new(false));
         let close_on_drop = CloseOnDrop(closed.clone());
         let driver = tokio::spawn(async move {
@@ -180,9 +180,13 @@ fn login_failed(error: RedisError, login: &RedisConnectionInfo) -> Error {
 
 /// A configuration without the dependency's timeouts, which would cut calls short on a busy server: the
 /// store has deadlines of its own.
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
+fn config(credentials: &Credentials) -> AsyncConnectionConfig {
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        .set_pipeline_buffer_size(PIPELINE)
+        .set_pipeline_buffer_size(PIPELINE);
+    match &credentials.pushes {
+        Some(pushes) => config.set_push_sender(pushes.clone()),
+        None => config,
+    }
 }

@@ -130,6 +130,9 @@ fn refusal_of(status: i64, answer: ServerAnswer<'_>) -> Error {
         (-10, now) => refusal::clock_out_of_range(now),
         (-11, _) => refusal::stale(),
         (-12, _) => refusal::foreign_format(ErrorKind::InvalidArgument, &text),
+        (-14, _) => refusal::no_semaphore(),
+        (-15, _) => refusal::not_plain(),
+        (-16, _) => refusal::too_many_permits(),
         (-13, _) => refusal::foreign_format(ErrorKind::ForeignFormat, &text),
         _ => answer.unexpected(),
     };

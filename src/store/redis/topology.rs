@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::aio::AsyncPushSender;
+
 use crate::error::Error;
 use crate::observe::ConnectionObserver;
 use crate::store::redis::access::Credentials;
@@ -122,6 +124,11 @@ impl Connector {
     pub(super) fn new(topology: Topology, credentials: Arc<Credentials>) -> Self {
         let address = topology.to_string().into();
         Connector { topology, credentials, address }
+    }
+
+    /// A connector for connections that listen.
+    pub(super) fn hearing(&self, pushes: Arc<dyn AsyncPushSender>) -> Self {
+        Connector::new(self.topology.clone(), Arc::new(self.credentials.hearing(pushes)))
     }
 
     /// The address for calls, without credentials.

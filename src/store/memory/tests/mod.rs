@@ -19,6 +19,7 @@ mod giveback;
 mod keyspace;
 mod ledger;
 mod lifetime;
+mod listen;
 mod program;
 mod rates;
 mod redisson;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::Event;
 use crate::rt::{self, RuntimeId};
+use crate::store::channels::Heard;
 use crate::store::redis::access::Credentials;
 use crate::store::redis::cluster::Cluster;
 use crate::store::redis::command::ServerCommand;
@@ -107,7 +108,7 @@ impl Nodes {
     ) -> Result<Value, Error> {
         let slot = command.keys().first().map(|key| slot_of(key));
         let call = RoutedCall { command, slot, end: Instant::now() + deadline };
-        let mut target = self.target(&call).await?;
+        let mut target = self.target(call.slot, call.left()).await?;
         for _ in 0..REDIRECTS {
             let value = self.send_to(&target, &call).await?;
             match Redirect::read(&value, &target) {
@@ -153,13 +154,31 @@ impl Nodes {
         sent.map_err(|error| self.failed(target, error))
     }
 
+    /// Hears what is announced at the node that has the channel's slot, until the connection for it is lost or the
+    /// slot moves. The search for the node takes up to `limit`.
+    pub(super) async fn listen(
+        self: &Arc<Self>,
+        channel: &Arc<str>,
+        heard: &Heard,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let node = self.target(Some(slot_of(channel.as_bytes())), limit).await?;
+        self.connection(&node).listen(channel, heard).await;
+        self.suspect(&node);
+        Ok(())
+    }
+
     /// The node to try first.
-    async fn target(self: &Arc<Self>, call: &RoutedCall<'_>) -> Result<Address, Error> {
-        if let Some(target) = self.known_target(call.slot) {
+    async fn target(
+        self: &Arc<Self>,
+        slot: Option<u16>,
+        limit: Duration,
+    ) -> Result<Address, Error> {
+        if let Some(target) = self.known_target(slot) {
             return Ok(target);
         }
-        self.refresh(call.left()).await?;
-        self.state().target(call.slot).ok_or_else(|| unavailable("no node serves the slot"))
+        self.refresh(limit).await?;
+        self.state().target(slot).ok_or_else(|| unavailable("no node serves the slot"))
     }
 
     /// The target according to the map, if there is no reason to doubt it.

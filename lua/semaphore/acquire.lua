@@ -1,0 +1,77 @@
+-- Decides requests in order and takes their permits. Twin: src/store/calls/semaphore/acquire.rs.
+--
+-- ARGV   6 the permits to set if there is no semaphore, or '', 7 1 if an earlier attempt may have been carried out,
+--        8 groups of equal requests: permits, count, 1 if they wait; 9 the permits of all of them.
+--        Expirable: 10 the first bytes of the ids, 11 the lease in ms, or ''
+-- reply  {0, now, permits free, all permits, the end of the first lease or -1, granted …}, the last for each group: the
+--        number of requests granted, -1 if each is for more than all permits
+local REAPED = 1000
+local wanted, id = tonumber(ARGV[9]), ARGV[10]
+local out, expired = 0, 0
+if not is_plain then
+  out = call('ZCOUNT', KEYS[2], 0, '+inf')
+  expired = out > 0 and min(call('ZCOUNT', KEYS[2], 0, int(now)), max(wanted, REAPED)) or 0
+end
+if expired > 0 then
+  local first = call('ZCOUNT', KEYS[2], '-inf', '(0')
+  call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
+end
+if not v and ARGV[6] == '' then
+  return {-14}
+end
+new = (new or ARGV[6] - out) + expired
+out = out - expired
+
+-- Permits that an earlier attempt took are granted again, to the same requests.
+local is_replay, free = number and last == number, new
+if is_replay then
+  free = took
+elseif not is_plain and ARGV[7] == '1' then
+  local held = 0
+  while held < wanted and (tonumber(call('ZSCORE', KEYS[2], id .. struct.pack('>I4', held))) or 0) > now do
+    held = held + 1
+  end
+  if held > 0 then
+    is_replay, free = true, held
+  end
+end
+local total, granted, is_blocked, is_short = is_plain and 0 or max(new + out, 0), 0, false, false
+local reply = {0, now, 0, total, -1}
+for permits, count, waits in string.gmatch(ARGV[8], '(%d+) (%d+) (%d)') do
+  permits, count = tonumber(permits), tonumber(count)
+  local fit = is_blocked and 0 or max(0, min(count, floor(free / permits)))
+  free, granted = free - fit * permits, granted + fit * permits
+  if fit == 0 and not is_plain and (permits > total or is_replay and free > 0 and waits == '1') then
+    -- With grants to follow, it did not block them the first time.
+    fit = -1
+  elseif fit < count then
+    is_short, is_blocked = true, is_blocked or waits == '1'
+  end
+  reply[#reply + 1] = fit
+end
+
+if is_plain and not is_replay then
+  new = new - granted
+  record = number and (granted > 0 or abandon or ARGV[7] == '1') and granted
+elseif granted > 0 and not is_replay then
+  -- An id that is out already, by an attempt that overtook this one, has its permit.
+  local score = int(min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999))
+  score = ARGV[11] == '' and '922337203685477' or score
+  for from = 0, granted - 1, 1000 do
+    local members = {}
+    for i = from, min(from + 1000, granted) - 1 do
+      members[#members + 1] = score
+      members[#members + 1] = id .. struct.pack('>I4', i)
+    end
+    new = new - call('ZADD', KEYS[2], 'GT', unpack(members))
+  end
+  local ttl = v and call('PTTL', KEYS[1]) or -1
+  if ttl > 0 then
+    call('PEXPIRE', KEYS[2], ttl)
+  end
+end
+if is_short and not is_plain then
+  local first = tonumber(call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+  reply[5] = first and first < 922337203685477 and first or -1
+end
+reply[3] = new

@@ -1,0 +1,25 @@
+-- Gives permits back. Twin: src/store/calls/semaphore/release.rs.
+--
+-- ARGV   6 plain: the number of permits; expirable: the ids, 16 bytes each
+-- reply  {0, what became of them …}: 0 gone, 1 in time, 2 after the end of the lease
+local reply = {0}
+if is_plain and last == number and number then
+  reply[2] = took < 0 and 1 or 0
+elseif is_plain then
+  record = number and (v and -ARGV[6] or 0)
+  new = v and new + ARGV[6]
+  reply[2] = v and 1 or 0
+end
+for i = 1, is_plain and 0 or #ARGV[6], 16 do
+  local id = string.sub(ARGV[6], i, i + 15)
+  local score = call('ZSCORE', KEYS[2], id)
+  if not score then
+    -- Redisson 3.16 and earlier write ids as text.
+    id = string.gsub(id, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
+    score = call('ZSCORE', KEYS[2], id)
+  end
+  local is_back = score and call('ZREM', KEYS[2], id) == 1 and v
+  score = tonumber(score)
+  new = is_back and new + 1 or new
+  reply[#reply + 1] = is_back and (score >= 0 and score <= now and 2 or 1) or 0
+end

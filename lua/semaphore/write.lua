@@ -1,0 +1,20 @@
+-- The end of a script that changes permits: writes the value, and announces the permits that became free. A message
+-- for each wakes waiters one by one; the last of 64 stands for the rest. Releases before and after Redisson 3.22 listen
+-- to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
+if new and not (new >= -9007199254740992 and new <= 9007199254740992) then
+  return {-16}
+elseif new ~= v then
+  call('SET', KEYS[1], int(new), 'KEEPTTL')
+end
+if record then
+  call('SET', KEYS[4], int(number) .. ' ' .. int(record), 'PX', 60000)
+end
+local freed = max(new or 0, 0) - max(v or 0, 0)
+for i = 1, min(freed, 64) do
+  local message = i < 64 and '1' or int(min(freed - 63, 2147483647))
+  call('PUBLISH', KEYS[3], message)
+  if ARGV[3] == '1' then
+    redis.pcall('SPUBLISH', KEYS[3], message)
+  end
+end
+return reply

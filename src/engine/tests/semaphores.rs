@@ -1,0 +1,236 @@
+//! Semaphores in process, and the engine's part of them.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use crate::{Client, Clock, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore, SemaphoreOptions};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn client() -> Client {
+    let store = InProcessStore::with_clock(Clock::runtime());
+    Client::builder().clock(Clock::runtime()).in_process(&store).unwrap()
+}
+
+async fn of(permits: u64) -> Semaphore {
+    let semaphore = client().concurrency("s").unwrap();
+    assert!(semaphore.try_set_permits(permits).await.unwrap());
+    semaphore
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_come_back_when_dropped_or_released() {
+    for semaphore in [of(2).await, plain(2).await] {
+        let first = semaphore.acquire(1).await.unwrap();
+        let second = semaphore.acquire(1).await.unwrap();
+        assert!(semaphore.try_acquire_now(1).await.unwrap().is_err());
+        assert_eq!(semaphore.available_permits().await.unwrap(), 0);
+        drop(first);
+        assert_eq!(semaphore.available_permits().await.unwrap(), 1);
+        assert!(second.release().await.unwrap());
+        assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+        let both = semaphore.try_acquire_now(2).await.unwrap().unwrap();
+        assert_eq!(both.permits(), 2);
+        assert!(semaphore.try_acquire_now(1).await.unwrap().is_err());
+    }
+}
+
+async fn plain(permits: u64) -> Semaphore {
+    let semaphore = client().semaphore("s").unwrap();
+    assert!(semaphore.try_set_permits(permits).await.unwrap());
+    semaphore
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_served_in_order_as_soon_as_permits_come_back() {
+    for semaphore in [of(3).await, plain(3).await] {
+        let held = semaphore.acquire(3).await.unwrap();
+        let mut large = Box::pin(semaphore.acquire(3));
+        assert!(large.as_mut().now_or_never().is_none());
+        tokio::time::sleep(SECOND / 100).await;
+        let mut small = Box::pin(semaphore.acquire(1));
+        assert!(small.as_mut().now_or_never().is_none());
+        let begun = tokio::time::Instant::now();
+        drop(held);
+        let large = large.await.unwrap();
+        assert!(begun.elapsed() < SECOND / 10, "{:?}", begun.elapsed());
+        tokio::time::sleep(SECOND / 100).await;
+        assert!(small.as_mut().now_or_never().is_none(), "it came later");
+        drop(large);
+        drop(small.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_its_timeout_and_not_earlier() {
+    let semaphore = of(1).await;
+    let held = semaphore.acquire(1).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    assert!(semaphore.try_acquire(1, SECOND * 5 / 2).await.unwrap().is_err());
+    assert!(begun.elapsed() >= SECOND * 5 / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SECOND * 3, "{:?}", begun.elapsed());
+    // One that arrives behind a waiting one has its own time.
+    let (long, short) = tokio::join!(semaphore.try_acquire(1, SECOND * 3), async {
+        tokio::time::sleep(SECOND / 2).await;
+        let begun = tokio::time::Instant::now();
+        let denied = semaphore.try_acquire(1, SECOND).await.unwrap();
+        (denied, begun.elapsed())
+    });
+    assert!(long.unwrap().is_err() && short.0.is_err());
+    assert!(short.1 >= SECOND && short.1 < SECOND * 3 / 2, "{:?}", short.1);
+    drop(held);
+    assert!(semaphore.try_acquire_now(1).await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wait_takes_nothing() {
+    let semaphore = of(1).await;
+    let held = semaphore.acquire(1).await.unwrap();
+    for _ in 0..10 {
+        let wait = semaphore.acquire(1);
+        assert!(tokio::time::timeout(SECOND / 50, wait).await.is_err());
+    }
+    drop(held);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
+    // Granted, but nobody took it.
+    let mut wait = Box::pin(semaphore.acquire(1));
+    assert!(wait.as_mut().now_or_never().is_none());
+    tokio::time::sleep(SECOND / 100).await;
+    drop(wait);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_client_of_the_store_hears_of_what_comes_back() {
+    let store = InProcessStore::new();
+    let [one, two] = [0, 1].map(|_| Client::builder().in_process(&store).unwrap());
+    let [one, two] = [one, two].map(|client| client.concurrency("s").unwrap());
+    one.try_set_permits(1).await.unwrap();
+    let held = one.acquire(1).await.unwrap();
+    let wait = two.acquire(1);
+    futures::pin_mut!(wait);
+    assert!(wait.as_mut().now_or_never().is_none());
+    tokio::time::sleep(SECOND / 10).await;
+    drop(held);
+    let begun = tokio::time::Instant::now();
+    drop(wait.await.unwrap());
+    assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_renewed_ends() {
+    let client = client();
+    let options = SemaphoreOptions::new().lease(SECOND * 10).without_renewal().permits(1);
+    let semaphore = client.concurrency_with("s", options).unwrap();
+    let permit = semaphore.acquire(1).await.unwrap();
+    assert!(!permit.is_lost());
+    let denial = semaphore.try_acquire_now(1).await.unwrap().unwrap_err();
+    assert!(denial.retry_after() > SECOND * 9 && denial.retry_after() <= SECOND * 10);
+    let begun = tokio::time::Instant::now();
+    let other = semaphore.acquire(1).await.unwrap();
+    assert!(begun.elapsed() >= SECOND * 99 / 10 && begun.elapsed() < SECOND * 11);
+    permit.lost().await;
+    assert!(permit.is_lost());
+    assert!(!permit.release().await.unwrap());
+    assert_eq!(semaphore.available_permits().await.unwrap(), 0, "the other has it");
+    drop(other);
+    assert_eq!(semaphore.permits().await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_input_is_refused_before_anything_is_sent() {
+    let client = client();
+    let semaphore = client.concurrency("s").unwrap();
+    let kind = |error: crate::Error| error.kind();
+    let invalid = |error: crate::Error| assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!(kind(semaphore.acquire(1).await.unwrap_err()), ErrorKind::NotInitialized);
+    semaphore.try_set_permits(2).await.unwrap();
+    invalid(semaphore.acquire(0).await.unwrap_err());
+    invalid(semaphore.acquire(10_001).await.unwrap_err());
+    invalid(semaphore.acquire(3).await.unwrap_err());
+    invalid(semaphore.set_permits(1 << 31).await.unwrap_err());
+    invalid(semaphore.release("07").await.unwrap_err());
+    invalid(semaphore.release(&"g".repeat(32)).await.unwrap_err());
+    invalid(semaphore.drain().await.unwrap_err());
+    invalid(semaphore.update_lease(&"0".repeat(32), Some(Duration::ZERO)).await.unwrap_err());
+    let options = SemaphoreOptions::new();
+    for options in [
+        options.lease(Duration::ZERO),
+        options.lease(SECOND / 20),
+        options.lease(Duration::from_nanos(1_500_000)).without_renewal(),
+        options.lease(Duration::from_secs(400_000_000)),
+        options.permits(0),
+        options.permits(1 << 31),
+    ] {
+        invalid(client.concurrency_with("s", options).unwrap_err());
+    }
+    invalid(client.semaphore_with("p", options.lease(SECOND)).unwrap_err());
+    let plain = client.semaphore("p").unwrap();
+    plain.try_set_permits(2).await.unwrap();
+    invalid(plain.permits().await.unwrap_err());
+    invalid(plain.acquired_permits().await.unwrap_err());
+    invalid(plain.release(&"0".repeat(32)).await.unwrap_err());
+    assert_eq!(plain.drain().await.unwrap(), 2);
+    invalid(client.concurrency("").unwrap_err());
+    // A limiter of the same name.
+    let limiter = client.limiter("l").unwrap().with_rate(crate::Rate::per_second(1));
+    assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
+    let error = client.concurrency("l").unwrap().try_set_permits(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_are_set_anew() {
+    let semaphore = of(1).await;
+    let held: Permit = semaphore.acquire(1).await.unwrap();
+    assert!(!semaphore.try_set_permits(5).await.unwrap());
+    let mut wait = Box::pin(semaphore.acquire(1));
+    assert!(wait.as_mut().now_or_never().is_none());
+    tokio::time::sleep(SECOND / 100).await;
+    semaphore.set_permits(2).await.unwrap();
+    let second = wait.await.unwrap();
+    semaphore.set_permits(1).await.unwrap();
+    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
+    drop(held);
+    assert!(semaphore.try_acquire_now(1).await.unwrap().is_err());
+    drop(second);
+    semaphore.add_permits(1).await.unwrap();
+    assert_eq!(semaphore.permits().await.unwrap(), 2);
+    assert!(semaphore.delete().await.unwrap());
+    assert!(!semaphore.exists().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_permit_is_given_back_by_its_id() {
+    let semaphore = of(2).await;
+    let ids = semaphore.acquire(2).await.unwrap().keep();
+    assert_eq!(ids.len(), 2);
+    assert_eq!(semaphore.acquired_permits().await.unwrap(), 2);
+    assert!(semaphore.release(&ids[0].to_uppercase()).await.unwrap());
+    assert!(!semaphore.release(&ids[0]).await.unwrap());
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
+    assert!(semaphore.update_lease(&ids[1], Some(SECOND)).await.unwrap());
+    tokio::time::sleep(SECOND * 2).await;
+    assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn without_the_server_its_policy_decides() {
+    let away = || Client::builder().deadline(SECOND / 5).connect_lazy("redis://127.0.0.1:1").unwrap();
+    let semaphore = |policy| {
+        let options = SemaphoreOptions::new().permits(4).on_outage(policy);
+        away().concurrency_with("s", options).unwrap()
+    };
+    let allowing = semaphore(OnOutage::Allow);
+    let permit = allowing.acquire(3).await.unwrap();
+    assert!(permit.ids().is_empty() && !permit.is_lost());
+    assert!(permit.release().await.unwrap());
+    assert!(semaphore(OnOutage::Deny).try_acquire_now(1).await.unwrap().is_err());
+    let half = semaphore(OnOutage::Local(crate::Fraction::one_of(2)));
+    let two = [half.acquire(1).await.unwrap(), half.acquire(1).await.unwrap()];
+    assert!(half.try_acquire_now(1).await.unwrap().is_err());
+    drop(two);
+    assert!(half.try_acquire_now(2).await.unwrap().is_ok());
+    assert!(semaphore(OnOutage::Fail).try_acquire_now(1).await.is_err());
+}

@@ -1,0 +1,723 @@
+//! Semaphores: how many at once. The public handle, and the permits that it grants.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::decision::{Decision, Denial};
+use crate::engine::semaphore::{Hold, Terms};
+use crate::engine::Rules;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::limiter::RateLimiter;
+use crate::options::{LimiterOptions, OnOutage};
+use crate::queue::MaxWait;
+use crate::store::{
+    ExpireCondition, PermitId, RemainingTime, RenewCall, Returned, SemaphoreCounts,
+    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
+};
+
+/// The most permits of a semaphore: Java counts them in 32 bits.
+const MOST_PERMITS: u64 = i32::MAX as u64;
+
+/// The most permits of one request: each has an id on the server.
+const MOST_AT_ONCE: u64 = 10_000;
+
+/// Ten years: a longer lease would end at a time that Java misreads.
+const LONGEST_LEASE: Duration = Duration::from_secs(315_576_000);
+
+/// A lease that is renewed must outlast a few calls.
+const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
+
+/// What a client asks of a semaphore: see [`Client::concurrency_with`].
+///
+/// ```
+/// use std::time::Duration;
+/// use redisson_rate_limiter::SemaphoreOptions;
+///
+/// let options = SemaphoreOptions::new().permits(10).lease(Duration::from_secs(60));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "options do nothing until a semaphore is made with them"]
+pub struct SemaphoreOptions {
+    permits: Option<u64>,
+    lease: Option<Duration>,
+    renews: bool,
+    limiter: LimiterOptions,
+}
+
+impl Default for SemaphoreOptions {
+    fn default() -> Self {
+        SemaphoreOptions::new()
+    }
+}
+
+impl SemaphoreOptions {
+    /// Leases of 30 seconds, renewed while permits are held; permits that somebody else has set.
+    pub fn new() -> Self {
+        let lease = Some(Duration::from_secs(30));
+        SemaphoreOptions { permits: None, lease, renews: true, limiter: LimiterOptions::new() }
+    }
+
+    /// Sets so many permits if there is no semaphore yet, or if it has vanished, in the same step as the first
+    /// acquire: 1 to 2^31-1. A semaphore that exists keeps its permits.
+    pub fn permits(mut self, permits: u64) -> Self {
+        self.permits = Some(permits);
+        self
+    }
+
+    /// How long permits stay out if nobody renews them, for instance because their holder has died: 100 ms to ten
+    /// years, in whole milliseconds. They are renewed at a third of it.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Does not renew leases: a permit comes back at the end of its lease, even if it is still held. Then a lease may
+    /// be as short as a millisecond.
+    pub fn without_renewal(mut self) -> Self {
+        self.renews = false;
+        self
+    }
+
+    /// Takes permits without a lease, as Redisson does by default: those of a holder that dies are lost until
+    /// [`Semaphore::set_permits`] repairs the semaphore.
+    pub fn without_lease(mut self) -> Self {
+        (self.lease, self.renews) = (None, false);
+        self
+    }
+
+    /// The most calls that may wait at once, in each runtime; see [`LimiterOptions::max_waiters`].
+    pub fn max_waiters(mut self, most: u32) -> Self {
+        self.limiter = self.limiter.max_waiters(most);
+        self
+    }
+
+    /// Who decides while the server is away; see [`OnOutage`]. Under `Local`, this client grants its part of the
+    /// permits, less those that it holds; the server does not learn of them.
+    pub fn on_outage(mut self, policy: OnOutage) -> Self {
+        self.limiter = self.limiter.on_outage(policy);
+        self
+    }
+
+    fn terms(&self, kind: SemaphoreKind, in_process: bool) -> Result<Terms, String> {
+        if let Some(permits) = self.permits
+            && !(1..=MOST_PERMITS).contains(&permits)
+        {
+            return Err(format!("a semaphore of {permits} permits: must have 1 to 2^31-1"));
+        }
+        let is_plain = kind == SemaphoreKind::Plain;
+        if is_plain && *self != (SemaphoreOptions { permits: self.permits, limiter: self.limiter, ..SemaphoreOptions::new() }) {
+            return Err("a lease of a plain semaphore: its permits have none, see Client::concurrency".to_owned());
+        }
+        let lease = self.lease.filter(|_| !is_plain);
+        let shortest = if self.renews { SHORTEST_RENEWED } else { Duration::from_millis(1) };
+        if let Some(lease) = lease
+            && !((shortest..=LONGEST_LEASE).contains(&lease) && is_whole_ms(lease))
+        {
+            return Err(format!("a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"));
+        }
+        // A holder in this process lives as long as the semaphore.
+        let lease = lease.filter(|_| !(in_process && self.renews));
+        Ok(Terms {
+            kind,
+            lease_ms: lease.map(|lease| lease.as_millis() as u64),
+            renews: lease.is_some() && self.renews,
+            create: self.permits,
+        })
+    }
+}
+
+fn is_whole_ms(time: Duration) -> bool {
+    time.subsec_nanos().is_multiple_of(1_000_000)
+}
+
+impl Client {
+    /// The semaphore of this name whose permits have leases: Redisson's `RPermitExpirableSemaphore`. Nothing is sent.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redisson_rate_limiter::{Client, InProcessStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// let uploads = client.concurrency("uploads")?;
+    /// uploads.try_set_permits(2).await?;
+    ///
+    /// let first = uploads.acquire(1).await?;
+    /// let second = uploads.acquire(1).await?;
+    /// assert!(uploads.try_acquire(1, Duration::from_millis(50)).await?.is_err());
+    /// // The upload is done.
+    /// drop(first);
+    /// let third = uploads.acquire(1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter`](Self::limiter).
+    pub fn concurrency(&self, name: &str) -> Result<Semaphore, Error> {
+        self.concurrency_with(name, SemaphoreOptions::new())
+    }
+
+    /// [`concurrency`](Self::concurrency), with options. Handles with different leases or permits may be used side by
+    /// side; their calls wait in queues of their own.
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter_with`](Self::limiter_with).
+    pub fn concurrency_with(
+        &self,
+        name: &str,
+        options: SemaphoreOptions,
+    ) -> Result<Semaphore, Error> {
+        Semaphore::new(self, name, SemaphoreKind::Expirable, options)
+    }
+
+    /// The semaphore of this name that is a mere counter: Redisson's `RSemaphore`, for those who share one with Java.
+    /// Nothing is sent.
+    ///
+    /// Nobody knows who holds its permits: those of a process that dies stay taken for ever, as with Redisson. Prefer
+    /// [`concurrency`](Self::concurrency).
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter`](Self::limiter).
+    pub fn semaphore(&self, name: &str) -> Result<Semaphore, Error> {
+        self.semaphore_with(name, SemaphoreOptions::new())
+    }
+
+    /// [`semaphore`](Self::semaphore), with options.
+    ///
+    /// # Errors
+    ///
+    /// See [`limiter_with`](Self::limiter_with); [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument)
+    /// also for options of leases.
+    pub fn semaphore_with(
+        &self,
+        name: &str,
+        options: SemaphoreOptions,
+    ) -> Result<Semaphore, Error> {
+        Semaphore::new(self, name, SemaphoreKind::Plain, options)
+    }
+}
+
+/// A handle of one semaphore: permits of which so many can be held at once, by all clients of the name together, in
+/// Rust and in Java.
+///
+/// [`Client::concurrency`] and [`Client::semaphore`] make handles; they are cheap to clone. Concurrent calls go to the
+/// server together, and waiting calls of a runtime are served in the order of their arrival. They are woken when
+/// permits come back: by the messages that Redisson publishes, at the end of a lease, and by a look once a second.
+///
+/// # Errors
+///
+/// Every operation can fail with the errors [of the server](RateLimiter#errors-of-the-server), and with
+/// [`ErrorKind::WrongType`] or [`ErrorKind::CorruptState`] if its keys hold something else.
+#[derive(Clone)]
+pub struct Semaphore {
+    limiter: RateLimiter,
+    kind: SemaphoreKind,
+}
+
+impl Semaphore {
+    fn new(
+        client: &Client,
+        name: &str,
+        kind: SemaphoreKind,
+        options: SemaphoreOptions,
+    ) -> Result<Self, Error> {
+        let limiters = &client.0;
+        let terms = options.terms(kind, limiters.core.store.is_in_process());
+        let terms = terms.map_err(|detail| {
+            Error::invalid(Operation::Limiter, detail).of(Operation::Limiter, Some(name.into()))
+        })?;
+        let limiter = RateLimiter::new(limiters.handle(name, Rules::Semaphore(terms))?);
+        limiter.set_options(&options.limiter)?;
+        Ok(Semaphore { limiter, kind })
+    }
+
+    /// The semaphore's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        self.limiter.name()
+    }
+
+    /// Gives this handle its own deadline, instead of the client's; see [`RateLimiter::with_deadline`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the deadline is zero.
+    pub fn with_deadline(mut self, deadline: Duration) -> Result<Self, Error> {
+        self.limiter = self.limiter.with_deadline(deadline)?;
+        Ok(self)
+    }
+
+    /// Takes `permits`, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=10,000, or more than the semaphore has, so that it
+    ///   would wait for ever.
+    /// - [`ErrorKind::NotInitialized`] if nobody has set the permits.
+    /// - Otherwise see [`Semaphore`].
+    ///
+    /// A call whose answer is lost is repeated, and counts once.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. It then takes nothing, or gives back in the background what it was
+    /// granted.
+    pub async fn acquire(&self, permits: u64) -> Result<Permit, Error> {
+        match self.decide(permits, MaxWait::Unbounded).await? {
+            Ok(permit) => Ok(permit),
+            Err(_) => unreachable!("a request that waits without end is not denied"),
+        }
+    }
+
+    /// Takes `permits`, waiting for them up to `timeout`. The denial's [`retry_after`](Denial::retry_after) says when
+    /// the next lease ends, if it is not renewed; permits that are given back may be had at any time.
+    ///
+    /// # Errors
+    ///
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`acquire`](Self::acquire).
+    pub async fn try_acquire(
+        &self,
+        permits: u64,
+        timeout: Duration,
+    ) -> Result<Result<Permit, Denial>, Error> {
+        let max_wait = self.limiter.max_wait(timeout);
+        self.decide(permits, max_wait).await
+    }
+
+    /// Takes `permits` if they are free now, and no request of this runtime waits before it.
+    ///
+    /// # Errors
+    ///
+    /// See [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// See [`acquire`](Self::acquire).
+    pub async fn try_acquire_now(
+        &self,
+        permits: u64,
+    ) -> Result<Result<Permit, Denial>, Error> {
+        self.decide(permits, MaxWait::None).await
+    }
+
+    async fn decide(
+        &self,
+        permits: u64,
+        max_wait: MaxWait,
+    ) -> Result<Result<Permit, Denial>, Error> {
+        if !(1..=MOST_AT_ONCE).contains(&permits) {
+            let detail = format!("{permits} permits requested at once: must be 1 to {MOST_AT_ONCE}");
+            return Err(self.limiter.invalid(Operation::Acquire, detail));
+        }
+        let mut observer = self.limiter.engine().observer.acquire(permits);
+        observer.is_queued();
+        let answer = self.limiter.decide(&self.limiter.request(permits, max_wait), true).await;
+        observer.ended(&answer);
+        match answer {
+            Ok(Decision::Granted(grant)) => {
+                Ok(Ok(Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }))
+            }
+            Ok(Decision::Denied(denial)) => Ok(Err(denial)),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::ExceedsRate { requested, rate } => {
+                    let detail = format!("{requested} permits of a semaphore that has {rate}: must be at most as many");
+                    self.limiter.invalid(Operation::Acquire, detail)
+                }
+                _ => error,
+            }),
+        }
+    }
+
+    /// Sets the permits if there is no semaphore yet, and returns whether it did: 0 to 2^31-1. Permits that are out
+    /// although the semaphore is gone count as taken. Redisson's `trySetPermits`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] for other numbers; otherwise see [`Semaphore`].
+    pub async fn try_set_permits(&self, permits: u64) -> Result<bool, Error> {
+        Ok(self.set(SetPermits::Try, self.checked(permits)?).await? == 1)
+    }
+
+    /// Sets the permits, whatever they were: 0 to 2^31-1. Permits that are out stay out; if there are more of them,
+    /// none is free until enough have come back. This also repairs a semaphore that has lost permits. Redisson's
+    /// `setPermits`.
+    ///
+    /// With a [plain](Client::semaphore) semaphore it sets the free permits, because nobody knows how many are out.
+    ///
+    /// # Errors
+    ///
+    /// See [`try_set_permits`](Self::try_set_permits).
+    pub async fn set_permits(&self, permits: u64) -> Result<(), Error> {
+        self.set(SetPermits::Set, self.checked(permits)?).await.map(drop)
+    }
+
+    /// Adds to the permits, or takes away from them if `permits` is negative. A semaphore that does not exist is
+    /// created. Redisson's `addPermits`.
+    ///
+    /// # Errors
+    ///
+    /// See [`try_set_permits`](Self::try_set_permits).
+    pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
+        let amount = self.checked(permits.unsigned_abs())?;
+        self.set(SetPermits::Add, if permits < 0 { -amount } else { amount }).await.map(drop)
+    }
+
+    /// Takes all free permits of a [plain](Client::semaphore) semaphore for good, and returns how many there were.
+    /// Redisson's `drainPermits`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain; otherwise see [`Semaphore`].
+    pub async fn drain(&self) -> Result<u64, Error> {
+        if self.kind != SemaphoreKind::Plain {
+            let detail = "drain of permits with leases: set_permits(0) takes what is free".to_owned();
+            return Err(self.limiter.invalid(Operation::SetPermits, detail));
+        }
+        Ok(self.set(SetPermits::Drain, 0).await?.max(0).unsigned_abs())
+    }
+
+    fn checked(&self, permits: u64) -> Result<i64, Error> {
+        match permits {
+            0..=MOST_PERMITS => Ok(permits as i64),
+            _ => {
+                let detail = format!("{permits} permits: must be at most 2^31-1");
+                Err(self.limiter.invalid(Operation::SetPermits, detail))
+            }
+        }
+    }
+
+    async fn set(&self, rule: SetPermits, permits: i64) -> Result<i64, Error> {
+        let call = SetPermitsCall { kind: self.kind, rule, permits };
+        let answer = self.limiter.call(Operation::SetPermits, call).await;
+        self.limiter.engine().permits_came_back();
+        answer
+    }
+
+    /// The permits that can be taken now; those whose lease has ended are among them. Redisson's `availablePermits`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Semaphore`].
+    pub async fn available_permits(&self) -> Result<u64, Error> {
+        Ok(self.counts().await?.available.max(0).unsigned_abs())
+    }
+
+    /// The permits that are out, with a lease that has not ended. Redisson's `acquiredPermits`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the semaphore is [plain](Client::semaphore): nobody knows; otherwise see
+    /// [`Semaphore`].
+    pub async fn acquired_permits(&self) -> Result<u64, Error> {
+        self.has_leases(Operation::AvailablePermits)?;
+        Ok(self.counts().await?.acquired)
+    }
+
+    /// All permits, free or out. Redisson's `getPermits`.
+    ///
+    /// # Errors
+    ///
+    /// See [`acquired_permits`](Self::acquired_permits).
+    pub async fn permits(&self) -> Result<u64, Error> {
+        self.has_leases(Operation::AvailablePermits)?;
+        Ok(self.counts().await?.total.max(0).unsigned_abs())
+    }
+
+    async fn counts(&self) -> Result<SemaphoreCounts, Error> {
+        let call = SemaphoreCountsCall { kind: self.kind, at: self.told_ms() };
+        self.limiter.call(Operation::AvailablePermits, call).await
+    }
+
+    /// The limiter of which it is a form: its grants hold their permits until they are dropped.
+    #[cfg(feature = "_web")]
+    pub(crate) fn into_limiter(self) -> RateLimiter {
+        self.limiter
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn limiters(&self) -> &Arc<crate::limiters::Limiters> {
+        self.limiter.limiters()
+    }
+
+    fn told_ms(&self) -> Option<i64> {
+        self.limiter.engine().core.told_ms()
+    }
+
+    fn has_leases(&self, operation: Operation) -> Result<(), Error> {
+        match self.kind {
+            SemaphoreKind::Expirable => Ok(()),
+            SemaphoreKind::Plain => {
+                let detail = "of a plain semaphore, whose permits have no ids: see Client::concurrency";
+                Err(self.limiter.invalid(operation, detail.to_owned()))
+            }
+        }
+    }
+
+    /// Gives back a permit by its [id](Permit::ids), for instance one that another process took; returns whether it
+    /// was out and its lease had not ended. Redisson's `tryRelease`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the id is not one of 32 hexadecimal digits, or if the semaphore is
+    /// [plain](Client::semaphore); otherwise see [`Semaphore`].
+    pub async fn release(&self, id: &str) -> Result<bool, Error> {
+        let permits = vec![self.parsed(Operation::Release, id)?];
+        let (kind, at) = (self.kind, self.told_ms());
+        let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count: 0 };
+        let answer = self.limiter.call(Operation::Release, call).await?;
+        self.limiter.engine().permits_came_back();
+        Ok(answer.first() == Some(&Returned::InTime))
+    }
+
+    /// Gives back `permits` of a [plain](Client::semaphore) semaphore that nobody has a [`Permit`] of, for instance
+    /// those that a process [kept](Permit::keep) before it ended. Nothing proves that they were taken: too many raise
+    /// the total for good. Redisson's `release`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain, or if `permits` is more than 2^31-1;
+    /// [`ErrorKind::NotInitialized`] if there is no semaphore; otherwise see [`Semaphore`].
+    pub async fn release_permits(&self, permits: u64) -> Result<(), Error> {
+        if self.kind != SemaphoreKind::Plain {
+            let detail = "release_permits of permits with leases: they are given back by id".to_owned();
+            return Err(self.limiter.invalid(Operation::Release, detail));
+        }
+        let count = self.checked(permits)?.unsigned_abs();
+        let call = SemaphoreReleaseCall {
+            kind: self.kind,
+            at: self.told_ms(),
+            lane: None,
+            permits: Vec::new(),
+            count,
+        };
+        let answer = self.limiter.call(Operation::Release, call).await?;
+        self.limiter.engine().permits_came_back();
+        match answer.first() {
+            Some(Returned::Gone) if count > 0 => {
+                let execution = crate::error::Execution::Executed;
+                let error = Error::new(ErrorKind::NotInitialized, execution);
+                Err(self.limiter.error(Operation::Release, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the lease of a permit end after this time from now, earlier or later than before; `None`: never. Returns
+    /// whether the permit was still out. Redisson's `updateLeaseTime`. Permits that are held are renewed all the same.
+    ///
+    /// # Errors
+    ///
+    /// See [`release`](Self::release); [`ErrorKind::InvalidArgument`] also if the lease is not whole milliseconds, 1 ms
+    /// to ten years.
+    pub async fn update_lease(&self, id: &str, lease: Option<Duration>) -> Result<bool, Error> {
+        let permits = vec![self.parsed(Operation::Renew, id)?];
+        let lease_ms = self.lease_ms(lease)?;
+        let call = RenewCall { at: self.told_ms(), lease_ms, may_shorten: true, permits };
+        Ok(self.limiter.call(Operation::Renew, call).await?.first() == Some(&true))
+    }
+
+    fn lease_ms(&self, lease: Option<Duration>) -> Result<Option<u64>, Error> {
+        let fits = |lease: &Duration| {
+            (Duration::from_millis(1)..=LONGEST_LEASE).contains(lease) && is_whole_ms(*lease)
+        };
+        match lease {
+            Some(lease) if !fits(&lease) => {
+                let detail = format!("a lease of {lease:?}: must be whole milliseconds, 1 ms to ten years");
+                Err(self.limiter.invalid(Operation::Renew, detail))
+            }
+            _ => Ok(lease.map(|lease| lease.as_millis() as u64)),
+        }
+    }
+
+    fn parsed(&self, operation: Operation, id: &str) -> Result<PermitId, Error> {
+        self.has_leases(operation)?;
+        PermitId::parse(id).ok_or_else(|| {
+            let detail = format!("a permit with the id `{id}`: must be 32 hexadecimal digits");
+            self.limiter.invalid(operation, detail)
+        })
+    }
+
+    /// Lets the semaphore expire after this time, with the permits that are out; see [`RateLimiter::expire`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RateLimiter::expire`].
+    pub async fn expire(
+        &self,
+        time_to_live: Duration,
+        condition: Option<ExpireCondition>,
+    ) -> Result<bool, Error> {
+        self.limiter.expire(time_to_live, condition).await
+    }
+
+    /// How long the semaphore will exist; see [`RateLimiter::remaining_time_to_live`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Semaphore`].
+    pub async fn remaining_time_to_live(&self) -> Result<RemainingTime, Error> {
+        self.limiter.remaining_time_to_live().await
+    }
+
+    /// Whether the semaphore exists. Redisson's `isExists`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Semaphore`].
+    pub async fn exists(&self) -> Result<bool, Error> {
+        self.limiter.exists().await
+    }
+
+    /// Removes the semaphore, with the permits that are out: their holders learn it at the next renewal. Returns
+    /// whether it existed. Redisson's `delete`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Semaphore`].
+    pub async fn delete(&self) -> Result<bool, Error> {
+        self.limiter.delete().await
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.limiter.engine().semaphore.as_ref().map_or(0, |it| it.held());
+        f.debug_struct("Semaphore")
+            .field("name", &self.name())
+            .field("kind", &self.kind)
+            .field("held", &held)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Permits of a [`Semaphore`], which are given back when it is dropped: in the background, and once, however often
+/// that must be attempted. [`release`](Self::release) waits for it.
+///
+/// Until then their lease is renewed by the client, wherever the holder is. A permit is lost if that fails for as long
+/// as its lease, if the semaphore is deleted or expires, or if somebody else gives it back: then
+/// [`lost`](Self::lost) ends, and the holder should stop. A process that is paused for longer than its lease, and goes
+/// on, has lost its permits before it can know; [`is_lost`](Self::is_lost) then says so by this machine's clock,
+/// before anything is asked.
+#[must_use = "a permit that is dropped is given back"]
+pub struct Permit {
+    /// `None` if nobody counts it, because the server is away.
+    hold: Option<Arc<Hold>>,
+    permits: u64,
+    semaphore: Semaphore,
+}
+
+impl Permit {
+    /// How many permits these are.
+    pub fn permits(&self) -> u64 {
+        self.permits
+    }
+
+    /// The ids of the permits, as Redisson shows them: 32 hexadecimal digits each. None if the semaphore is
+    /// [plain](Client::semaphore), or if they were granted without the server.
+    pub fn ids(&self) -> Vec<String> {
+        match &self.hold {
+            Some(hold) if self.semaphore.kind == SemaphoreKind::Expirable => {
+                hold.ids().map(|id| id.to_string()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Gives the permits back, and returns whether they were still held; false if they were lost.
+    ///
+    /// # Errors
+    ///
+    /// See [`Semaphore`]. If the server does not answer before the deadline, giving back goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once it has been polled, the permits are given back even if the future is dropped; before, by the drop.
+    pub async fn release(self) -> Result<bool, Error> {
+        let Some(hold) = &self.hold else { return Ok(true) };
+        let returned = hold.release(self.semaphore.limiter.deadline(), self.keeps()).await;
+        returned
+            .map(|returned| returned == Returned::InTime)
+            .map_err(|error| self.semaphore.limiter.error(Operation::Release, error))
+    }
+
+    /// Keeps the permits out: they are no longer renewed, nor given back when this is dropped. Returns their ids, by
+    /// which [`Semaphore::release`] gives them back, here or elsewhere.
+    pub fn keep(mut self) -> Vec<String> {
+        let ids = self.ids();
+        if let Some(hold) = self.hold.take() {
+            hold.keep();
+        }
+        ids
+    }
+
+    /// Whether the permits are lost, as far as this client knows.
+    pub fn is_lost(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.is_lost())
+    }
+
+    /// Waits until the permits are lost. It usually never ends: wait for it beside the work.
+    ///
+    /// ```
+    /// # use redisson_rate_limiter::{Client, InProcessStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
+    /// # let client = Client::builder().in_process(&InProcessStore::new())?;
+    /// # let jobs = client.concurrency("jobs")?;
+    /// # jobs.try_set_permits(1).await?;
+    /// # async fn work() {}
+    /// let permit = jobs.acquire(1).await?;
+    /// tokio::select! {
+    ///     () = work() => {}
+    ///     () = permit.lost() => eprintln!("somebody else may be at work: stopped"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time.
+    pub async fn lost(&self) {
+        match &self.hold {
+            Some(hold) => hold.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn semaphore(&self) -> &Semaphore {
+        &self.semaphore
+    }
+
+    fn keeps(&self) -> Option<Box<dyn Send + Sync>> {
+        Some(Box::new(self.semaphore.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(hold) = &self.hold {
+            hold.give_back(None, self.keeps());
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("semaphore", &self.semaphore.name())
+            .field("permits", &self.permits)
+            .field("is_lost", &self.is_lost())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! Acquire: decides requests in order and takes their permits.
+//!
+//! `lua/semaphore/acquire.lua` is its twin. Adjacent requests that are decided alike are sent as one, and the server
+//! answers how many of them it granted.
+
+use super::state::{State, count, end_of, first_end, optional, reap, semaphore_script};
+use super::*;
+use crate::rate::MAX_EXACT;
+use crate::store::refusal;
+
+/// The permits with ended leases that a call takes back, unless it asks for more.
+const REAPED: i64 = 1000;
+
+impl SemaphoreAcquireCall {
+    /// Adjacent groups that are decided alike.
+    fn merged(&self) -> impl Iterator<Item = &[RequestGroup]> {
+        self.groups.chunk_by(|one, next| {
+            one.permits == next.permits && (one.max_wait_ms > 0) == (next.max_wait_ms > 0)
+        })
+    }
+
+    /// The permits of all requests.
+    fn wanted(&self) -> i64 {
+        total_permits(&self.groups).min(MAX_EXACT) as i64
+    }
+
+    /// The reply, if so many requests of each merged group were granted; `None` for those that ask for more than all
+    /// permits.
+    fn reply(
+        &self,
+        (now, free, total, next_end): (i64, i64, u64, Option<i64>),
+        decisions: impl IntoIterator<Item = Option<u64>>,
+    ) -> Option<SemaphoreReply> {
+        let until_end = next_end.map(|end| end.saturating_sub(now).max(1) as u64);
+        let mut decisions = decisions.into_iter();
+        let (mut granted, mut outcomes) = (0, Vec::new());
+        for groups in self.merged() {
+            let mut left = decisions.next()?;
+            for group in groups {
+                let fit = left.unwrap_or(0).min(group.count);
+                left = left.map(|left| left - fit);
+                granted += fit * group.permits;
+                push_outcome(&mut outcomes, fit, Outcome::Granted);
+                let wait_ms = |longest| until_end.unwrap_or(longest).min(longest.max(1));
+                let outcome = match (left, group.max_wait_ms) {
+                    (None, _) => Outcome::ExceedsRate,
+                    (_, 0) => Outcome::Refused(Wait::of_ms(until_end.unwrap_or(0), true)),
+                    (_, longest) => Outcome::Waiting(Wait::of_ms(wait_ms(longest), true)),
+                };
+                push_outcome(&mut outcomes, group.count - fit, outcome);
+            }
+        }
+        let is_whole = decisions.next().is_none();
+        is_whole.then_some(SemaphoreReply { now, granted, free, total, next_end, outcomes })
+    }
+}
+
+impl StoreCall for SemaphoreAcquireCall {
+    type Reply = SemaphoreReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreReply, Error> {
+        let now = self.at.unwrap_or(space.now());
+        let is_plain = self.kind == SemaphoreKind::Plain;
+        let mut state = State::read(space, keys, self.kind)?;
+        let (out, ended) = match is_plain {
+            true => (0, 0),
+            false => count(space, keys, now)?,
+        };
+        let expired = ended.min(self.wanted().max(REAPED));
+        reap(space, keys, expired)?;
+        let created = self.create.map(|permits| permits as i64 - out);
+        let value = state.value.or(created).ok_or_else(refusal::no_semaphore)? + expired;
+        let out = out - expired;
+
+        // Permits that an earlier attempt took are granted again, to the same requests.
+        let is_out = |index: &u32| {
+            let log = space.log(&keys.value).ok().flatten();
+            log.and_then(|log| log.score(&self.id.permit(*index).0)).is_some_and(|end| end > now)
+        };
+        let may_hold = if self.is_repeat && !is_plain { self.wanted() } else { 0 };
+        let held = (0..may_hold as u32).take_while(is_out).count() as i64;
+        let is_replay = held > 0;
+        let mut free = if is_replay { held } else { value }.max(0) as u64;
+        let total = if is_plain { 0 } else { (value + out).max(0) as u64 };
+        let (mut granted, mut is_blocked, mut is_short) = (0, false, false);
+        let mut decisions = Vec::new();
+        for groups in self.merged() {
+            let (permits, waits) = (groups[0].permits, groups[0].max_wait_ms > 0);
+            let count = groups.iter().map(|group| group.count).sum::<u64>();
+            let fit = if is_blocked { 0 } else { count.min(free / permits) };
+            free -= fit * permits;
+            granted += fit * permits;
+            // With grants to follow, it did not block them the first time.
+            let exceeded = permits > total || is_replay && free > 0 && waits;
+            let exceeds = fit == 0 && !is_plain && exceeded;
+            if fit < count && !exceeds {
+                is_short = true;
+                is_blocked |= waits;
+            }
+            decisions.push((!exceeds).then_some(fit));
+        }
+        let mut taken = 0;
+        if is_plain {
+            taken = granted as i64;
+        } else if granted > 0 && !is_replay {
+            let end = end_of(now, self.lease_ms);
+            taken = space.with_log(&keys.value, |log| {
+                let before = log.len();
+                for id in (0..granted as u32).map(|index| self.id.permit(index).0) {
+                    // An id that is out already, by an attempt that overtook this one, has its permit.
+                    if log.score(&id).is_none_or(|old| old < end) {
+                        log.add(end, id);
+                    }
+                }
+                (log.len() - before) as i64
+            })?;
+            if let Some(at) = space.expires_at(&keys.hash) {
+                space.expire_at(&keys.value, at);
+            }
+        }
+        state.value = Some(value - taken);
+        state.write(space, keys)?;
+        let next_end = if is_short && !is_plain { first_end(space, keys)? } else { None };
+        let numbers = (now, value - taken, total, next_end);
+        Ok(self.reply(numbers, decisions).expect("each group has been decided"))
+    }
+
+    fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
+        let requests: String = self
+            .merged()
+            .map(|groups| {
+                let count = groups.iter().map(|group| group.count).sum::<u64>();
+                let waits = u8::from(groups[0].max_wait_ms > 0);
+                format!("{} {count} {waits};", groups[0].permits)
+            })
+            .collect();
+        let lane = self.lane.as_ref();
+        let command = semaphore_script(&ACQUIRE, keys, self.at, self.kind, in_cluster, lane)
+            .arg(optional(self.create))
+            .arg(if self.is_repeat { "1" } else { "" })
+            .arg(requests)
+            .arg(self.wanted());
+        match self.kind {
+            SemaphoreKind::Plain => command,
+            SemaphoreKind::Expirable => command.arg(&self.id.0[..]).arg(optional(self.lease_ms)),
+        }
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreReply> {
+        let decisions: Option<Vec<_>> = (5..answer.len())
+            .map(|place| match answer.integer(place)? {
+                -1 => Some(None),
+                fit => u64::try_from(fit).ok().map(Some),
+            })
+            .collect();
+        let next_end = answer.integer(4).filter(|end| *end >= 0);
+        let numbers = (answer.integer(1)?, answer.integer(2)?, answer.unsigned(3)?, next_end);
+        self.reply(numbers, decisions?)
+    }
+}

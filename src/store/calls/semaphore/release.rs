@@ -1,0 +1,91 @@
+//! Permits that come back, and leases that are renewed.
+//!
+//! The twins are `lua/semaphore/release.lua` and `lua/semaphore/renew.lua`.
+
+use super::state::{State, end_of, optional, pack, semaphore_script};
+use super::*;
+
+impl StoreCall for SemaphoreReleaseCall {
+    type Reply = Vec<Returned>;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Vec<Returned>, Error> {
+        let now = self.at.unwrap_or(space.now());
+        let mut state = State::read(space, keys, self.kind)?;
+        let returned = match (self.kind, state.value) {
+            (SemaphoreKind::Plain, None) => vec![Returned::Gone],
+            (SemaphoreKind::Plain, Some(value)) => {
+                state.value = Some(value.saturating_add_unsigned(self.count));
+                vec![Returned::InTime]
+            }
+            (SemaphoreKind::Expirable, value) => {
+                space.log(&keys.value)?;
+                let ends = space.with_log(&keys.value, |log| {
+                    let mut remove = |id: &[u8]| log.score(id).filter(|_| log.remove(id));
+                    // Redisson 3.16 and earlier write ids as text.
+                    let ends = self.permits.iter();
+                    ends.map(|id| remove(&id.0).or_else(|| remove(id.to_string().as_bytes()))).collect()
+                });
+                let ends: Vec<Option<i64>> = ends?;
+                state.value = value.map(|value| value + ends.iter().flatten().count() as i64);
+                let returned = |end: Option<i64>| match end {
+                    Some(end) if value.is_some() && (0..=now).contains(&end) => Returned::Late,
+                    Some(_) if value.is_some() => Returned::InTime,
+                    _ => Returned::Gone,
+                };
+                ends.into_iter().map(returned).collect()
+            }
+        };
+        state.write(space, keys)?;
+        Ok(returned)
+    }
+
+    fn command(&self, keys: &Keys, in_cluster: bool) -> ServerCommand {
+        let lane = self.lane.as_ref();
+        let command = semaphore_script(&RELEASE, keys, self.at, self.kind, in_cluster, lane);
+        match self.kind {
+            SemaphoreKind::Plain => command.arg(self.count),
+            SemaphoreKind::Expirable => command.arg(pack(&self.permits)),
+        }
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Vec<Returned>> {
+        let returned = |place| match answer.integer(place)? {
+            0 => Some(Returned::Gone),
+            1 => Some(Returned::InTime),
+            2 => Some(Returned::Late),
+            _ => None,
+        };
+        (1..answer.len()).map(returned).collect()
+    }
+}
+
+impl StoreCall for RenewCall {
+    type Reply = Vec<bool>;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<Vec<bool>, Error> {
+        let end = end_of(self.at.unwrap_or(space.now()), self.lease_ms);
+        space.log(&keys.value)?;
+        space.with_log(&keys.value, |log| {
+            let mut renew = |id: &PermitId| {
+                let old = log.score(&id.0);
+                if old.is_some_and(|old| old < end || self.may_shorten && old > end) {
+                    log.add(end, id.0);
+                }
+                old.is_some()
+            };
+            self.permits.iter().map(&mut renew).collect()
+        })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::script(&RENEW, &[&keys.value])
+            .arg(optional(self.at))
+            .arg(optional(self.lease_ms))
+            .arg(if self.may_shorten { "1" } else { "" })
+            .arg(pack(&self.permits))
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<Vec<bool>> {
+        (1..answer.len()).map(|place| answer.flag(place)).collect()
+    }
+}

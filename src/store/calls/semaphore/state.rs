@@ -1,0 +1,119 @@
+//! What the calls of semaphores have in common.
+//!
+//! The twins are `lua/semaphore/value.lua` and `lua/semaphore/write.lua`, which also have what only a server needs: the
+//! records of lanes, and announcements.
+
+use super::*;
+use crate::rate::MAX_EXACT;
+use crate::store::redis::Script;
+use crate::store::refusal;
+
+/// The end of a lease that does not end, as Redisson writes it, and the last end of one that does.
+const NO_END: i64 = 922_337_203_685_477;
+const LAST_END: i64 = 99_999_999_999_999;
+
+/// A semaphore as a call finds it.
+pub(super) struct State {
+    /// The permits free, if there is a semaphore.
+    before: Option<i64>,
+    /// The same after the call.
+    pub(super) value: Option<i64>,
+}
+
+impl State {
+    pub(super) fn read(space: &Keyspace, keys: &Keys, kind: SemaphoreKind) -> Result<Self, Error> {
+        let value = match space.text(&keys.hash)? {
+            None => None,
+            Some(text) => match text.parse::<i64>() {
+                Ok(value) if value.unsigned_abs() <= MAX_EXACT && value.to_string() == text => {
+                    Some(value)
+                }
+                _ => return Err(refusal::unreadable_state("value", Some(text))),
+            },
+        };
+        match kind {
+            SemaphoreKind::Plain if space.has(&keys.value) => Err(refusal::not_plain()),
+            _ => Ok(State { before: value, value }),
+        }
+    }
+
+    pub(super) fn write(self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
+        match self.value {
+            Some(value) if value.unsigned_abs() > MAX_EXACT => {
+                return Err(refusal::too_many_permits());
+            }
+            Some(value) if self.before != self.value => space.change_number(&keys.hash, value),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// How many permits are out, and how many of them have leases that have ended. A lease with an end below 0 never
+/// ends, and its permit does not count, as with Redisson.
+pub(super) fn count(space: &Keyspace, keys: &Keys, now: i64) -> Result<(i64, i64), Error> {
+    let Some(log) = space.log(&keys.value)? else { return Ok((0, 0)) };
+    let uncounted = log.expired(-1).count();
+    let ended = log.expired(now).count().saturating_sub(uncounted);
+    Ok(((log.len() - uncounted) as i64, ended as i64))
+}
+
+/// The end of a lease that begins now.
+pub(super) fn end_of(now: i64, lease_ms: Option<u64>) -> i64 {
+    match lease_ms {
+        None => NO_END,
+        Some(ms) => LAST_END.min(now.saturating_add_unsigned(ms)),
+    }
+}
+
+/// Takes back so many of the permits whose leases ended first.
+pub(super) fn reap(space: &mut Keyspace, keys: &Keys, permits: i64) -> Result<(), Error> {
+    if permits == 0 {
+        return Ok(());
+    }
+    space.with_log(&keys.value, |log| {
+        let first = log.later_than(-1).take(permits as usize);
+        let first: Vec<Vec<u8>> = first.map(|(_, id)| id.to_vec()).collect();
+        for id in first {
+            log.remove(&id);
+        }
+    })
+}
+
+/// The end of the lease that ends first.
+pub(super) fn first_end(space: &Keyspace, keys: &Keys) -> Result<Option<i64>, Error> {
+    let first = space.log(&keys.value)?.and_then(|log| log.later_than(-1).next());
+    Ok(first.map(|(end, _)| end).filter(|end| *end < NO_END))
+}
+
+pub(super) fn optional(number: Option<impl ToString>) -> String {
+    number.map_or(String::new(), |number| number.to_string())
+}
+
+/// The arguments that all scripts begin with.
+pub(super) fn semaphore_script(
+    script: &'static Script,
+    keys: &Keys,
+    at: Option<i64>,
+    kind: SemaphoreKind,
+    in_cluster: bool,
+    lane: Option<&LaneCall>,
+) -> ServerCommand {
+    let record = lane.map(|lane| format!("{}:{}", keys.client_value, lane.name));
+    let mut names = vec![&*keys.hash, &*keys.value, &*keys.permits];
+    names.extend(record.as_deref());
+    ServerCommand::script(script, &names)
+        .arg(optional(at))
+        .arg(match kind {
+            SemaphoreKind::Plain => "plain",
+            SemaphoreKind::Expirable => "expirable",
+        })
+        .arg(if in_cluster { "1" } else { "" })
+        .arg(optional(lane.map(|lane| lane.number)))
+        .arg(optional(lane.and_then(|lane| lane.abandon)))
+}
+
+/// The ids as one argument.
+pub(super) fn pack(permits: &[PermitId]) -> Vec<u8> {
+    permits.iter().flat_map(|permit| permit.0).collect()
+}

@@ -1,0 +1,1 @@
+//! Each call counts once, however often it is carried out.
