@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use super::flight::Flight;
 use super::refund::{BACKGROUND_DEADLINE, within};
 use super::retry::{UntilDeadline, retry};
+use super::runtimes::Runtime;
 use super::{Calls, Core, Engine, Tasks, instant_after};
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
@@ -189,6 +190,16 @@ impl Terms {
 }
 
 impl Core {
+    /// The runtime for what must go on wherever a holder blocks: the client's own thread.
+    fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
+        #[cfg(all(test, not(shuttle)))]
+        if let crate::store::Store::Remote(_) = self.store {
+            // A simulation has one runtime, and its own time.
+            return self.runtime();
+        }
+        self.own_runtime()
+    }
+
     /// The time that calls name, in epoch ms; `None`: the store's own.
     pub(crate) fn told_ms(&self) -> Option<i64> {
         self.clock.told_us().map(|us| us.div_euclid(1000))
@@ -323,7 +334,7 @@ impl Engine {
         if !begins {
             return;
         }
-        match self.core.own_runtime() {
+        match self.core.background() {
             Ok(runtime) => {
                 let busy = Tasks::begin_in(&self.core, runtime.id);
                 let engine = self.clone();
@@ -419,7 +430,7 @@ impl Engine {
 
     fn start_renewing(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
-        if let Ok(runtime) = self.core.own_runtime() {
+        if let Ok(runtime) = self.core.background() {
             runtime.spawn(async move {
                 while let Some(engine) = engine.upgrade() {
                     let Some(pause) = engine.renew().await else { return };
@@ -538,7 +549,7 @@ impl Engine {
         if semaphore.is_listening.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Ok(runtime) = self.core.own_runtime() else { return };
+        let Ok(runtime) = self.core.background() else { return };
         let (engine, heard) = (self.clone(), Arc::downgrade(self));
         let heard = move || {
             if let Some(engine) = heard.upgrade()

@@ -13,6 +13,9 @@ use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 /// The most requests in one call.
 pub(super) const MAX_REQUESTS: usize = 8192;
 
+/// The most requests in one call of a semaphore that has no permits left for those that wait.
+const MAX_EXHAUSTED: usize = 64;
+
 /// The most groups in one call: the server's time grows with the number of groups, not of requests.
 pub(super) const MAX_GROUPS: usize = 256;
 
@@ -75,7 +78,12 @@ impl<C> Queue<C> {
     /// after them, whose answer tells when to ask next.
     pub(super) fn take_batch(&mut self, now: Time, served_by: Time) -> Call {
         let reserve = self.reserves(now);
-        let most = if reserve { 1 } else { usize::MAX };
+        let most = match reserve {
+            true => 1,
+            // What comes back serves a few of those that wait, and each message brings another call.
+            false if self.permits_return && self.is_exhausted() => MAX_EXHAUSTED,
+            false => usize::MAX,
+        };
         let mut include_next = true;
         let requests = self.pending.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
