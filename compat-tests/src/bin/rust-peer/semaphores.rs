@@ -45,7 +45,8 @@ impl Semaphores {
             }
             "pxsRelease" => {
                 let id = line.text("permit")?;
-                let renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+                let renewed =
+                    self.renewed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
                 Ok(json!(match renewed {
                     Some(permit) => permit.release().await?,
                     None => semaphore.release(id).await?,
