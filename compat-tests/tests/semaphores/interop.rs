@@ -73,12 +73,15 @@ fn a_waiter_wakes_when_the_other_releases() {
         for sort in SORTS {
             for blocking in [false, true] {
                 let (one, other) = fresh(case);
+                if blocking && other.peer().kind() == Kind::Rust {
+                    continue;
+                }
                 sort.set(&one, 1).await;
                 let mut woken = Duration::MAX;
                 for _ in 0..3 {
                     let permit = sort.take(&one, 5_000, LONG).await.expect("a permit");
                     let waits = sort.begin(&other, 20_000, LONG, blocking);
-                    tokio::time::sleep(ms(350)).await;
+                    tokio::time::sleep(ms(250)).await;
                     let begun = Stopwatch::start();
                     assert!(sort.give_back(&one, &permit).await);
                     let theirs = granted(waits.answer().await).expect("a permit");
@@ -227,7 +230,7 @@ fn older_releases_share_semaphores() {
                 let (holder, waiter) = (&pair[holder], &pair[waiter]);
                 let permit = sort.take(holder, 5_000, LONG).await.expect("a permit");
                 let waits = sort.begin(waiter, 20_000, LONG, false);
-                tokio::time::sleep(ms(350)).await;
+                tokio::time::sleep(ms(250)).await;
                 assert!(sort.give_back(holder, &permit).await);
                 let theirs = granted(waits.answer().await).expect("a permit");
                 assert_eq!(sort.available(holder).await, 0);
