@@ -100,7 +100,6 @@ mod limiter;
 mod limiters;
 pub mod observe;
 mod options;
-#[allow(dead_code, unused_imports, reason = "the engine does not call them yet")]
 mod policy;
 mod queue;
 mod rate;

@@ -2,7 +2,6 @@
 -- the other services would have written, and nothing else; calls are counted in a hash of our own.
 --
 -- KEYS   1 the key of the other services; 2 our hash with the records of lanes; from the 3rd on: further keys of theirs
-local NAMES = {}
 local key, lanes = KEYS[1], KEYS[2]
 
 -- Reads the lane's record. The state has no stored parameters, and is kept as long as its owners keep it ('0').
@@ -31,9 +30,6 @@ local function decimal(field, text, least)
   end
   unreadable(field, text)
   return least
-end
-
-local function check()
 end
 
 local function ttl()

@@ -1,11 +1,11 @@
 -- Counters of other services: a string with the permits used, which ends with its key.
 --
---   W  redis_rate up to 7 (Go) and Envoy: a key for each window. The client names the key of the window from
---      ARGV[11] to ARGV[12], and is told the time if now is not in it
+--   W  redis_rate up to 7 (Go) and Envoy: a key for each window. The client names the key of the window whose start
+--      and end are in `bounds`, and is told the time if now is not in it
 --   S  SECONDS and MINUTES: each grant prolongs the key's life
 --   C  org/path (PHP): the first call begins the key's life. Limit and life are in the hash KEYS[3]; without it
 --      everything is allowed
-local kind, found, life = string.sub(wanted, 1, 1), nil, 0
+local kind, found, life, ends = string.sub(wanted, 1, 1), nil, 0, nil
 
 local function configure(text)
   if kind == 'C' then
@@ -24,8 +24,12 @@ local function configure(text)
     return text == 'C1'
   end
   limit, life = numbers(text, '^[WS]1:(%d+),(%d+)$')
-  if kind == 'W' and action ~= 'give' and not (now >= tonumber(ARGV[11]) and now < tonumber(ARGV[12])) then
-    problem = problem or {-10, now, text}
+  if kind == 'W' then
+    local start
+    start, ends = numbers(bounds, '^(%-?%d+) (%-?%d+)$')
+    if action ~= 'give' and not (now >= start and now < ends) then
+      problem = problem or {-10, now, text}
+    end
   end
   return is_permits(limit) and life and life > 0
 end
@@ -53,7 +57,7 @@ end
 local function roll()
   s = found
   if kind == 'W' then
-    s.e = tonumber(ARGV[12])
+    s.e = ends
   else
     s.e = end_in(s.life >= 0 and s.life or life * 1000)
   end

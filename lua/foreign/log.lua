@@ -57,7 +57,7 @@ local function give(given, own, p)
   local credit = 0
   if given > s.cutoff or kind == 'L' and given == s.cutoff then
     for _, member in ipairs(call('ZRANGEBYSCORE', key, int(given), int(given))) do
-      if credit < p and string.sub(member, 1, 8) == string.format('%08x', own) then
+      if credit < p and string.sub(member, 1, 8) == format('%08x', own) then
         credit = credit + call('ZREM', key, member)
       end
     end

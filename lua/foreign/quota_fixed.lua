@@ -52,7 +52,7 @@ end
 
 write_state = function(fields)
   if s.ns then
-    call('HSET', key, 'token', int(s.n), 'expire', string.format('%.17g', s.ns))
+    call('HSET', key, 'token', int(s.n), 'expire', format('%.17g', s.ns))
     if s.opens then
       call('PEXPIRE', key, int(width / 1000))
     end

@@ -39,7 +39,7 @@ local function roll()
       s.n, s.closed = max(0, s.n - s.closed), 0
     end
   end
-  for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], 0, string.format('%.17g', s.cutoff))) do
+  for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], 0, format('%.17g', s.cutoff))) do
     s.n = max(0, s.n - permits_of(member))
   end
 end
@@ -54,7 +54,7 @@ end
 
 local function wait(p)
   local left, start = s.n + p - limit, s.ns
-  local later = call('ZRANGEBYSCORE', KEYS[3], string.format('(%.17g', s.cutoff), '+inf', 'WITHSCORES')
+  local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', s.cutoff), '+inf', 'WITHSCORES')
   if (s.closed or 0) > 0 then
     later[#later + 1], later[#later + 2] = '0.' .. int(s.closed), s.closed_ns
   end
@@ -81,13 +81,13 @@ local function give(given, _, p)
 end
 
 write_state = function(fields)
-  call('ZREMRANGEBYSCORE', KEYS[3], 0, string.format('%.17g', s.cutoff))
+  call('ZREMRANGEBYSCORE', KEYS[3], 0, format('%.17g', s.cutoff))
   if (s.closed or 0) > 0 then
     s.number = s.number + 1
-    call('ZADD', KEYS[3], string.format('%.17g', s.closed_ns), int(s.number) .. '.' .. int(s.closed))
+    call('ZADD', KEYS[3], format('%.17g', s.closed_ns), int(s.number) .. '.' .. int(s.closed))
   end
   call('HSET', key, 'token', int(s.n), 'bucket.token', int(s.current), 'bucket.timestamp',
-    string.format('%.17g', s.ns), 'key', int(s.number))
+    format('%.17g', s.ns), 'key', int(s.number))
   call('PEXPIRE', key, int(width / 1000))
   write_record(fields)
 end

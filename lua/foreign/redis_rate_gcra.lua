@@ -56,7 +56,7 @@ end
 write_state = function(fields)
   if s.t > now then
     local us = s.t - EPOCH
-    local text = string.format('%.0f.%06.0f', floor(us / 1000000), us % 1000000)
+    local text = format('%.0f.%06.0f', floor(us / 1000000), us % 1000000)
     call('SET', key, text, 'EX', int(ceil((s.t - now) / 1000000)))
   else
     call('DEL', key)

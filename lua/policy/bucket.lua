@@ -1,7 +1,6 @@
 -- The bucket: token bucket, GCRA and leaky meter. Twin: src/policy/bucket.rs.
 --
 -- State: the bucket is full again at t + f / r; u counts the permits ever taken, from the time of the first use on.
-local NAMES = {'t', 'f', 'u'}
 local initial = 0
 
 local function configure(text)
@@ -12,7 +11,7 @@ local function configure(text)
   end
 end
 
-local function check()
+check = function()
   return s.f >= r and 'f'
 end
 

@@ -2,7 +2,6 @@
 --
 -- State: l is the time of the last portion; n permits are left; u counts the permits ever taken, from the time of
 -- the first use on.
-local NAMES = {'l', 'n', 'u'}
 local refill, period, initial, aligned = 0, 0, 0, nil
 
 -- The time until so many permits have come in portions.
@@ -14,9 +13,6 @@ local function configure(text)
   limit, refill, period, initial, aligned = numbers(text, '^i1:(%d+),(%d+),(%d+),(%d+),(%d*)$')
   return is_permits(limit) and is_permits(refill) and is_span(period) and initial and initial <= limit and
     (not aligned or aligned < period) and gained(limit) < 3155760000000000
-end
-
-local function check()
 end
 
 -- The time of the last portion by now, if there were always portions.

@@ -2,7 +2,6 @@
 -- Twin: src/policy/queue.rs.
 --
 -- State: the next permit is free at t + f / r; l is the time of the last grant.
-local NAMES = {'t', 'f', 'l'}
 local max_delay, slack = 0, 0
 
 local function configure(text)
@@ -12,7 +11,7 @@ local function configure(text)
     set_pace(permits, every, limit)
 end
 
-local function check()
+check = function()
   return s.f >= r and 'f'
 end
 

@@ -3,7 +3,6 @@
 --
 -- State: i is the number of the newest bucket since 1970; w has the counts, newest first, with commas between them
 -- and without zeros at the end.
-local NAMES = {'i', 'w'}
 local buckets, length, counts, sum = 0, 0, {}, 0
 
 local function configure(text)
@@ -26,7 +25,7 @@ local function pack()
   s.w = table.concat(texts, ',')
 end
 
-local function check()
+check = function()
   for text in string.gmatch(s.w .. (s.w ~= '' and ',' or ''), '([^,]*),') do
     local n = whole(text)
     if not n or #counts > buckets then

@@ -2,7 +2,6 @@
 --
 -- State: s is the start of the current window; a permits were used in the one before, n in this one. Parts of a
 -- window are counted in ticks, so that limit times ticks stays below 2^52.
-local NAMES = {'s', 'a', 'n'}
 local width, tick, ticks = 0, 1, 0
 
 local function configure(text)
@@ -16,9 +15,6 @@ local function configure(text)
   end
   ticks = width / tick
   return ticks % 1 == 0
-end
-
-local function check()
 end
 
 -- The ticks of this window that are over.

@@ -1,10 +1,9 @@
 -- The end of a policy's script, behind the policy's file: reads, decides, writes. Twin: src/policy/frame.rs.
 --
--- The policy's file declares NAMES (the fields of its state) and the functions configure, check, roll, available,
--- take, wait, mark, give, ttl, change; it may set read_state, write_state and decide, which are declared in head.lua.
--- What is needed once is no function: each costs a quarter of a microsecond to make.
+-- usual.lua has read the fields and declares NAMES, those of the state. The policy's file declares the functions
+-- configure, roll, available, take, wait, mark, give, ttl, change; it may set what names.lua says.
+-- What is needed once is no function: each costs a tenth of a microsecond to make.
 local HORIZON, MOST_LANES = 60000000, 32
-local lanes_key = KEYS[2] or KEYS[1]
 
 local function corrupt(field, text)
   problem = problem or {-8, 0, text and field .. '=' .. text or field}
@@ -15,13 +14,12 @@ local stored, kept, record
 if read_state then
   stored, kept, record = read_state()
 else
-  local read = call('HMGET', KEYS[1], 'c', 'k', '@' .. lane, unpack(NAMES))
   stored, kept, record = read[1], read[2], read[3]
   if read[4] or read[5] or read[6] then
     s = {}
     for i = 1, #NAMES do
       local name, text = NAMES[i], read[i + 3]
-      s[name] = text and name == 'w' and text or whole(text)
+      s[name] = name == 'w' and text or whole(text)
       if not s[name] then
         corrupt(name, text)
       end
@@ -31,13 +29,6 @@ else
     end
   end
 end
-if time_text == '' then
-  local t = call('TIME')
-  now = t[1] * 1000000 + t[2]
-else
-  now = max(0, tonumber(time_text))
-end
-now = min(now, 5000000000000000)
 if record then
   last, at, total, given, given_f = string.match(record, '^(%d+):(%d+):(%d+):(%d+)/?(%d*)$')
   if last then
@@ -54,7 +45,7 @@ if is_stored == '1' and not stored then
 elseif not problem and not configure(stored or wanted) then
   corrupt('c', stored or wanted)
 end
-local wrong = s and not problem and check()
+local wrong = check and s and not problem and check()
 if wrong then
   corrupt(wrong, wrong == 'w' and s.w or int(s[wrong]))
 end
@@ -66,6 +57,7 @@ if is_stored == '1' then
 end
 
 -- Decide.
+local is_change = action == 'keep' or action == 'scale' or action == 'reset'
 local was_used, has_changed, gave, is_replay = s, false, false, false
 roll()
 if lane ~= '' and record then
@@ -124,7 +116,7 @@ elseif action == 'give' then
   local m, f = string.match(requests, '^(%d+)/?(%d*)$')
   credit = give(tonumber(m), tonumber(f) or 0, permits - 0)
   reply = {0, credit}
-elseif action == 'take' then
+elseif not is_change then
   -- Of a call that was decided before, what it was granted is granted again.
   local free = available()
   if is_replay then
@@ -176,25 +168,27 @@ elseif action == 'take' then
   if is_replay then
     return reply
   end
-  reply[5] = available()
+  reply[5] = decide and available() or free
   reply[6], reply[7] = mark()
 end
 
 -- Write. A denial writes nothing, unless time must begin for a limiter that starts with too few permits. A call
 -- without requests leaves its record in any case, so that what it abandons is stale if it comes later.
-local is_change = action ~= 'take' and action ~= 'give'
-local has_record = granted > 0 or credit > 0 or gave or action == 'take' and requests == ''
+local has_record = granted > 0 or credit > 0 or gave or requests == ''
 local begins = not was_used and has_denied
 if not (has_record or has_changed or begins or is_change) then
   return reply
 end
-local fields = {'c', wanted}
+local fields = {}
+if stored ~= wanted then
+  fields = {'c', wanted}
+end
 if has_record then
   local m, f = mark()
-  fields[3] = '@' .. lane
-  fields[4] = string.format('%.0f:%.0f:%.0f:%.0f', number, now, granted + credit, m) .. (f > 0 and '/' .. int(f) or '')
+  fields[#fields + 1] = '@' .. lane
+  fields[#fields + 1] = format('%s:%d:%d:%d', number, now, granted + credit, m) .. (f > 0 and '/' .. int(f) or '')
 elseif is_change then
-  kept, fields[3], fields[4] = requests, 'k', requests
+  kept, fields[#fields + 1], fields[#fields + 2] = requests, 'k', requests
 end
 if not (was_used or granted > 0 or begins) then
   s = nil
@@ -216,6 +210,7 @@ if kept ~= '0' then
 elseif is_change then
   call('PERSIST', KEYS[1])
 end
+local lanes_key = KEYS[2] or KEYS[1]
 if not record and has_record and call('HLEN', lanes_key) > MOST_LANES then
   -- Remove the records of lanes that made no call for so long that no attempt of it can follow.
   local swept = tonumber(call('HGET', lanes_key, 'g') or '')

@@ -1,10 +1,9 @@
 -- Fixed windows on a grid, calendar windows, and windows that the first grant opens. Twin: src/policy/window.rs.
 --
--- ARGV   from the 11th on, for calendar windows: the starts of the window before, of the current one, and of the
---        next two, by the client's reckoning
+-- Bounds, for calendar windows: the starts of the window before, of the current one, and of the next two, by the
+-- client's reckoning, with spaces between them.
 -- State: the window ends at e (0 if it is not open), and n permits are used.
-local NAMES = {'e', 'n'}
-local kind, width, offset, bound = string.sub(wanted, 1, 1), 0, 0, nil
+local width, offset, bound = 0, 0, nil
 
 local function configure(text)
   if kind == 'f' then
@@ -18,19 +17,19 @@ local function configure(text)
   -- Bounds are for the parameters of the call. Those that it replaces only say whether their window is over.
   width, bound = math.huge, nil
   if text == wanted then
-    for i = 12, 14 do
-      if not bound and tonumber(ARGV[i - 1]) <= now and now < tonumber(ARGV[i]) then
-        bound, width = tonumber(ARGV[i]), ARGV[i] - ARGV[i - 1]
+    local start
+    for text in string.gmatch(bounds, '%S+') do
+      local next = tonumber(text)
+      if start and start <= now and now < next then
+        bound, width = next, next - start
       end
+      start = next
     end
   end
   if limit and not bound and (text == wanted or is_stored == '1') then
     problem = {-10, now, text}
   end
   return is_permits(limit)
-end
-
-local function check()
 end
 
 -- The end of the window that now is in.

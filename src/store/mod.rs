@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::rt::RuntimeId;
 use crate::wire::keys::Keys;
 
-#[allow(unused_imports, reason = "the engine does not make the calls of policies yet")]
 mod calls;
 mod channels;
 pub(crate) mod limits;
@@ -72,7 +71,6 @@ impl Store {
     ///
     /// It runs in the runtime that polls it, and never ends: a lost connection is opened again, with
     /// a back-off.
-    #[allow(dead_code, reason = "the engine does not listen yet")]
     pub(crate) fn listen(&self, keys: &Keys, heard: Heard) -> BoxFuture<'static, ()> {
         let channel = keys.permits.clone();
         match self.clone() {

@@ -33,7 +33,6 @@ impl Keys {
     /// The keys of a semaphore: its value as the hash, the permits that are out as the value, and as the log the
     /// channel on which releases are announced, which a script must name like a key. `client_value` begins the names
     /// of the records of calls that have no ids.
-    #[allow(dead_code, reason = "the engine does not make these calls yet")]
     pub(crate) fn of_semaphore(full_name: &str) -> Self {
         let tagged = match full_name.contains('{') {
             true => full_name.to_owned(),

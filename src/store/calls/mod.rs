@@ -25,7 +25,6 @@ mod foreign;
 mod inspect;
 mod pause;
 mod peek;
-#[allow(dead_code, reason = "the engine does not make these calls yet")]
 mod policy;
 mod refund;
 mod release;
@@ -33,7 +32,6 @@ mod release;
 mod remove_unused;
 #[cfg(any(feature = "admin", test))]
 mod repair;
-#[allow(dead_code, reason = "the engine does not make these calls yet")]
 mod semaphore;
 mod server;
 mod set_rate;

@@ -13,12 +13,12 @@ use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
 use crate::store::redis::Script;
 use crate::store::refusal;
 
-script!(BUCKET, AtReceiver: "policy/head", "policy/pace", "policy/bucket", "policy/tail");
-script!(WINDOW, AtReceiver: "policy/head", "policy/window", "policy/tail");
-script!(SLIDING, AtReceiver: "policy/head", "policy/sliding", "policy/tail");
-script!(ROLLING, AtReceiver: "policy/head", "policy/rolling", "policy/tail");
-script!(INTERVAL, AtReceiver: "policy/head", "policy/interval", "policy/tail");
-script!(QUEUE, AtReceiver: "policy/head", "policy/pace", "policy/queue", "policy/tail");
+script!(BUCKET, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/pace", "policy/bucket", "policy/tail");
+script!(WINDOW, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/window", "policy/tail");
+script!(SLIDING, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/sliding", "policy/tail");
+script!(ROLLING, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/rolling", "policy/tail");
+script!(INTERVAL, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/interval", "policy/tail");
+script!(QUEUE, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/pace", "policy/queue", "policy/tail");
 
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
@@ -86,27 +86,32 @@ fn command(
         _ => vec![keys.hash.to_string()],
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let command = ServerCommand::script(script, &names)
-        .arg(action)
-        .arg(at.map_or(String::new(), |at| at.to_string()))
-        .arg(policy.text())
-        .arg(if is_stored { "1" } else { "" })
-        .arg(lane.map_or("", |lane| &lane.name))
-        .arg(text(lane.map(|lane| lane.number)))
-        .arg(text(lane.and_then(|lane| lane.abandon)))
-        .arg(text(lane.and_then(|lane| lane.max_age_us)))
-        .arg(requests)
-        .arg(text(permits));
-    match &policy.0 {
+    let bounds = match &policy.0 {
         Kind::Calendar(window) => {
             let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
-            window.grid.bounds(around).into_iter().fold(command, ServerCommand::arg)
+            window.grid.bounds(around).map(|bound| bound.to_string()).join(" ")
         }
         Kind::Foreign(foreign) => {
-            foreign.bounds(at).into_iter().flatten().fold(command, ServerCommand::arg)
+            foreign.bounds(at).map_or(String::new(), |[start, end]| format!("{start} {end}"))
         }
-        _ => command,
-    }
+        _ => String::new(),
+    };
+    let command = ServerCommand::script(script, &names)
+        .arg(policy.text())
+        .arg(lane.map_or("", |lane| &lane.name))
+        .arg(text(lane.map(|lane| lane.number)))
+        .arg(requests);
+    let rare = [
+        bounds,
+        action.to_owned(),
+        text(permits),
+        if is_stored { "1".to_owned() } else { String::new() },
+        text(lane.and_then(|lane| lane.abandon)),
+        text(lane.and_then(|lane| lane.max_age_us)),
+        at.map_or(String::new(), |at| at.to_string()),
+    ];
+    let sent = rare.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
+    rare[..sent].iter().fold(command, ServerCommand::arg)
 }
 
 /// The policy to repeat a call with, if a server answers that no window of the calendar contains its time, or that
@@ -158,7 +163,7 @@ impl StoreCall for PolicyCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         let packed = pack_groups(&self.groups);
-        command(self.parameters(), keys, "take", Some(&self.lane), &packed, None)
+        command(self.parameters(), keys, "", Some(&self.lane), &packed, None)
     }
 
     fn check_in_cluster(&self, keys: &Keys) -> Result<(), Error> {

@@ -157,7 +157,6 @@ impl Keyspace {
     }
 
     /// `PUBLISH`: those who listen to this channel hear it after the call.
-    #[allow(dead_code, reason = "no call announces anything yet")]
     pub(crate) fn announce(&mut self, channel: &Arc<str>) {
         self.announced.push(channel.clone());
     }
