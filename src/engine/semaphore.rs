@@ -411,12 +411,19 @@ impl Engine {
             if !semaphore.hears.load(Ordering::Acquire) {
                 self.permits_came_back();
             }
-            let mut answers = answer.as_ref().map(|answers| answers.iter());
+            let (is_repeat, mut answers) = match &answer {
+                Ok((answers, is_repeat)) => (*is_repeat, Ok(answers.iter())),
+                Err(error) => (false, Err(error)),
+            };
             for what in batch {
                 let answer = match (&mut answers, semaphore.is_plain()) {
                     (Ok(answers), false) => {
                         let own: Vec<_> = answers.take(what.permits as usize).copied().collect();
-                        Ok(worst(&own))
+                        Ok(match worst(&own) {
+                            // By an earlier attempt, whose answer was lost.
+                            Returned::Gone if is_repeat => Returned::InTime,
+                            returned => returned,
+                        })
                     }
                     (Ok(answers), true) => Ok(worst(answers.as_slice())),
                     (Err(error), _) => Err((*error).clone()),
@@ -505,7 +512,7 @@ impl Engine {
             may_shorten: false,
             permits: permits.clone(),
         };
-        let are_out = self.call_until(Operation::Renew, deadline, true, call).await?;
+        let (are_out, _) = self.call_until(Operation::Renew, deadline, true, call).await?;
         let mut are_out = are_out.into_iter();
         for hold in batch {
             match are_out.by_ref().take(hold.permits as usize).all(|is_out| is_out) {
@@ -520,14 +527,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a call outside of the queue until it is answered.
+    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
+    /// carried out.
     async fn call_until<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: tokio::time::Instant,
         fails_fast: bool,
         call: impl Fn(Option<i64>) -> C + Send + Sync,
-    ) -> Result<C::Reply, Error> {
+    ) -> Result<(C::Reply, bool), Error> {
         let mut attempts = UntilDeadline {
             deadline,
             limit: self.core.attempt,
@@ -540,7 +548,7 @@ impl Engine {
         };
         let answer = retry(&mut attempts).await;
         attempts.observer.ended(&answer);
-        answer
+        answer.map(|answer| (answer, attempts.is_unknown))
     }
 
     /// Hears of permits that others give back, for as long as somebody waits here.
