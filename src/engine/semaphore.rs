@@ -454,7 +454,7 @@ impl Engine {
         let lease_ms = semaphore.terms.lease_ms?;
         let lease = lease_ms.saturating_mul(1000);
         let now = self.core.now();
-        let (due, next) = {
+        let (mut due, next) = {
             let mut held = lock(&semaphore.held);
             held.by_id.retain(|_, hold| hold.strong_count() > 0);
             if held.by_id.is_empty() || self.is_closed() {
@@ -472,19 +472,8 @@ impl Engine {
             }
             (due, next)
         };
-        let mut failed = false;
-        let mut due = due.into_iter().filter(|hold| !hold.is_lost.load(Ordering::Acquire)).peekable();
-        while due.peek().is_some() {
-            let mut ids = 0;
-            let mut batch = Vec::new();
-            while let Some(hold) = due.next_if(|hold| {
-                ids += hold.permits as usize;
-                batch.is_empty() || ids <= IDS_PER_CALL
-            }) {
-                batch.push(hold);
-            }
-            failed |= self.renew_batch(batch, lease_ms).await.is_err();
-        }
+        due.retain(|hold| !hold.is_lost.load(Ordering::Acquire));
+        let failed = self.renew_all(due, lease_ms).await.is_err();
         let pause = match failed {
             // The server may be back soon, and there are leases to save.
             true => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
@@ -493,29 +482,31 @@ impl Engine {
         Some(pause.max(Duration::from_millis(1)))
     }
 
-    async fn renew_batch(self: &Arc<Self>, batch: Vec<Arc<Hold>>, lease_ms: u64) -> Result<(), Error> {
-        let (overdue, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|hold| hold.is_lost());
+    async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Hold>>, lease_ms: u64) -> Result<(), Error> {
+        let (overdue, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|hold| hold.is_lost());
         for hold in overdue {
             // Its holder may know by now: it is not revived. What is left of it comes back.
             hold.lose();
             hold.give_back(None, None);
         }
-        let permits: Vec<_> = batch.iter().flat_map(|hold| hold.ids()).collect();
-        if permits.is_empty() {
-            return Ok(());
-        }
+        let permits: Vec<_> = due.iter().flat_map(|hold| hold.ids()).collect();
         let began = self.core.now();
-        let deadline = instant_after(self.core.attempt.min(Duration::from_millis(lease_ms / 3)));
-        let call = |at| RenewCall {
-            at,
-            lease_ms: Some(lease_ms),
-            may_shorten: false,
-            permits: permits.clone(),
-        };
-        let (are_out, _) = self.call_until(Operation::Renew, deadline, true, call).await?;
+        let mut are_out = Vec::with_capacity(permits.len());
+        for permits in permits.chunks(IDS_PER_CALL) {
+            let deadline = instant_after(self.core.attempt.min(Duration::from_millis(lease_ms / 3)));
+            let call = |at| RenewCall {
+                at,
+                lease_ms: Some(lease_ms),
+                may_shorten: false,
+                permits: permits.to_vec(),
+            };
+            are_out.extend(self.call_until(Operation::Renew, deadline, true, call).await?.0);
+        }
         let mut are_out = are_out.into_iter();
-        for hold in batch {
-            match are_out.by_ref().take(hold.permits as usize).all(|is_out| is_out) {
+        for hold in due {
+            let own = are_out.by_ref().take(hold.permits as usize);
+            // To the end, so that the next hold reads its own.
+            match own.fold(true, |all, is_out| all && is_out) {
                 true => hold.ends_at(began.saturating_add(lease_ms.saturating_mul(1000))),
                 false => {
                     hold.lose();
