@@ -323,6 +323,29 @@ async fn a_permit_is_lost_when_the_server_stands_still_for_longer_than_its_lease
     assert_eq!(uploads.available_permits().await.unwrap(), 0);
 }
 
+/// Permits may come back without a message: by hand, or where it is lost.
+#[tokio::test]
+async fn permits_that_come_back_silently_are_found() {
+    let server = Server::start().await;
+    let silently = async |value: u64| {
+        let () = server.run(redis::cmd("SET").arg("jobs").arg(value).take()).await;
+    };
+    silently(0).await;
+    let jobs = client(&server.url()).await.semaphore("jobs").unwrap();
+    let waits = async |timeout| {
+        let begun = Stopwatch::start();
+        let set = async {
+            tokio::time::sleep(ms(300)).await;
+            silently(1).await;
+        };
+        let (answer, ()) = tokio::join!(jobs.try_acquire(1, timeout), set);
+        answer.unwrap().expect("a permit").keep();
+        begun.given()
+    };
+    let _ = waits(ms(500)).await;
+    assert!(waits(Duration::from_secs(20)).await < ms(2000));
+}
+
 #[tokio::test]
 async fn a_server_that_comes_back_empty_is_set_up_again() {
     let server = Server::start().await;
