@@ -37,7 +37,8 @@ use futures::future::LocalBoxFuture;
 use pin_project_lite::pin_project;
 
 use crate::web::{
-    Admitted, InUse, Limits, OwnFields, RequestHead, RequestVerdict, ResponseHead, WasRefused, of_admitted,
+    Admitted, InUse, Limits, OwnFields, RequestHead, RequestVerdict, ResponseHead, WasRefused,
+    of_admitted,
 };
 
 /// Asks [`Limits`] before each request.
@@ -102,7 +103,9 @@ where
             let response = self.service.call(request);
             return async {
                 let response = response.await?;
-                Ok(response.map_body(|_, body| ResponseBody::new(body, InUse::default())).map_into_left_body())
+                Ok(response
+                    .map_body(|_, body| ResponseBody::new(body, InUse::default()))
+                    .map_into_left_body())
             }
             .boxed_local();
         };

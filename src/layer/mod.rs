@@ -54,8 +54,8 @@ mod tests;
 use std::fmt;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;

@@ -405,7 +405,9 @@ impl Limit {
             return Err(Error::invalid(Operation::Limits, detail));
         }
         let has_rates = self.policy.is_some() || self.rate_by_key.is_some();
-        if self.concurrency.is_some() && (has_rates || self.count_if.is_some() || self.settle_by.is_some()) {
+        if self.concurrency.is_some()
+            && (has_rates || self.count_if.is_some() || self.settle_by.is_some())
+        {
             let detail = format!(
                 "a rate, policy or settlement of the concurrency limit {:?}: its permits come back with the response",
                 self.name

@@ -82,6 +82,9 @@ impl Engine {
         if options.lease.is_some() && self.is_queue() {
             return Err("a lease of a queue: its permits have starts of their own".to_owned());
         }
+        if self.semaphore.is_some() {
+            options.check_for_semaphore()?;
+        }
         options.check_with(&self.options())?;
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;
         // Options that are already set have the same value.

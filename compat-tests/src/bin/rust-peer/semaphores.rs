@@ -78,7 +78,7 @@ fn options(line: &Line) -> Result<SemaphoreOptions, Failure> {
     let options = SemaphoreOptions::new();
     Ok(match (lease(line)?, line.flag("renew")?) {
         (Some(lease), true) => options.lease(lease),
-        (Some(lease), false) => options.lease(lease).without_renewal(),
+        (Some(lease), false) => options.fixed_lease(lease),
         (None, true) => options,
         (None, false) => options.without_lease(),
     })
