@@ -463,33 +463,29 @@ impl Engine {
         }
     }
 
-    async fn renew_batch(
-        self: &Arc<Self>,
-        batch: Vec<Arc<Held>>,
-        lease_ms: u64,
-    ) -> Result<(), Error> {
-        let (overdue, batch): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|held| held.is_lost(self));
+    async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> Result<(), Error> {
+        let (overdue, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|held| held.is_lost(self));
         for held in overdue {
             // Its holder may know by now: it is not revived. What is left of it comes back.
             held.lose(self);
             held.give_back(self, None, None);
         }
-        let permits: Vec<_> = batch.iter().flat_map(|held| held.ids()).collect();
-        if permits.is_empty() {
-            return Ok(());
-        }
+        let permits: Vec<_> = due.iter().flat_map(|held| held.ids()).collect();
         let began = self.core.now();
-        let deadline = instant_after(self.core.attempt.min(Duration::from_millis(lease_ms / 3)));
-        let call = |at| RenewCall {
-            at,
-            lease_ms: Some(lease_ms),
-            may_shorten: false,
-            permits: permits.clone(),
-        };
-        let (are_out, _) = self.call_until(Operation::Renew, deadline, true, call).await?;
+        let limit = self.core.attempt.min(Duration::from_millis(lease_ms / 3));
+        let mut are_out = Vec::with_capacity(permits.len());
+        for permits in permits.chunks(IDS_PER_CALL as usize) {
+            let call = |at| RenewCall {
+                at,
+                lease_ms: Some(lease_ms),
+                may_shorten: false,
+                permits: permits.to_vec(),
+            };
+            let deadline = instant_after(limit);
+            are_out.extend(self.call_until(Operation::Renew, deadline, true, call).await?.0);
+        }
         let mut are_out = are_out.into_iter();
-        for held in batch {
+        for held in due {
             // Not `all`, which would leave the rest of these to the next.
             let own = are_out.by_ref().take(held.permits as usize);
             match own.fold(true, |all, is_out| all && is_out) {
@@ -610,18 +606,7 @@ async fn renew(running: &mut Running) -> Option<Duration> {
             }
         }
     }
-    let mut failed = false;
-    let mut due = due.into_iter().peekable();
-    while due.peek().is_some() {
-        let (mut ids, mut batch) = (0, Vec::new());
-        while let Some(held) = due.next_if(|held| {
-            ids += held.permits;
-            batch.is_empty() || ids <= IDS_PER_CALL
-        }) {
-            batch.push(held);
-        }
-        failed |= engine.renew_batch(batch, lease_ms).await.is_err();
-    }
+    let failed = engine.renew_all(due, lease_ms).await.is_err();
     let pause = match failed {
         // The server may be back soon, and there are leases to save.
         true => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),

@@ -279,6 +279,28 @@ async fn on_a_bad_network_no_permit_is_lost_or_doubled() {
     }
 }
 
+/// Each holder is told about its own permits, however many there are.
+#[tokio::test]
+async fn permits_are_renewed_together_and_lost_one_by_one() {
+    let server = Server::start().await;
+    let options = SemaphoreOptions::new().lease(ms(1200)).permits(10_000);
+    let uploads = client(&server.url()).await.concurrency_with("uploads", options).unwrap();
+    let large = uploads.acquire(5_000).await.unwrap();
+    let small = join_all((0..8).map(|_| uploads.acquire(3))).await;
+    let small: Vec<_> = small.into_iter().map(Result::unwrap).collect();
+    assert!(uploads.release(&small[2].ids()[0]).await.unwrap());
+    tokio::time::timeout(Duration::from_secs(10), small[2].lost()).await.expect("it is told");
+    tokio::time::sleep(ms(1500)).await;
+    assert!(!large.is_lost());
+    let lost: Vec<_> = small.iter().map(|permit| permit.is_lost()).collect();
+    assert_eq!(lost, [false, false, true, false, false, false, false, false]);
+    assert_eq!(uploads.acquired_permits().await.unwrap(), 5_000 + 7 * 3);
+    drop((large, small));
+    while uploads.available_permits().await.unwrap() != 10_000 {
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
 /// The holder learns of it when the lease may have ended, although nothing answers.
 #[tokio::test]
 async fn a_permit_is_lost_when_the_server_stands_still_for_longer_than_its_lease() {
@@ -299,6 +321,29 @@ async fn a_permit_is_lost_when_the_server_stands_still_for_longer_than_its_lease
     assert!(!permit.release().await.unwrap());
     assert!(!next.is_lost());
     assert_eq!(uploads.available_permits().await.unwrap(), 0);
+}
+
+/// Permits may come back without a message: by hand, or where it is lost.
+#[tokio::test]
+async fn permits_that_come_back_silently_are_found() {
+    let server = Server::start().await;
+    let silently = async |value: u64| {
+        let () = server.run(redis::cmd("SET").arg("jobs").arg(value).take()).await;
+    };
+    silently(0).await;
+    let jobs = client(&server.url()).await.semaphore("jobs").unwrap();
+    let waits = async |timeout| {
+        let begun = Stopwatch::start();
+        let set = async {
+            tokio::time::sleep(ms(300)).await;
+            silently(1).await;
+        };
+        let (answer, ()) = tokio::join!(jobs.try_acquire(1, timeout), set);
+        answer.unwrap().expect("a permit").keep();
+        begun.given()
+    };
+    let _ = waits(ms(500)).await;
+    assert!(waits(Duration::from_secs(20)).await < ms(2000));
 }
 
 #[tokio::test]
