@@ -12,15 +12,17 @@ if not is_plain then
   out = call('ZCOUNT', KEYS[2], 0, '+inf')
   expired = out > 0 and min(call('ZCOUNT', KEYS[2], 0, int(now)), max(wanted, REAPED)) or 0
 end
-if expired > 0 then
+new = new or tonumber(ARGV[6]) and ARGV[6] - out
+if new and new + expired > MOST then
+  return {-16}
+elseif expired > 0 then
   local first = call('ZCOUNT', KEYS[2], '-inf', '(0')
   call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
 end
-if not v and ARGV[6] == '' then
+if not new then
   return {-14}
 end
-new = (new or ARGV[6] - out) + expired
-out = out - expired
+new, out = new + expired, out - expired
 
 -- Permits that an earlier attempt took are granted again, to the same requests.
 local is_replay, free = number and last == number, new
