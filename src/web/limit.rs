@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::LONGEST_WAIT;
 use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
+use crate::client::Client;
 use crate::error::{Error, Operation};
+use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
@@ -118,11 +120,12 @@ impl Limit {
 
     /// A limit of how many requests are served at once, by all processes of the service together: a
     /// [semaphore](crate::Client::concurrency) for each key, named like a limiter. A request holds its permits until
-    /// the last byte of its response has been sent, or it is dropped; while it does, its lease is renewed.
+    /// the last byte of its response has been handed on to be sent, or it is dropped; while it does, its lease is
+    /// renewed.
     ///
     /// Refused requests are answered like those of other limits, and `RateLimit-Policy` has
     /// `qu="concurrent-requests"` instead of a window. [`count_if`](Self::count_if), [`settle_by`](Self::settle_by),
-    /// and everything about rates do not apply.
+    /// leases, shares, remembered denials, and everything about rates do not apply.
     ///
     /// ```
     /// use std::time::Duration;
@@ -380,6 +383,18 @@ impl Limit {
         name
     }
 
+    /// The semaphore of this name. Nothing is sent.
+    pub(super) fn semaphore(
+        &self,
+        client: &Client,
+        name: &str,
+        options: SemaphoreOptions,
+    ) -> Result<RateLimiter, Error> {
+        let semaphore = client.concurrency_with(name, options)?.into_limiter();
+        semaphore.set_options(&self.options)?;
+        Ok(semaphore)
+    }
+
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys
     /// could complete it.
     pub(super) fn names_one_of<'a>(&'a self, other: &'a Limit) -> Option<(&'a str, &'a str)> {
@@ -405,7 +420,9 @@ impl Limit {
             return Err(Error::invalid(Operation::Limits, detail));
         }
         let has_rates = self.policy.is_some() || self.rate_by_key.is_some();
-        if self.concurrency.is_some() && (has_rates || self.count_if.is_some() || self.settle_by.is_some()) {
+        if self.concurrency.is_some()
+            && (has_rates || self.count_if.is_some() || self.settle_by.is_some())
+        {
             let detail = format!(
                 "a rate, policy or settlement of the concurrency limit {:?}: its permits come back with the response",
                 self.name

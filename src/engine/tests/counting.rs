@@ -162,6 +162,10 @@ impl CountingStore {
             answer_to::<C, _>(self.acquire_all(keys, call))
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
+        } else if any.is::<SemaphoreAcquireCall>()
+            && let Some(failure) = self.away()
+        {
+            ready(Err(failure)).boxed()
         } else {
             ready(self.store.run(keys, &call)).boxed()
         }
