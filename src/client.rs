@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::ClockSkew;
-use crate::engine::{Followed, Rules};
 use crate::engine::outage::OutageReport;
+use crate::engine::{Followed, Rules};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiters::Limiters;

@@ -178,4 +178,5 @@ mod pages {
     page!(Migrating, "../docs/migrating.md");
     page!(Groups, "../docs/groups.md");
     page!(Policies, "../docs/policies.md");
+    page!(Semaphores, "../docs/semaphores.md");
 }

@@ -234,6 +234,17 @@ impl LimiterOptions {
         self
     }
 
+    /// Checks that these options mean something to a semaphore.
+    pub(crate) fn check_for_semaphore(&self) -> Result<(), String> {
+        let LimiterOptions { lease, denial_memory, share, .. } = self;
+        let is_limiters = lease.is_some() || denial_memory.is_some() || share.is_some();
+        match is_limiters {
+            true => Err("a lease of permits ahead, a denial memory or a share, of a semaphore: only limiters have them"
+                .to_owned()),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that these options do not contradict those that the limiter has; the error says which does.
     pub(crate) fn check_with(&self, has: &LimiterOptions) -> Result<(), String> {
         same(self.denial_memory, has.denial_memory, |it| format!("a denial memory of {it:?}"))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::decision::{Decision, Denial};
-use crate::engine::semaphore::{Hold, Terms};
 use crate::engine::Rules;
+use crate::engine::semaphore::{Hold, Terms};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::limiter::RateLimiter;
 use crate::options::{LimiterOptions, OnOutage};
@@ -19,9 +19,6 @@ use crate::store::{
 
 /// The most permits of a semaphore: Java counts them in 32 bits.
 const MOST_PERMITS: u64 = i32::MAX as u64;
-
-/// The most permits of one request: each has an id on the server.
-const MOST_AT_ONCE: u64 = 10_000;
 
 /// Ten years: a longer lease would end at a time that Java misreads.
 const LONGEST_LEASE: Duration = Duration::from_secs(315_576_000);
@@ -41,10 +38,18 @@ const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 #[must_use = "options do nothing until a semaphore is made with them"]
 pub struct SemaphoreOptions {
     permits: Option<u64>,
-    lease: Option<Duration>,
-    renews: bool,
+    lease: Lease,
     limiter: LimiterOptions,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lease {
+    Renewed(Duration),
+    Fixed(Duration),
+    Endless,
+}
+
+const DEFAULT_LEASE: Lease = Lease::Renewed(Duration::from_secs(30));
 
 impl Default for SemaphoreOptions {
     fn default() -> Self {
@@ -55,8 +60,7 @@ impl Default for SemaphoreOptions {
 impl SemaphoreOptions {
     /// Leases of 30 seconds, renewed while permits are held; permits that somebody else has set.
     pub fn new() -> Self {
-        let lease = Some(Duration::from_secs(30));
-        SemaphoreOptions { permits: None, lease, renews: true, limiter: LimiterOptions::new() }
+        SemaphoreOptions { permits: None, lease: DEFAULT_LEASE, limiter: LimiterOptions::new() }
     }
 
     /// Sets so many permits if there is no semaphore yet, or if it has vanished, in the same step as the first
@@ -69,21 +73,21 @@ impl SemaphoreOptions {
     /// How long permits stay out if nobody renews them, for instance because their holder has died: 100 ms to ten
     /// years, in whole milliseconds. They are renewed at a third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.lease = Lease::Renewed(lease);
         self
     }
 
-    /// Does not renew leases: a permit comes back at the end of its lease, even if it is still held. Then a lease may
-    /// be as short as a millisecond.
-    pub fn without_renewal(mut self) -> Self {
-        self.renews = false;
+    /// A lease that is not renewed: a permit comes back at its end, even if it is still held. One millisecond to ten
+    /// years, in whole milliseconds.
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.lease = Lease::Fixed(lease);
         self
     }
 
     /// Takes permits without a lease, as Redisson does by default: those of a holder that dies are lost until
     /// [`Semaphore::set_permits`] repairs the semaphore.
     pub fn without_lease(mut self) -> Self {
-        (self.lease, self.renews) = (None, false);
+        self.lease = Lease::Endless;
         self
     }
 
@@ -107,22 +111,32 @@ impl SemaphoreOptions {
             return Err(format!("a semaphore of {permits} permits: must have 1 to 2^31-1"));
         }
         let is_plain = kind == SemaphoreKind::Plain;
-        if is_plain && *self != (SemaphoreOptions { permits: self.permits, limiter: self.limiter, ..SemaphoreOptions::new() }) {
-            return Err("a lease of a plain semaphore: its permits have none, see Client::concurrency".to_owned());
+        let (lease, renews) = match self.lease {
+            Lease::Renewed(lease) => (Some(lease), true),
+            Lease::Fixed(lease) => (Some(lease), false),
+            Lease::Endless => (None, false),
+        };
+        if is_plain && self.lease != DEFAULT_LEASE {
+            return Err(
+                "a lease of a plain semaphore: its permits have none, see Client::concurrency"
+                    .to_owned(),
+            );
         }
-        let lease = self.lease.filter(|_| !is_plain);
-        let shortest = if self.renews { SHORTEST_RENEWED } else { Duration::from_millis(1) };
+        let lease = lease.filter(|_| !is_plain);
+        let shortest = if renews { SHORTEST_RENEWED } else { Duration::from_millis(1) };
         if let Some(lease) = lease
             && !((shortest..=LONGEST_LEASE).contains(&lease) && is_whole_ms(lease))
         {
-            return Err(format!("a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"));
+            return Err(format!(
+                "a lease of {lease:?}: must be whole milliseconds, {shortest:?} to ten years"
+            ));
         }
         // A holder in this process lives as long as the semaphore.
-        let lease = lease.filter(|_| !(in_process && self.renews));
+        let lease = lease.filter(|_| !(in_process && renews));
         Ok(Terms {
             kind,
             lease_ms: lease.map(|lease| lease.as_millis() as u64),
-            renews: lease.is_some() && self.renews,
+            renews: lease.is_some() && renews,
             create: self.permits,
         })
     }
@@ -258,11 +272,12 @@ impl Semaphore {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidArgument`] if `permits` is not in 1..=10,000, or more than the semaphore has, so that it
-    ///   would wait for ever.
+    ///   would wait for ever. (Nobody knows how many a [plain](Client::semaphore) one has: there it waits.)
     /// - [`ErrorKind::NotInitialized`] if nobody has set the permits.
     /// - Otherwise see [`Semaphore`].
     ///
-    /// A call whose answer is lost is repeated, and counts once.
+    /// A call whose answer is lost is repeated, and counts once. If the server carries out a lost attempt later than
+    /// that, permits stay out until their lease ends, or for ever without one.
     ///
     /// # Cancel safety
     ///
@@ -303,10 +318,7 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// See [`acquire`](Self::acquire).
-    pub async fn try_acquire_now(
-        &self,
-        permits: u64,
-    ) -> Result<Result<Permit, Denial>, Error> {
+    pub async fn try_acquire_now(&self, permits: u64) -> Result<Result<Permit, Denial>, Error> {
         self.decide(permits, MaxWait::None).await
     }
 
@@ -315,10 +327,6 @@ impl Semaphore {
         permits: u64,
         max_wait: MaxWait,
     ) -> Result<Result<Permit, Denial>, Error> {
-        if !(1..=MOST_AT_ONCE).contains(&permits) {
-            let detail = format!("{permits} permits requested at once: must be 1 to {MOST_AT_ONCE}");
-            return Err(self.limiter.invalid(Operation::Acquire, detail));
-        }
         let mut observer = self.limiter.engine().observer.acquire(permits);
         observer.is_queued();
         let answer = self.limiter.decide(&self.limiter.request(permits, max_wait), true).await;
@@ -330,7 +338,9 @@ impl Semaphore {
             Ok(Decision::Denied(denial)) => Ok(Err(denial)),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {
-                    let detail = format!("{requested} permits of a semaphore that has {rate}: must be at most as many");
+                    let detail = format!(
+                        "{requested} permits of a semaphore that has {rate}: must be at most as many"
+                    );
                     self.limiter.invalid(Operation::Acquire, detail)
                 }
                 _ => error,
@@ -380,7 +390,8 @@ impl Semaphore {
     /// [`ErrorKind::InvalidArgument`] if the semaphore is not plain; otherwise see [`Semaphore`].
     pub async fn drain(&self) -> Result<u64, Error> {
         if self.kind != SemaphoreKind::Plain {
-            let detail = "drain of permits with leases: set_permits(0) takes what is free".to_owned();
+            let detail =
+                "drain of permits with leases: set_permits(0) takes what is free".to_owned();
             return Err(self.limiter.invalid(Operation::SetPermits, detail));
         }
         Ok(self.set(SetPermits::Drain, 0).await?.max(0).unsigned_abs())
@@ -399,7 +410,7 @@ impl Semaphore {
     async fn set(&self, rule: SetPermits, permits: i64) -> Result<i64, Error> {
         let call = SetPermitsCall { kind: self.kind, rule, permits };
         let answer = self.limiter.call(Operation::SetPermits, call).await;
-        self.limiter.engine().permits_came_back();
+        self.limiter.engine().permits_came_back_here();
         answer
     }
 
@@ -457,7 +468,8 @@ impl Semaphore {
         match self.kind {
             SemaphoreKind::Expirable => Ok(()),
             SemaphoreKind::Plain => {
-                let detail = "of a plain semaphore, whose permits have no ids: see Client::concurrency";
+                let detail =
+                    "of a plain semaphore, whose permits have no ids: see Client::concurrency";
                 Err(self.limiter.invalid(operation, detail.to_owned()))
             }
         }
@@ -475,7 +487,7 @@ impl Semaphore {
         let (kind, at) = (self.kind, self.told_ms());
         let call = SemaphoreReleaseCall { kind, at, lane: None, permits, count: 0 };
         let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter.engine().permits_came_back();
+        self.limiter.engine().permits_came_back_here();
         Ok(answer.first() == Some(&Returned::InTime))
     }
 
@@ -489,7 +501,8 @@ impl Semaphore {
     /// [`ErrorKind::NotInitialized`] if there is no semaphore; otherwise see [`Semaphore`].
     pub async fn release_permits(&self, permits: u64) -> Result<(), Error> {
         if self.kind != SemaphoreKind::Plain {
-            let detail = "release_permits of permits with leases: they are given back by id".to_owned();
+            let detail =
+                "release_permits of permits with leases: they are given back by id".to_owned();
             return Err(self.limiter.invalid(Operation::Release, detail));
         }
         let count = self.checked(permits)?.unsigned_abs();
@@ -501,7 +514,7 @@ impl Semaphore {
             count,
         };
         let answer = self.limiter.call(Operation::Release, call).await?;
-        self.limiter.engine().permits_came_back();
+        self.limiter.engine().permits_came_back_here();
         match answer.first() {
             Some(Returned::Gone) if count > 0 => {
                 let execution = crate::error::Execution::Executed;
@@ -522,8 +535,14 @@ impl Semaphore {
     pub async fn update_lease(&self, id: &str, lease: Option<Duration>) -> Result<bool, Error> {
         let permits = vec![self.parsed(Operation::Renew, id)?];
         let lease_ms = self.lease_ms(lease)?;
+        let id = permits[0];
+        let (engine, began) = (self.limiter.engine(), self.limiter.engine().core.now());
         let call = RenewCall { at: self.told_ms(), lease_ms, may_shorten: true, permits };
-        Ok(self.limiter.call(Operation::Renew, call).await?.first() == Some(&true))
+        let is_out = self.limiter.call(Operation::Renew, call).await?.first() == Some(&true);
+        if is_out {
+            engine.lease_was_changed(id, began, lease_ms);
+        }
+        Ok(is_out)
     }
 
     fn lease_ms(&self, lease: Option<Duration>) -> Result<Option<u64>, Error> {
@@ -532,7 +551,8 @@ impl Semaphore {
         };
         match lease {
             Some(lease) if !fits(&lease) => {
-                let detail = format!("a lease of {lease:?}: must be whole milliseconds, 1 ms to ten years");
+                let detail =
+                    format!("a lease of {lease:?}: must be whole milliseconds, 1 ms to ten years");
                 Err(self.limiter.invalid(Operation::Renew, detail))
             }
             _ => Ok(lease.map(|lease| lease.as_millis() as u64)),
@@ -606,8 +626,12 @@ impl fmt::Debug for Semaphore {
 /// Until then their lease is renewed by the client, wherever the holder is. A permit is lost if that fails for as long
 /// as its lease, if the semaphore is deleted or expires, or if somebody else gives it back: then
 /// [`lost`](Self::lost) ends, and the holder should stop. A process that is paused for longer than its lease, and goes
-/// on, has lost its permits before it can know; [`is_lost`](Self::is_lost) then says so by this machine's clock,
-/// before anything is asked.
+/// on, has lost its permits before it can know; [`is_lost`](Self::is_lost) then says so by the monotonic clock of this
+/// machine, before anything is asked. That clock stands while a whole machine is suspended: then the next renewal tells.
+///
+/// A permit that is dropped just before the process ends is not sent any more: await [`release`](Self::release), or
+/// [`Client::close`], which waits for what is being given back. After that nothing is renewed: close a client when its
+/// permits are no longer held. In a forked child, dropping a permit of its parent does nothing.
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit {
     /// `None` if nobody counts it, because the server is away.
@@ -626,7 +650,7 @@ impl Permit {
     /// [plain](Client::semaphore), or if they were granted without the server.
     pub fn ids(&self) -> Vec<String> {
         match &self.hold {
-            Some(hold) if self.semaphore.kind == SemaphoreKind::Expirable => {
+            Some(hold) if self.semaphore.kind == SemaphoreKind::Expirable && hold.is_of_store() => {
                 hold.ids().map(|id| id.to_string()).collect()
             }
             _ => Vec::new(),

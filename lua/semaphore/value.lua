@@ -12,7 +12,7 @@ local text = call('GET', KEYS[1])
 -- The value before and after the call; nil if there is none.
 local v = text and (tonumber(text) or 0) + 0 or nil
 local new = v
-if v and not (int(v) == text and v >= -9007199254740992 and v <= 9007199254740992) then
+if v and not (int(v) == text and v >= -4503599627370496 and v <= 4503599627370496) then
   return {-8, 0, 'value=' .. text}
 elseif is_plain and call('EXISTS', KEYS[2]) == 1 then
   return {-15}

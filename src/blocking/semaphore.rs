@@ -75,7 +75,11 @@ impl Semaphore {
     /// # Errors
     ///
     /// See [`crate::Semaphore::try_acquire`].
-    pub fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Result<Permit, Denial>, Error> {
+    pub fn try_acquire(
+        &self,
+        permits: u64,
+        timeout: Duration,
+    ) -> Result<Result<Permit, Denial>, Error> {
         self.block_on(move |semaphore| async move { semaphore.try_acquire(permits, timeout).await })
     }
 

@@ -33,7 +33,8 @@ impl Engine {
             return class.clone();
         }
         let (name, keys, core) = (self.name.clone(), self.keys.clone(), self.core.clone());
-        let mut class = Engine::new(name, crate::engine::Rules::Redisson, keys, core, Some(remembered));
+        let mut class =
+            Engine::new(name, crate::engine::Rules::Redisson, keys, core, Some(remembered));
         class.classes.headroom = Some(headroom);
         class.classes.first = Arc::downgrade(self);
         let class = Arc::new(class);

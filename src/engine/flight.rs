@@ -62,7 +62,8 @@ pub(super) struct Flight {
     was_left_unanswered: bool,
     /// When the last attempt began.
     pub(super) attempt_began: Time,
-    /// When the first attempt was sent: the leases of a semaphore's permits began no earlier.
+    /// When the last attempt was sent: the leases of a semaphore's permits began no earlier, as it renews what an
+    /// earlier one was granted.
     pub(super) lease_began: Time,
     pub(super) observer: ObservedCall,
     /// The parent span of the call.
@@ -292,9 +293,7 @@ impl Flight {
         };
         let audit_limit = engine.audit_limit(&self.known, date);
         let sent = core.now();
-        if self.is_first_attempt() {
-            self.lease_began = sent;
-        }
+        self.lease_began = sent;
         let call = AcquireCall {
             now,
             id: self.id,
@@ -344,8 +343,8 @@ impl Flight {
                 self.observer.attempt_took(took);
                 // In process there are no lanes: the call would be made twice. A lease that began earlier only
                 // ends earlier.
-                let may_confirm = engine.semaphore.is_none()
-                    && (is_dated || !core.store.is_in_process());
+                let may_confirm =
+                    engine.semaphore.is_none() && (is_dated || !core.store.is_in_process());
                 if is_late && may_confirm && self.callers.has_any && grants(&reply) {
                     self.observer.came_late(took);
                     self.remember(under_way, &earlier);

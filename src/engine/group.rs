@@ -52,7 +52,8 @@ impl Engine {
     pub(crate) fn of_group(members: Vec<GroupMember>, core: Arc<Core>) -> Arc<Engine> {
         let names: Vec<&str> = members.iter().map(|member| &*member.engine.name).collect();
         let keys = members[0].engine.keys.clone();
-        let mut engine = Engine::new(names.join(" + ").into(), crate::engine::Rules::Redisson, keys, core, None);
+        let mut engine =
+            Engine::new(names.join(" + ").into(), crate::engine::Rules::Redisson, keys, core, None);
         engine.members = members;
         // Replies name the holders of permits for a single limiter only, so a group cannot limit itself to
         // a share.

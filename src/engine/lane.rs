@@ -14,8 +14,8 @@ use super::runtimes::{HasLane, Runtime};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::observe::{Count, CountPart};
 use crate::queue::Queue;
-use crate::store::LaneCall;
 use crate::rt::{self, Mutex, MutexGuard, RuntimeId, lock};
+use crate::store::LaneCall;
 
 /// The queue of one limiter in one runtime.
 pub(super) struct Lane {

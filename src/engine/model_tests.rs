@@ -184,7 +184,13 @@ fn run_callers(store: ModelStore, options: LimiterOptions, habits: &'static [Hab
     let rate = store.ledger.lock().unwrap().rate;
     let clock = Clock::manual(0).0;
     let core = Arc::new(Core::new(Store::Model(store.clone()), clock, SECOND));
-    let engine = Arc::new(Engine::new("m".into(), crate::engine::Rules::Redisson, Keys::new("m", "c"), core.clone(), None));
+    let engine = Arc::new(Engine::new(
+        "m".into(),
+        crate::engine::Rules::Redisson,
+        Keys::new("m", "c"),
+        core.clone(),
+        None,
+    ));
     engine.set_options(&options).unwrap();
     engine.begin_reset().end_with_rate(Rate::from_wire(Mode::Overall, rate, 8, 0));
     let callers: Vec<_> = habits

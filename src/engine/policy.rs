@@ -42,7 +42,7 @@ impl Followed {
 }
 
 /// A lane's record is kept for a minute at least.
-const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
+pub(super) const LONGEST_ATTEMPTS: Duration = Duration::from_secs(50);
 
 /// The calls of one lane, by their numbers.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! client's own thread, whose runtime is never parked, so that a permit is safe wherever its holder blocks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -12,10 +12,12 @@ use futures::future::{Either, select};
 use tokio::sync::{Notify, oneshot};
 
 use super::flight::Flight;
+use super::policy::LONGEST_ATTEMPTS;
 use super::refund::{BACKGROUND_DEADLINE, within};
 use super::retry::{UntilDeadline, retry};
 use super::runtimes::Runtime;
 use super::{Calls, Core, Engine, Tasks, instant_after};
+use crate::decision::DecidedBy;
 use crate::error::{Error, Execution, Operation};
 use crate::observe::Event;
 use crate::queue::Time;
@@ -23,8 +25,8 @@ use crate::rate::{Mode, Rate};
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
-    AcquireReply, CallId, RenewCall, Reply, RequestGroup, Returned, SemaphoreAcquireCall,
-    SemaphoreKind, SemaphoreReleaseCall, StoreCall,
+    AcquireReply, CallId, PermitId, RenewCall, Reply, RequestGroup, Returned, SemaphoreAcquireCall,
+    SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, StoreCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -42,26 +44,21 @@ pub(crate) struct Terms {
 /// The state of one semaphore in one client.
 pub(crate) struct Semaphore {
     pub(crate) terms: Terms,
-    /// The permits that are held, until they are given back or lost.
-    held: Mutex<Held>,
+    /// The permits that are held, by the first of their ids, until they are given back.
+    held: Mutex<HashMap<(CallId, u32), Arc<Held>>>,
     returns: Mutex<Returns>,
-    /// There is a task that listens.
-    is_listening: AtomicBool,
+    /// Whether a task gives permits back, renews them, listens.
+    gives_back: AtomicBool,
+    renews: AtomicBool,
+    listens: AtomicBool,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
-}
-
-#[derive(Default)]
-struct Held {
-    by_id: HashMap<(CallId, u32), Weak<Hold>>,
-    is_renewing: bool,
 }
 
 /// Permits that wait for the next call that gives permits back.
 #[derive(Default)]
 struct Returns {
     pending: Vec<Return>,
-    has_task: bool,
     /// Plain: the calls' numbers.
     calls: Option<Calls>,
 }
@@ -78,18 +75,26 @@ struct Return {
 /// Permits that one request was granted. Dropped, they are given back in the background.
 pub(crate) struct Hold {
     engine: Arc<Engine>,
+    held: Arc<Held>,
+}
+
+/// What the client knows of permits that are held.
+struct Held {
     call: CallId,
     first: u32,
     permits: u32,
     /// When the lease ends, as far as this client knows: it began no earlier than the call was sent.
     ends: AtomicU64,
     is_lost: AtomicBool,
-    is_returned: AtomicBool,
-    lost: Notify,
+    /// Given back, or kept out.
+    is_over: AtomicBool,
+    has_ended: Notify,
+    /// A forked child has a copy, and must not give back what its parent holds.
+    process: u32,
 }
 
 /// Ids in one call to a server.
-const IDS_PER_CALL: usize = 1000;
+const IDS_PER_CALL: u32 = 1000;
 
 /// How long a subscription is kept after nobody waits any more: otherwise it would come and go with every wait.
 const LINGER: Duration = Duration::from_secs(2);
@@ -100,7 +105,9 @@ impl Semaphore {
             terms,
             held: Mutex::default(),
             returns: Mutex::default(),
-            is_listening: AtomicBool::new(false),
+            gives_back: AtomicBool::new(false),
+            renews: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
         }
     }
@@ -111,9 +118,49 @@ impl Semaphore {
 
     /// How many of the permits that this client was granted are held.
     pub(crate) fn held(&self) -> u64 {
-        let held = lock(&self.held);
-        let live = held.by_id.values().filter_map(Weak::upgrade);
-        live.map(|hold| u64::from(hold.permits)).sum()
+        lock(&self.held).values().map(|held| u64::from(held.permits)).sum()
+    }
+
+    /// Lets a stand-in grant this part of the permits, less those that are held of the server's semaphore.
+    pub(super) fn fit(&self, stand_in: &Engine, part: u64) {
+        let permits = part.saturating_sub(self.held()).min(i64::MAX.unsigned_abs()) as i64;
+        let call =
+            SetPermitsCall { kind: SemaphoreKind::Expirable, rule: SetPermits::Set, permits };
+        // In process it is answered at once, and never refused.
+        let _ = stand_in.core.store.run(&stand_in.keys, call, Duration::ZERO).now_or_never();
+    }
+
+    fn forget(&self, held: &Held) {
+        lock(&self.held).remove(&(held.call, held.first));
+    }
+}
+
+/// Marks that a task of a semaphore runs, until it ends or is dropped with its thread.
+struct Running {
+    engine: Arc<Engine>,
+    flag: fn(&Semaphore) -> &AtomicBool,
+    has_ended: bool,
+}
+
+impl Running {
+    /// `None` if there is such a task already.
+    fn begin(engine: &Arc<Engine>, flag: fn(&Semaphore) -> &AtomicBool) -> Option<Self> {
+        let is_running = flag(engine.semaphore.as_ref()?).swap(true, Ordering::AcqRel);
+        (!is_running).then(|| Running { engine: engine.clone(), flag, has_ended: false })
+    }
+
+    /// The task ends, and another one may begin at once.
+    fn end(&mut self) {
+        if let (false, Some(semaphore)) = (self.has_ended, &self.engine.semaphore) {
+            (self.flag)(semaphore).store(false, Ordering::Release);
+        }
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -149,7 +196,9 @@ impl Flight {
             let total = match terms.kind {
                 SemaphoreKind::Expirable => reply.total,
                 // Nobody knows how many are out.
-                SemaphoreKind::Plain => reply.free.max(0).unsigned_abs() + reply.granted,
+                SemaphoreKind::Plain => {
+                    terms.create.unwrap_or(reply.free.max(0) as u64 + reply.granted)
+                }
             };
             let rate = terms.rate(total);
             AcquireReply::new(reply.now, rate, reply.free, reply.outcomes)
@@ -168,7 +217,7 @@ impl Flight {
     pub(super) fn hold(&self, first: u64, permits: u64) -> Arc<Hold> {
         let engine = &self.callers.engine;
         let ends = match engine.semaphore.as_ref().and_then(|it| it.terms.lease_ms) {
-            Some(ms) => self.lease_began.saturating_add(ms.saturating_mul(1000)),
+            Some(ms) => ends_after(self.lease_began, ms),
             None => Time::MAX,
         };
         // A call has fewer requests, and grants fewer permits, than a `u32` counts.
@@ -192,9 +241,9 @@ impl Terms {
 impl Core {
     /// The runtime for what must go on wherever a holder blocks: the client's own thread.
     fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
-        #[cfg(all(test, not(shuttle)))]
-        if let crate::store::Store::Remote(_) = self.store {
-            // A simulation has one runtime, and its own time.
+        #[cfg(test)]
+        if !matches!(self.store, crate::store::Store::Redis(_)) {
+            // Tests and simulations have one runtime, and its own time.
             return self.runtime();
         }
         self.own_runtime()
@@ -206,81 +255,116 @@ impl Core {
     }
 }
 
+impl Held {
+    fn ids(&self) -> impl Iterator<Item = PermitId> + '_ {
+        (self.first..self.first + self.permits).map(|index| self.call.permit(index))
+    }
+
+    fn lose(&self, engine: &Engine) {
+        let is_over = self.is_over.load(Ordering::Acquire);
+        if !is_over && !self.is_lost.swap(true, Ordering::AcqRel) {
+            engine.observer.event(&Event::PermitsLost { permits: self.permits.into() });
+            self.has_ended.notify_waiters();
+        }
+    }
+
+    fn is_lost(&self, engine: &Engine) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+            || engine.core.now() >= self.ends.load(Ordering::Acquire)
+    }
+
+    /// Gives the permits back, once; false if that has been done.
+    fn give_back(
+        &self,
+        engine: &Arc<Engine>,
+        done: Option<oneshot::Sender<Result<Returned, Error>>>,
+        keeps: Option<Box<dyn Send + Sync>>,
+    ) -> bool {
+        // Before any lock: in a forked child it may be held for ever.
+        let is_own = self.process == std::process::id();
+        if !is_own || self.is_over.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.has_ended.notify_waiters();
+        if let Some(semaphore) = &engine.semaphore {
+            semaphore.forget(self);
+            engine.stand_in_has_more();
+        }
+        let Held { call, first, permits, .. } = *self;
+        engine.give_permits_back(Return { call, first, permits, done, _keeps: keeps });
+        true
+    }
+}
+
 impl Hold {
-    fn begin(engine: &Arc<Engine>, call: CallId, first: u32, permits: u32, ends: Time) -> Arc<Self> {
-        let hold = Arc::new(Hold {
-            engine: engine.clone(),
+    fn begin(
+        engine: &Arc<Engine>,
+        call: CallId,
+        first: u32,
+        permits: u32,
+        ends: Time,
+    ) -> Arc<Self> {
+        let held = Arc::new(Held {
             call,
             first,
             permits,
             ends: AtomicU64::new(ends),
             is_lost: AtomicBool::new(false),
-            is_returned: AtomicBool::new(false),
-            lost: Notify::new(),
+            is_over: AtomicBool::new(false),
+            has_ended: Notify::new(),
+            process: std::process::id(),
         });
         if let Some(semaphore) = &engine.semaphore {
-            let begins = {
-                let mut held = lock(&semaphore.held);
-                held.by_id.insert((call, first), Arc::downgrade(&hold));
-                semaphore.terms.renews && !std::mem::replace(&mut held.is_renewing, true)
-            };
-            if begins {
+            lock(&semaphore.held).insert((call, first), held.clone());
+            if semaphore.terms.renews {
                 engine.start_renewing();
             }
         }
-        hold
+        Arc::new(Hold { engine: engine.clone(), held })
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = crate::store::PermitId> + '_ {
-        (self.first..self.first + self.permits).map(|index| self.call.permit(index))
+    pub(crate) fn ids(&self) -> impl Iterator<Item = PermitId> + '_ {
+        self.held.ids()
+    }
+
+    /// Whether it is the store that has the permits, and not a stand-in during an outage.
+    pub(crate) fn is_of_store(&self) -> bool {
+        self.engine.core.decided_by == DecidedBy::Store
     }
 
     /// Whether the lease has ended, as far as this client knows, or the server no longer has the permits.
     pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire)
-            || self.engine.core.now() >= self.ends.load(Ordering::Acquire)
+        self.held.is_lost(&self.engine)
     }
 
     /// Ends when the permits are lost.
     pub(crate) async fn lost(&self) {
-        loop {
-            let told = self.lost.notified();
-            if self.is_lost() {
-                return;
+        let (engine, held) = (self.engine.clone(), self.held.clone());
+        let ends = async move {
+            loop {
+                let told = held.has_ended.notified();
+                if held.is_lost(&engine) || held.is_over.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                // Renewed meanwhile, it ends later.
+                let end = held.ends.load(Ordering::Acquire);
+                let timer = rt::sleep_until(engine.core.instant_of(end));
+                futures::pin_mut!(told, timer);
+                select(told, timer).await;
             }
-            let end = self.ends.load(Ordering::Acquire);
-            let timer = rt::sleep_until(self.engine.core.instant_of(end));
-            futures::pin_mut!(told, timer);
-            select(told, timer).await;
+        };
+        if self.engine.core.in_runtime(ends).await.is_err() {
+            // There is no runtime for a timer: the client has closed, and renews nothing.
+            std::future::pending::<()>().await;
         }
     }
 
-    fn lose(&self) {
-        if !self.is_returned.load(Ordering::Acquire) && !self.is_lost.swap(true, Ordering::AcqRel) {
-            self.engine.observer.event(&Event::PermitsLost { permits: self.permits.into() });
-            self.lost.notify_waiters();
-        }
-    }
-
-    fn ends_at(&self, time: Time) {
-        self.ends.store(time, Ordering::Release);
-        // Whoever waits for the loss looks at the new end when the old one has come.
-    }
-
-    /// Gives the permits back, once; `None` if that has been done.
     pub(crate) fn give_back(
         &self,
         done: Option<oneshot::Sender<Result<Returned, Error>>>,
         keeps: Option<Box<dyn Send + Sync>>,
     ) -> bool {
-        if self.is_returned.swap(true, Ordering::AcqRel) {
-            return false;
-        }
-        let Some(semaphore) = &self.engine.semaphore else { return false };
-        lock(&semaphore.held).by_id.remove(&(self.call, self.first));
-        let Hold { call, first, permits, .. } = *self;
-        self.engine.give_permits_back(Return { call, first, permits, done, _keeps: keeps });
-        true
+        self.held.give_back(&self.engine, done, keeps)
     }
 
     /// Gives the permits back, and says what became of them. It goes on if the future is dropped.
@@ -290,20 +374,19 @@ impl Hold {
         keeps: Option<Box<dyn Send + Sync>>,
     ) -> Result<Returned, Error> {
         let (done, answer) = oneshot::channel();
-        match self.give_back(Some(done), keeps) {
-            true => {
-                let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(super::closed())));
-                within(instant_after(deadline), answer).await
-            }
-            false => Ok(Returned::Gone),
+        if !self.give_back(Some(done), keeps) {
+            return Ok(Returned::Gone);
         }
+        let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(super::closed())));
+        self.engine.core.in_runtime(within(instant_after(deadline), answer)).await
     }
 
     /// Keeps the permits out: nobody renews them, and nobody gives them back.
     pub(crate) fn keep(&self) {
-        self.is_returned.store(true, Ordering::Release);
+        self.held.is_over.store(true, Ordering::Release);
+        self.held.has_ended.notify_waiters();
         if let Some(semaphore) = &self.engine.semaphore {
-            lock(&semaphore.held).by_id.remove(&(self.call, self.first));
+            semaphore.forget(&self.held);
         }
     }
 }
@@ -326,33 +409,35 @@ impl Engine {
             self.give_back_in_process(semaphore, what);
             return;
         }
-        let begins = {
+        let running = {
             let mut returns = lock(&semaphore.returns);
-            returns.pending.push(what);
-            !std::mem::replace(&mut returns.has_task, true)
+            returns.pending.extend(what.in_steps());
+            Running::begin(self, |semaphore| &semaphore.gives_back)
         };
-        if !begins {
-            return;
-        }
+        let Some(running) = running else { return };
         match self.core.background() {
             Ok(runtime) => {
                 let busy = Tasks::begin_in(&self.core, runtime.id);
-                let engine = self.clone();
                 runtime.spawn(async move {
                     let _busy = busy;
-                    engine.give_all_back().await;
+                    give_all_back(running).await;
                 });
             }
             Err(error) => {
-                let failed = {
-                    let mut returns = lock(&semaphore.returns);
-                    returns.has_task = false;
-                    std::mem::take(&mut returns.pending)
-                };
+                let failed = std::mem::take(&mut lock(&semaphore.returns).pending);
+                drop(running);
                 for done in failed.into_iter().filter_map(|failed| failed.done) {
                     let _ = done.send(Err(error.clone()));
                 }
             }
+        }
+    }
+
+    /// Whether messages tell of what this client gives back, so that it competes with others for it on equal terms.
+    pub(crate) fn permits_came_back_here(&self) {
+        let hears = self.semaphore.as_ref().is_some_and(|it| it.hears.load(Ordering::Acquire));
+        if !hears {
+            self.permits_came_back();
         }
     }
 
@@ -366,168 +451,74 @@ impl Engine {
         }
     }
 
-    /// Gives permits back, call by call, until none are left to.
-    async fn give_all_back(self: &Arc<Self>) {
-        let Some(semaphore) = &self.semaphore else { return };
-        loop {
-            // Those that are given back at the same time share the call.
-            rt::yield_now().await;
-            let (batch, number) = {
-                let mut returns = lock(&semaphore.returns);
-                let mut ids = 0;
-                let fits = |what: &&Return| {
-                    ids += what.permits as usize;
-                    ids <= IDS_PER_CALL
-                };
-                let count = returns.pending.iter().take_while(fits).count().max(1);
-                let count = count.min(returns.pending.len());
-                let batch: Vec<_> = returns.pending.drain(..count).collect();
-                if batch.is_empty() {
-                    returns.has_task = false;
-                    return;
-                }
-                let number = semaphore.is_plain().then(|| {
-                    returns.calls.get_or_insert_with(|| Calls::new(&self.core)).begin()
-                });
-                (batch, number)
-            };
-            // Permits with a lease come back by themselves at its end.
-            let lease = Duration::from_millis(semaphore.terms.lease_ms.unwrap_or(0));
-            let deadline = instant_after(lease.max(BACKGROUND_DEADLINE));
-            let call = |at| semaphore.release_call(at, number.clone(), &batch);
-            let answer = self.call_until(Operation::Release, deadline, false, call).await;
-            if let Err(error) = &answer
-                && semaphore.is_plain()
-            {
-                let mut returns = lock(&semaphore.returns);
-                // The outcome may be unknown: the next call must not count as a repetition.
-                returns.calls = None;
-                if error.execution() == Execution::NotExecuted && !self.is_closed() {
-                    // They are not lost as long as this process lives.
-                    returns.pending.extend(batch);
-                    continue;
-                }
-            }
-            if !semaphore.hears.load(Ordering::Acquire) {
-                self.permits_came_back();
-            }
-            let mut answers = answer.as_ref().map(|answers| answers.iter());
-            for what in batch {
-                let answer = match (&mut answers, semaphore.is_plain()) {
-                    (Ok(answers), false) => {
-                        let own: Vec<_> = answers.take(what.permits as usize).copied().collect();
-                        Ok(worst(&own))
-                    }
-                    (Ok(answers), true) => Ok(worst(answers.as_slice())),
-                    (Err(error), _) => Err((*error).clone()),
-                };
-                if let Some(done) = what.done {
-                    let _ = done.send(answer);
-                }
-            }
-        }
-    }
-
     fn start_renewing(self: &Arc<Self>) {
-        let engine = Arc::downgrade(self);
-        if let Ok(runtime) = self.core.background() {
+        if let Some(mut running) = Running::begin(self, |semaphore| &semaphore.renews)
+            && let Ok(runtime) = self.core.background()
+        {
             runtime.spawn(async move {
-                while let Some(engine) = engine.upgrade() {
-                    let Some(pause) = engine.renew().await else { return };
-                    drop(engine);
+                while let Some(pause) = renew(&mut running).await {
                     rt::sleep(pause).await;
                 }
             });
         }
     }
 
-    /// Renews what is due. Returns when to do so again; `None` if nothing is held any more.
-    async fn renew(self: &Arc<Self>) -> Option<Duration> {
-        let semaphore = self.semaphore.as_ref()?;
-        let lease_ms = semaphore.terms.lease_ms?;
-        let lease = lease_ms.saturating_mul(1000);
-        let now = self.core.now();
-        let (due, next) = {
-            let mut held = lock(&semaphore.held);
-            held.by_id.retain(|_, hold| hold.strong_count() > 0);
-            if held.by_id.is_empty() || self.is_closed() {
-                held.is_renewing = false;
-                return None;
-            }
-            let (mut due, mut next) = (Vec::new(), now.saturating_add(lease / 3));
-            for hold in held.by_id.values().filter_map(Weak::upgrade) {
-                // What is due within a tenth of the lease goes along.
-                let renew_at = hold.ends.load(Ordering::Acquire).saturating_sub(lease / 3 * 2);
-                match renew_at <= now.saturating_add(lease / 10) {
-                    true => due.push(hold),
-                    false => next = next.min(renew_at),
-                }
-            }
-            (due, next)
-        };
-        let mut failed = false;
-        let mut due = due.into_iter().filter(|hold| !hold.is_lost.load(Ordering::Acquire)).peekable();
-        while due.peek().is_some() {
-            let mut ids = 0;
-            let mut batch = Vec::new();
-            while let Some(hold) = due.next_if(|hold| {
-                ids += hold.permits as usize;
-                batch.is_empty() || ids <= IDS_PER_CALL
-            }) {
-                batch.push(hold);
-            }
-            failed |= self.renew_batch(batch, lease_ms).await.is_err();
-        }
-        let pause = match failed {
-            // The server may be back soon, and there are leases to save.
-            true => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
-            false => Duration::from_micros(next.saturating_sub(self.core.now())),
-        };
-        Some(pause.max(Duration::from_millis(1)))
-    }
-
-    async fn renew_batch(self: &Arc<Self>, batch: Vec<Arc<Hold>>, lease_ms: u64) -> Result<(), Error> {
-        let (overdue, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|hold| hold.is_lost());
-        for hold in overdue {
+    async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> Result<(), Error> {
+        let (overdue, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|held| held.is_lost(self));
+        for held in overdue {
             // Its holder may know by now: it is not revived. What is left of it comes back.
-            hold.lose();
-            hold.give_back(None, None);
+            held.lose(self);
+            held.give_back(self, None, None);
         }
-        let permits: Vec<_> = batch.iter().flat_map(|hold| hold.ids()).collect();
-        if permits.is_empty() {
-            return Ok(());
-        }
+        let permits: Vec<_> = due.iter().flat_map(|held| held.ids()).collect();
         let began = self.core.now();
-        let deadline = instant_after(self.core.attempt.min(Duration::from_millis(lease_ms / 3)));
-        let call = |at| RenewCall {
-            at,
-            lease_ms: Some(lease_ms),
-            may_shorten: false,
-            permits: permits.clone(),
-        };
-        let are_out = self.call_until(Operation::Renew, deadline, true, call).await?;
+        let limit = self.core.attempt.min(Duration::from_millis(lease_ms / 3));
+        let mut are_out = Vec::with_capacity(permits.len());
+        for permits in permits.chunks(IDS_PER_CALL as usize) {
+            let call = |at| RenewCall {
+                at,
+                lease_ms: Some(lease_ms),
+                may_shorten: false,
+                permits: permits.to_vec(),
+            };
+            let deadline = instant_after(limit);
+            are_out.extend(self.call_until(Operation::Renew, deadline, true, call).await?.0);
+        }
         let mut are_out = are_out.into_iter();
-        for hold in batch {
-            match are_out.by_ref().take(hold.permits as usize).all(|is_out| is_out) {
-                true => hold.ends_at(began.saturating_add(lease_ms.saturating_mul(1000))),
+        for held in due {
+            // Not `all`, which would leave the rest of these to the next.
+            let own = are_out.by_ref().take(held.permits as usize);
+            match own.fold(true, |all, is_out| all && is_out) {
+                true => held.ends.store(ends_after(began, lease_ms), Ordering::Release),
                 false => {
-                    hold.lose();
+                    held.lose(self);
                     // Of several permits, some may still be out.
-                    hold.give_back(None, None);
+                    held.give_back(self, None, None);
                 }
             }
         }
         Ok(())
     }
 
-    /// Makes a call outside of the queue until it is answered.
+    /// A lease was changed by a permit's id: if the permit is held here, it is not lost before.
+    pub(crate) fn lease_was_changed(&self, id: PermitId, began: Time, lease_ms: Option<u64>) {
+        let Some(semaphore) = &self.semaphore else { return };
+        let held = lock(&semaphore.held);
+        if let Some(held) = held.values().find(|held| held.ids().any(|own| own == id)) {
+            let ends = lease_ms.map_or(Time::MAX, |ms| ends_after(began, ms));
+            held.ends.store(ends, Ordering::Release);
+        }
+    }
+
+    /// Makes a call outside of the queue until it is answered. Also returns whether an earlier attempt may have been
+    /// carried out.
     async fn call_until<C: StoreCall>(
         self: &Arc<Self>,
         operation: Operation,
         deadline: tokio::time::Instant,
         fails_fast: bool,
         call: impl Fn(Option<i64>) -> C + Send + Sync,
-    ) -> Result<C::Reply, Error> {
+    ) -> Result<(C::Reply, bool), Error> {
         let mut attempts = UntilDeadline {
             deadline,
             limit: self.core.attempt,
@@ -540,15 +531,17 @@ impl Engine {
         };
         let answer = retry(&mut attempts).await;
         attempts.observer.ended(&answer);
-        answer
+        answer.map(|answer| (answer, attempts.is_unknown))
     }
 
     /// Hears of permits that others give back, for as long as somebody waits here.
     pub(super) fn listen(self: &Arc<Self>) {
         let Some(semaphore) = &self.semaphore else { return };
-        if semaphore.is_listening.swap(true, Ordering::AcqRel) {
+        if semaphore.listens.load(Ordering::Acquire) {
             return;
         }
+        let running = Running::begin(self, |semaphore| &semaphore.listens);
+        let Some(mut running) = running else { return };
         let Ok(runtime) = self.core.background() else { return };
         let (engine, heard) = (self.clone(), Arc::downgrade(self));
         let heard = move || {
@@ -577,8 +570,8 @@ impl Engine {
             }
             if let Some(semaphore) = &engine.semaphore {
                 semaphore.hears.store(false, Ordering::Release);
-                semaphore.is_listening.store(false, Ordering::Release);
             }
+            running.end();
             // Who has begun to wait since then must not rely on messages.
             engine.permits_came_back();
         });
@@ -586,6 +579,135 @@ impl Engine {
 
     fn has_waiters(&self) -> bool {
         self.lanes.all().iter().any(|lane| !lane.lock().queue.is_idle())
+    }
+}
+
+/// Renews what is due. Returns when to do so again; `None` if nothing is held any more.
+async fn renew(running: &mut Running) -> Option<Duration> {
+    let engine = running.engine.clone();
+    let semaphore = engine.semaphore.as_ref()?;
+    let lease_ms = semaphore.terms.lease_ms?;
+    let lease = lease_ms.saturating_mul(1000);
+    let now = engine.core.now();
+    let (mut due, mut next) = (Vec::new(), now.saturating_add(lease / 3));
+    {
+        let held = lock(&semaphore.held);
+        if held.is_empty() || engine.is_closed() {
+            // Under the lock: whoever comes next begins another task.
+            running.end();
+            return None;
+        }
+        for held in held.values() {
+            // What is due within a tenth of the lease goes along.
+            let renew_at = held.ends.load(Ordering::Acquire).saturating_sub(lease / 3 * 2);
+            match renew_at <= now.saturating_add(lease / 10) {
+                true => due.push(held.clone()),
+                false => next = next.min(renew_at),
+            }
+        }
+    }
+    let failed = engine.renew_all(due, lease_ms).await.is_err();
+    let pause = match failed {
+        // The server may be back soon, and there are leases to save.
+        true => Duration::from_micros(lease / 20).min(Duration::from_secs(1)),
+        false => Duration::from_micros(next.saturating_sub(engine.core.now())),
+    };
+    Some(pause.max(Duration::from_millis(1)))
+}
+
+fn ends_after(began: Time, lease_ms: u64) -> Time {
+    began.saturating_add(lease_ms.saturating_mul(1000))
+}
+
+/// Gives permits back, call by call, until none are left to.
+async fn give_all_back(mut running: Running) {
+    let engine = running.engine.clone();
+    let Some(semaphore) = &engine.semaphore else { return };
+    loop {
+        // Those that are given back at the same time share the call.
+        rt::yield_now().await;
+        let (batch, number) = {
+            let mut returns = lock(&semaphore.returns);
+            let mut ids = 0;
+            let fits = |what: &&Return| {
+                ids += what.permits;
+                semaphore.is_plain() || ids <= IDS_PER_CALL
+            };
+            let count = returns.pending.iter().take_while(fits).count();
+            let batch: Vec<_> = returns.pending.drain(..count).collect();
+            if batch.is_empty() {
+                // Under the lock: whoever comes next begins another task.
+                running.end();
+                return;
+            }
+            let number = semaphore
+                .is_plain()
+                .then(|| returns.calls.get_or_insert_with(|| Calls::new(&engine.core)).begin());
+            (batch, number)
+        };
+        // Permits with a lease come back by themselves at its end.
+        let deadline = match semaphore.terms.lease_ms {
+            Some(ms) => Duration::from_millis(ms).max(BACKGROUND_DEADLINE),
+            None => LONGEST_ATTEMPTS,
+        };
+        let call = |at| semaphore.release_call(at, number.clone(), &batch);
+        let answer =
+            engine.call_until(Operation::Release, instant_after(deadline), false, call).await;
+        if let Err(error) = &answer {
+            let mut returns = lock(&semaphore.returns);
+            // The outcome may be unknown: the next call must not count as a repetition.
+            returns.calls = None;
+            let may_repeat = match semaphore.terms.kind {
+                SemaphoreKind::Plain => error.execution() == Execution::NotExecuted,
+                SemaphoreKind::Expirable => error.execution() != Execution::Executed,
+            };
+            if may_repeat && semaphore.terms.lease_ms.is_none() && !engine.is_closed() {
+                // They are not lost as long as this process lives.
+                returns.pending.extend(batch);
+                continue;
+            }
+        }
+        engine.permits_came_back_here();
+        let (is_repeat, mut answers) = match &answer {
+            Ok((answers, is_repeat)) => (*is_repeat, Ok(answers.iter())),
+            Err(error) => (false, Err(error)),
+        };
+        for what in batch {
+            let answer = match (&mut answers, semaphore.is_plain()) {
+                (Ok(answers), false) => {
+                    let own: Vec<_> = answers.take(what.permits as usize).copied().collect();
+                    Ok(match worst(&own) {
+                        // By an earlier attempt, whose answer was lost.
+                        Returned::Gone if is_repeat => Returned::InTime,
+                        returned => returned,
+                    })
+                }
+                (Ok(answers), true) => Ok(worst(answers.as_slice())),
+                (Err(error), _) => Err((*error).clone()),
+            };
+            if let Some(done) = what.done {
+                let _ = done.send(answer);
+            }
+        }
+    }
+}
+
+impl Return {
+    /// In parts of as many ids as go into one call; the last part answers.
+    fn in_steps(self) -> impl Iterator<Item = Return> {
+        let Return { call, first, permits, mut done, _keeps: mut keeps } = self;
+        let steps = permits.div_ceil(IDS_PER_CALL).max(1);
+        (0..steps).map(move |step| {
+            let from = step * IDS_PER_CALL;
+            let is_last = step + 1 == steps;
+            Return {
+                call,
+                first: first + from,
+                permits: (permits - from).min(IDS_PER_CALL),
+                done: done.take_if(|_| is_last),
+                _keeps: keeps.take_if(|_| is_last),
+            }
+        })
     }
 }
 

@@ -12,7 +12,8 @@ use tower_service::Service;
 
 use super::ResponseBody;
 use crate::web::{
-    Admitted, InUse, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append, of_admitted,
+    Admitted, InUse, OwnFields, RateHeaders, RequestVerdict, ResponseHead, WasRefused, append,
+    of_admitted,
 };
 
 pin_project! {

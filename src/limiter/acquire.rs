@@ -15,6 +15,7 @@ use crate::options::OnOutage;
 use crate::queue::{MaxWait, Request, Time};
 use crate::rate::Rate;
 use crate::rt;
+use crate::store::limits::MOST_AT_ONCE;
 use crate::wire::entry::{EntryId, MAX_ENTRY_PERMITS};
 
 impl RateLimiter {
@@ -351,7 +352,11 @@ impl RateLimiter {
     /// Checks what can be checked before anything is sent; returns the policy for outages, if there is one.
     #[inline]
     fn checked(&self, request: &Request) -> Result<Option<(&Outage, OnOutage)>, Error> {
-        if !(1..=MAX_ENTRY_PERMITS).contains(&request.permits) {
+        let most = match &self.engine().semaphore {
+            Some(_) => MOST_AT_ONCE,
+            None => MAX_ENTRY_PERMITS,
+        };
+        if !(1..=most).contains(&request.permits) {
             return Err(self.out_of_range(request.permits));
         }
         let outage = self.engine().outage();
@@ -389,7 +394,11 @@ impl RateLimiter {
 
     #[cold]
     fn out_of_range(&self, permits: u64) -> Error {
-        let detail = format!("{permits} permits requested at once: must be 1 to 2^32-1");
+        let most = match &self.engine().semaphore {
+            Some(_) => "10,000",
+            None => "2^32-1",
+        };
+        let detail = format!("{permits} permits requested at once: must be 1 to {most}");
         self.invalid(Operation::Acquire, detail)
     }
 

@@ -8,6 +8,7 @@ use std::vec::IntoIter;
 use super::events::{Call, MaxWait, MemberCosts, Time};
 use super::state::{Queue, Waiter};
 use crate::rate::MAX_EXACT;
+use crate::store::limits::MOST_AT_ONCE;
 use crate::store::{Outcome, OutcomeGroup, RequestGroup};
 
 /// The most requests in one call.
@@ -78,15 +79,20 @@ impl<C> Queue<C> {
     /// after them, whose answer tells when to ask next.
     pub(super) fn take_batch(&mut self, now: Time, served_by: Time) -> Call {
         let reserve = self.reserves(now);
+        let permits_return = self.permits_return;
         let most = match reserve {
             true => 1,
             // What comes back serves a few of those that wait, and each message brings another call.
             false if self.permits_return && self.is_exhausted() => MAX_EXHAUSTED,
             false => usize::MAX,
         };
-        let mut include_next = true;
+        let (mut include_next, mut permits) = (true, 0_u64);
         let requests = self.pending.iter().take(most).map_while(|waiter| {
             let is_included = std::mem::replace(&mut include_next, waiter.free_at <= served_by);
+            permits = permits.saturating_add(waiter.request.permits);
+            // Each permit of a semaphore is an entry on the server.
+            let is_too_much = permits_return && permits > MOST_AT_ONCE;
+            let is_included = is_included && (!is_too_much || permits == waiter.request.permits);
             is_included.then(|| (waiter.group(now), waiter.request.costs.clone()))
         });
         let (groups, costs, taken) = combine(requests);

@@ -48,7 +48,8 @@ impl<C> Queue<C> {
     /// Removes the requests that cannot be served in time behind a blocked head.
     fn refuse_too_late(&mut self, now: Time) -> Vec<(C, Wait)> {
         let nothing_to_decide = self.feasibility_known && now < self.earliest_end;
-        if self.ask_now || nothing_to_decide {
+        // With every message a semaphore asks anew, for the first of its requests alone.
+        if self.ask_now && !self.permits_return || nothing_to_decide {
             return Vec::new();
         }
         let Some(block) = self.head_block.take_if(|block| now < block.ask_at) else {
@@ -84,7 +85,7 @@ impl<C> Queue<C> {
             None
         });
         self.head_block = (!self.pending.is_empty()).then_some(block);
-        self.ask_now = ask_now;
+        self.ask_now |= ask_now;
         self.earliest_end = earliest_end;
         refused
     }

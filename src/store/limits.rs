@@ -132,3 +132,6 @@ mod tests {
         assert_eq!(by_lua, by_rust);
     }
 }
+
+/// The most permits of a semaphore in one request, and in one call: each has an id on the server.
+pub(crate) const MOST_AT_ONCE: u64 = 10_000;

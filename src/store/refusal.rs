@@ -65,7 +65,7 @@ pub(crate) fn not_plain() -> Error {
 
 /// The error of a change after which a semaphore would have too many permits, or too few.
 pub(crate) fn too_many_permits() -> Error {
-    executed(ErrorKind::InvalidArgument, "a semaphore has at most 2^53 permits")
+    executed(ErrorKind::InvalidArgument, "a semaphore has at most 2^52 permits")
 }
 
 /// The error of an attempt that was overtaken by a later call of its lane. Nobody waits for its answer.

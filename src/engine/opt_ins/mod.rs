@@ -82,10 +82,8 @@ impl Engine {
         if options.lease.is_some() && self.is_queue() {
             return Err("a lease of a queue: its permits have starts of their own".to_owned());
         }
-        let takes_ahead = options.lease.is_some() || options.share.is_some();
-        if self.semaphore.is_some() && (takes_ahead || options.denial_memory.is_some()) {
-            let detail = "a lease, share or remembered denial of a semaphore: its permits may come back at any time";
-            return Err(detail.to_owned());
+        if self.semaphore.is_some() {
+            options.check_for_semaphore()?;
         }
         options.check_with(&self.options())?;
         let OptIns { denials, leases, share, max_waiters, on_outage } = &self.opt_ins;

@@ -19,7 +19,6 @@ use crate::queue::Time;
 use crate::rate::{Mode, Rate};
 use crate::rt::atomic::Ordering;
 use crate::rt::{self, lock};
-use crate::store::SetPermitsCall;
 use crate::wire::entry::EntryId;
 
 /// The stand-in for one limiter.
@@ -27,6 +26,8 @@ use crate::wire::entry::EntryId;
 pub(super) struct Local {
     /// The engine that decides, and its rate.
     decides: Option<(Arc<Engine>, Rate)>,
+    /// A semaphore's stand-in of an earlier outage, of which some permits may still be held.
+    kept: Option<Arc<Engine>>,
     /// The rate with which the next acquire creates the server's limiter if it does not exist.
     create: Option<Rate>,
     /// The charges to be written.
@@ -115,12 +116,9 @@ impl Outage {
         let unwritten = local.charges.iter().map(|charge| (charge.granted_at, charge.permits));
         let used: Vec<_> = in_use.into_iter().chain(unwritten).collect();
         let own = Rate::from_wire(rate.mode(), permits, rate.interval_ms(), 0);
-        let stand_in = store.engine(engine);
+        let stand_in = local.kept.take().unwrap_or_else(|| store.engine(engine));
         match &engine.semaphore {
-            Some(semaphore) => {
-                let free = permits.saturating_sub(semaphore.held());
-                let _ = store.store.run(&stand_in.keys, &SetPermitsCall::first(free));
-            }
+            Some(semaphore) => semaphore.fit(&stand_in, permits),
             None => store.store.put(&stand_in.keys, &own, engine.new_id(), &used),
         }
         local.decides = Some((stand_in.clone(), own));
@@ -155,9 +153,13 @@ impl Outage {
             if local.charges.is_empty()
                 && let Some((stand_in, rate)) = local.decides.take()
             {
-                let grants = store.store.take(&stand_in.keys, local_now);
-                // What a semaphore's stand-in has granted ends with its holders.
-                local.charges = gather(&grants, rate, || engine.new_id());
+                if stand_in.semaphore.is_some() {
+                    store.store.take_value(&stand_in.keys);
+                    local.kept = Some(stand_in.clone());
+                } else {
+                    let grants = store.store.take(&stand_in.keys, local_now);
+                    local.charges = gather(&grants, rate, || engine.new_id());
+                }
                 taken = Some(stand_in);
             }
             if local.charges.is_empty() {
@@ -186,11 +188,10 @@ impl Outage {
             return false;
         }
         self.forget_expired(engine, &mut local.charges, now);
-        let counts =
-            |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
-                Some(semaphore) => semaphore.held() > 0,
-                None => store.store.is_in_use(&stand_in.keys, now),
-            };
+        let counts = |(stand_in, _): &(Arc<Engine>, Rate)| match &stand_in.semaphore {
+            Some(semaphore) => semaphore.held() > 0,
+            None => store.store.is_in_use(&stand_in.keys, now),
+        };
         if !local.charges.is_empty() || local.decides.as_ref().is_some_and(counts) {
             return false;
         }
@@ -240,6 +241,19 @@ impl Outage {
 }
 
 impl Engine {
+    /// A permit that this client had of the server's semaphore is no longer held, and one more is the stand-in's.
+    pub(in crate::engine) fn stand_in_has_more(&self) {
+        let (Some(outage), Some(semaphore)) = (self.outage.get(), &self.semaphore) else { return };
+        if !outage.has_local.load(Ordering::Acquire) {
+            return;
+        }
+        let decides = lock(&outage.local).decides.clone();
+        if let Some((stand_in, own)) = decides {
+            semaphore.fit(&stand_in, own.permits());
+            stand_in.permits_came_back();
+        }
+    }
+
     /// Lets the server decide again: writes the grants made without it, and returns whether it may be asked
     /// now. Fails if that takes longer than `limit`. If the future is dropped, the next caller writes the
     /// rest.

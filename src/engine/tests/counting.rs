@@ -163,9 +163,10 @@ impl CountingStore {
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
         } else if any.is::<SemaphoreAcquireCall>()
-            && let Some(failure) = self.away()
+            || any.is::<SemaphoreReleaseCall>()
+            || any.is::<RenewCall>()
         {
-            ready(Err(failure)).boxed()
+            ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else {
             ready(self.store.run(keys, &call)).boxed()
         }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use crate::{Client, Clock, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore, SemaphoreOptions};
+use crate::{
+    Client, Clock, ErrorKind, InProcessStore, OnOutage, Permit, Semaphore, SemaphoreOptions,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -121,7 +123,7 @@ async fn another_client_of_the_store_hears_of_what_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_not_renewed_ends() {
     let client = client();
-    let options = SemaphoreOptions::new().lease(SECOND * 10).without_renewal().permits(1);
+    let options = SemaphoreOptions::new().fixed_lease(SECOND * 10).permits(1);
     let semaphore = client.concurrency_with("s", options).unwrap();
     let permit = semaphore.acquire(1).await.unwrap();
     assert!(!permit.is_lost());
@@ -143,7 +145,8 @@ async fn bad_input_is_refused_before_anything_is_sent() {
     let client = client();
     let semaphore = client.concurrency("s").unwrap();
     let kind = |error: crate::Error| error.kind();
-    let invalid = |error: crate::Error| assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let invalid =
+        |error: crate::Error| assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     assert_eq!(kind(semaphore.acquire(1).await.unwrap_err()), ErrorKind::NotInitialized);
     semaphore.try_set_permits(2).await.unwrap();
     invalid(semaphore.acquire(0).await.unwrap_err());
@@ -158,7 +161,7 @@ async fn bad_input_is_refused_before_anything_is_sent() {
     for options in [
         options.lease(Duration::ZERO),
         options.lease(SECOND / 20),
-        options.lease(Duration::from_nanos(1_500_000)).without_renewal(),
+        options.fixed_lease(Duration::from_nanos(1_500_000)),
         options.lease(Duration::from_secs(400_000_000)),
         options.permits(0),
         options.permits(1 << 31),
@@ -217,7 +220,8 @@ async fn a_kept_permit_is_given_back_by_its_id() {
 
 #[tokio::test]
 async fn without_the_server_its_policy_decides() {
-    let away = || Client::builder().deadline(SECOND / 5).connect_lazy("redis://127.0.0.1:1").unwrap();
+    let away =
+        || Client::builder().deadline(SECOND / 5).connect_lazy("redis://127.0.0.1:1").unwrap();
     let semaphore = |policy| {
         let options = SemaphoreOptions::new().permits(4).on_outage(policy);
         away().concurrency_with("s", options).unwrap()

@@ -60,7 +60,10 @@ const COUNTERS: [(&str, &str); 16] = [
     (DEBTS, "Repairs of limiters that lacked permits."),
     (DEBT_PERMITS, "Permits that limiters lacked. They come back an interval after the repair."),
     (EXCESS_PERMITS, "Permits beyond the rate that repairs have taken away."),
-    (LOST_PERMITS, "Permits of semaphores that were held here when their lease ended, or the semaphore was gone."),
+    (
+        LOST_PERMITS,
+        "Permits of semaphores that were held here when their lease ended, or the semaphore was gone.",
+    ),
     (CIRCUIT_TRANSITIONS, "Changes of circuit breakers, by the new state."),
     (CHARGED, "Permits granted while the server was away, by whether they got into its log."),
     (CONNECTS, "Attempts to connect to a server."),

@@ -168,12 +168,3 @@ pub(crate) struct SetPermitsCall {
     pub(crate) rule: SetPermits,
     pub(crate) permits: i64,
 }
-
-impl SetPermitsCall {
-    /// Sets the permits of a new semaphore with leases.
-    pub(crate) fn first(permits: u64) -> Self {
-        let kind = SemaphoreKind::Expirable;
-        SetPermitsCall { kind, rule: SetPermits::Try, permits: permits as i64 }
-    }
-}
-

@@ -41,6 +41,11 @@ impl MemoryStore {
         }
     }
 
+    /// Takes a semaphore's value away: calls find no semaphore, and what is out stays known.
+    pub(crate) fn take_value(&self, keys: &Keys) {
+        self.enter(keys).remove(&keys.hash);
+    }
+
     /// Takes a limiter away, and returns its grants that still count at `now`: dates and permits, oldest
     /// first. From then on calls find no limiter.
     pub(crate) fn take(&self, keys: &Keys, now: i64) -> Vec<(i64, u64)> {

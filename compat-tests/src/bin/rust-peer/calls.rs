@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::load;
 use crate::protocol::{Failure, Line};
+use crate::semaphores::Semaphores;
 
 type Answer = Result<Value, Failure>;
 
@@ -29,6 +30,7 @@ struct Inner {
     /// Keyed by the ids of the calls, as JSON text.
     running: Mutex<HashMap<String, AbortHandle>>,
     grants: Mutex<Grants>,
+    semaphores: Semaphores,
 }
 
 /// The granted calls that can be refunded and settled.
@@ -54,6 +56,7 @@ impl Peer {
             replies,
             running: Mutex::default(),
             grants: Mutex::new(Grants { by_call, order, most: kept_grants }),
+            semaphores: Semaphores::default(),
         }))
     }
 
@@ -144,6 +147,9 @@ impl Inner {
         }
         if line.op == "governorLoad" {
             return load::governor(&line).await;
+        }
+        if line.op.starts_with("sem") || line.op.starts_with("pxs") {
+            return self.semaphores.call(&self.client, &line).await;
         }
         let limiter = self.client.limiter(line.text("name")?)?;
         match line.op.as_str() {

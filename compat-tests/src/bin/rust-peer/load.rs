@@ -1,4 +1,4 @@
-//! Closed loops of calls, `load` and `waitLoad`; callers that arrive at random, `arrivalLoad`; and
+//! Closed loops of calls, `load` and `waitLoad`, and of holders, `semLoad` and `pxsLoad`; callers that arrive at random, `arrivalLoad`; and
 //! `governorLoad`, which is the same loop around the `governor` crate's `check`, for the benchmarks.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota};
 use hdrhistogram::Histogram;
 use quanta::Instant;
-use redisson_rate_limiter::{Client, Error, LimitGroup, LimiterOptions, RateLimiter};
+use redisson_rate_limiter::{Client, Error, LimitGroup, LimiterOptions, RateLimiter, Semaphore};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -95,21 +95,42 @@ pub(crate) async fn arrivals(limiter: RateLimiter, line: &Line) -> Result<Value,
         calls.spawn(async move {
             let from = Instant::now();
             let answer = limiter.try_acquire(permits, timeout).await;
-            tally.record(from.elapsed(), 1);
-            let count = match answer {
-                Ok(decision) if decision.is_granted() => &tally.granted,
-                Ok(_) => &tally.denied,
-                Err(error) => {
-                    if tally.errors.load(Ordering::Relaxed) == 0 {
-                        eprintln!("rust-peer: arrivalLoad: {error}");
-                    }
-                    &tally.errors
-                }
-            };
-            count.fetch_add(1, Ordering::Relaxed);
+            tally.count(from, answer.as_ref().map(|decision| decision.is_granted()));
         });
     }
     calls.join_all().await;
+    Ok(tally.report(begun.elapsed()))
+}
+
+/// `semLoad` and `pxsLoad`: loops that take a permit with the remaining time as the timeout, hold it, and give it
+/// back. The latencies are those of taking.
+pub(crate) async fn holding(semaphore: Semaphore, line: &Line) -> Result<Value, Failure> {
+    let (tasks, hold) = (line.whole("tasks")?, line.millis("holdMs")?);
+    let tally = Arc::new(Tally::new());
+    let begun = Instant::now();
+    let end = begun + line.millis("ms")?;
+    let mut loops = JoinSet::new();
+    for _ in 0..tasks {
+        let (semaphore, tally) = (semaphore.clone(), tally.clone());
+        loops.spawn(async move {
+            let mut from = begun;
+            while from < end {
+                let answer = semaphore.try_acquire(1, end - from).await;
+                let permit = answer.map(Result::ok);
+                tally.count(from, permit.as_ref().map(Option::is_some));
+                if let Ok(Some(permit)) = permit {
+                    if !hold.is_zero() {
+                        tokio::time::sleep(hold).await;
+                    }
+                    if let Err(error) = permit.release().await {
+                        eprintln!("rust-peer: giving back: {error}");
+                    }
+                }
+                from = Instant::now();
+            }
+        });
+    }
+    loops.join_all().await;
     Ok(tally.report(begun.elapsed()))
 }
 
@@ -269,6 +290,22 @@ impl Tally {
         });
         let [granted, denied, errors] = Default::default();
         Tally { granted, denied, errors, latencies: latencies.collect() }
+    }
+
+    /// Counts a call that began then and has ended now.
+    fn count(&self, from: Instant, answer: Result<bool, &Error>) {
+        self.record(from.elapsed(), 1);
+        let count = match answer {
+            Ok(true) => &self.granted,
+            Ok(false) => &self.denied,
+            Err(error) => {
+                if self.errors.load(Ordering::Relaxed) == 0 {
+                    eprintln!("rust-peer: load: {error}");
+                }
+                &self.errors
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records a number of consecutive calls that took this long together. Any of them may have

@@ -6,6 +6,7 @@ mod calls;
 mod load;
 mod policies;
 mod protocol;
+mod semaphores;
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;

@@ -68,7 +68,7 @@ impl StoreCall for SemaphoreAcquireCall {
         };
         let expired = ended.min(self.wanted().max(REAPED));
         reap(space, keys, expired)?;
-        let created = self.create.map(|permits| permits as i64 - out);
+        let created = self.create.map(|permits| permits.min(MAX_EXACT) as i64 - out);
         let value = state.value.or(created).ok_or_else(refusal::no_semaphore)? + expired;
         let out = out - expired;
 

@@ -23,7 +23,8 @@ impl StoreCall for SemaphoreReleaseCall {
                     let mut remove = |id: &[u8]| log.score(id).filter(|_| log.remove(id));
                     // Redisson 3.16 and earlier write ids as text.
                     let ends = self.permits.iter();
-                    ends.map(|id| remove(&id.0).or_else(|| remove(id.to_string().as_bytes()))).collect()
+                    ends.map(|id| remove(&id.0).or_else(|| remove(id.to_string().as_bytes())))
+                        .collect()
                 });
                 let ends: Vec<Option<i64>> = ends?;
                 state.value = value.map(|value| value + ends.iter().flatten().count() as i64);

@@ -4,13 +4,15 @@
 //! records of lanes, and announcements.
 
 use super::*;
-use crate::rate::MAX_EXACT;
 use crate::store::redis::Script;
 use crate::store::refusal;
 
 /// The end of a lease that does not end, as Redisson writes it, and the last end of one that does.
 const NO_END: i64 = 922_337_203_685_477;
 const LAST_END: i64 = 99_999_999_999_999;
+
+/// The largest value, with which sums of permits are still exact on a server.
+const MOST_PERMITS: u64 = 1 << 52;
 
 /// A semaphore as a call finds it.
 pub(super) struct State {
@@ -25,7 +27,7 @@ impl State {
         let value = match space.text(&keys.hash)? {
             None => None,
             Some(text) => match text.parse::<i64>() {
-                Ok(value) if value.unsigned_abs() <= MAX_EXACT && value.to_string() == text => {
+                Ok(value) if value.unsigned_abs() <= MOST_PERMITS && value.to_string() == text => {
                     Some(value)
                 }
                 _ => return Err(refusal::unreadable_state("value", Some(text))),
@@ -39,7 +41,7 @@ impl State {
 
     pub(super) fn write(self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
         match self.value {
-            Some(value) if value.unsigned_abs() > MAX_EXACT => {
+            Some(value) if value.unsigned_abs() > MOST_PERMITS => {
                 return Err(refusal::too_many_permits());
             }
             Some(value) if self.before != self.value => space.change_number(&keys.hash, value),

@@ -8,16 +8,15 @@ use crate::error::{Error, ErrorKind};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    CallId, LaneCall, Outcome, PermitId, RenewCall, RequestGroup, Returned, SemaphoreAcquireCall,
-    SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SemaphoreReply,
-    SetPermits, SetPermitsCall, StoreCall, decided,
+    CallId, LaneCall, PermitId, RenewCall, RequestGroup, Returned, SemaphoreAcquireCall,
+    SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
+    StoreCall,
 };
 use crate::wire::keys::Keys;
 
 mod once;
 mod programs;
 mod server;
-mod vectors;
 
 use SemaphoreKind::{Expirable, Plain};
 
@@ -91,10 +90,6 @@ impl World {
         self.run(&SetPermitsCall { kind, rule, permits }).unwrap()
     }
 
-    fn counts(&self, kind: SemaphoreKind, at: i64) -> SemaphoreCounts {
-        self.run(&SemaphoreCountsCall { kind, at: Some(at) }).unwrap()
-    }
-
     fn on_the_server(&self) -> State {
         let mut raw = self.server.raw();
         let out: Vec<(Vec<u8>, String)> = redis::cmd("ZRANGE")
@@ -143,10 +138,6 @@ fn request(permits: u64) -> RequestGroup {
     RequestGroup { permits, max_wait_ms: 0, count: 1 }
 }
 
-fn waiting(permits: u64, max_wait_ms: u64) -> RequestGroup {
-    RequestGroup { permits, max_wait_ms, count: 1 }
-}
-
 /// A call by the time T0.
 fn acquire(kind: SemaphoreKind, number: u64, groups: Vec<RequestGroup>) -> SemaphoreAcquireCall {
     let mut id = [0; 12];
@@ -169,14 +160,4 @@ fn release(kind: SemaphoreKind, permits: Vec<PermitId>, count: u64) -> Semaphore
 
 fn lane(name: &str, number: u64) -> LaneCall {
     LaneCall { name: name.into(), number, abandon: None, max_age_us: None }
-}
-
-/// The permits that each request was granted.
-fn grants(groups: &[RequestGroup], reply: &SemaphoreReply) -> Vec<u64> {
-    decided(groups, &reply.outcomes)
-        .flat_map(|(permits, count, outcome)| {
-            let granted = if outcome == Outcome::Granted { permits } else { 0 };
-            vec![granted; count as usize]
-        })
-        .collect()
 }

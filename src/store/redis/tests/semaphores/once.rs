@@ -1,1 +1,55 @@
 //! Each call counts once, however often it is carried out.
+
+use super::*;
+
+#[test]
+fn a_release_counts_once() {
+    let world = World::new();
+    world.set(Expirable, SetPermits::Try, 3);
+    let call = acquire(Expirable, 1, vec![request(3)]);
+    world.on_server(&call).unwrap();
+    let ids = vec![call.id.permit(1), call.id.permit(0), call.id.permit(1)];
+    let back = release(Expirable, ids, 0);
+    let late = SemaphoreReleaseCall { at: Some(T0 + 30_000), ..back.clone() };
+    use Returned::{Gone, InTime, Late};
+    assert_eq!(world.on_server(&back).unwrap(), [InTime, InTime, Gone]);
+    assert_eq!(world.on_server(&back).unwrap(), [Gone; 3]);
+    assert_eq!(world.on_the_server().value.as_deref(), Some("2"));
+    let last = SemaphoreReleaseCall { permits: vec![call.id.permit(2)], ..late };
+    assert_eq!(world.on_server(&last).unwrap(), [Late]);
+    assert_eq!(world.on_the_server(), State { value: Some("3".into()), out: vec![] });
+
+    world.clear();
+    let back = |number| SemaphoreReleaseCall {
+        lane: Some(lane("aaaaaaaa1", number)),
+        ..release(Plain, vec![], 2)
+    };
+    assert_eq!(world.on_server(&back(1)).unwrap(), [Gone]);
+    world.on_server(&SetPermitsCall { kind: Plain, rule: SetPermits::Try, permits: 1 }).unwrap();
+    assert_eq!(world.on_server(&back(1)).unwrap(), [Gone], "what it was answered the first time");
+    assert_eq!(world.on_server(&back(3)).unwrap(), [InTime]);
+    assert_eq!(world.on_server(&back(3)).unwrap(), [InTime]);
+    assert!(world.on_server(&back(2)).unwrap_err().to_string().contains("later call"));
+    assert_eq!(world.on_the_server().value.as_deref(), Some("3"));
+}
+
+/// A grant that nobody uses comes back with a later call of the lane, once.
+#[test]
+fn abandoned_grants_of_a_plain_semaphore_come_back() {
+    let world = World::new();
+    world.set(Plain, SetPermits::Try, 5);
+    let call = |number, abandon, groups| SemaphoreAcquireCall {
+        lane: Some(LaneCall { abandon, ..lane("aaaaaaaa0", number) }),
+        ..acquire(Plain, number, groups)
+    };
+    let free = |call: SemaphoreAcquireCall| world.on_server(&call).unwrap().free;
+    assert_eq!(free(call(1, None, vec![request(2)])), 3);
+    assert_eq!(free(call(2, None, vec![request(1)])), 2);
+    assert_eq!(free(call(3, Some(3), vec![request(9)])), 2, "the second is in use");
+    assert_eq!(free(call(4, None, vec![request(2)])), 0);
+    assert_eq!(free(call(6, Some(4), vec![request(1)])), 1);
+    assert_eq!(free(call(6, Some(4), vec![request(1)])), 1);
+    assert!(world.on_server(&call(5, None, vec![request(1)])).is_err());
+    assert_eq!(free(call(7, Some(5), vec![])), 2);
+    assert_eq!(free(call(8, Some(5), vec![])), 2);
+}

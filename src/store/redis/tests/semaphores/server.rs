@@ -1,1 +1,153 @@
+//! What only a server shows: announcements, large numbers, time.
 
+use super::*;
+
+/// The messages that the calls publish.
+fn published(world: &World, calls: impl FnOnce()) -> Vec<String> {
+    let mut listener = world.server.raw();
+    listener.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut channel = listener.as_pubsub();
+    channel.subscribe(&*world.keys.permits).unwrap();
+    calls();
+    std::iter::from_fn(|| channel.get_message().ok()?.get_payload().ok()).collect()
+}
+
+#[test]
+fn each_permit_that_became_free_is_announced() {
+    let world = World::new();
+    let call = acquire(Expirable, 1, vec![request(100)]);
+    let messages = |calls: &dyn Fn()| published(&world, calls);
+    let set = |rule, permits| {
+        move |world: &World| {
+            drop(world.on_server(&SetPermitsCall { kind: Expirable, rule, permits }))
+        }
+    };
+    assert_eq!(messages(&|| set(SetPermits::Try, 2)(&world)), ["1", "1"]);
+    assert!(messages(&|| set(SetPermits::Set, 1)(&world)).is_empty());
+    let many = messages(&|| set(SetPermits::Add, 99)(&world));
+    assert_eq!((many.len(), many[63].as_str()), (64, "36"));
+    assert!(messages(&|| drop(world.on_server(&call))).is_empty());
+    let back = |count| release(Expirable, (0..count).map(|n| call.id.permit(n)).collect(), 0);
+    assert_eq!(messages(&|| drop(world.on_server(&back(3)))), ["1"; 3]);
+    assert!(messages(&|| drop(world.on_server(&back(3)))).is_empty());
+    // 97 leases have ended; a call for 96 permits leaves one of them and the three.
+    let later =
+        SemaphoreAcquireCall { at: Some(T0 + 30_000), ..acquire(Expirable, 2, vec![request(96)]) };
+    assert_eq!(messages(&|| drop(world.on_server(&later))), ["1"]);
+    assert_eq!(world.on_the_server().value.as_deref(), Some("4"));
+    set(SetPermits::Set, 90)(&world);
+    let back = release(Expirable, vec![later.id.permit(0)], 0);
+    assert!(messages(&|| drop(world.on_server(&back))).is_empty(), "none is free");
+}
+
+#[test]
+fn ten_thousand_permits_are_taken_renewed_and_given_back() {
+    let world = World::new();
+    world.set(Expirable, SetPermits::Try, 10_000);
+    let call = acquire(Expirable, 1, vec![request(10_000)]);
+    assert_eq!(world.run(&call).unwrap().granted, 10_000);
+    let repeat = SemaphoreAcquireCall { is_repeat: true, ..call.clone() };
+    assert_eq!(world.run(&repeat).unwrap().granted, 10_000);
+    let ids: Vec<PermitId> = (0..10_000).map(|index| call.id.permit(index)).collect();
+    for permits in ids.chunks(1000).map(<[PermitId]>::to_vec) {
+        let renew =
+            RenewCall { at: Some(T0 + 1), lease_ms: Some(30_000), may_shorten: false, permits };
+        assert_eq!(world.run(&renew).unwrap(), [true; 1000]);
+    }
+    assert!(world.state().out.iter().all(|(end, _)| *end == T0 + 30_001));
+    // All leases have ended: they are taken back 1000 at a time.
+    let later =
+        SemaphoreAcquireCall { at: Some(T0 + 90_000), ..acquire(Expirable, 2, vec![request(1)]) };
+    let reply = world.run(&later).unwrap();
+    assert_eq!((reply.free, reply.total), (999, 10_000));
+    let back = release(Expirable, ids, 0);
+    let returned = world.run(&back).unwrap();
+    assert_eq!(returned.iter().filter(|one| **one == Returned::InTime).count(), 9000);
+    assert_eq!(world.state().total(), Some(10_000));
+}
+
+#[test]
+fn a_plain_call_is_refused_where_permits_have_leases() {
+    let world = World::new();
+    let none = world.run(&acquire(Expirable, 1, vec![request(1)])).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::NotInitialized);
+    world.set(Expirable, SetPermits::Try, 2);
+    world.run(&acquire(Expirable, 1, vec![request(1)])).unwrap();
+    let wrong = world.run(&acquire(Plain, 2, vec![request(1)])).unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::InvalidArgument);
+    assert!(world.run(&release(Plain, vec![], 1)).is_err());
+}
+
+/// The steps of Redisson for a lone permit, in a script of our own.
+const THEIR_ACQUIRE: &str = "
+local ended = redis.call('zrangebyscore', KEYS[2], 0, ARGV[2], 'limit', 0, ARGV[1])
+if #ended > 0 then
+  redis.call('zrem', KEYS[2], unpack(ended))
+  local value = redis.call('incrby', KEYS[1], #ended)
+  if tonumber(value) > 0 then redis.call('publish', KEYS[3], value) end
+end
+local value = redis.call('get', KEYS[1])
+if value and tonumber(value) >= tonumber(ARGV[1]) then
+  redis.call('decrby', KEYS[1], ARGV[1])
+  redis.call('zadd', KEYS[2], ARGV[3], ARGV[4])
+  local ttl = redis.call('pttl', KEYS[1])
+  if ttl > 0 then redis.call('pexpire', KEYS[2], ttl) end
+  return ARGV[4]
+end
+return nil";
+const THEIR_RELEASE: &str = "
+local lease = redis.call('zscore', KEYS[2], ARGV[1])
+if not lease then return 0 end
+redis.call('zrem', KEYS[2], ARGV[1])
+local value = redis.call('incrby', KEYS[1], 1)
+redis.call('publish', KEYS[3], value)
+return tonumber(lease) <= tonumber(ARGV[2]) and 0 or 1";
+
+/// Prints the server's time for a lone acquire and release, here and with the steps of Redisson.
+#[test]
+#[ignore = "measures"]
+fn server_time() {
+    const CALLS: u64 = 20_000;
+    let world = World::new();
+    let mut raw = world.server.raw();
+    let keys = [&*world.keys.hash, &*world.keys.value, &*world.keys.permits];
+    let cost = |name: &str, call: &mut dyn FnMut(u64)| {
+        let mut raw = world.server.raw();
+        world.set(if name == "plain" { Plain } else { Expirable }, SetPermits::Set, 10);
+        call(1);
+        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut raw).unwrap();
+        (2..CALLS).for_each(&mut *call);
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut raw).unwrap();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+        let us = line.split("usec_per_call=").nth(1).unwrap().split(',').next().unwrap();
+        println!("{name}: {us} us for each of an acquire and a release");
+    };
+    let [take, give] = [THEIR_ACQUIRE, THEIR_RELEASE].map(redis::Script::new);
+    cost("Redisson's steps", &mut |number| {
+        let id = format!("{number:016}");
+        let mut take = take.prepare_invoke();
+        keys.iter().for_each(|key| {
+            take.key(*key);
+        });
+        take.arg(1).arg(T0).arg(T0 + 30_000).arg(&id).invoke::<String>(&mut raw).unwrap();
+        let mut give = give.prepare_invoke();
+        keys.iter().for_each(|key| {
+            give.key(*key);
+        });
+        assert_eq!(give.arg(&id).arg(T0).invoke::<u8>(&mut raw).unwrap(), 1);
+    });
+    cost("expirable", &mut |number| {
+        let call =
+            SemaphoreAcquireCall { at: None, ..acquire(Expirable, number, vec![request(1)]) };
+        assert_eq!(world.on_server(&call).unwrap().granted, 1);
+        let back = release(Expirable, vec![call.id.permit(0)], 0);
+        world.on_server(&SemaphoreReleaseCall { at: None, ..back }).unwrap();
+    });
+    cost("plain", &mut |number| {
+        let call = SemaphoreAcquireCall { at: None, ..acquire(Plain, number, vec![request(1)]) };
+        assert_eq!(world.on_server(&call).unwrap().granted, 1);
+        let lane = Some(lane("aaaaaaaa1", number));
+        let back = SemaphoreReleaseCall { at: None, lane, ..release(Plain, vec![], 1) };
+        world.on_server(&back).unwrap();
+    });
+}

@@ -3,6 +3,7 @@ package compat.peer;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -62,7 +63,15 @@ final class Operations {
                 return Started.of(Load.ofWaiting(client, call));
             case "arrivalLoad":
                 return Started.of(new Arrivals(client, call));
+            case "semLoad":
+                return Started.of(Semaphores.ofPlain(client, call));
+            case "pxsLoad":
+                return Started.of(Semaphores.ofExpirable(client, call));
             default:
+                CompletableFuture<?> ofSemaphore = Semaphores.start(client, call);
+                if (ofSemaphore != null) {
+                    return Started.of(ofSemaphore);
+                }
                 Operation operation = byName.get(call.op());
                 if (operation == null) {
                     throw new IllegalArgumentException("op: there is no " + call.op());

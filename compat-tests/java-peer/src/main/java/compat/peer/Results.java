@@ -22,6 +22,9 @@ final class Results {
         if (value instanceof Number number) {
             return new JsonPrimitive(number);
         }
+        if (value instanceof String text) {
+            return new JsonPrimitive(text);
+        }
         throw new IllegalStateException("a result of type " + value.getClass().getName());
     }
 }
