@@ -241,9 +241,9 @@ impl Terms {
 impl Core {
     /// The runtime for what must go on wherever a holder blocks: the client's own thread.
     fn background(self: &Arc<Self>) -> Result<Arc<Runtime>, Error> {
-        #[cfg(all(test, not(shuttle)))]
-        if let crate::store::Store::Remote(_) = self.store {
-            // A simulation has one runtime, and its own time.
+        #[cfg(test)]
+        if !matches!(self.store, crate::store::Store::Redis(_)) {
+            // Tests and simulations have one runtime, and its own time.
             return self.runtime();
         }
         self.own_runtime()

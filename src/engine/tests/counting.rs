@@ -162,6 +162,11 @@ impl CountingStore {
             answer_to::<C, _>(self.acquire_all(keys, call))
         } else if any.is::<ProbeCall>() {
             answer_to::<C, _>(self.probe())
+        } else if any.is::<SemaphoreAcquireCall>()
+            || any.is::<SemaphoreReleaseCall>()
+            || any.is::<RenewCall>()
+        {
+            ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else {
             ready(self.store.run(keys, &call)).boxed()
         }

@@ -11,6 +11,7 @@ mod groups;
 mod local;
 mod random;
 mod returning;
+mod semaphores;
 
 const HALF: OnOutage = OnOutage::Local(Fraction::one_of(2));
 

@@ -6,6 +6,7 @@ mod calls;
 mod fleet;
 mod random;
 mod reserve;
+mod semaphores;
 mod share;
 mod waits;
 mod world;

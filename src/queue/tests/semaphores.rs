@@ -1,0 +1,62 @@
+//! Queues whose permits come back at any time.
+
+use super::*;
+use crate::queue::Step;
+use crate::store::{Outcome, OutcomeGroup, Wait};
+
+const LEFT: Outcome = Outcome::Waiting(Wait { us: 1_000_000, at_least: true });
+
+fn request(permits: u64, max_wait: MaxWait) -> Request {
+    Request { permits, max_wait, deadline: DEADLINE, costs: None, up_to: false, create: None }
+}
+
+/// The number of requests of the next call, all of which go on waiting.
+fn refuses_all(queue: &mut Queue<u32>, now: Time) -> (u64, Vec<u32>) {
+    let turn = queue.step(now);
+    let Step::Call(call) = turn.step else { panic!("{:?}", turn.step) };
+    let outcomes = vec![OutcomeGroup { count: call.requests, outcome: LEFT }];
+    // Permits have come back while the call was under way.
+    queue.ask_now();
+    queue.replied(now, now, (0, 0, 0), outcomes, 0, None);
+    (call.requests, turn.refused.into_iter().map(|(caller, _)| caller).collect())
+}
+
+#[test]
+fn those_behind_a_stream_of_messages_are_answered_in_time() {
+    let mut queue: Queue<u32> = Queue::new(true);
+    for caller in 0..100 {
+        queue.arrive(|| 0, request(1, MaxWait::Unbounded), caller).unwrap();
+    }
+    assert_eq!(refuses_all(&mut queue, 0), (100, vec![]));
+    queue.arrive(|| 1, request(1, MaxWait::None), 100).unwrap();
+    queue.arrive(|| 1, request(1, MaxWait::Until(5 * MS)), 101).unwrap();
+    // The queue asks for a few of those at its front, again and again.
+    assert_eq!(refuses_all(&mut queue, 2), (64, vec![100]));
+    assert_eq!(refuses_all(&mut queue, 4 * MS), (64, vec![]));
+    assert_eq!(refuses_all(&mut queue, 5 * MS), (64, vec![101]));
+}
+
+#[test]
+fn a_newcomer_that_may_wait_asks_nothing_and_one_that_may_not_is_refused() {
+    let mut queue: Queue<u32> = Queue::new(true);
+    queue.arrive(|| 0, request(2, MaxWait::Unbounded), 0).unwrap();
+    let Step::Call(_) = queue.step(0).step else { panic!("a call") };
+    let outcomes = vec![OutcomeGroup { count: 1, outcome: LEFT }];
+    queue.replied(0, 0, (0, 0, 0), outcomes, 1, None);
+    queue.arrive(|| 1, request(1, MaxWait::Until(MS)), 1).unwrap();
+    assert!(queue.arrive(|| 1, request(1, MaxWait::None), 2).is_err());
+    assert_eq!(queue.step(1).step, Step::SleepUntil(MS));
+}
+
+#[test]
+fn a_call_has_no_more_permits_than_a_server_has_time_for() {
+    let mut queue: Queue<u32> = Queue::new(true);
+    for caller in 0..5 {
+        queue.arrive(|| 0, request(4_000, MaxWait::Unbounded), caller).unwrap();
+    }
+    assert_eq!(refuses_all(&mut queue, 0).0, 2);
+    let mut queue: Queue<u32> = Queue::new(true);
+    queue.arrive(|| 0, request(10_000, MaxWait::Unbounded), 0).unwrap();
+    queue.arrive(|| 0, request(1, MaxWait::Unbounded), 1).unwrap();
+    assert_eq!(refuses_all(&mut queue, 0).0, 1);
+}
