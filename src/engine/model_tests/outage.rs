@@ -80,7 +80,7 @@ fn run(store: ModelStore, away: Range<usize>, habits: &'static [Habit]) {
     let rate = store.ledger.lock().unwrap().rate;
     let core = Core::new(Store::Model(store.clone()), Clock::manual(0).0, SECOND);
     let limiters = Limiters::new("c".into(), String::new(), SECOND * 3, core);
-    let limiter = RateLimiter::new(limiters.handle("m", None).unwrap());
+    let limiter = RateLimiter::new(limiters.handle("m", crate::engine::Rules::Redisson).unwrap());
     let policy = OnOutage::Local(Fraction::ALL);
     limiter.set_options(&LimiterOptions::new().on_outage(policy)).unwrap();
     let engine = limiter.engine().clone();
