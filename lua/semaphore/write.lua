@@ -1,6 +1,7 @@
 -- The end of a script that changes permits: writes the value, and announces the permits that became free. A message
--- for each wakes waiters one by one; the last of 64 stands for the rest. Releases before and after Redisson 3.22 listen
--- to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
+-- for each wakes waiters one by one; the last of 64 stands for the rest. A user who may not publish changes permits all
+-- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
+-- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
 if new and math.abs(new) > MOST then
   return {-16}
 elseif new ~= v then
@@ -12,7 +13,7 @@ end
 local freed = max(new or 0, 0) - max(v or 0, 0)
 for i = 1, min(freed, 64) do
   local message = i < 64 and '1' or int(min(freed - 63, 2147483647))
-  call('PUBLISH', KEYS[3], message)
+  redis.pcall('PUBLISH', KEYS[3], message)
   if ARGV[3] == '1' then
     redis.pcall('SPUBLISH', KEYS[3], message)
   end

@@ -103,7 +103,8 @@ async fn a_cancelled_wait_takes_nothing() {
     assert_eq!(semaphore.available_permits().await.unwrap(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+/// In real time, because the thread of the client that listens keeps it.
+#[tokio::test]
 async fn another_client_of_the_store_hears_of_what_comes_back() {
     let store = InProcessStore::new();
     let [one, two] = [0, 1].map(|_| Client::builder().in_process(&store).unwrap());
@@ -117,7 +118,7 @@ async fn another_client_of_the_store_hears_of_what_comes_back() {
     drop(held);
     let begun = tokio::time::Instant::now();
     drop(wait.await.unwrap());
-    assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SECOND / 10, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

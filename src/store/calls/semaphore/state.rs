@@ -43,6 +43,9 @@ impl State {
         if let Some(value) = self.value.filter(|_| self.before != self.value) {
             check(value)?;
             space.change_number(&keys.hash, value);
+            if value > self.before.unwrap_or(0).max(0) {
+                space.announce(&keys.permits);
+            }
         }
         Ok(())
     }

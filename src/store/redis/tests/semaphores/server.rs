@@ -40,6 +40,24 @@ fn each_permit_that_became_free_is_announced() {
     assert!(messages(&|| drop(world.on_server(&back))).is_empty(), "none is free");
 }
 
+/// Calls of a user who may not publish change the same, and nobody hears of it.
+#[test]
+fn who_may_not_publish_loses_no_permit() {
+    let mut world = World::new();
+    let rules = ["user", "on", ">word", "+@all", "~*", "resetchannels"];
+    redis::cmd("ACL").arg("SETUSER").arg(&rules).exec(&mut world.server.raw()).unwrap();
+    let url = format!("redis://user:word@127.0.0.1:{}", world.server.port);
+    world.redis = store(&url, Duration::from_secs(20)).unwrap();
+    let call = acquire(Expirable, 1, vec![request(2)]);
+    let heard = published(&world, || {
+        assert_eq!(world.set(Expirable, SetPermits::Try, 3), 1);
+        assert_eq!(world.run(&call).unwrap().granted, 2);
+        let back = release(Expirable, vec![call.id.permit(0)], 0);
+        assert_eq!(world.run(&back).unwrap(), [Returned::InTime]);
+    });
+    assert_eq!((heard.len(), world.state().total()), (0, Some(3)));
+}
+
 #[test]
 fn ten_thousand_permits_are_taken_renewed_and_given_back() {
     let world = World::new();
