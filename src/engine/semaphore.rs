@@ -488,7 +488,7 @@ impl Engine {
         for held in due {
             // Not `all`, which would leave the rest of these to the next.
             let own = are_out.by_ref().take(held.permits as usize);
-            match own.fold(true, |all, is_out| all && is_out) {
+            match own.filter(|is_out| !is_out).count() == 0 {
                 true => held.ends.store(ends_after(began, lease_ms), Ordering::Release),
                 false => {
                     held.lose(self);

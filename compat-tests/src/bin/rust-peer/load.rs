@@ -116,15 +116,19 @@ pub(crate) async fn holding(semaphore: Semaphore, line: &Line) -> Result<Value, 
             let mut from = begun;
             while from < end {
                 let answer = semaphore.try_acquire(1, end - from).await;
-                let permit = answer.map(Result::ok);
-                tally.count(from, permit.as_ref().map(Option::is_some));
-                if let Ok(Some(permit)) = permit {
-                    if !hold.is_zero() {
-                        tokio::time::sleep(hold).await;
+                tally.count(from, answer.as_ref().map(Result::is_ok));
+                match answer {
+                    Ok(Ok(permit)) => {
+                        if !hold.is_zero() {
+                            tokio::time::sleep(hold).await;
+                        }
+                        if let Err(error) = permit.release().await {
+                            eprintln!("rust-peer: giving back: {error}");
+                        }
                     }
-                    if let Err(error) = permit.release().await {
-                        eprintln!("rust-peer: giving back: {error}");
-                    }
+                    // Its time is over.
+                    Ok(Err(_)) => return,
+                    Err(_) => {}
                 }
                 from = Instant::now();
             }
