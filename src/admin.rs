@@ -6,10 +6,12 @@
 mod policies;
 mod repair;
 mod scan;
+mod semaphores;
 mod usage;
 
 pub use crate::inspection::{
-    Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredRate, Writer,
+    Budget, Inspection, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
+    StoredSemaphore, Writer,
 };
 pub use policies::StoredPolicy;
 pub use repair::{ClientBudget, Repair};

@@ -33,6 +33,100 @@ pub struct Inspection {
     pub per_client: Budget,
 }
 
+/// A semaphore as it is stored at one moment: the result of
+/// [`Client::inspect_semaphore`](crate::Client::inspect_semaphore).
+///
+/// Nothing marks which of Redisson's kinds it is. Permits of an `RSemaphore` are counted and no more; those of an
+/// `RPermitExpirableSemaphore` are listed while they are out.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StoredSemaphore {
+    /// The time of reading; see [`Inspection::now_ms`].
+    pub now_ms: i64,
+    /// The permits that are free, as text.
+    pub value: StoredKey<String>,
+    /// The permits that are out, if the semaphore has leases.
+    pub out: StoredKey<StoredPermits>,
+}
+
+/// The permits that are out of a semaphore with leases.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StoredPermits {
+    /// How many there are.
+    pub len: u64,
+    /// Those whose leases end first, as many as were asked for.
+    pub permits: Vec<StoredPermit>,
+}
+
+/// A permit that is out.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StoredPermit {
+    /// Its id, in hexadecimal digits.
+    pub id: String,
+    /// When its lease ends, in milliseconds since 1970, as it is stored.
+    pub ends_ms: f64,
+}
+
+impl StoredPermit {
+    /// What Redisson writes for a lease that does not end.
+    const NO_END: f64 = 922_337_203_685_477.0;
+
+    pub(crate) fn of(id: &[u8], ends_ms: f64) -> Self {
+        let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        StoredPermit { id, ends_ms }
+    }
+
+    /// Whether it has no lease, so that it does not come back if its holder dies.
+    pub fn is_endless(&self) -> bool {
+        self.ends_ms == Self::NO_END
+    }
+
+    /// Whether the end of its lease is one that all releases of Redisson read: 13 or 14 digits, or none.
+    pub fn is_regular(&self) -> bool {
+        self.is_endless() || self.ends_ms.fract() == 0.0 && (1e12..1e14).contains(&self.ends_ms)
+    }
+}
+
+impl StoredSemaphore {
+    /// Whether nothing is stored.
+    pub fn is_missing(&self) -> bool {
+        !self.value.exists() && !self.out.exists()
+    }
+
+    /// The permits that are free, not counting those whose lease has ended; `None` if there is no such number, or none
+    /// with which Redisson can count.
+    pub fn free(&self) -> Option<i64> {
+        let text = self.value.content()?;
+        let free: i64 = text.parse().ok()?;
+        (free.unsigned_abs() < 100_000_000_000_000_000 && free.to_string() == *text).then_some(free)
+    }
+
+    /// The permits that are out, and count as Redisson counts: those with an end before 1970 do not.
+    pub fn out(&self) -> u64 {
+        let Some(out) = self.out.content() else { return 0 };
+        out.len - out.permits.iter().filter(|permit| permit.ends_ms < 0.0).count() as u64
+    }
+
+    /// All permits, free or out. Of a plain semaphore it is what is free.
+    pub fn total(&self) -> Option<i64> {
+        Some(self.free()?.saturating_add_unsigned(self.out()))
+    }
+
+    /// The permits that were read.
+    pub fn permits(&self) -> &[StoredPermit] {
+        self.out.content().map_or(&[], |out| &out.permits)
+    }
+
+    /// Of the permits that were read, those whose lease has ended: the next call that needs them takes them back.
+    pub fn expired(&self) -> u64 {
+        let has_ended =
+            |permit: &&StoredPermit| permit.ends_ms >= 0.0 && permit.ends_ms <= self.now_ms as f64;
+        self.permits().iter().filter(has_ended).count() as u64
+    }
+}
+
 /// A key of a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredKey<T> {

@@ -450,7 +450,7 @@ impl Semaphore {
     }
 
     /// The limiter of which it is a form: its grants hold their permits until they are dropped.
-    #[cfg(feature = "_web")]
+    #[cfg(any(feature = "_web", feature = "admin"))]
     pub(crate) fn into_limiter(self) -> RateLimiter {
         self.limiter
     }

@@ -10,5 +10,6 @@ mod names;
 mod race;
 mod redisson;
 mod seed;
+mod semaphores;
 mod terminal;
 mod tool;

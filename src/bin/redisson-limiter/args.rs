@@ -148,6 +148,9 @@ pub enum Command {
 pub struct InspectArgs {
     /// The limiter
     pub name: String,
+    /// The name is that of a semaphore
+    #[arg(long)]
+    pub semaphore: bool,
     /// Print JSON, with all entries
     #[arg(long)]
     pub json: bool,
@@ -218,6 +221,12 @@ pub struct DoctorArgs {
     /// All limiters that SCAN finds
     #[arg(long)]
     pub all: bool,
+    /// The names are those of semaphores
+    #[arg(long, conflicts_with_all = ["all", "fix"])]
+    pub semaphore: bool,
+    /// How many permits the semaphore should have, if nobody held any
+    #[arg(long, requires = "semaphore", value_name = "NUMBER")]
+    pub permits: Option<u32>,
     /// Repair what can be repaired, after asking
     #[arg(long)]
     pub fix: bool,

@@ -13,6 +13,7 @@ use crate::findings::{Finding, FindingKind, Fix, Orphans, answered, examine};
 use crate::found::{View, clients_of, look_at, walk, with_each};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
+use crate::semaphore;
 use crate::text::{count, duration, quoted};
 
 /// The most log entries that are looked at here; the rules look at all of them.
@@ -62,7 +63,8 @@ pub async fn run(client: &Client, args: &DoctorArgs, out: &mut Out) -> Result<Ex
     }
     let skew = skew(&patients);
     if !args.json {
-        let shown = shown(&patients, unreadable, skew.as_ref(), out);
+        let noun = if args.semaphore { "semaphore" } else { "limiter" };
+        let shown = shown(&patients, unreadable, skew.as_ref(), noun, out);
         out.print(&shown)?;
     }
     let is_fixed = !args.fix || fix(&mut patients, args, out).await?;
@@ -90,7 +92,9 @@ async fn named(
     for name in &args.names {
         let mut clients = BTreeSet::new();
         // An invalid name is reported as a finding.
-        if let Ok(limiter) = client.limiter(name) {
+        if !args.semaphore
+            && let Ok(limiter) = client.limiter(name)
+        {
             let (found, note) = clients_of(client, &limiter, &args.scan, out).await?;
             if let Some(note) = note {
                 out.complain(&format!("{}: {note}", quoted(name)));
@@ -109,6 +113,11 @@ async fn look(
     clients: BTreeSet<String>,
     args: &DoctorArgs,
 ) -> Result<Option<Patient>, Failure> {
+    if args.semaphore {
+        let findings = semaphore::examine(client, &name, args.permits).await?;
+        let (rate, skew, limiter, left) = (None, None, None, None);
+        return Ok(Some(Patient { name, rate, skew, limiter, clients, findings, left }));
+    }
     let limiter = match client.limiter(&name) {
         Ok(limiter) => limiter,
         Err(error) if error.kind() == ErrorKind::InvalidArgument && !name.is_empty() => {
@@ -260,7 +269,13 @@ fn skew(patients: &[Patient]) -> Option<Finding> {
     })
 }
 
-fn shown(patients: &[Patient], unreadable: u64, skew: Option<&Finding>, out: &Out) -> String {
+fn shown(
+    patients: &[Patient],
+    unreadable: u64,
+    skew: Option<&Finding>,
+    noun: &str,
+    out: &Out,
+) -> String {
     let mut text = String::new();
     for patient in patients.iter().filter(|patient| !patient.findings.is_empty()) {
         let rate = patient.rate.map_or(String::new(), |rate| format!("  {rate}"));
@@ -282,9 +297,9 @@ fn shown(patients: &[Patient], unreadable: u64, skew: Option<&Finding>, out: &Ou
     let tone = if ill == 0 { Tone::Good } else { Tone::Bad };
     let said = match ill {
         0 => "nothing found".to_owned(),
-        ill => format!("{} with findings", count(ill as u64, "limiter")),
+        ill => format!("{} with findings", count(ill as u64, noun)),
     };
-    let examined = count(patients.len() as u64, "limiter");
+    let examined = count(patients.len() as u64, noun);
     let _ = writeln!(text, "{examined} examined: {}", out.paint(tone, said));
     text
 }

@@ -42,6 +42,8 @@ pub enum Failure {
     Usage(String),
     /// There is no limiter of this name.
     NoLimiter(String),
+    /// There is no semaphore of this name.
+    NoSemaphore(String),
     /// There is no limiter of this name, but another one has the same values and logs.
     KeysOfAnother { name: String, sibling: String },
     /// A failure of a file or the terminal.
@@ -62,7 +64,9 @@ impl Failure {
                 _ => Exit::Other,
             },
             Failure::Usage(_) => Exit::Usage,
-            Failure::NoLimiter(_) | Failure::KeysOfAnother { .. } => Exit::NoLimiter,
+            Failure::NoLimiter(_) | Failure::NoSemaphore(_) | Failure::KeysOfAnother { .. } => {
+                Exit::NoLimiter
+            }
             Failure::Io(..) => Exit::Other,
         }
     }
@@ -70,7 +74,7 @@ impl Failure {
     /// The name, if this failure says that there is no limiter of that name.
     pub fn unknown_limiter(&self) -> Option<&str> {
         match self {
-            Failure::NoLimiter(name) => Some(name),
+            Failure::NoLimiter(name) | Failure::NoSemaphore(name) => Some(name),
             Failure::Limiter(error) if error.kind() == ErrorKind::NotInitialized => error.limiter(),
             _ => None,
         }
@@ -91,6 +95,7 @@ impl fmt::Display for Failure {
             Failure::Limiter(error) => error.fmt(f),
             Failure::Usage(text) => f.write_str(text),
             Failure::NoLimiter(name) => write!(f, "there is no limiter {name:?}"),
+            Failure::NoSemaphore(name) => write!(f, "there is no semaphore {name:?}"),
             Failure::KeysOfAnother { name, sibling } => write!(
                 f,
                 "there is no limiter {name:?}: the value and the log are left alone, as they are those of \

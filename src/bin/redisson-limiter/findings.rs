@@ -16,11 +16,17 @@ pub enum FindingKind {
     Drift,
     Endless,
     Foreign,
+    LeaseEnds,
+    NoLease,
+    NoValue,
     Orphaned,
+    Overdue,
+    Permits,
     Policies,
     ShortKeepAlive,
     Skew,
     Slots,
+    TimesToLive,
     Unreadable,
     UnusedClients,
     WrongType,
@@ -64,11 +70,17 @@ impl FindingKind {
             FindingKind::Drift => "drift",
             FindingKind::Endless => "endless",
             FindingKind::Foreign => "foreign",
+            FindingKind::LeaseEnds => "lease-ends",
+            FindingKind::NoLease => "no-lease",
+            FindingKind::NoValue => "no-value",
             FindingKind::Orphaned => "orphaned",
+            FindingKind::Overdue => "overdue",
+            FindingKind::Permits => "permits",
             FindingKind::Policies => "policies",
             FindingKind::ShortKeepAlive => "short-keep-alive",
             FindingKind::Skew => "skew",
             FindingKind::Slots => "slots",
+            FindingKind::TimesToLive => "times-to-live",
             FindingKind::Unreadable => "unreadable",
             FindingKind::UnusedClients => "unused-clients",
             FindingKind::WrongType => "wrong-type",
@@ -94,6 +106,24 @@ impl FindingKind {
                 "a Redisson before 3.17.0, or something else, writes to this log; calls that read such an \
                  entry fail until it has expired"
             }
+            FindingKind::LeaseEnds => {
+                "Redisson cannot read such an end: its waiting calls fail, those of 3.17.0 to 3.23.3 take permits \
+                 that do not exist, and permits with a negative end never come back"
+            }
+            FindingKind::NoLease => {
+                "if their holder has died, they are lost for ever; Redisson's acquire without a lease time takes such"
+            }
+            FindingKind::NoValue => {
+                "the value was renamed, evicted or has expired without the permits that are out; the next one that \
+                 Redisson takes back begins a semaphore with a wrong total"
+            }
+            FindingKind::Overdue => {
+                "Redisson takes back all of them at once when it counts or renews, which fails from 8,000 on"
+            }
+            FindingKind::Permits => {
+                "released more often than acquired, lost with a holder without a lease, or taken by an RSemaphore \
+                 of the same name"
+            }
             FindingKind::Orphaned => {
                 "the hash was deleted, renamed or has expired, and value and log were left behind; a new \
                  limiter of that name would go on with them"
@@ -110,6 +140,9 @@ impl FindingKind {
             }
             FindingKind::Slots => {
                 "the keys of this name are in different slots: no call can succeed"
+            }
+            FindingKind::TimesToLive => {
+                "one key will end before the other, and permits are lost, or there are too many"
             }
             FindingKind::Unreadable => "every call fails",
             FindingKind::UnusedClients => {

@@ -91,7 +91,7 @@ fn of_policies(policies: &[StoredPolicy]) -> String {
     text
 }
 
-fn line(text: &mut String, label: &str, value: &str) {
+pub fn line(text: &mut String, label: &str, value: &str) {
     let _ = writeln!(text, "  {label:<10} {value}");
 }
 
@@ -223,14 +223,14 @@ fn entries(number: u64) -> String {
     count(number, "entry")
 }
 
-fn joined(value: &str, lifetime: &str) -> String {
+pub fn joined(value: &str, lifetime: &str) -> String {
     match value.is_empty() {
         true => lifetime.to_owned(),
         false => format!("{value}, {lifetime}"),
     }
 }
 
-fn lifetime<T>(key: &StoredKey<T>) -> String {
+pub fn lifetime<T>(key: &StoredKey<T>) -> String {
     match key {
         StoredKey::Missing => "none".to_owned(),
         StoredKey::WrongType => "of another type".to_owned(),

@@ -125,7 +125,7 @@ fn of_entry(entry: &LogEntry, now_ms: i64, rate: Option<Rate>) -> Value {
     })
 }
 
-fn key<T>(key: &StoredKey<T>) -> Value {
+pub fn key<T>(key: &StoredKey<T>) -> Value {
     let (state, time_to_live) = match key {
         StoredKey::Missing => ("missing", None),
         StoredKey::WrongType => ("wrong_type", None),
@@ -134,7 +134,7 @@ fn key<T>(key: &StoredKey<T>) -> Value {
     json!({ "state": state, "time_to_live_ms": time_to_live.map(|time| time.as_millis() as u64) })
 }
 
-fn merged(mut one: Value, other: Value) -> Value {
+pub fn merged(mut one: Value, other: Value) -> Value {
     if let (Value::Object(one), Value::Object(other)) = (&mut one, other) {
         one.extend(other);
     }

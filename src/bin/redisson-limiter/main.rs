@@ -17,6 +17,7 @@ mod list;
 mod out;
 mod rates;
 mod replay;
+mod semaphore;
 mod shell;
 mod text;
 mod top;
@@ -62,6 +63,7 @@ async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
     }
     let client = connect::connect(common, out).await?;
     let ended = match &arguments.command {
+        Command::Inspect(args) if args.semaphore => semaphore::inspect(&client, args, out).await,
         Command::Inspect(inspect) => inspect::run(&client, inspect, common, out).await,
         Command::Watch(watch) => watch::run(&client, watch, common, out).await,
         Command::Top(top) => top::run(&client, top, out).await,

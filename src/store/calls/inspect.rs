@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::inspection::{Budget, LogEntry, StoredKey, StoredLog, StoredRate};
+use crate::inspection::{
+    Budget, LogEntry, StoredKey, StoredLog, StoredPermit, StoredPermits, StoredRate,
+};
 use crate::rate::MAX_EXACT;
 use crate::store::memory::config::config_of;
 use crate::store::memory::keyspace::{Data, Keyspace};
@@ -96,6 +98,68 @@ impl StoreCall for InspectCall {
                 (fields.len() == 4).then(|| stored_rate([0, 1, 2, 3].map(|at| text(fields, at))))
             })?,
             budgets: [budget(3)?, budget(5)?],
+        })
+    }
+}
+
+/// Reads the stored state of a semaphore, by the script for limiters. Writes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SemaphoreInspectCall {
+    /// The most permits to read, those whose leases end first.
+    pub(crate) most_permits: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SemaphoreInspectReply {
+    /// See [`InspectReply::store_us`].
+    pub(crate) store_us: Option<i64>,
+    pub(crate) value: StoredKey<String>,
+    pub(crate) out: StoredKey<StoredPermits>,
+}
+
+impl StoreCall for SemaphoreInspectCall {
+    type Reply = SemaphoreInspectReply;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<SemaphoreInspectReply, Error> {
+        let most = usize::try_from(self.most_permits).unwrap_or(usize::MAX);
+        let permit = |(end, id): (i64, &[u8])| StoredPermit::of(id, end as f64);
+        Ok(SemaphoreInspectReply {
+            store_us: Some(space.now().saturating_mul(1000)),
+            value: look(space, &keys.hash, |data| match data {
+                Data::Text(text) => Some(text.clone()),
+                _ => None,
+            }),
+            out: look(space, &keys.value, |data| match data {
+                Data::Log(log) => Some(StoredPermits {
+                    len: log.len() as u64,
+                    permits: log.iter().take(most).map(permit).collect(),
+                }),
+                _ => None,
+            }),
+        })
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        // In the places of a limiter's value and log; what it reads in the others is not used.
+        let value = &*keys.hash;
+        ServerCommand::script(&INSPECT, &[value, value, &*keys.value, value, value])
+            .arg(self.most_permits.min(MAX_EXACT))
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<SemaphoreInspectReply> {
+        let permits = |key: ServerAnswer<'_>| {
+            let flat = key.list(2)?;
+            let permit = |at: usize| Some(StoredPermit::of(flat.bytes(at)?, flat.parsed(at + 1)?));
+            let permits = (0..flat.len()).step_by(2).map(permit).collect::<Option<_>>()?;
+            Some(StoredPermits { len: key.unsigned(1)?, permits })
+        };
+        Some(SemaphoreInspectReply {
+            store_us: match answer.bytes(1)? {
+                b"" => None,
+                _ => Some(answer.parsed(1)?),
+            },
+            value: stored(answer.list(3)?, |content| text(content, 1))?,
+            out: stored(answer.list(4)?, permits)?,
         })
     }
 }

@@ -51,11 +51,11 @@ pub(crate) use config::ConfigCall;
 pub(crate) use drop_usage::DropUsageCall;
 pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, RemainingTimeCall};
 pub use expire::{ExpireCondition, RemainingTime};
-#[cfg(any(feature = "admin", test))]
-pub(crate) use inspect::InspectCall;
 #[cfg(test)]
 #[cfg(any(feature = "admin", test))]
 pub(crate) use inspect::InspectReply;
+#[cfg(any(feature = "admin", test))]
+pub(crate) use inspect::{InspectCall, SemaphoreInspectCall};
 pub(crate) use pause::PauseCall;
 pub(crate) use peek::{PeekCall, PeekReply};
 pub(crate) use policy::{

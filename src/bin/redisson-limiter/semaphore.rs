@@ -1,0 +1,222 @@
+//! Semaphores: what `inspect` shows of them, and what `doctor` finds.
+
+use std::time::Duration;
+
+use redisson_rate_limiter::Client;
+use redisson_rate_limiter::admin::{StoredKey, StoredPermit, StoredSemaphore};
+use serde_json::{Value, json};
+
+use crate::args::InspectArgs;
+use crate::exit::{Exit, Failure};
+use crate::findings::{Finding, FindingKind, Fix};
+use crate::inspect::{joined, lifetime, line};
+use crate::json::{self, SCHEMA};
+use crate::out::{Out, Tone};
+use crate::text::{count, duration, name, quoted};
+
+/// The most permits that are looked at. Redisson's counting calls fail with fewer.
+const PERMITS: u64 = 10_000;
+const TOO_MANY_EXPIRED: u64 = 8_000;
+
+/// The permits that are listed.
+const ROWS: usize = 10;
+
+pub async fn inspect(client: &Client, args: &InspectArgs, out: &mut Out) -> Result<Exit, Failure> {
+    let semaphore = read(client, &args.name, args.entries).await?;
+    let text = match args.json {
+        true => json::text(&as_json(&args.name, &semaphore)),
+        false => shown(&args.name, &semaphore, out),
+    };
+    out.print(&text)?;
+    let is_readable = semaphore.free().is_some() || !semaphore.value.exists();
+    Ok(if is_readable { Exit::Done } else { Exit::Damaged })
+}
+
+async fn read(client: &Client, name: &str, permits: u64) -> Result<StoredSemaphore, Failure> {
+    let semaphore = client.inspect_semaphore(name, permits).await?;
+    match semaphore.is_missing() {
+        true => Err(Failure::NoSemaphore(name.to_owned())),
+        false => Ok(semaphore),
+    }
+}
+
+fn shown(title: &str, semaphore: &StoredSemaphore, out: &Out) -> String {
+    let title = out.paint(Tone::Strong, quoted(title));
+    let kind = match &semaphore.out {
+        StoredKey::Missing => "no permit with a lease is out",
+        _ => "with leases",
+    };
+    let mut text = format!("{title}  semaphore, {kind}\n");
+    let value = match (semaphore.value.content(), semaphore.free()) {
+        (Some(content), None) => {
+            let content: String = content.chars().take(60).collect();
+            out.paint(Tone::Bad, format!("{:?} is no number of permits", name(&content)))
+        }
+        (_, free) => free.map_or(String::new(), |free| format!("{free} free")),
+    };
+    line(&mut text, "value", &joined(&value, &lifetime(&semaphore.value)));
+    let expired = match semaphore.expired() {
+        0 => String::new(),
+        expired => format!(" ({expired} expired)"),
+    };
+    let number = format!("{}{expired}", count(semaphore.out(), "permit"));
+    line(&mut text, "out", &joined(&number, &lifetime(&semaphore.out)));
+    if let Some(total) = semaphore.total().filter(|_| semaphore.out.exists()) {
+        line(&mut text, "total", &count(u64::try_from(total).unwrap_or(0), "permit"));
+    }
+    for permit in semaphore.permits().iter().take(ROWS) {
+        line(&mut text, "", &format!("{}  {}", permit.id, end(permit, semaphore.now_ms)));
+    }
+    let more = semaphore.out().saturating_sub(semaphore.permits().len().min(ROWS) as u64);
+    if more > 0 {
+        line(&mut text, "", &format!("and {more} more"));
+    }
+    text
+}
+
+fn end(permit: &StoredPermit, now_ms: i64) -> String {
+    let left = permit.ends_ms - now_ms as f64;
+    let time = || duration(Duration::from_millis(left.abs() as u64));
+    match permit.is_regular() {
+        _ if permit.is_endless() => "no lease".to_owned(),
+        false => format!("a lease that ends at {}", permit.ends_ms),
+        true if left > 0.0 => format!("ends in {}", time()),
+        true => format!("ended {} ago", time()),
+    }
+}
+
+fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
+    let permit = |permit: &StoredPermit| {
+        json!({
+            "id": permit.id,
+            // JSON has no infinity.
+            "ends_ms": Some(permit.ends_ms).filter(|end| end.is_finite() && !permit.is_endless()),
+            "has_lease": !permit.is_endless(),
+            "is_regular": permit.is_regular(),
+        })
+    };
+    json!({
+        "schema": SCHEMA,
+        "semaphore": name,
+        "now_ms": semaphore.now_ms,
+        "free": semaphore.free(),
+        "out": semaphore.out(),
+        "expired": semaphore.expired(),
+        "total": semaphore.total(),
+        "value": json::merged(json::key(&semaphore.value), json!({
+            "text": semaphore.value.content(),
+        })),
+        "permits": json::merged(json::key(&semaphore.out), json!({
+            "length": semaphore.out.content().map(|out| out.len),
+            "entries": semaphore.permits().iter().map(permit).collect::<Vec<_>>(),
+        })),
+    })
+}
+
+/// Looks for all problems of a semaphore that should have so many permits. Changes nothing.
+pub async fn examine(
+    client: &Client,
+    name: &str,
+    permits: Option<u32>,
+) -> Result<Vec<Finding>, Failure> {
+    let semaphore = read(client, name, PERMITS).await?;
+    let mut findings = Vec::new();
+    let mut found = |kind, text: String, advice: &str| {
+        let fix = Fix::None { advice: advice.to_owned() };
+        findings.push(Finding { kind, client_id: None, text, fix });
+    };
+    let of_another_type = [
+        ("value", semaphore.value == StoredKey::WrongType),
+        ("set", semaphore.out == StoredKey::WrongType),
+    ];
+    for (key, _) in of_another_type.into_iter().filter(|(_, is_wrong)| *is_wrong) {
+        let text = format!("the key of the {key} is of another type");
+        found(FindingKind::WrongType, text, "choose another name for one of the two");
+    }
+    const SET_PERMITS: &str =
+        "set the permits again (setPermits, Semaphore::set_permits): those that are out stay out";
+    match (semaphore.value.content(), semaphore.free()) {
+        (Some(content), None) => {
+            let content: String = content.chars().take(60).collect();
+            let text = format!("the value {content:?} is no number of permits below 1e17");
+            found(FindingKind::Unreadable, text, "delete the value, and set the permits again");
+        }
+        (None, _) if semaphore.value == StoredKey::Missing => {
+            let text = format!("{} out, and no value", count(semaphore.out(), "permit"));
+            found(FindingKind::NoValue, text, SET_PERMITS);
+        }
+        _ => {}
+    }
+    if let (
+        StoredKey::Present { time_to_live: value, .. },
+        StoredKey::Present { time_to_live: out, .. },
+    ) = (&semaphore.value, &semaphore.out)
+    {
+        // They are read one after the other.
+        let differ = match (value, out) {
+            (Some(value), Some(out)) => value.abs_diff(*out) > Duration::from_millis(10),
+            (value, out) => value.is_some() != out.is_some(),
+        };
+        if differ {
+            let [value, out] = [lifetime(&semaphore.value), lifetime(&semaphore.out)];
+            let text = format!("the value: {value}; the permits that are out: {out}");
+            found(
+                FindingKind::TimesToLive,
+                text,
+                "call expire again, which sets both, or clearExpire",
+            );
+        }
+    }
+    let number = |which: fn(&StoredPermit) -> bool| {
+        semaphore.permits().iter().filter(|permit| which(permit)).count() as u64
+    };
+    let irregular = number(|permit| !permit.is_regular());
+    if irregular > 0 {
+        let text =
+            format!("{} out with a lease that ends at no usual time", count(irregular, "permit"));
+        found(FindingKind::LeaseEnds, text, "release them by their ids, which `inspect` shows");
+    }
+    let endless = number(StoredPermit::is_endless);
+    if endless > 0 {
+        let text = format!("{} out without a lease", count(endless, "permit"));
+        found(
+            FindingKind::NoLease,
+            text,
+            "release those of dead holders by their ids, and acquire with leases",
+        );
+    }
+    if semaphore.expired() >= TOO_MANY_EXPIRED {
+        let text = format!("{} or more expired permits", semaphore.expired());
+        found(
+            FindingKind::Overdue,
+            text,
+            "acquire one with this crate, which takes back a part at a time",
+        );
+    }
+    match (semaphore.total(), permits.map(i64::from)) {
+        (Some(total), Some(set)) if total != set => {
+            let (less, difference) = (total < set, count(total.abs_diff(set), "permit"));
+            let text = match (less, semaphore.out.exists()) {
+                (true, false) => {
+                    format!("{difference} fewer than {set} free, and none out with a lease")
+                }
+                (true, true) => format!("{difference} fewer than {set}, free or out"),
+                (false, _) => format!("{difference} more than {set}, free or out"),
+            };
+            let advice = match (less, semaphore.out.exists()) {
+                (true, false) => {
+                    "if nobody holds one as an RSemaphore, they are lost: set the permits again"
+                }
+                _ => SET_PERMITS,
+            };
+            found(FindingKind::Permits, text, advice);
+        }
+        _ if semaphore.free().is_some_and(|free| free < 0) => {
+            let text = format!("{} permits are free", semaphore.free().unwrap_or(0));
+            let advice = "wait, if fewer were set than were out: so many must come back first; else set them again";
+            found(FindingKind::Permits, text, advice);
+        }
+        _ => {}
+    }
+    Ok(findings)
+}
