@@ -136,8 +136,11 @@ pin_project! {
     }
 }
 
-impl<B> ResponseBody<B> {
-    fn new(body: B, in_use: InUse) -> Self {
+impl<B: MessageBody> ResponseBody<B> {
+    fn new(body: B, mut in_use: InUse) -> Self {
+        if body.size().is_eof() {
+            drop(std::mem::take(&mut in_use));
+        }
         ResponseBody { body, in_use }
     }
 }
@@ -215,13 +218,14 @@ fn converted(response: http::Response<Bytes>) -> HttpResponse<BoxBody> {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use actix_web::App;
+    use actix_web::body::{BodyStream, to_bytes};
     use actix_web::rt::System;
     use actix_web::test::{TestRequest, call_service, init_service};
     use actix_web::web::{get, scope};
 
     use super::*;
     use crate::web::{Key, Limit, RateHeaders};
-    use crate::{Client, InProcessStore, Rate};
+    use crate::{Client, InProcessStore, Rate, SemaphoreOptions};
 
     fn client() -> Client {
         Client::builder().in_process(&InProcessStore::new()).unwrap()
@@ -272,6 +276,68 @@ mod tests {
             assert_eq!(statuses(&logins).await, [200, 200, 429, 429, 429]);
             let paths = ["/a/b", "/a/%62", "/%61/b", "/a/b", "/%61/%62"];
             assert_eq!(statuses(&paths).await, [200, 200, 200, 429, 429]);
+        });
+    }
+
+    #[test]
+    fn concurrent_requests_are_counted_until_their_bodies_end() {
+        System::new().block_on(async {
+            let client = client();
+            let options = SemaphoreOptions::new().permits(3);
+            let limit = Limit::concurrency("uploads", Key::global(), options);
+            let rate = Limit::new("rate", Key::header("x-key"), Rate::per_hour(1));
+            let limits = Limits::new(&client, [limit, rate]).unwrap();
+            let semaphore = client.concurrency("uploads").unwrap();
+            let stream = async || {
+                let chunks = ["one", "two"].map(|chunk| Ok::<_, Error>(Bytes::from(chunk)));
+                HttpResponse::Ok().body(BodyStream::new(futures::stream::iter(chunks)))
+            };
+            let fail = async || Err::<HttpResponse, _>(actix_web::error::ErrorConflict("no"));
+            let pending = async || std::future::pending::<HttpResponse>().await;
+            let app = App::new()
+                .wrap(RateLimit::new(limits))
+                .route("/stream", get().to(stream))
+                .route("/sized", get().to(async || "Hello."))
+                .route("/empty", get().to(async || HttpResponse::NoContent().finish()))
+                .route("/fail", get().to(fail))
+                .route("/pending", get().to(pending));
+            let app = init_service(app).await;
+            let send = async |path: &str| {
+                call_service(&app, TestRequest::with_uri(path).to_request()).await
+            };
+            let free = async || semaphore.available_permits().await.unwrap();
+            let (streamed, sized) = (send("/stream").await, send("/sized").await);
+            assert_eq!(streamed.headers().get("ratelimit").unwrap(), "\"uploads\";r=2");
+            assert_eq!((free().await, sized.response().body().size()), (1, BodySize::Sized(6)));
+            drop(streamed);
+            assert_eq!(to_bytes(sized.into_body()).await.unwrap(), "Hello.");
+            assert_eq!(free().await, 3);
+            let mut body = Box::pin(send("/stream").await.into_body());
+            for (left, chunk) in [(2, Some("one")), (2, Some("two")), (3, None)] {
+                let sent = future::poll_fn(|cx| body.as_mut().poll_next(cx)).await;
+                assert_eq!(sent.map(|it| it.unwrap()), chunk.map(Bytes::from));
+                assert_eq!(free().await, left);
+            }
+            let empty = send("/empty").await;
+            assert_eq!((empty.status().as_u16(), free().await), (204, 3));
+            let failed = send("/fail").await;
+            drop(failed);
+            assert_eq!(free().await, 3);
+            // Its caller goes away.
+            assert!(send("/pending").now_or_never().is_none());
+            assert_eq!(free().await, 3);
+            let held = [send("/stream").await, send("/stream").await, send("/stream").await];
+            let refused = send("/stream").await;
+            assert_eq!(refused.status(), 429);
+            let policy = "\"uploads\";q=3;qu=\"concurrent-requests\"";
+            assert_eq!(refused.headers().get("ratelimit-policy").unwrap(), policy);
+            drop(held);
+            // Another limit refuses.
+            let keyed =
+                || TestRequest::with_uri("/sized").insert_header(("x-key", "me")).to_request();
+            drop(call_service(&app, keyed()).await);
+            assert_eq!(call_service(&app, keyed()).await.status(), 429);
+            assert_eq!(free().await, 3);
         });
     }
 }

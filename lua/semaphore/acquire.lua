@@ -12,15 +12,17 @@ if not is_plain then
   out = call('ZCOUNT', KEYS[2], 0, '+inf')
   expired = out > 0 and min(call('ZCOUNT', KEYS[2], 0, int(now)), max(wanted, REAPED)) or 0
 end
-if expired > 0 then
+new = new or tonumber(ARGV[6]) and ARGV[6] - out
+if new and new + expired > MOST then
+  return {-16}
+elseif expired > 0 then
   local first = call('ZCOUNT', KEYS[2], '-inf', '(0')
   call('ZREMRANGEBYRANK', KEYS[2], first, first + expired - 1)
 end
-if not v and ARGV[6] == '' then
+if not new then
   return {-14}
 end
-new = (new or ARGV[6] - out) + expired
-out = out - expired
+new, out = new + expired, out - expired
 
 -- Permits that an earlier attempt took are granted again, to the same requests.
 local is_replay, free = number and last == number, new
@@ -53,8 +55,9 @@ end
 if is_plain and not is_replay then
   new = new - granted
   record = number and (granted > 0 or abandon or ARGV[7] == '1') and granted
-elseif granted > 0 and not is_replay then
-  -- An id that is out already, by an attempt that overtook this one, has its permit.
+elseif granted > 0 then
+  -- An id that is out already, by an earlier attempt or one that overtook this one, has its permit; its lease begins
+  -- anew, because nobody has begun to renew it.
   local score = int(min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999))
   score = ARGV[11] == '' and '922337203685477' or score
   for from = 0, granted - 1, 1000 do

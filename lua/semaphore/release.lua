@@ -3,7 +3,9 @@
 -- ARGV   6 plain: the number of permits; expirable: the ids, 16 bytes each
 -- reply  {0, what became of them …}: 0 gone, 1 in time, 2 after the end of the lease
 local reply = {0}
-if is_plain and last == number and number then
+if not is_plain and v and v + #ARGV[6] / 16 > MOST then
+  return {-16}
+elseif is_plain and last == number and number then
   reply[2] = took < 0 and 1 or 0
 elseif is_plain then
   record = number and (v and -ARGV[6] or 0)

@@ -7,12 +7,14 @@
 --        of a call whose grant nobody uses; both '' if there is none; from 6 on: see the script
 -- reply  {0, …}; or {-8, 0, value=text}: unreadable; {-11}: a later call of the lane was carried out;
 --        {-14}: there is no semaphore; {-15}: it is no plain one; {-16}: it would have too many permits
+-- The largest value, with which sums are exact.
+local MOST = 2^52
 local is_plain, number, abandon = ARGV[2] == 'plain', tonumber(ARGV[4]), tonumber(ARGV[5])
 local text = call('GET', KEYS[1])
 -- The value before and after the call; nil if there is none.
 local v = text and (tonumber(text) or 0) + 0 or nil
 local new = v
-if v and not (int(v) == text and v >= -4503599627370496 and v <= 4503599627370496) then
+if v and not (int(v) == text and math.abs(v) <= MOST) then
   return {-8, 0, 'value=' .. text}
 elseif is_plain and call('EXISTS', KEYS[2]) == 1 then
   return {-15}

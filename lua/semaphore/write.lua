@@ -1,7 +1,7 @@
 -- The end of a script that changes permits: writes the value, and announces the permits that became free. A message
 -- for each wakes waiters one by one; the last of 64 stands for the rest. Releases before and after Redisson 3.22 listen
 -- to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
-if new and not (new >= -4503599627370496 and new <= 4503599627370496) then
+if new and math.abs(new) > MOST then
   return {-16}
 elseif new ~= v then
   call('SET', KEYS[1], int(new), 'KEEPTTL')

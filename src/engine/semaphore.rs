@@ -486,9 +486,9 @@ impl Engine {
         }
         let mut are_out = are_out.into_iter();
         for held in due {
-            // All of them: `all` on the answers would leave the rest to the next one.
-            let own: Vec<bool> = are_out.by_ref().take(held.permits as usize).collect();
-            match own.iter().all(|is_out| *is_out) {
+            // Not `all`, which would leave the rest of these to the next.
+            let own = are_out.by_ref().take(held.permits as usize);
+            match own.filter(|is_out| !is_out).count() == 0 {
                 true => held.ends.store(ends_after(began, lease_ms), Ordering::Release),
                 false => {
                     held.lose(self);

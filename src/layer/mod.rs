@@ -163,7 +163,10 @@ pin_project! {
 }
 
 impl<B: Body<Data: From<Bytes>>> ResponseBody<B> {
-    fn of_service(body: B, in_use: InUse) -> Self {
+    fn of_service(body: B, mut in_use: InUse) -> Self {
+        if body.is_end_stream() {
+            drop(mem::take(&mut in_use));
+        }
         ResponseBody { service: Some(body), refusal: Full::new(Bytes::new().into()), in_use }
     }
 
@@ -181,12 +184,12 @@ impl<B: Body> Body for ResponseBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
-        let Some(body) = this.service.as_pin_mut() else {
+        let Some(mut body) = this.service.as_pin_mut() else {
             return this.refusal.poll_frame(cx).map_err(|never| match never {});
         };
-        let frame = ready!(body.poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) {
-            // Whoever sends the response may keep its body for longer.
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+            // Whoever sends the response may keep its body for longer, and need not ask for more after its end.
             drop(mem::take(this.in_use));
         }
         Poll::Ready(frame)

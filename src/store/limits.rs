@@ -45,6 +45,9 @@ pub(crate) const FAR_TTL_MS: i64 = 315_360_000_000;
 /// Over five years: a longer time to live is reported as none.
 pub(crate) const ENDLESS_TTL_MS: i64 = 157_680_000_000;
 
+/// The most permits of a semaphore in one request, and in one call: each has an id on the server.
+pub(crate) const MOST_AT_ONCE: u64 = 10_000;
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +135,3 @@ mod tests {
         assert_eq!(by_lua, by_rust);
     }
 }
-
-/// The most permits of a semaphore in one request, and in one call: each has an id on the server.
-pub(crate) const MOST_AT_ONCE: u64 = 10_000;

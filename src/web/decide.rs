@@ -156,11 +156,14 @@ impl Limits {
             }
             let reason = match decision {
                 Ok(Decision::Granted(grant)) => {
+                    let is_concurrency = limit.concurrency.is_some();
                     if !limit.is_shadow {
-                        let is_concurrency = limit.concurrency.is_some();
                         standings.push(Standing::new(limit.name.clone(), &grant, is_concurrency));
                     }
-                    held.add(grant, limit.clone());
+                    match is_concurrency {
+                        true => held.add_in_use(grant, &self.client),
+                        false => held.add(grant, limit.clone()),
+                    }
                     continue;
                 }
                 _ if limit.is_shadow => continue,

@@ -100,11 +100,7 @@ impl Handles {
                     (Some(policy), _) => {
                         client.limiter_of_with(&name, policy.clone(), limit.options)?
                     }
-                    (_, Some(options)) => {
-                        let semaphore = client.concurrency_with(&name, options)?.into_limiter();
-                        semaphore.set_options(&limit.options)?;
-                        semaphore
-                    }
+                    (_, Some(options)) => limit.semaphore(client, &name, options)?,
                     _ => client.limiter_with(&name, limit.options)?,
                 };
                 let limiter = match limit.deadline {

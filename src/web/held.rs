@@ -1,16 +1,38 @@
 //! Permits that a request has taken; they go back if it is not admitted.
 
+use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
 use super::limit::Limit;
 use super::request::ResponseHead;
+use crate::client::Client;
 use crate::decision::Grant;
+use crate::engine::semaphore::Hold;
 
 /// Permits of semaphores, which come back when this is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct InUse {
-    _grants: Box<[Grant]>,
+#[derive(Default)]
+pub(crate) struct InUse(Vec<(Arc<Hold>, Client)>);
+
+impl InUse {
+    fn add(&mut self, grant: Grant, client: &Client) {
+        self.0.extend(grant.into_hold().map(|hold| (hold, client.clone())));
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        for (hold, client) in self.0.drain(..) {
+            // A response may outlive its service, whose client must live until the permits are back.
+            hold.give_back(None, Some(Box::new(client)));
+        }
+    }
+}
+
+impl fmt::Debug for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InUse").field("limits", &self.0.len()).finish()
+    }
 }
 
 /// What a request has taken so far. Dropping it before it is [admitted](Held::admit) gives everything back:
@@ -18,12 +40,18 @@ pub(crate) struct InUse {
 #[derive(Default)]
 pub(super) struct Held {
     grants: Vec<(Grant, Arc<Limit>)>,
+    in_use: InUse,
     is_admitted: bool,
 }
 
 impl Held {
     pub(super) fn add(&mut self, grant: Grant, limit: Arc<Limit>) {
         self.grants.push((grant, limit));
+    }
+
+    /// Holds permits of a semaphore, which come back after the response at the latest.
+    pub(super) fn add_in_use(&mut self, grant: Grant, client: &Client) {
+        self.in_use.add(grant, client);
     }
 
     /// Removes the last grant, which the caller then owns.
@@ -41,18 +69,13 @@ impl Held {
     ///
     /// Returns what is held until the response has been sent.
     pub(super) fn settle(mut self, response: &ResponseHead<'_>, is_refused: bool) -> InUse {
-        let mut in_use = Vec::new();
         for (grant, limit) in mem::take(&mut self.grants) {
-            if limit.concurrency.is_some() {
-                in_use.push(grant);
-                continue;
-            }
             let cost = if is_refused { Some(0) } else { limit.settled_cost(response) };
             if let Some(cost) = cost {
                 grant.settle_in_background(cost);
             }
         }
-        InUse { _grants: in_use.into() }
+        mem::take(&mut self.in_use)
     }
 }
 

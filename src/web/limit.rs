@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::LONGEST_WAIT;
 use super::key::Key;
 use super::request::{RequestHead, ResponseHead};
+use crate::client::Client;
 use crate::error::{Error, Operation};
+use crate::limiter::RateLimiter;
 use crate::options::LimiterOptions;
 use crate::policy::Policy;
 use crate::rate::Rate;
@@ -118,11 +120,12 @@ impl Limit {
 
     /// A limit of how many requests are served at once, by all processes of the service together: a
     /// [semaphore](crate::Client::concurrency) for each key, named like a limiter. A request holds its permits until
-    /// the last byte of its response has been sent, or it is dropped; while it does, its lease is renewed.
+    /// the last byte of its response has been handed on to be sent, or it is dropped; while it does, its lease is
+    /// renewed.
     ///
     /// Refused requests are answered like those of other limits, and `RateLimit-Policy` has
     /// `qu="concurrent-requests"` instead of a window. [`count_if`](Self::count_if), [`settle_by`](Self::settle_by),
-    /// and everything about rates do not apply.
+    /// leases, shares, remembered denials, and everything about rates do not apply.
     ///
     /// ```
     /// use std::time::Duration;
@@ -378,6 +381,18 @@ impl Limit {
         name.push(':');
         name.push_str(key);
         name
+    }
+
+    /// The semaphore of this name. Nothing is sent.
+    pub(super) fn semaphore(
+        &self,
+        client: &Client,
+        name: &str,
+        options: SemaphoreOptions,
+    ) -> Result<RateLimiter, Error> {
+        let semaphore = client.concurrency_with(name, options)?.into_limiter();
+        semaphore.set_options(&self.options)?;
+        Ok(semaphore)
     }
 
     /// Both names, if this limit's name begins like those of the other limit's limiters: one of its keys

@@ -1,6 +1,7 @@
 //! The layer around services that are functions: what passes, what it costs, and what is answered.
 
 mod answers;
+mod concurrency;
 mod decisions;
 mod outgoing;
 mod services;

@@ -126,7 +126,6 @@ pub(crate) struct RenewCall {
     pub(crate) lease_ms: Option<u64>,
     /// Whether leases may also end earlier than before.
     pub(crate) may_shorten: bool,
-    /// At most 1000.
     pub(crate) permits: Vec<PermitId>,
 }
 

@@ -3,7 +3,7 @@
 //! `lua/semaphore/acquire.lua` is its twin. Adjacent requests that are decided alike are sent as one, and the server
 //! answers how many of them it granted.
 
-use super::state::{State, count, end_of, first_end, optional, reap, semaphore_script};
+use super::state::{State, check, count, end_of, first_end, optional, reap, semaphore_script};
 use super::*;
 use crate::rate::MAX_EXACT;
 use crate::store::refusal;
@@ -67,9 +67,11 @@ impl StoreCall for SemaphoreAcquireCall {
             false => count(space, keys, now)?,
         };
         let expired = ended.min(self.wanted().max(REAPED));
-        reap(space, keys, expired)?;
         let created = self.create.map(|permits| permits.min(MAX_EXACT) as i64 - out);
-        let value = state.value.or(created).ok_or_else(refusal::no_semaphore)? + expired;
+        let value = state.value.or(created).map(|value| value + expired);
+        value.map_or(Ok(()), check)?;
+        reap(space, keys, expired)?;
+        let value = value.ok_or_else(refusal::no_semaphore)?;
         let out = out - expired;
 
         // Permits that an earlier attempt took are granted again, to the same requests.
@@ -102,12 +104,12 @@ impl StoreCall for SemaphoreAcquireCall {
         let mut taken = 0;
         if is_plain {
             taken = granted as i64;
-        } else if granted > 0 && !is_replay {
+        } else if granted > 0 {
             let end = end_of(now, self.lease_ms);
             taken = space.with_log(&keys.value, |log| {
                 let before = log.len();
                 for id in (0..granted as u32).map(|index| self.id.permit(index).0) {
-                    // An id that is out already, by an attempt that overtook this one, has its permit.
+                    // An id that is out already has its permit; its lease begins anew.
                     if log.score(&id).is_none_or(|old| old < end) {
                         log.add(end, id);
                     }

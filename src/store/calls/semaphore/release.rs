@@ -2,7 +2,7 @@
 //!
 //! The twins are `lua/semaphore/release.lua` and `lua/semaphore/renew.lua`.
 
-use super::state::{State, end_of, optional, pack, semaphore_script};
+use super::state::{State, check, end_of, optional, pack, semaphore_script};
 use super::*;
 
 impl StoreCall for SemaphoreReleaseCall {
@@ -19,6 +19,7 @@ impl StoreCall for SemaphoreReleaseCall {
             }
             (SemaphoreKind::Expirable, value) => {
                 space.log(&keys.value)?;
+                value.map_or(Ok(()), |value| check(value + self.permits.len() as i64))?;
                 let ends = space.with_log(&keys.value, |log| {
                     let mut remove = |id: &[u8]| log.score(id).filter(|_| log.remove(id));
                     // Redisson 3.16 and earlier write ids as text.

@@ -40,15 +40,17 @@ impl State {
     }
 
     pub(super) fn write(self, space: &mut Keyspace, keys: &Keys) -> Result<(), Error> {
-        match self.value {
-            Some(value) if value.unsigned_abs() > MOST_PERMITS => {
-                return Err(refusal::too_many_permits());
-            }
-            Some(value) if self.before != self.value => space.change_number(&keys.hash, value),
-            _ => {}
+        if let Some(value) = self.value.filter(|_| self.before != self.value) {
+            check(value)?;
+            space.change_number(&keys.hash, value);
         }
         Ok(())
     }
+}
+
+/// Refuses a value that is too large. What changes other keys calls this first.
+pub(super) fn check(value: i64) -> Result<(), Error> {
+    if value.unsigned_abs() > MOST_PERMITS { Err(refusal::too_many_permits()) } else { Ok(()) }
 }
 
 /// How many permits are out, and how many of them have leases that have ended. A lease with an end below 0 never

@@ -69,6 +69,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Damage::Value(Some("inf"))),
         Just(Damage::Value(Some("1e3"))),
         Just(Damage::Value(Some("-7"))),
+        Just(Damage::Value(Some("4503599627370496"))),
         Just(Damage::Value(Some("4503599627370497"))),
         (end, member).prop_map(|(end, member)| Damage::Member(end, member)),
         any::<bool>().prop_map(Damage::Gone),
@@ -85,6 +86,7 @@ fn op() -> impl Strategy<Value = Op> {
             |(from, count, lease_ms, may_shorten)| Op::Renew { from, count, lease_ms, may_shorten }
         ),
         2 => (rule, -10..=30_i64).prop_map(|(rule, permits)| Op::Set(rule, permits)),
+        1 => Just(Op::Set(SetPermits::Set, 1 << 52)),
         6 => prop_oneof![0..=10_i64, 0..=30_000_i64].prop_map(Op::Later),
         2 => damage.prop_map(Op::Damage),
     ]
