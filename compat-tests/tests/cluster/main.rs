@@ -18,6 +18,7 @@ mod interop;
 mod open_slot;
 mod outage;
 mod redirects;
+mod semaphores;
 
 const SECOND: Duration = Duration::from_secs(1);
 
