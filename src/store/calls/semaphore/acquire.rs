@@ -102,12 +102,12 @@ impl StoreCall for SemaphoreAcquireCall {
         let mut taken = 0;
         if is_plain {
             taken = granted as i64;
-        } else if granted > 0 && !is_replay {
+        } else if granted > 0 {
             let end = end_of(now, self.lease_ms);
             taken = space.with_log(&keys.value, |log| {
                 let before = log.len();
                 for id in (0..granted as u32).map(|index| self.id.permit(index).0) {
-                    // An id that is out already, by an attempt that overtook this one, has its permit.
+                    // An id that is out already has its permit, and its lease begins anew.
                     if log.score(&id).is_none_or(|old| old < end) {
                         log.add(end, id);
                     }
