@@ -47,6 +47,9 @@ impl State {
             Some(value) if self.before != self.value => space.change_number(&keys.hash, value),
             _ => {}
         }
+        if self.value.unwrap_or(0).max(0) > self.before.unwrap_or(0).max(0) {
+            space.announce(&keys.permits);
+        }
         Ok(())
     }
 }
