@@ -55,9 +55,8 @@ end
 if is_plain and not is_replay then
   new = new - granted
   record = number and (granted > 0 or abandon or ARGV[7] == '1') and granted
-elseif granted > 0 then
-  -- An id that is out already, by an earlier attempt or one that overtook this one, has its permit; its lease begins
-  -- anew, because nobody has begun to renew it.
+elseif granted > 0 and not is_plain then
+  -- An id that is out already has its permit, and its lease begins anew.
   local score = int(min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999))
   score = ARGV[11] == '' and '922337203685477' or score
   for from = 0, granted - 1, 1000 do

@@ -486,9 +486,11 @@ impl Engine {
         }
         let mut are_out = are_out.into_iter();
         for held in due {
-            // Not `all`, which would leave the rest of these to the next.
+            // Not `all`, which would leave the rest of these to the next. A holder that knows by now is not told
+            // otherwise.
             let own = are_out.by_ref().take(held.permits as usize);
-            match own.filter(|is_out| !is_out).count() == 0 {
+            let are_gone = own.filter(|is_out| !is_out).count() > 0;
+            match !are_gone && !held.is_lost(self) {
                 true => held.ends.store(ends_after(began, lease_ms), Ordering::Release),
                 false => {
                     held.lose(self);

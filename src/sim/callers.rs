@@ -17,10 +17,6 @@ use crate::limiter::rates::Usage;
 use crate::options::Fraction;
 use crate::rate::Rate;
 
-/// Beyond its deadline a call may take as long as it is behind a call that is not known to be slow
-/// yet, until the next look at deadlines, and a tick of the clock.
-const SLACK_MS: u64 = 5 + 20 + 2;
-
 pub(super) struct Caller {
     pub(super) client: usize,
     pub(super) limiter: RateLimiter,
@@ -279,13 +275,7 @@ impl Caller {
     }
 
     fn check_time(&self, what: &str, begun: u64, limit_ms: u64) {
-        let took = self.history.now() - begun;
-        if took > limit_ms + SLACK_MS {
-            self.history.violation(format!(
-                "client {}: {what} took {took} ms, where {limit_ms} ms are promised",
-                self.client
-            ));
-        }
+        self.history.check_time(self.client, what, begun, limit_ms);
     }
 
     fn check_error(&self, error: &Error) {

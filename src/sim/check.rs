@@ -120,10 +120,7 @@ impl Judge<'_> {
 
     /// The highest rate in force without the headroom, and what nobody can know of any more.
     fn limit(&self, from: Ms, to: Ms, headroom: Option<Fraction>) -> u64 {
-        let rates = &self.records.rates;
-        let ends = rates.iter().skip(1).map(|(at, _)| *at).chain([Ms::MAX]);
-        let in_force = rates.iter().zip(ends).filter(|((at, _), end)| *at <= to && *end >= from);
-        let highest = in_force.map(|((_, rate), _)| *rate).max().unwrap_or(0);
+        let highest = self.records.highest_rate(from, to);
         let highest = highest - headroom.map_or(0, |part| part.headroom(highest));
         let forgotten = self.records.forgotten.iter().filter(|(at, _)| (from..=to).contains(at));
         highest + forgotten.map(|(_, permits)| permits).sum::<u64>()

@@ -7,12 +7,17 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
+use super::semaphore::SemaphoreRecords;
 use crate::decision::Grant;
 use crate::options::Fraction;
 use crate::wire::entry::EntryId;
 
 /// Milliseconds since the run began.
 pub(super) type Ms = u64;
+
+/// Beyond its deadline a call may take as long as it is behind a call that is not known to be slow
+/// yet, until the next look at deadlines, and a tick of the clock.
+const SLACK_MS: Ms = 5 + 20 + 2;
 
 pub(super) struct History {
     began: Instant,
@@ -42,6 +47,7 @@ pub(super) struct Records {
     pub(super) unpaused: Vec<Ms>,
     /// Calls of a client that replace or pause the limiter.
     pub(super) resets: Vec<(usize, Ms, Ms)>,
+    pub(super) semaphore: SemaphoreRecords,
     pub(super) violations: Vec<String>,
     /// Of all events: equal for two runs of one seed.
     digest: DefaultHasher,
@@ -191,6 +197,16 @@ impl History {
         }
     }
 
+    /// A call took longer than promised if it lasted much longer than this.
+    pub(super) fn check_time(&self, client: usize, what: &str, begun: Ms, limit_ms: Ms) {
+        let took = self.now() - begun;
+        if took > limit_ms + SLACK_MS {
+            self.violation(format!(
+                "client {client}: {what} took {took} ms, where {limit_ms} ms are promised"
+            ));
+        }
+    }
+
     pub(super) fn violation(&self, what: String) {
         let now = self.now();
         self.event(0, "VIOLATION", "", &what);
@@ -199,5 +215,15 @@ impl History {
         if records.violations.len() < 5 {
             records.violations.push(format!("at {now} ms: {what}"));
         }
+    }
+}
+
+impl Records {
+    /// The highest rate, or the most permits, in force between these times.
+    pub(super) fn highest_rate(&self, from: Ms, to: Ms) -> u64 {
+        let ends = self.rates.iter().skip(1).map(|(at, _)| *at).chain([Ms::MAX]);
+        let in_force = self.rates.iter().zip(ends);
+        let in_force = in_force.filter(|((at, _), end)| *at <= to && *end >= from);
+        in_force.map(|((_, rate), _)| *rate).max().unwrap_or(0)
     }
 }

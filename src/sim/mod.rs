@@ -17,6 +17,8 @@
 //!   what callers have kept.
 //! - At the end, no task and no client is left.
 //!
+//! A part of the seeds simulates a semaphore instead, which has judges of its own ([`semaphore`]).
+//!
 //! A run whose seed violates one of these is repeated, event by event, by `SIM_SEED=… cargo test
 //! --lib sim::`. `SIM_SECONDS=60` runs as many new seeds as fit into a minute.
 
@@ -31,6 +33,7 @@ mod history;
 mod network;
 mod random;
 mod scenario;
+mod semaphore;
 mod server;
 mod sizing;
 mod store;
@@ -76,7 +79,8 @@ fn run(seed: u64, is_verbose: bool) -> RunResult {
     let digest = history.digest();
     let mut records = history.records();
     let violations = std::mem::take(&mut records.violations);
-    RunResult { violations, digest, grants: records.grants.len() }
+    let grants = records.grants.len() + records.semaphore.grants;
+    RunResult { violations, digest, grants }
 }
 
 /// With this many failures it is known that something is wrong.

@@ -11,7 +11,7 @@ use super::random::SeededRandom;
 use super::scenario::Weather;
 use super::server::{Away, Effect, SimServer, name_of};
 use crate::error::{Error, ErrorKind, Execution};
-use crate::store::StoreCall;
+use crate::store::{Heard, StoreCall};
 use crate::wire::keys::Keys;
 
 pub(super) struct Link {
@@ -94,8 +94,9 @@ impl Link {
         if self.state().is_dead {
             return Err(unavailable(Execution::NotExecuted));
         }
+        let attempt = self.history.attempt_begins(self.client, name_of::<C>());
         let (done, answer) = oneshot::channel();
-        tokio::spawn(self.carry(keys, call, done));
+        tokio::spawn(self.clone().carry(keys, call, done));
         let answer = async {
             match answer.await {
                 Ok(answer) => answer,
@@ -103,9 +104,27 @@ impl Link {
             }
         };
         match timeout(limit, answer).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                self.history.attempt_ends(attempt, answer.is_ok());
+                answer
+            }
             Err(_) => Err(Error::new(ErrorKind::Timeout, Execution::Unknown)),
         }
+    }
+
+    /// Hears the server's announcements, as far as they arrive.
+    pub(super) async fn listen(self: Arc<Self>, channel: Arc<str>, heard: Heard) {
+        let server = self.server.clone();
+        let announced: Heard = Arc::new(move || {
+            let (link, heard, fate) = (self.clone(), heard.clone(), self.draw(Effect::Once));
+            tokio::spawn(async move {
+                pass(fate.back).await;
+                if link.passage(fate.answer) == Passage::Arrives && !link.state().is_dead {
+                    heard();
+                }
+            });
+        });
+        server.listen(&channel, &announced).await;
     }
 
     /// Carries a call to the server, and its answer back. If either is lost, `done` is dropped.

@@ -51,6 +51,8 @@ pub(super) struct ClientPlan {
     pub(super) pauses: u64,
     /// How many calls in a thousand are for a key.
     pub(super) keys: u64,
+    /// The lease of a semaphore's permits, and whether it is renewed.
+    pub(super) permits: Option<(u64, bool)>,
 }
 
 /// What happens to the messages of one client; chances in a thousand.
@@ -109,13 +111,16 @@ impl SimScenario {
         let interval_ms = random.one_of(&[100, 250, 500, 1000]);
         let lasts_ms = (4 * interval_ms).max(1000);
         let clients = if is_alone { 1 } else { random.between(2..=3) as usize };
-        let uses_server_clock = random.per_mille(250);
+        let mut uses_server_clock = random.per_mille(250);
         let has_skew = !is_alone && random.per_mille(200);
         let sets_rates = random.one_of(&[0, 0, 20]);
         // Drawn on their own: the other draws are as they were.
         let mut more = SeededRandom::new(seed ^ 0x6d6f_7265);
         let [settles, pauses, keys] = [300, 30, 200].map(|chance| more.one_of(&[0, 0, 0, chance]));
         let parts = more.one_of(&[0, 0, 0, 0, 2, 3, 5]);
+        let is_semaphore = more.per_mille(250);
+        // A semaphore's leases end by the server's clock.
+        uses_server_clock |= is_semaphore;
         let mut plans = Vec::new();
         for _ in 0..clients {
             let weather = match is_alone {
@@ -147,6 +152,8 @@ impl SimScenario {
                 settles,
                 pauses,
                 keys,
+                permits: is_semaphore
+                    .then(|| (more.one_of(&[600, 2000, 20_000]), more.per_mille(800))),
             });
         }
         let faults = match is_calm {
@@ -180,6 +187,21 @@ impl SimScenario {
             Fault::Evict(_) => true,
             Fault::Freeze { .. } | Fault::CutOff { .. } | Fault::Kill { .. } => false,
         })
+    }
+
+    /// Whatever is given back arrives, and nothing takes permits after that: no message arrives twice, or when its
+    /// client has given up.
+    pub(super) fn gives_back_at_once(&self) -> bool {
+        let is_in_time = |weather: &Weather| weather.duplicates + weather.delays == 0;
+        let mut faults = self.faults.iter();
+        self.clients.iter().all(|client| is_in_time(&client.weather))
+            && self.keeps_state()
+            && !faults.any(|(_, fault)| matches!(fault, Fault::Kill { .. } | Fault::Freeze { .. }))
+    }
+
+    /// Clients share a semaphore, not a limiter.
+    pub(super) fn is_semaphore(&self) -> bool {
+        self.clients.iter().any(|client| client.permits.is_some())
     }
 
     pub(super) fn leases(&self) -> bool {

@@ -15,7 +15,9 @@ use crate::error::Error;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::{Content, Snapshot};
 use crate::store::{
-    AcquireAllCall, AcquireCall, ChargeCall, PauseCall, PeekCall, PeekReply, StoreCall,
+    AcquireAllCall, AcquireCall, ChargeCall, Heard, PauseCall, PeekCall, PeekReply,
+    SemaphoreAcquireCall, SemaphoreCounts, SemaphoreCountsCall, SemaphoreKind, SetPermits,
+    SetPermitsCall, StoreCall,
 };
 use crate::wire::entry::{EntryId, Holder, Member, holder, is_pause, unpack};
 use crate::wire::keys::Keys;
@@ -33,6 +35,8 @@ pub(super) struct SimServer {
     history: Arc<History>,
     /// Nothing is lost: value and log always add up to the rate.
     keeps_state: bool,
+    /// It has a semaphore of this name, not a limiter.
+    is_semaphore: bool,
     state: Mutex<ServerState>,
 }
 
@@ -42,7 +46,9 @@ struct ServerState {
     /// Counts crashes: an answer of before one never leaves.
     life: u64,
     frozen_until: Option<Instant>,
-    saved: Option<Snapshot>,
+    saved: Option<(Snapshot, Option<i64>)>,
+    /// All permits of a semaphore, by what was asked for; `None` if there is no semaphore.
+    permits: Option<i64>,
     /// Date and permits of what settled grants lacked, by id.
     charges: HashMap<EntryId, (i64, u64)>,
 }
@@ -64,7 +70,7 @@ pub(super) enum Effect {
 impl Effect {
     pub(super) fn of<C: StoreCall>() -> Self {
         match name_of::<C>() {
-            "ReleaseCall" | "ExpireCall" | "ClearExpireCall" => Effect::Once,
+            "ReleaseCall" | "ExpireCall" | "ClearExpireCall" | "SetPermitsCall" => Effect::Once,
             "TrySetRateCall" | "SetRateCall" | "DropUsageCall" | "DeleteCall" | "RenameCall" => {
                 Effect::Resets
             }
@@ -83,11 +89,15 @@ impl SimServer {
         Arc::new(SimServer {
             store: MemoryStore::with_clock(clock.clone()),
             clock,
-            keys: Keys::new(NAME, ""),
+            keys: match scenario.is_semaphore() {
+                true => Keys::of_semaphore(NAME),
+                false => Keys::new(NAME, ""),
+            },
             first_rate: scenario.rate,
             interval_ms: scenario.interval_ms,
             history,
             keeps_state: scenario.keeps_state(),
+            is_semaphore: scenario.is_semaphore(),
             state: Mutex::default(),
         })
     }
@@ -124,6 +134,7 @@ impl SimServer {
         }
         match before {
             Some(before) => self.note_reset(&before),
+            None if self.is_semaphore => self.check_permits(),
             None => self.check_debts(),
         }
         Ok(answer)
@@ -142,6 +153,20 @@ impl SimServer {
         if let Some(charge) = call.downcast_ref::<ChargeCall>() {
             self.state().charges.insert(charge.id, (charge.date, charge.permits));
         }
+        let mut state = self.state();
+        let permits = &mut state.permits;
+        if let Some(acquire) = call.downcast_ref::<SemaphoreAcquireCall>() {
+            *permits = permits.or(acquire.create.map(|permits| permits as i64));
+        } else if let Some(set) = call.downcast_ref::<SetPermitsCall>() {
+            let out = || self.live_permits().entries.len() as i64;
+            *permits = match set.rule {
+                SetPermits::Add => Some(permits.unwrap_or_else(out) + set.permits),
+                SetPermits::Try => permits.or(Some(set.permits)),
+                SetPermits::Set => Some(set.permits),
+                SetPermits::Drain => unreachable!("of plain semaphores"),
+            };
+        }
+        drop(state);
         if call.downcast_ref::<PauseCall>().is_some_and(|call| call.ms == 0) {
             self.history.unpaused();
         }
@@ -164,7 +189,8 @@ impl SimServer {
 
     pub(super) fn save(&self) {
         let saved = self.store.snapshot();
-        self.state().saved = Some(saved);
+        let mut state = self.state();
+        state.saved = Some((saved, state.permits));
     }
 
     pub(super) fn crash(&self, lost: Lost) {
@@ -173,10 +199,17 @@ impl SimServer {
             let mut state = self.state();
             state.is_away = true;
             state.life += 1;
-            match (lost, &state.saved) {
+            let saved = state.saved.as_ref().filter(|_| lost == Lost::SinceSaved);
+            match (lost, saved) {
                 (Lost::Nothing, _) => {}
-                (Lost::SinceSaved, Some(saved)) => self.store.restore(saved),
-                (Lost::SinceSaved | Lost::Everything, _) => self.store.flush(),
+                (_, Some((saved, permits))) => {
+                    self.store.restore(saved);
+                    state.permits = *permits;
+                }
+                (_, None) => {
+                    self.store.flush();
+                    state.permits = None;
+                }
             }
         }
         self.note_reset(&before);
@@ -189,11 +222,20 @@ impl SimServer {
     }
 
     pub(super) fn evict(&self, what: Evicted) {
-        let key = match what {
-            Evicted::Value => &self.keys.value,
-            Evicted::Log => &self.keys.permits,
-        };
+        let (value, log) = self.value_and_log();
         let before = self.live_permits();
+        let mut state = self.state();
+        let key = match what {
+            Evicted::Value => {
+                state.permits = None;
+                value
+            }
+            Evicted::Log => {
+                state.permits = state.permits.map(|permits| permits - before.entries.len() as i64);
+                log
+            }
+        };
+        drop(state);
         self.store.raw_put(key, None);
         self.note_reset(&before);
     }
@@ -202,6 +244,14 @@ impl SimServer {
     /// the log has lost since `before`.
     fn note_reset(&self, before: &Live) {
         let now = self.live_permits();
+        if self.is_semaphore {
+            let is_worse = |(id, (end, _)): &(&Vec<u8>, &(i64, u64))| {
+                now.entries.get(*id).is_none_or(|(now, _)| now < end)
+            };
+            let worse = before.entries.iter().filter(is_worse);
+            self.history.records().semaphore.forgotten.extend(worse.map(|(id, _)| id.clone()));
+            return self.check_permits();
+        }
         self.history.rate_in_force(now.rate.unwrap_or(self.first_rate));
         // An entry that was moved since it was saved expires earlier than its permits, which were used at
         // the later date.
@@ -235,8 +285,12 @@ impl SimServer {
             crate::clock::Now::At(now) => now,
             crate::clock::Now::Server => unreachable!("the server has a clock of its own"),
         };
-        if let Some(Content::Log(members)) = content(&self.keys.permits) {
+        if let Some(Content::Log(members)) = content(self.value_and_log().1) {
             for (date, member) in members {
+                if self.is_semaphore {
+                    live.entries.insert(member.clone(), (*date, 1));
+                    continue;
+                }
                 let Member::Entry { id, permits } = unpack(member) else { continue };
                 if is_pause(member) {
                     live.paused_from = live.paused_from.max(*date);
@@ -254,7 +308,8 @@ impl SimServer {
     fn content(&self) -> String {
         let snapshot = self.store.snapshot();
         let content = |key: &str| snapshot.get(key).map(|key| &key.content);
-        let log = match content(&self.keys.permits) {
+        let (value, log) = self.value_and_log();
+        let log = match content(log) {
             Some(Content::Log(members)) => members.as_slice(),
             _ => &[],
         };
@@ -267,7 +322,40 @@ impl SimServer {
             other => format!("{other:?}"),
         };
         let log: Vec<_> = log.iter().map(entry).collect();
-        format!("value {:?}, log {}", content(&self.keys.value), log.join(" "))
+        format!("value {:?}, log {}", content(value), log.join(" "))
+    }
+
+    /// The names of the key with the permits that are free, and of the one with those that are not.
+    fn value_and_log(&self) -> (&str, &str) {
+        match self.is_semaphore {
+            true => (&self.keys.hash, &self.keys.value),
+            false => (&self.keys.value, &self.keys.permits),
+        }
+    }
+
+    /// Of a semaphore: each permit is free or out, always.
+    fn check_permits(&self) {
+        let (counts, permits) = (self.counts(), self.state().permits);
+        if permits.is_some() != counts.exists || permits.is_some_and(|all| all != counts.total) {
+            self.history.violation(format!("there are {permits:?} permits, and {counts:?}"));
+        }
+        if let Some(permits) = permits {
+            self.history.rate_in_force(permits.max(0) as u64);
+        }
+    }
+
+    pub(super) fn counts(&self) -> SemaphoreCounts {
+        let call = SemaphoreCountsCall { kind: SemaphoreKind::Expirable, at: None };
+        self.store.run(&self.keys, &call).unwrap()
+    }
+
+    /// When the lease of a permit ends that is out.
+    pub(super) fn lease_end(&self, permit: &[u8]) -> Option<i64> {
+        self.live_permits().entries.get(permit).map(|(end, _)| *end)
+    }
+
+    pub(super) async fn listen(&self, channel: &Arc<str>, heard: &Heard) {
+        self.store.listen(channel, heard).await;
     }
 
     /// The permits in the log that have not expired, apart from those of keys, which nobody may know of.

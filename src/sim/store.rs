@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::network::Link;
-use crate::store::{RefundCall, Reply, StoreCall};
+use crate::store::{Heard, RefundCall, Reply, StoreCall};
 use crate::wire::keys::Keys;
 
 #[derive(Clone)]
@@ -24,5 +24,9 @@ impl RemoteStore {
             assert!(refund.returned <= refund.granted, "more given back than was granted");
         }
         self.0.clone().send(keys.clone(), call, limit).boxed()
+    }
+
+    pub(crate) async fn listen(self, channel: Arc<str>, heard: Heard) {
+        self.0.listen(channel, heard).await;
     }
 }

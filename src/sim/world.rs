@@ -12,7 +12,8 @@ use super::callers::Caller;
 use super::history::History;
 use super::network::Link;
 use super::random::SeededRandom;
-use super::scenario::{Fault, SimScenario};
+use super::scenario::{ClientPlan, Fault, SimScenario};
+use super::semaphore::{self, Holder};
 use super::server::{NAME, SimServer};
 use super::store::RemoteStore;
 use crate::client::Client;
@@ -73,13 +74,20 @@ impl SimWorld {
     }
 
     pub(super) async fn run(mut self) {
-        self.create_limiter().await;
+        if !self.scenario.is_semaphore() {
+            self.create_limiter().await;
+        }
         for number in 0..self.scenario.clients.len() {
             let client = self.start(number);
             self.clients.push(client);
         }
         let saving = tokio::spawn(save_often(self.server.clone(), self.scenario.saves_every_ms));
-        let watching = self.scenario.is_calm().then(|| tokio::spawn(self.watch_waiting()));
+        let watching = match self.scenario.is_semaphore() {
+            true => {
+                Some(tokio::spawn(semaphore::watch(&self.scenario, &self.history, &self.server)))
+            }
+            false => self.scenario.is_calm().then(|| tokio::spawn(self.watch_waiting())),
+        };
         self.break_things().await;
         self.repair();
         self.await_callers().await;
@@ -87,9 +95,15 @@ impl SimWorld {
         if let Some(watching) = watching {
             watching.abort();
         }
-        self.check_log().await;
-        self.check_charges();
-        self.check_all_permits_are_back().await;
+        if self.scenario.is_semaphore() {
+            let (history, server) = (&self.history, &self.server);
+            let all_ended = BACKGROUND_ENDED_WITHIN;
+            semaphore::check_all_free(&self.scenario, history, server, all_ended).await;
+        } else {
+            self.check_log().await;
+            self.check_charges();
+            self.check_all_permits_are_back().await;
+        }
         self.check_nothing_is_left().await;
     }
 
@@ -126,6 +140,30 @@ impl SimWorld {
         let plan = self.scenario.clients[number].clone();
         let link = Link::new(number, &self.server, &self.history, plan.weather, self.random.fork());
         let client = self.client(&link, plan.deadline_ms, plan.skew_ms);
+        let callers = self.start_callers(number, &client, plan);
+        RunningClient { client, link, callers }
+    }
+
+    fn start_callers(
+        &mut self,
+        number: usize,
+        client: &Client,
+        plan: ClientPlan,
+    ) -> Vec<JoinHandle<()>> {
+        let ends_at = self.scenario.lasts_ms;
+        if let Some(semaphore) = semaphore::open(client, &plan, self.scenario.rate) {
+            let holders = (0..plan.callers).map(|_| Holder {
+                line: (number, self.history.now()),
+                semaphore: semaphore.clone(),
+                plan: plan.clone(),
+                permits: self.scenario.rate,
+                is_calm: self.scenario.is_calm(),
+                random: self.random.fork(),
+                history: self.history.clone(),
+                server: self.server.clone(),
+            });
+            return holders.map(|holder| tokio::spawn(holder.run(ends_at))).collect();
+        }
         let mut options = LimiterOptions::new();
         if let Some((permits, hold_ms)) = plan.lease {
             options = options.lease(permits, Duration::from_millis(hold_ms));
@@ -139,7 +177,6 @@ impl SimWorld {
         let limiter = client.limiter_with(NAME, options).unwrap().with_rate(self.rate);
         let wide = client.limiter(WIDE).unwrap().with_rate(self.wide_rate());
         let group = self.scenario.uses_group.then(|| client.all_of([&limiter, &wide]).unwrap());
-        let ends_at = self.scenario.lasts_ms;
         let callers = (0..plan.callers).map(|at| {
             let headroom = self.scenario.headroom.filter(|_| at % 2 == 1);
             let caller = Caller {
@@ -158,8 +195,7 @@ impl SimWorld {
             };
             tokio::spawn(caller.run(ends_at))
         });
-        let callers = callers.collect();
-        RunningClient { client, link, callers }
+        callers.collect()
     }
 
     async fn break_things(&mut self) {
@@ -180,6 +216,7 @@ impl SimWorld {
                 Fault::Evict(what) => self.server.evict(what),
                 Fault::CutOff { client, ms } => self.clients[client].link.cut_for(ms),
                 Fault::Kill { client } => {
+                    self.history.killed(client, &self.server);
                     let new = self.start(client);
                     std::mem::replace(&mut self.clients[client], new).kill();
                 }

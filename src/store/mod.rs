@@ -76,6 +76,8 @@ impl Store {
         match self.clone() {
             Store::Redis(store) => async move { store.listen(&channel, &heard).await }.boxed(),
             Store::InProcess(store) => async move { store.listen(&channel, &heard).await }.boxed(),
+            #[cfg(all(test, not(shuttle)))]
+            Store::Remote(store) => store.listen(channel, heard).boxed(),
             #[cfg(test)]
             _ => futures::future::pending().boxed(),
         }

@@ -109,7 +109,7 @@ impl StoreCall for SemaphoreAcquireCall {
             taken = space.with_log(&keys.value, |log| {
                 let before = log.len();
                 for id in (0..granted as u32).map(|index| self.id.permit(index).0) {
-                    // An id that is out already has its permit; its lease begins anew.
+                    // An id that is out already has its permit, and its lease begins anew.
                     if log.score(&id).is_none_or(|old| old < end) {
                         log.add(end, id);
                     }

@@ -47,6 +47,9 @@ impl State {
                 space.announce(&keys.permits);
             }
         }
+        if self.value.unwrap_or(0).max(0) > self.before.unwrap_or(0).max(0) {
+            space.announce(&keys.permits);
+        }
         Ok(())
     }
 }
