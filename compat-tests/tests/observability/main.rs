@@ -5,6 +5,7 @@ mod ledger;
 mod mix;
 mod pages;
 mod scrape;
+mod semaphores;
 mod traces;
 
 use std::time::Duration;
