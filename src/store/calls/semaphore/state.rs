@@ -1,7 +1,7 @@
 //! What the calls of semaphores have in common.
 //!
 //! The twins are `lua/semaphore/value.lua` and `lua/semaphore/write.lua`, which also have what only a server needs: the
-//! records of lanes, and announcements.
+//! records of lanes, and an announcement for each permit.
 
 use super::*;
 use crate::store::redis::Script;
@@ -43,6 +43,9 @@ impl State {
         if let Some(value) = self.value.filter(|_| self.before != self.value) {
             check(value)?;
             space.change_number(&keys.hash, value);
+            if value > self.before.unwrap_or(0).max(0) {
+                space.announce(&keys.permits);
+            }
         }
         Ok(())
     }
