@@ -12,7 +12,9 @@ use compat_tests::server::Server;
 use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use redisson_rate_limiter::{Client, ErrorKind, Permit, Semaphore, SemaphoreOptions};
+use redisson_rate_limiter::{
+    Client, ErrorKind, InProcessStore, Permit, Semaphore, SemaphoreOptions,
+};
 use serde_json::json;
 
 use crate::{SORTS, Sort, granted, ms};
@@ -321,6 +323,31 @@ async fn a_permit_is_lost_when_the_server_stands_still_for_longer_than_its_lease
     assert!(!permit.release().await.unwrap());
     assert!(!next.is_lost());
     assert_eq!(uploads.available_permits().await.unwrap(), 0);
+}
+
+/// Clients that share a store of this process hear of each other as if it were a server.
+#[tokio::test]
+async fn clients_of_one_store_in_process_wake_each_other() {
+    let store = InProcessStore::new();
+    let [one, other] = [(), ()].map(|()| {
+        let client = Client::builder().in_process(&store).unwrap();
+        client.concurrency("uploads").unwrap()
+    });
+    one.try_set_permits(1).await.unwrap();
+    let mut woken = Duration::MAX;
+    for _ in 0..3 {
+        let permit = one.acquire(1).await.unwrap();
+        let release = async {
+            tokio::time::sleep(ms(250)).await;
+            let begun = Stopwatch::start();
+            drop(permit);
+            begun
+        };
+        let (next, begun) = tokio::join!(other.acquire(1), release);
+        woken = woken.min(begun.given());
+        drop(next.unwrap());
+    }
+    assert!(woken < ms(100), "{woken:?}");
 }
 
 /// Permits may come back without a message: by hand, or where it is lost.

@@ -1,7 +1,7 @@
 //! What the calls of semaphores have in common.
 //!
 //! The twins are `lua/semaphore/value.lua` and `lua/semaphore/write.lua`, which also have what only a server needs: the
-//! records of lanes, and announcements.
+//! records of lanes, and an announcement for each permit.
 
 use super::*;
 use crate::store::redis::Script;
@@ -46,9 +46,6 @@ impl State {
             if value > self.before.unwrap_or(0).max(0) {
                 space.announce(&keys.permits);
             }
-        }
-        if self.value.unwrap_or(0).max(0) > self.before.unwrap_or(0).max(0) {
-            space.announce(&keys.permits);
         }
         Ok(())
     }
