@@ -1,6 +1,67 @@
 //! Each call counts once, however often it is carried out.
 
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use super::programs::{config, groups, lease};
 use super::*;
+use crate::store::{Outcome, SemaphoreReply};
+
+/// Whether each request was granted.
+fn grants(reply: &SemaphoreReply) -> Vec<bool> {
+    let outcomes = reply.outcomes.iter();
+    let each = outcomes.flat_map(|group| {
+        let is_granted = matches!(group.outcome, Outcome::Granted);
+        std::iter::repeat_n(is_granted, group.count as usize)
+    });
+    each.collect()
+}
+
+/// A repetition grants the same requests, and takes nothing; and so does an attempt that arrives late.
+#[test]
+fn an_acquire_counts_once() {
+    let world = World::new();
+    let program = (0..20_i64, groups(), lease(), groups(), any::<bool>(), 0..30_i64);
+    let result = TestRunner::new(config(200)).run(
+        &program,
+        |(permits, others, lease_ms, groups, is_plain, raised)| {
+            world.clear();
+            let kind = if is_plain { Plain } else { Expirable };
+            world.set(kind, SetPermits::Try, permits);
+            world.on_server(&acquire(kind, 1, others)).unwrap();
+            let lease_ms = lease_ms.map(|ms| ms.max(1));
+            let call = SemaphoreAcquireCall { lease_ms, ..acquire(kind, 2, groups) };
+            let first = world.on_server(&call).unwrap();
+            world
+                .on_server(&SetPermitsCall { kind, rule: SetPermits::Add, permits: raised })
+                .unwrap();
+            let once = world.on_the_server();
+            // Without a grant an expirable call is decided anew, and without a record a plain one.
+            let repeat = SemaphoreAcquireCall { is_repeat: true, ..call.clone() };
+            let again = world.on_server(&repeat).unwrap();
+            if first.granted > 0 {
+                prop_assert_eq!(grants(&first), grants(&again));
+                prop_assert_eq!(first.granted, again.granted);
+                prop_assert_eq!(&world.on_the_server(), &once);
+            }
+            let repeated = world.on_the_server();
+            world.on_server(&repeat).unwrap();
+            world.on_server(&call).unwrap();
+            if again.granted > 0 || is_plain {
+                let total = world.on_the_server().total();
+                prop_assert_eq!(total, repeated.total());
+                prop_assert!(is_plain || world.on_the_server().out.len() >= repeated.out.len());
+            }
+            if is_plain {
+                prop_assert_eq!(&world.on_the_server(), &repeated);
+            }
+            Ok(())
+        },
+    );
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
 
 #[test]
 fn a_release_counts_once() {
