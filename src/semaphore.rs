@@ -450,7 +450,7 @@ impl Semaphore {
     }
 
     /// The limiter of which it is a form: its grants hold their permits until they are dropped.
-    #[cfg(any(feature = "_web", feature = "admin"))]
+    #[cfg(any(feature = "_web", feature = "admin", test))]
     pub(crate) fn into_limiter(self) -> RateLimiter {
         self.limiter
     }

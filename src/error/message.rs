@@ -95,7 +95,10 @@ impl Inner {
 
     fn advice(&self) -> Option<String> {
         match self.kind {
-            ErrorKind::NotInitialized if self.operation != Some(Operation::Rename) => {
+            // A detail says what to do where that is something else.
+            ErrorKind::NotInitialized
+                if self.operation != Some(Operation::Rename) && self.detail.is_none() =>
+            {
                 Some("call `try_set_rate`, or give the handle a rate with `with_rate`".to_owned())
             }
             ErrorKind::ExceedsRate { rate, .. } => {

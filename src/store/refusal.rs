@@ -49,12 +49,15 @@ pub(crate) fn unreadable_state(field: &str, text: Option<&str>) -> Error {
 
 /// The error of a limiter with a policy whose parameters are to be stored, and are not.
 pub(crate) fn no_parameters() -> Error {
-    executed(ErrorKind::NotInitialized, "no parameters are stored")
+    executed(ErrorKind::NotInitialized, "no parameters are stored: call `set_policy`")
 }
 
 /// The error of a semaphore that does not exist.
 pub(crate) fn no_semaphore() -> Error {
-    executed(ErrorKind::NotInitialized, "there is no semaphore: set its permits first")
+    executed(
+        ErrorKind::NotInitialized,
+        "there is no semaphore: call `try_set_permits`, or name them with `SemaphoreOptions::permits`",
+    )
 }
 
 /// The error of a call of a plain semaphore where permits of the other kind are out.

@@ -17,6 +17,7 @@ use crate::wire::keys::Keys;
 mod once;
 mod programs;
 mod server;
+mod vectors;
 
 use SemaphoreKind::{Expirable, Plain};
 
