@@ -118,7 +118,7 @@ async fn another_client_of_the_store_hears_of_what_comes_back() {
     drop(held);
     let begun = tokio::time::Instant::now();
     drop(wait.await.unwrap());
-    assert!(begun.elapsed() < SECOND / 10, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SECOND * 3 / 5, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -242,7 +242,7 @@ fn both_stores_agree() {
     let world = World::new();
     for kind in [Expirable, Plain] {
         let program = (0..30_i64, prop::collection::vec(op(), 1..40));
-        let result = TestRunner::new(config(300)).run(&program, |(permits, ops)| {
+        let result = TestRunner::new(config(150)).run(&program, |(permits, ops)| {
             world.clear();
             world.set(kind, SetPermits::Try, permits);
             let mut program = Program { at: T0, ..Program::default() };
