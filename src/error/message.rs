@@ -95,9 +95,10 @@ impl Inner {
 
     fn advice(&self) -> Option<String> {
         match self.kind {
-            // A detail says what to do where that is something else.
+            // The detail says so where it is something else.
             ErrorKind::NotInitialized
-                if self.operation != Some(Operation::Rename) && self.detail.is_none() =>
+                if self.operation != Some(Operation::Rename)
+                    && !self.detail.as_ref().is_some_and(|detail| detail.contains("call `")) =>
             {
                 Some("call `try_set_rate`, or give the handle a rate with `with_rate`".to_owned())
             }

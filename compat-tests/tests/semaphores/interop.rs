@@ -89,7 +89,7 @@ fn a_waiter_wakes_when_the_other_releases() {
                     sort.give_back(&other, &theirs).await;
                 }
                 // A look once a second would take longer on average, and never be so fast three times.
-                assert!(woken < ms(700), "{:?} {sort:?} {blocking} {woken:?}", case.kinds());
+                assert!(woken < ms(150), "{:?} {sort:?} {blocking} {woken:?}", case.kinds());
                 assert_eq!(sort.available(&one).await, 1);
             }
         }
