@@ -9,8 +9,11 @@ local REAPED = 1000
 local wanted, id = tonumber(ARGV[9]), ARGV[10]
 local out, expired = 0, 0
 if not is_plain then
+  out = call('ZCARD', KEYS[2])
+end
+if out > 0 then
   out = call('ZCOUNT', KEYS[2], 0, '+inf')
-  expired = out > 0 and min(call('ZCOUNT', KEYS[2], 0, int(now)), max(wanted, REAPED)) or 0
+  expired = min(call('ZCOUNT', KEYS[2], 0, now), max(wanted, REAPED))
 end
 new = new or tonumber(ARGV[6]) and ARGV[6] - out
 if new and new + expired > MOST then
@@ -57,7 +60,7 @@ if is_plain and not is_replay then
   record = number and (granted > 0 or abandon or ARGV[7] == '1') and granted
 elseif granted > 0 and not is_plain then
   -- An id that is out already has its permit, and its lease begins anew.
-  local score = int(min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999))
+  local score = min(now + (tonumber(ARGV[11]) or 1e15), 99999999999999)
   score = ARGV[11] == '' and '922337203685477' or score
   for from = 0, granted - 1, 1000 do
     local members = {}

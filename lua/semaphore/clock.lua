@@ -5,7 +5,3 @@ if not now then
   local t = call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
-
-local function int(n)
-  return string.format('%.0f', n)
-end

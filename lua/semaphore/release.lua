@@ -12,16 +12,28 @@ elseif is_plain then
   new = v and new + ARGV[6]
   reply[2] = v and 1 or 0
 end
-for i = 1, is_plain and 0 or #ARGV[6], 16 do
-  local id = string.sub(ARGV[6], i, i + 15)
-  local score = call('ZSCORE', KEYS[2], id)
-  if not score then
-    -- Redisson 3.16 and earlier write ids as text.
-    id = string.gsub(id, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
-    score = call('ZSCORE', KEYS[2], id)
+-- A command takes some thousand arguments.
+for from = 1, is_plain and 0 or #ARGV[6], 16000 do
+  local ids, found = {}, {}
+  for i = from, min(from + 15999, #ARGV[6]), 16 do
+    ids[#ids + 1] = string.sub(ARGV[6], i, i + 15)
   end
-  local is_back = score and call('ZREM', KEYS[2], id) == 1 and v
-  score = tonumber(score)
-  new = is_back and new + 1 or new
-  reply[#reply + 1] = is_back and (score >= 0 and score <= now and 2 or 1) or 0
+  local scores = call('ZMSCORE', KEYS[2], unpack(ids))
+  for i, id in ipairs(ids) do
+    local score = scores[i]
+    if not score then
+      -- Redisson 3.16 and earlier write ids as text.
+      id = string.gsub(id, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
+      score = call('ZSCORE', KEYS[2], id)
+    end
+    score = not found[id] and tonumber(score)
+    if score then
+      found[id], found[#found + 1] = true, id
+    end
+    reply[#reply + 1] = score and v and (score >= 0 and score <= now and 2 or 1) or 0
+  end
+  if #found > 0 then
+    call('ZREM', KEYS[2], unpack(found))
+    new = v and new + #found
+  end
 end

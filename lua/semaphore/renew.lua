@@ -5,12 +5,21 @@
 -- reply  {0, 1 if the permit is out …}
 local ends = ARGV[2] == '' and 922337203685477 or min(now + ARGV[2], 99999999999999)
 local reply = {0}
-for i = 1, #ARGV[4], 16 do
-  local id = string.sub(ARGV[4], i, i + 15)
-  local old = tonumber(call('ZSCORE', KEYS[1], id))
-  reply[#reply + 1] = old and 1 or 0
-  if old and (old < ends or ARGV[3] == '1' and old > ends) then
-    call('ZADD', KEYS[1], int(ends), id)
+-- A command takes some thousand arguments.
+for from = 1, #ARGV[4], 16000 do
+  local ids, renewed = {}, {}
+  for i = from, min(from + 15999, #ARGV[4]), 16 do
+    ids[#ids + 1] = string.sub(ARGV[4], i, i + 15)
+  end
+  for i, old in ipairs(call('ZMSCORE', KEYS[1], unpack(ids))) do
+    reply[#reply + 1] = old and 1 or 0
+    old = tonumber(old) or ends
+    if old < ends or ARGV[3] == '1' and old > ends then
+      renewed[#renewed + 1], renewed[#renewed + 2] = ends, ids[i]
+    end
+  end
+  if #renewed > 0 then
+    call('ZADD', KEYS[1], unpack(renewed))
   end
 end
 return reply

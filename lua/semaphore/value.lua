@@ -14,7 +14,7 @@ local text = call('GET', KEYS[1])
 -- The value before and after the call; nil if there is none.
 local v = text and (tonumber(text) or 0) + 0 or nil
 local new = v
-if v and not (int(v) == text and math.abs(v) <= MOST) then
+if v and not (string.format('%.0f', v) == text and v <= MOST and v >= -MOST) then
   return {-8, 0, 'value=' .. text}
 elseif is_plain and call('EXISTS', KEYS[2]) == 1 then
   return {-15}

@@ -2,17 +2,18 @@
 -- for each wakes waiters one by one; the last of 64 stands for the rest. A user who may not publish changes permits all
 -- the same; those who wait then learn of it when they next ask. Releases before and after Redisson 3.22
 -- listen to different kinds of channels in a cluster. Twin: State::write in src/store/calls/semaphore/state.rs.
-if new and math.abs(new) > MOST then
-  return {-16}
-elseif new ~= v then
-  call('SET', KEYS[1], int(new), 'KEEPTTL')
+if new ~= v then
+  if new > MOST or new < -MOST then
+    return {-16}
+  end
+  call('SET', KEYS[1], new, 'KEEPTTL')
 end
 if record then
-  call('SET', KEYS[4], int(number) .. ' ' .. int(record), 'PX', 60000)
+  call('SET', KEYS[4], string.format('%.0f %.0f', number, record), 'PX', 60000)
 end
 local freed = max(new or 0, 0) - max(v or 0, 0)
 for i = 1, min(freed, 64) do
-  local message = i < 64 and '1' or int(min(freed - 63, 2147483647))
+  local message = i < 64 and '1' or min(freed - 63, 2147483647)
   redis.pcall('PUBLISH', KEYS[3], message)
   if ARGV[3] == '1' then
     redis.pcall('SPUBLISH', KEYS[3], message)

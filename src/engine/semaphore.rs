@@ -53,6 +53,8 @@ pub(crate) struct Semaphore {
     listens: AtomicBool,
     /// The subscription stands, or stood: what comes back here is heard of as well.
     hears: AtomicBool,
+    /// The next time, waiters do not wait for a message of what came back here.
+    asks_at_once: AtomicBool,
 }
 
 /// Permits that wait for the next call that gives permits back.
@@ -109,6 +111,7 @@ impl Semaphore {
             renews: AtomicBool::new(false),
             listens: AtomicBool::new(false),
             hears: AtomicBool::new(false),
+            asks_at_once: AtomicBool::new(false),
         }
     }
 
@@ -433,10 +436,12 @@ impl Engine {
         }
     }
 
-    /// Whether messages tell of what this client gives back, so that it competes with others for it on equal terms.
+    /// A message tells of what this client gives back as well. Waiters of Redisson's hear it a little sooner than ours;
+    /// those here get their part if every other time they do not wait for it. Always, they would take nearly all.
     pub(crate) fn permits_came_back_here(&self) {
-        let hears = self.semaphore.as_ref().is_some_and(|it| it.hears.load(Ordering::Acquire));
-        if !hears {
+        let Some(semaphore) = &self.semaphore else { return };
+        let hears = semaphore.hears.load(Ordering::Acquire);
+        if !hears || semaphore.asks_at_once.fetch_xor(true, Ordering::Relaxed) {
             self.permits_came_back();
         }
     }

@@ -91,7 +91,7 @@ fn touched(command: &Command) -> &[Vec<u8>] {
         "PING" | "TIME" | "CLIENT" | "AUTH" | "HELLO" => &[],
         "GET" | "SET" | "HGET" | "HMGET" | "HSET" | "HSETNX" | "INCRBY" | "DECRBY" | "PTTL"
         | "PERSIST" | "PEXPIRE" | "PEXPIREAT" | "ZADD" | "ZCARD" | "ZCOUNT" | "ZRANGE"
-        | "ZRANGEBYSCORE" | "ZREM" | "ZREMRANGEBYRANK" | "ZSCORE" => &words[1..2],
+        | "ZRANGEBYSCORE" | "ZREM" | "ZREMRANGEBYRANK" | "ZSCORE" | "ZMSCORE" => &words[1..2],
         other => panic!("{other} is not a command of this crate"),
     }
 }

@@ -2,6 +2,7 @@
 
 mod latency;
 mod local;
+mod semaphores;
 mod shares;
 mod throughput;
 mod waiting;
@@ -25,10 +26,12 @@ pub(crate) enum Row {
     Shares,
     Leases,
     DenialMemory,
+    Semaphores,
+    PermitShares,
 }
 
 impl Row {
-    pub(crate) const ALL: [Row; 12] = [
+    pub(crate) const ALL: [Row; 14] = [
         Row::OneLimiter,
         Row::Workers,
         Row::Exhausted,
@@ -41,6 +44,8 @@ impl Row {
         Row::Shares,
         Row::Leases,
         Row::DenialMemory,
+        Row::Semaphores,
+        Row::PermitShares,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -57,6 +62,8 @@ impl Row {
             Row::Shares => "shares",
             Row::Leases => "leases",
             Row::DenialMemory => "denial-memory",
+            Row::Semaphores => "semaphores",
+            Row::PermitShares => "permits-beside-java",
         }
     }
 
@@ -94,6 +101,8 @@ impl Row {
             Row::Shares => shares::shares(fleet, options).await,
             Row::Leases => local::leases(fleet, options).await,
             Row::DenialMemory => local::denial_memory(fleet, options).await,
+            Row::Semaphores => semaphores::pairs(fleet, options).await,
+            Row::PermitShares => semaphores::shares(fleet, options).await,
         }
     }
 }
