@@ -252,7 +252,9 @@ impl Semaphore {
         let limiters = &client.0;
         let terms = options.terms(kind, limiters.core.store.is_in_process());
         let terms = terms.map_err(|detail| {
-            Error::invalid(Operation::Limiter, detail).of(Operation::Limiter, Some(name.into()))
+            Error::invalid(Operation::Limiter, detail)
+                .of(Operation::Limiter, Some(name.into()))
+                .of_semaphore()
         })?;
         let limiter = RateLimiter::new(limiters.handle(name, Rules::Semaphore(terms))?);
         limiter.set_options(&options.limiter)?;
@@ -345,8 +347,9 @@ impl Semaphore {
             Ok(Decision::Denied(denial)) => Ok(Err(denial)),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {
+                    let word = if requested == 1 { "permit" } else { "permits" };
                     let detail = format!(
-                        "{requested} permits of a semaphore that has {rate}: must be at most as many"
+                        "{requested} {word} of a semaphore that has {rate}: must be at most as many"
                     );
                     self.limiter.invalid(Operation::Acquire, detail)
                 }
@@ -587,9 +590,6 @@ impl Semaphore {
         self.limiter.expire(time_to_live, condition).await
     }
 
-    /// How long the semaphore will exist; see [`RateLimiter::remaining_time_to_live`].
-    }
-
     /// Lets the semaphore expire at this time; see [`RateLimiter::expire_at`].
     ///
     /// # Errors
@@ -610,6 +610,9 @@ impl Semaphore {
     /// See [`Semaphore`].
     pub async fn clear_expire(&self) -> Result<bool, Error> {
         self.limiter.call(Operation::ClearExpire, PersistCall).await
+    }
+
+    /// How long the semaphore will exist; see [`RateLimiter::remaining_time_to_live`].
     ///
     /// # Errors
     ///
