@@ -344,7 +344,7 @@ impl Semaphore {
             Ok(Decision::Granted(grant)) => {
                 Ok(Ok(Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }))
             }
-            Ok(Decision::Denied(denial)) => Ok(Err(denial)),
+            Ok(Decision::Denied(denial)) => Ok(Err(denial.without_rate())),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {
                     let word = if requested == 1 { "permit" } else { "permits" };

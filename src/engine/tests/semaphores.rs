@@ -130,6 +130,10 @@ async fn a_lease_that_is_not_renewed_ends() {
     assert!(!permit.is_lost());
     let denial = semaphore.try_acquire_now(1).await.unwrap().unwrap_err();
     assert!(denial.retry_after() > SECOND * 9 && denial.retry_after() <= SECOND * 10);
+    assert_eq!(
+        denial.to_string(),
+        format!("denied: retry after at least {:?}", denial.retry_after())
+    );
     let begun = tokio::time::Instant::now();
     let other = semaphore.acquire(1).await.unwrap();
     assert!(begun.elapsed() >= SECOND * 99 / 10 && begun.elapsed() < SECOND * 11);
