@@ -138,6 +138,8 @@ struct Inner {
     is_forbidden: bool,
     operation: Option<Operation>,
     limiter: Option<Arc<str>>,
+    /// That is the name of a semaphore.
+    is_semaphore: bool,
     /// The server's address, without credentials.
     server: Option<Arc<str>>,
     /// What was found or given, and what is allowed.
@@ -157,7 +159,7 @@ impl Error {
         self.0.operation.unwrap_or(Operation::Limiter)
     }
 
-    /// The name of the limiter, without the client's prefix; `None` if the operation does not concern one
+    /// The name of the limiter or semaphore, without the client's prefix; `None` if the operation does not concern one
     /// limiter.
     pub fn limiter(&self) -> Option<&str> {
         self.0.limiter.as_deref()
@@ -198,6 +200,7 @@ impl Error {
             is_forbidden: false,
             operation: None,
             limiter: None,
+            is_semaphore: false,
             server: None,
             detail: None,
             cause: None,
@@ -280,6 +283,12 @@ impl Error {
         let inner = self.inner();
         inner.operation = Some(operation);
         inner.limiter = inner.limiter.take().or(limiter);
+        self
+    }
+
+    /// Says that it is about a semaphore.
+    pub(crate) fn of_semaphore(mut self) -> Self {
+        self.inner().is_semaphore = true;
         self
     }
 

@@ -238,13 +238,15 @@ impl RateLimiter {
     }
 
     pub(crate) fn error(&self, operation: Operation, failure: Error) -> Error {
-        failure
-            .of(operation, Some(self.engine().name.clone()))
-            .with_server(self.engine().core.store.address())
+        let engine = self.engine();
+        let error = failure
+            .of(operation, Some(engine.name.clone()))
+            .with_server(engine.core.store.address());
+        if engine.semaphore.is_some() { error.of_semaphore() } else { error }
     }
 
     pub(crate) fn invalid(&self, operation: Operation, detail: String) -> Error {
-        Error::invalid(operation, detail).of(operation, Some(self.engine().name.clone()))
+        self.error(operation, Error::invalid(operation, detail))
     }
 }
 

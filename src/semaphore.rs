@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::client::Client;
 use crate::decision::{Decision, Denial};
@@ -13,7 +13,7 @@ use crate::limiter::RateLimiter;
 use crate::options::{LimiterOptions, OnOutage};
 use crate::queue::MaxWait;
 use crate::store::{
-    ExpireCondition, PermitId, RemainingTime, RenewCall, Returned, SemaphoreCounts,
+    ExpireCondition, PermitId, PersistCall, RemainingTime, RenewCall, Returned, SemaphoreCounts,
     SemaphoreCountsCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
 };
 
@@ -94,6 +94,13 @@ impl SemaphoreOptions {
     /// The most calls that may wait at once, in each runtime; see [`LimiterOptions::max_waiters`].
     pub fn max_waiters(mut self, most: u32) -> Self {
         self.limiter = self.limiter.max_waiters(most);
+        self
+    }
+
+    /// Counts this semaphore apart from the client's other limiters and semaphores: its metrics have the label
+    /// `limiter="label"`; see [`LimiterOptions::metrics_label`].
+    pub fn metrics_label(mut self, label: &'static str) -> Self {
+        self.limiter = self.limiter.metrics_label(label);
         self
     }
 
@@ -245,7 +252,9 @@ impl Semaphore {
         let limiters = &client.0;
         let terms = options.terms(kind, limiters.core.store.is_in_process());
         let terms = terms.map_err(|detail| {
-            Error::invalid(Operation::Limiter, detail).of(Operation::Limiter, Some(name.into()))
+            Error::invalid(Operation::Limiter, detail)
+                .of(Operation::Limiter, Some(name.into()))
+                .of_semaphore()
         })?;
         let limiter = RateLimiter::new(limiters.handle(name, Rules::Semaphore(terms))?);
         limiter.set_options(&options.limiter)?;
@@ -335,11 +344,12 @@ impl Semaphore {
             Ok(Decision::Granted(grant)) => {
                 Ok(Ok(Permit { hold: grant.into_hold(), permits, semaphore: self.clone() }))
             }
-            Ok(Decision::Denied(denial)) => Ok(Err(denial)),
+            Ok(Decision::Denied(denial)) => Ok(Err(denial.without_rate())),
             Err(error) => Err(match error.kind() {
                 ErrorKind::ExceedsRate { requested, rate } => {
+                    let word = if requested == 1 { "permit" } else { "permits" };
                     let detail = format!(
-                        "{requested} permits of a semaphore that has {rate}: must be at most as many"
+                        "{requested} {word} of a semaphore that has {rate}: must be at most as many"
                     );
                     self.limiter.invalid(Operation::Acquire, detail)
                 }
@@ -578,6 +588,28 @@ impl Semaphore {
         condition: Option<ExpireCondition>,
     ) -> Result<bool, Error> {
         self.limiter.expire(time_to_live, condition).await
+    }
+
+    /// Lets the semaphore expire at this time; see [`RateLimiter::expire_at`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RateLimiter::expire_at`].
+    pub async fn expire_at(
+        &self,
+        time: SystemTime,
+        condition: Option<ExpireCondition>,
+    ) -> Result<bool, Error> {
+        self.limiter.expire_at(time, condition).await
+    }
+
+    /// Removes the time to live, and returns whether there was one. Redisson's `clearExpire`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Semaphore`].
+    pub async fn clear_expire(&self) -> Result<bool, Error> {
+        self.limiter.call(Operation::ClearExpire, PersistCall).await
     }
 
     /// How long the semaphore will exist; see [`RateLimiter::remaining_time_to_live`].

@@ -45,6 +45,11 @@ impl Denial {
         self
     }
 
+    /// By a semaphore, which counts no permits over time.
+    pub(crate) fn without_rate(self) -> Self {
+        Denial { rate: None, ..self }
+    }
+
     /// The time after which the same call can succeed if no other caller takes permits until then: in whole
     /// milliseconds, or in microseconds if the limiter has a policy. It is exact unless
     /// [`is_lower_bound`](Denial::is_lower_bound); the call can succeed sooner only if permits are given back or
@@ -65,7 +70,7 @@ impl Denial {
         self.wait.at_least
     }
 
-    /// The rate in force, if it is known.
+    /// The rate in force, if it is known. A semaphore has none.
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }

@@ -25,8 +25,9 @@ use crate::rate::{Mode, Rate};
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{self, Mutex, lock};
 use crate::store::{
-    AcquireReply, CallId, PermitId, RenewCall, Reply, RequestGroup, Returned, SemaphoreAcquireCall,
-    SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall, StoreCall,
+    AcquireReply, CallId, LaneCall, PermitId, RenewCall, Reply, RequestGroup, Returned,
+    SemaphoreAcquireCall, SemaphoreKind, SemaphoreReleaseCall, SetPermits, SetPermitsCall,
+    StoreCall,
 };
 
 /// The terms of a semaphore's permits. Handles with other terms have an engine of their own.
@@ -414,7 +415,7 @@ impl Engine {
         }
         let running = {
             let mut returns = lock(&semaphore.returns);
-            returns.pending.extend(what.in_steps());
+            returns.pending.push(what);
             Running::begin(self, |semaphore| &semaphore.gives_back)
         };
         let Some(running) = running else { return };
@@ -447,12 +448,16 @@ impl Engine {
     }
 
     fn give_back_in_process(self: &Arc<Self>, semaphore: &Semaphore, what: Return) {
-        let call = semaphore.release_call(self.core.told_ms(), None, std::slice::from_ref(&what));
-        let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
-        let answer = answer.unwrap_or_else(|| Err(super::closed()));
+        let calls = semaphore.release_calls(None, std::slice::from_ref(&what)).into_iter();
+        let answers = calls.map(|call| {
+            let call = SemaphoreReleaseCall { at: self.core.told_ms(), ..call };
+            let answer = self.core.store.run(&self.keys, call, Duration::ZERO).now_or_never();
+            answer.unwrap_or_else(|| Err(super::closed()))
+        });
+        let answer: Result<Vec<_>, _> = answers.collect();
         self.permits_came_back();
         if let Some(done) = what.done {
-            let _ = done.send(answer.map(|returned| worst(&returned)));
+            let _ = done.send(answer.map(|returned| worst(returned.into_iter().flatten())));
         }
     }
 
@@ -466,6 +471,26 @@ impl Engine {
                 }
             });
         }
+    }
+
+    /// Makes calls that give permits back until all are answered.
+    async fn release_all(
+        self: &Arc<Self>,
+        calls: Vec<SemaphoreReleaseCall>,
+        deadline: tokio::time::Instant,
+    ) -> Result<Vec<Returned>, Error> {
+        let mut returned = Vec::new();
+        for call in calls {
+            let attempt = |at| SemaphoreReleaseCall { at, ..call.clone() };
+            let answer = self.call_until(Operation::Release, deadline, false, attempt).await?;
+            let (permits, is_repeat) = answer;
+            returned.extend(permits.into_iter().map(|permit| match permit {
+                // By an earlier attempt, whose answer was lost.
+                Returned::Gone if is_repeat && !self.is_plain_semaphore() => Returned::InTime,
+                permit => permit,
+            }));
+        }
+        Ok(returned)
     }
 
     async fn renew_all(self: &Arc<Self>, due: Vec<Arc<Held>>, lease_ms: u64) -> Result<(), Error> {
@@ -635,13 +660,7 @@ async fn give_all_back(mut running: Running) {
         rt::yield_now().await;
         let (batch, number) = {
             let mut returns = lock(&semaphore.returns);
-            let mut ids = 0;
-            let fits = |what: &&Return| {
-                ids += what.permits;
-                semaphore.is_plain() || ids <= IDS_PER_CALL
-            };
-            let count = returns.pending.iter().take_while(fits).count();
-            let batch: Vec<_> = returns.pending.drain(..count).collect();
+            let batch = std::mem::take(&mut returns.pending);
             if batch.is_empty() {
                 // Under the lock: whoever comes next begins another task.
                 running.end();
@@ -657,9 +676,8 @@ async fn give_all_back(mut running: Running) {
             Some(ms) => Duration::from_millis(ms).max(BACKGROUND_DEADLINE),
             None => LONGEST_ATTEMPTS,
         };
-        let call = |at| semaphore.release_call(at, number.clone(), &batch);
-        let answer =
-            engine.call_until(Operation::Release, instant_after(deadline), false, call).await;
+        let calls = semaphore.release_calls(number, &batch);
+        let answer = engine.release_all(calls, instant_after(deadline)).await;
         if let Err(error) = &answer {
             let mut returns = lock(&semaphore.returns);
             // The outcome may be unknown: the next call must not count as a repetition.
@@ -675,22 +693,12 @@ async fn give_all_back(mut running: Running) {
             }
         }
         engine.permits_came_back_here();
-        let (is_repeat, mut answers) = match &answer {
-            Ok((answers, is_repeat)) => (*is_repeat, Ok(answers.iter())),
-            Err(error) => (false, Err(error)),
-        };
+        let mut answers = answer.as_ref().map(|answers| answers.iter().copied());
         for what in batch {
-            let answer = match (&mut answers, semaphore.is_plain()) {
-                (Ok(answers), false) => {
-                    let own: Vec<_> = answers.take(what.permits as usize).copied().collect();
-                    Ok(match worst(&own) {
-                        // By an earlier attempt, whose answer was lost.
-                        Returned::Gone if is_repeat => Returned::InTime,
-                        returned => returned,
-                    })
-                }
-                (Ok(answers), true) => Ok(worst(answers.as_slice())),
-                (Err(error), _) => Err((*error).clone()),
+            let answer = match &mut answers {
+                Ok(answers) if semaphore.is_plain() => Ok(worst(answers.clone())),
+                Ok(answers) => Ok(worst(answers.take(what.permits as usize))),
+                Err(error) => Err(error.clone()),
             };
             if let Some(done) = what.done {
                 let _ = done.send(answer);
@@ -699,49 +707,26 @@ async fn give_all_back(mut running: Running) {
     }
 }
 
-impl Return {
-    /// In parts of as many ids as go into one call; the last part answers.
-    fn in_steps(self) -> impl Iterator<Item = Return> {
-        let Return { call, first, permits, mut done, _keeps: mut keeps } = self;
-        let steps = permits.div_ceil(IDS_PER_CALL).max(1);
-        (0..steps).map(move |step| {
-            let from = step * IDS_PER_CALL;
-            let is_last = step + 1 == steps;
-            Return {
-                call,
-                first: first + from,
-                permits: (permits - from).min(IDS_PER_CALL),
-                done: done.take_if(|_| is_last),
-                _keeps: keeps.take_if(|_| is_last),
-            }
-        })
-    }
-}
-
 impl Semaphore {
-    fn release_call(
-        &self,
-        at: Option<i64>,
-        lane: Option<crate::store::LaneCall>,
-        batch: &[Return],
-    ) -> SemaphoreReleaseCall {
+    /// The calls that give these back: as many as their ids take.
+    fn release_calls(&self, lane: Option<LaneCall>, batch: &[Return]) -> Vec<SemaphoreReleaseCall> {
+        let count = batch.iter().map(|what| u64::from(what.permits)).sum();
+        let call =
+            SemaphoreReleaseCall { kind: self.terms.kind, at: None, lane, permits: vec![], count };
+        if self.is_plain() {
+            return vec![call];
+        }
         let ids = |what: &Return| {
             let (call, range) = (what.call, what.first..what.first + what.permits);
             range.map(move |index| call.permit(index))
         };
-        let (permits, count) = match self.is_plain() {
-            true => (Vec::new(), batch.iter().map(|what| u64::from(what.permits)).sum()),
-            false => (batch.iter().flat_map(ids).collect(), 0),
-        };
-        SemaphoreReleaseCall { kind: self.terms.kind, at, lane, permits, count }
+        let ids: Vec<_> = batch.iter().flat_map(ids).collect();
+        let calls = ids.chunks(IDS_PER_CALL as usize);
+        calls.map(|ids| SemaphoreReleaseCall { permits: ids.to_vec(), ..call.clone() }).collect()
     }
 }
 
 /// What became of several permits.
-fn worst(returned: &[Returned]) -> Returned {
-    match returned {
-        all if all.contains(&Returned::Gone) => Returned::Gone,
-        all if all.contains(&Returned::Late) => Returned::Late,
-        _ => Returned::InTime,
-    }
+fn worst(returned: impl Iterator<Item = Returned>) -> Returned {
+    returned.max().unwrap_or(Returned::InTime)
 }

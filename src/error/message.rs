@@ -6,9 +6,10 @@ use super::{ErrorKind, Execution, Inner, Operation};
 
 impl fmt::Display for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = self.whose();
         match (self.operation, &self.limiter) {
-            (Some(Operation::Limiter), Some(limiter)) => write!(f, "limiter {limiter:?}: ")?,
-            (Some(operation), Some(limiter)) => write!(f, "{operation} of limiter {limiter:?}: ")?,
+            (Some(Operation::Limiter), Some(name)) => write!(f, "{whose} {name:?}: ")?,
+            (Some(operation), Some(name)) => write!(f, "{operation} of {whose} {name:?}: ")?,
             (Some(operation), None) => write!(f, "{operation}: ")?,
             (None, _) => {}
         }
@@ -53,7 +54,12 @@ impl Inner {
         }
     }
 
+    fn whose(&self) -> &'static str {
+        if self.is_semaphore { "semaphore" } else { "limiter" }
+    }
+
     fn fault(&self) -> String {
+        let whose = self.whose();
         let detail = self.detail.as_deref();
         let in_brackets = detail.map_or(String::new(), |detail| format!(" ({detail})"));
         let after_colon = detail.map_or(String::new(), |detail| format!(": {detail}"));
@@ -67,11 +73,14 @@ impl Inner {
             }
             ErrorKind::QueueFull { limit } => {
                 format!(
-                    "{limit} calls wait for this limiter already, the most that its options allow"
+                    "{limit} calls wait for this {whose} already, the most that its options allow"
                 )
             }
             ErrorKind::WrongType => {
-                format!("one of the limiter's keys holds a value of another type{after_colon}")
+                format!("one of the {whose}'s keys holds a value of another type{after_colon}")
+            }
+            ErrorKind::CorruptState if self.is_semaphore => {
+                format!("the semaphore cannot be read{in_brackets}")
             }
             ErrorKind::CorruptState => format!("the limiter's hash cannot be read{in_brackets}"),
             ErrorKind::Auth => {
@@ -106,10 +115,14 @@ impl Inner {
                 Some(format!("request at most {rate}, or raise the rate"))
             }
             ErrorKind::QueueFull { .. } => {
-                Some("shed load, or allow more by `LimiterOptions::max_waiters`".to_owned())
+                let options = if self.is_semaphore { "SemaphoreOptions" } else { "LimiterOptions" };
+                Some(format!("shed load, or allow more by `{options}::max_waiters`"))
             }
             ErrorKind::WrongType => {
                 Some("choose another name or key prefix, or delete that key".to_owned())
+            }
+            ErrorKind::CorruptState if self.is_semaphore => {
+                Some("call `delete`, and set the permits again".to_owned())
             }
             ErrorKind::CorruptState => Some("call `set_rate` to write the rate again".to_owned()),
             _ => None,

@@ -48,7 +48,7 @@ operations! {
     Resume => "resume",
     /// `release`.
     Release => "release",
-    /// `set_lease`, and the renewal of permits that are held.
+    /// `update_lease`, and the renewal of permits that are held.
     Renew => "renew",
     /// `try_set_permits`, `set_permits`, `add_permits` and `drain`.
     SetPermits => "set_permits",

@@ -63,6 +63,34 @@ async fn what_is_held_is_shown_and_nothing_is_wrong() {
 }
 
 #[tokio::test]
+async fn the_busiest_are_shown() {
+    let server = Server::start().await;
+    let tool = Tool::on(&server);
+    let (soon, later) = (now_ms() + 100_500, (now_ms() + 3_600_000).to_string());
+    set(&server, "uploads", "3").await;
+    add(&server, "uploads", &["1700000000000", &soon.to_string()]).await;
+    set(&server, "jobs", "0").await;
+    add(&server, "jobs", &[&later, &NO_END.to_string()]).await;
+    set(&server, "plain", "7").await;
+    let names = ["top", "plain", "uploads", "jobs", "--semaphore"];
+    let text = tool.ends(0, &names).await.stdout;
+    let rows: Vec<Vec<&str>> = text.lines().map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows[1][..8], ["jobs", "0", "2", "2", "ends", "in", "60", "min"], "{text}");
+    assert_eq!(rows[1][8..10], ["100", "%"], "{text}");
+    assert_eq!(rows[2][..6], ["uploads", "4", "1", "5", "ends", "in"], "{text}");
+    assert_eq!(rows[2][8..10], ["20", "%"], "{text}");
+    assert_eq!(rows[3], ["plain", "7", "0", "7", "-", "0", "%"], "{text}");
+    let seen =
+        tool.json(0, &["top", "--semaphore", "plain", "jobs", "--json", "--limit", "1"]).await;
+    assert_eq!(seen["semaphores"].as_array().unwrap().len(), 1);
+    assert_eq!(seen["semaphores"][0]["semaphore"], "jobs");
+    assert_eq!(seen["semaphores"][0]["out"], 2);
+    tool.ends(3, &["top", "none", "--semaphore"]).await;
+    tool.ends(2, &["top", "--semaphore"]).await;
+    tool.ends(2, &["top", "jobs"]).await;
+}
+
+#[tokio::test]
 async fn damage_is_found() {
     let server = Server::start().await;
     let tool = Tool::on(&server);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use compat_tests::machine::Stopwatch;
 use compat_tests::peer::{Kind, Peer};
@@ -13,7 +13,8 @@ use futures::future::join_all;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redisson_rate_limiter::{
-    Client, ErrorKind, InProcessStore, Permit, Semaphore, SemaphoreOptions,
+    Client, ErrorKind, ExpireCondition, InProcessStore, Permit, RemainingTime, Semaphore,
+    SemaphoreOptions,
 };
 use serde_json::json;
 
@@ -301,6 +302,63 @@ async fn permits_are_renewed_together_and_lost_one_by_one() {
     while uploads.available_permits().await.unwrap() != 10_000 {
         tokio::time::sleep(ms(20)).await;
     }
+}
+
+/// One answer for all permits, by however many calls they are given back.
+#[tokio::test]
+async fn a_release_answers_for_all_permits() {
+    let server = Server::start().await;
+    let options = SemaphoreOptions::new().permits(10_000);
+    let uploads = client(&server.url()).await.concurrency_with("uploads", options).unwrap();
+    for gone in [0, 999, 1500, 2499] {
+        let permit = uploads.acquire(2500).await.unwrap();
+        assert!(uploads.release(&permit.ids()[gone]).await.unwrap());
+        assert!(!permit.release().await.unwrap(), "{gone} was gone");
+        assert!(uploads.acquire(2500).await.unwrap().release().await.unwrap());
+        assert_eq!(uploads.available_permits().await.unwrap(), 10_000);
+    }
+}
+
+/// As on a server, so that nothing is lost but the time to live.
+#[tokio::test]
+async fn a_time_to_live_is_set_and_cleared() {
+    let server = Server::start().await;
+    for sort in SORTS {
+        let doors = open(sort, &client(&server.url()).await, &format!("{sort:?}"));
+        doors.set_permits(2).await.unwrap();
+        let _held = doors.acquire(1).await.unwrap();
+        assert!(!doors.clear_expire().await.unwrap());
+        let at = SystemTime::now() + HOUR;
+        assert!(doors.expire_at(at, Some(ExpireCondition::IfNotSet)).await.unwrap());
+        assert!(!doors.expire(HOUR, Some(ExpireCondition::IfNotSet)).await.unwrap());
+        let left = doors.remaining_time_to_live().await.unwrap();
+        assert!(matches!(left, RemainingTime::Ends(left) if left <= HOUR), "{left:?}");
+        assert!(doors.clear_expire().await.unwrap());
+        assert_eq!(doors.remaining_time_to_live().await.unwrap(), RemainingTime::Endless);
+        let keys: Vec<String> = server.run(redis::cmd("KEYS").arg("*").take()).await;
+        for key in keys.iter().filter(|key| !key.contains(":calls:")) {
+            let left: i64 = server.run(redis::cmd("PTTL").arg(key).take()).await;
+            assert_eq!(left, -1, "{key}");
+        }
+        assert_eq!(doors.available_permits().await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_unreadable_value_is_said_to_be_a_semaphores() {
+    let server = Server::start().await;
+    let () = server.run(redis::cmd("SET").arg("jobs").arg("1e+17").take()).await;
+    let jobs = client(&server.url()).await.concurrency("jobs").unwrap();
+    let error = jobs.acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CorruptState);
+    assert_eq!(
+        error.to_string(),
+        "acquire of semaphore \"jobs\": the semaphore cannot be read (value is \"1e+17\", which no version of \
+         this crate writes): call `delete`, and set the permits again"
+    );
+    // The advice helps.
+    assert!(jobs.delete().await.unwrap());
+    assert!(jobs.try_set_permits(1).await.unwrap());
 }
 
 /// The holder learns of it when the lease may have ended, although nothing answers.

@@ -219,10 +219,11 @@ fn older_releases_share_semaphores() {
     }
     run(async {
         let world = shared_world().await;
-        let options = Options::new(Kind::Java, world.url()).release("3.20.1");
-        let old = Arc::new(Peer::start_with(options).await);
         let rust = world.peer(Kind::Rust, 0).await;
-        for sort in SORTS {
+        for (release, sort) in ["3.20.1", "3.40.0"].map(|it| SORTS.map(|sort| (it, sort))).concat()
+        {
+            let options = Options::new(Kind::Java, world.url()).release(release);
+            let old = Arc::new(Peer::start_with(options).await);
             let name = fresh_name();
             let pair = [rust.limiter(&name), old.limiter(&name)];
             sort.set(&pair[0], 1).await;

@@ -119,7 +119,7 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Watch limiters live
     Watch(WatchArgs),
-    /// Show the busiest limiters on the servers
+    /// Show the busiest limiters on the servers, or these semaphores
     Top(TopArgs),
     /// List the limiters on the servers, with their rates
     List(ListArgs),
@@ -194,6 +194,12 @@ pub struct ScanArgs {
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
+    /// The semaphores
+    #[arg(value_name = "NAME", requires = "semaphore")]
+    pub names: Vec<String>,
+    /// Show semaphores, which must be named: no key says that it is one's
+    #[arg(long, requires = "names")]
+    pub semaphore: bool,
     /// How many limiters to show
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     pub limit: usize,

@@ -66,6 +66,7 @@ async fn run(arguments: &Arguments, out: &mut Out) -> Result<Exit, Failure> {
         Command::Inspect(args) if args.semaphore => semaphore::inspect(&client, args, out).await,
         Command::Inspect(inspect) => inspect::run(&client, inspect, common, out).await,
         Command::Watch(watch) => watch::run(&client, watch, common, out).await,
+        Command::Top(args) if args.semaphore => semaphore::top(&client, args, out).await,
         Command::Top(top) => top::run(&client, top, out).await,
         Command::List(list) => list::run(&client, list, out).await,
         Command::Doctor(doctor) => doctor::run(&client, doctor, out).await,

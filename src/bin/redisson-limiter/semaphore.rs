@@ -1,18 +1,20 @@
-//! Semaphores: what `inspect` shows of them, and what `doctor` finds.
+//! Semaphores: what `inspect` and `top` show of them, and what `doctor` finds.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use redisson_rate_limiter::Client;
 use redisson_rate_limiter::admin::{StoredKey, StoredPermit, StoredSemaphore};
 use serde_json::{Value, json};
 
-use crate::args::InspectArgs;
+use crate::args::{InspectArgs, TopArgs};
 use crate::exit::{Exit, Failure};
 use crate::findings::{Finding, FindingKind, Fix};
+use crate::found::with_each;
 use crate::inspect::{joined, lifetime, line};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
-use crate::text::{count, duration, name, quoted};
+use crate::text::{bar, count, duration, name, quoted};
 
 /// The most permits that are looked at. Redisson's counting calls fail with fewer.
 const PERMITS: u64 = 10_000;
@@ -111,6 +113,61 @@ fn as_json(name: &str, semaphore: &StoredSemaphore) -> Value {
             "entries": semaphore.permits().iter().map(permit).collect::<Vec<_>>(),
         })),
     })
+}
+
+/// Those of which most permits are out come first.
+pub async fn top(client: &Client, args: &TopArgs, out: &mut Out) -> Result<Exit, Failure> {
+    let names = args.names.iter().collect();
+    let rows = with_each(names, out, "looking", async |name: &String| {
+        Ok((name.as_str(), read(client, name, PERMITS).await?))
+    });
+    let mut rows = rows.await?;
+    rows.sort_by(|(_, a), (_, b)| used(b).total_cmp(&used(a)));
+    rows.truncate(args.limit);
+    let text = match args.json {
+        true => {
+            let rows: Vec<_> = rows.iter().map(|(name, row)| as_json(name, row)).collect();
+            json::text(&json!({ "schema": SCHEMA, "semaphores": rows }))
+        }
+        false => table(&rows, out),
+    };
+    out.print(&text)?;
+    Ok(Exit::Done)
+}
+
+/// The part of the permits that is out.
+fn used(semaphore: &StoredSemaphore) -> f64 {
+    let total = semaphore.total().unwrap_or(0).max(1);
+    (semaphore.out() - semaphore.expired()) as f64 / total as f64
+}
+
+fn table(rows: &[(&str, StoredSemaphore)], out: &Out) -> String {
+    let names = rows.iter().map(|(name, _)| quoted(name).chars().count());
+    let names = names.max().unwrap_or(0).clamp(9, 40);
+    let heading = format!(
+        "{:<names$}  {:>7}  {:>7}  {:>7}  {:<16}  in use",
+        "semaphore", "free", "out", "all", "first lease"
+    );
+    let mut text = out.paint(Tone::Quiet, heading);
+    text.push('\n');
+    for (name, row) in rows {
+        let number = |number: Option<i64>| number.map_or("-".to_owned(), |it| it.to_string());
+        // Those whose lease has ended are free for whoever comes next.
+        let free = row.free().map(|free| free.saturating_add_unsigned(row.expired()));
+        let held = row.out() - row.expired();
+        let first = row.permits().iter().find(|permit| permit.ends_ms > row.now_ms as f64);
+        let line = format!(
+            "{:<names$}  {:>7}  {held:>7}  {:>7}  {:<16}  {:>3.0} % {}",
+            quoted(name),
+            number(free),
+            number(row.total()),
+            first.map_or("-".to_owned(), |permit| end(permit, row.now_ms)),
+            used(row) * 100.0,
+            out.paint(Tone::Good, bar(held, row.total().unwrap_or(0).max(1).unsigned_abs(), 20)),
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
 }
 
 /// Looks for all problems of a semaphore that should have so many permits. Changes nothing.

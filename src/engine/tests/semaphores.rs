@@ -130,6 +130,10 @@ async fn a_lease_that_is_not_renewed_ends() {
     assert!(!permit.is_lost());
     let denial = semaphore.try_acquire_now(1).await.unwrap().unwrap_err();
     assert!(denial.retry_after() > SECOND * 9 && denial.retry_after() <= SECOND * 10);
+    assert_eq!(
+        denial.to_string(),
+        format!("denied: retry after at least {:?}", denial.retry_after())
+    );
     let begun = tokio::time::Instant::now();
     let other = semaphore.acquire(1).await.unwrap();
     assert!(begun.elapsed() >= SECOND * 99 / 10 && begun.elapsed() < SECOND * 11);
@@ -182,6 +186,56 @@ async fn bad_input_is_refused_before_anything_is_sent() {
     assert!(limiter.try_acquire_now(1).await.unwrap().is_granted());
     let error = client.concurrency("l").unwrap().try_set_permits(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_speak_of_a_semaphore() {
+    let store = InProcessStore::with_clock(Clock::runtime());
+    let client = Client::builder().clock(Clock::runtime()).in_process(&store).unwrap();
+    let semaphore = client.concurrency("s").unwrap();
+    semaphore.try_set_permits(0).await.unwrap();
+    let more = semaphore.acquire(1).await.unwrap_err();
+    semaphore.set_permits(1).await.unwrap();
+    let _held = semaphore.acquire(1).await.unwrap();
+    let full = SemaphoreOptions::new().max_waiters(1).fixed_lease(SECOND);
+    let full = client.concurrency_with("s", full).unwrap();
+    let mut waits = Box::pin(full.acquire(1));
+    assert!(waits.as_mut().now_or_never().is_none());
+    let plain = client.semaphore("s").unwrap();
+    client.limiter("l").unwrap().try_set_rate(crate::Rate::per_second(1)).await.unwrap();
+    for (error, text) in [
+        (
+            more,
+            "acquire of semaphore \"s\": 1 permit of a semaphore that has 0: must be at most as many",
+        ),
+        (semaphore.acquire(0).await.unwrap_err(), "acquire of semaphore \"s\": "),
+        (full.acquire(1).await.unwrap_err(), "1 calls wait for this semaphore already"),
+        (plain.acquire(1).await.unwrap_err(), "acquire of semaphore \"s\": the permits of this"),
+        (
+            client.concurrency("l").unwrap().acquire(1).await.unwrap_err(),
+            "one of the semaphore's keys",
+        ),
+        (
+            client.concurrency_with("s", SemaphoreOptions::new().permits(0)).unwrap_err(),
+            "semaphore \"s\": ",
+        ),
+    ] {
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_semaphore_expires() {
+    for semaphore in [of(2).await, plain(2).await] {
+        let _held = semaphore.acquire(1).await.unwrap();
+        assert!(!semaphore.clear_expire().await.unwrap());
+        assert!(semaphore.expire(SECOND, None).await.unwrap());
+        assert!(semaphore.clear_expire().await.unwrap());
+        tokio::time::sleep(SECOND * 2).await;
+        assert!(semaphore.exists().await.unwrap());
+        assert!(semaphore.expire_at(std::time::UNIX_EPOCH, None).await.unwrap());
+        assert!(!semaphore.exists().await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]

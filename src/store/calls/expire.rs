@@ -1,6 +1,6 @@
 //! Setting, reading and clearing the time to live of all keys.
 //!
-//! `lua/expire.lua` and `lua/clear_expire.lua` are its twins, except for reading.
+//! `lua/expire.lua`, `lua/clear_expire.lua` and `lua/persist.lua` are its twins, except for reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::store::memory::config::is_per_client;
 script!(EXPIRE, AtReceiver: "expire");
 script!(CLEAR_EXPIRE, AtReceiver: "part/hash", "part/limits", "part/far_limits", "part/numbers",
     "clear_expire");
+script!(PERSIST, AtReceiver: "persist");
 
 /// Sets the time to live of all keys; the reply is whether that of any key changed.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +163,26 @@ impl StoreCall for ClearExpireCall {
 
     fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
         ServerCommand::of_limiter(&CLEAR_EXPIRE, keys)
+    }
+
+    fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {
+        answer.flag(1)
+    }
+}
+
+/// Removes the time to live of all keys, whatever they hold; the reply is whether any had one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PersistCall;
+
+impl StoreCall for PersistCall {
+    type Reply = bool;
+
+    fn decide(&self, space: &mut Keyspace, keys: &Keys) -> Result<bool, Error> {
+        Ok(keys.all().map(|key| space.persist(key)).contains(&true))
+    }
+
+    fn command(&self, keys: &Keys, _: bool) -> ServerCommand {
+        ServerCommand::of_limiter(&PERSIST, keys)
     }
 
     fn read(&self, answer: ServerAnswer<'_>) -> Option<bool> {

@@ -49,7 +49,7 @@ pub(crate) use charge::{ChargeCall, ChargeReply};
 pub(crate) use config::ConfigCall;
 #[cfg(any(feature = "admin", test))]
 pub(crate) use drop_usage::DropUsageCall;
-pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, RemainingTimeCall};
+pub(crate) use expire::{ClearExpireCall, ExpireCall, Lifetime, PersistCall, RemainingTimeCall};
 pub use expire::{ExpireCondition, RemainingTime};
 #[cfg(test)]
 #[cfg(any(feature = "admin", test))]

@@ -108,8 +108,8 @@ pub(crate) struct SemaphoreReleaseCall {
     pub(crate) count: u64,
 }
 
-/// What became of a permit that was given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What became of a permit that was given back, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Returned {
     InTime,
     /// It came back, but its lease had ended: nobody had needed it yet.

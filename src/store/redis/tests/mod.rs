@@ -70,7 +70,8 @@ impl Server {
         let binary = std::env::var(BINARY).unwrap_or_else(|_| "redis-server".to_owned());
         let child = Command::new(binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no"])
+            // A replica would leave a file, which the next server in this folder reads.
+            .args(["--save", "", "--appendonly", "no", "--rdb-del-sync-files", "yes"])
             .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
