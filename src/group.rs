@@ -15,6 +15,7 @@ use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
 use crate::options::OnOutage;
+use crate::policy::Policy;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
 use crate::{Denial, engine};
@@ -184,11 +185,18 @@ impl Client {
                     "the limiter {name:?} has a headroom: a group takes all there is"
                 ));
             }
-            if let Some(policy) = member.engine().policy.as_ref().filter(|_| !in_turn) {
+            let policy = member.engine().policy.as_ref().map(|policy| &policy.rules);
+            if !in_turn && policy.is_some_and(Policy::is_foreign) {
                 return invalid(format!(
-                    "the limiter {name:?} has the policy `{}`, and one call can only decide for limiters of \
-                     Redisson's rules: use all_of_in_turn",
-                    policy.rules.word()
+                    "other services enforce the limit {name:?}, and one call can only decide for limits of one's \
+                     own: use all_of_in_turn"
+                ));
+            }
+            if !in_turn && policy.is_some() != members[0].engine().policy.is_some() {
+                return invalid(format!(
+                    "one of the limiters {:?} and {name:?} has a policy, and one call cannot decide for both: use \
+                     all_of_in_turn",
+                    members[0].name()
                 ));
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {
