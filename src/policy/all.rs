@@ -63,7 +63,7 @@ pub(crate) struct Share {
     granted: u64,
     /// The permits of the requests that wait.
     queued: u64,
-    /// It has denied a request that came first.
+    /// A request was denied that it could not have granted even if no other waited before.
     is_short: bool,
 }
 
@@ -76,16 +76,14 @@ pub(crate) fn decide_all(
     // Whether a request waits, its wait and the limiter with the longest one, and the number of waits computed for
     // those behind.
     let (mut waits, mut blocked, mut exact) = (false, (Wait::of_ms(0, true), 0), 0);
-    for k in 0..groups[0].len() {
-        let RequestGroup { max_wait_ms, mut count, .. } = groups[0][k];
+    for (k, &RequestGroup { max_wait_ms, mut count, .. }) in groups[0].iter().enumerate() {
         let cost = |at: usize| groups[at][k].permits;
         loop {
-            let fits = |(at, member): (usize, &Box<dyn Member>)| {
+            let fits = members.iter().enumerate().map(|(at, member)| {
                 let fit = member.available() / cost(at);
                 if member.is_queue() { fit.min(1) } else { fit }
-            };
-            let most = if waits { 0 } else { count };
-            let fit = members.iter().enumerate().map(fits).fold(most, u64::min);
+            });
+            let fit = fits.fold(if waits { 0 } else { count }, u64::min);
             if fit == 0 {
                 break;
             }
