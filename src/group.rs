@@ -15,6 +15,7 @@ use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
 use crate::limiter::run::unless_denied;
 use crate::options::OnOutage;
+use crate::policy::Policy;
 use crate::queue::{ATTEMPTS_PER_DEADLINE, MAX_LIMITS, MaxWait, MemberCosts, Request};
 use crate::rt;
 use crate::{Denial, engine};
@@ -135,24 +136,23 @@ impl Client {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is no limiter or more than eight,
-    /// if one is there twice, has a headroom or belongs to another client, or if their keys are in different
-    /// slots of a cluster;
+    /// if one is there twice, has a headroom or belongs to another client, if their keys are in different
+    /// slots of a cluster, if only some of them have policies, or if other services enforce one of them;
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client is closed.
     pub fn all_of<'a>(
         &self,
         limiters: impl IntoIterator<Item = &'a RateLimiter>,
     ) -> Result<LimitGroup, Error> {
         let members: Arc<[RateLimiter]> = limiters.into_iter().cloned().collect();
-        for other in members.iter().skip(1) {
-            let (first, second) = (&members[0].engine().keys, &other.engine().keys);
-            let is_together = self.0.core.store.check_same_slot(first, second);
+        for other in &*members {
+            let is_together = check_together(&members[0], other);
             is_together.map_err(|error| error.of(Operation::Limiter, None))?;
         }
         self.group(members, false)
     }
 
-    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster: each request asks one limiter
-    /// after the other, a round trip each, and gives back what it was granted if a later one refuses.
+    /// Like [`all_of`](Self::all_of), for limiters in different slots of a cluster, or of kinds about which no call
+    /// decides together: each request asks one limiter after the other, a round trip each, and gives back what it was granted if a later one refuses.
     ///
     /// Nothing is issued beyond a rate, and nothing is lost: what a client that dies in between has taken expires
     /// with the interval. But others find these permits missing for a moment, and may be denied for
@@ -182,13 +182,6 @@ impl Client {
             if member.engine().has_headroom() {
                 return invalid(format!(
                     "the limiter {name:?} has a headroom: a group takes all there is"
-                ));
-            }
-            if let Some(policy) = member.engine().policy.as_ref().filter(|_| !in_turn) {
-                return invalid(format!(
-                    "the limiter {name:?} has the policy `{}`, and one call can only decide for limiters of \
-                     Redisson's rules: use all_of_in_turn",
-                    policy.rules.word()
                 ));
             }
             if !Arc::ptr_eq(member.limiters(), &self.0) {
@@ -327,8 +320,7 @@ impl LimitGroup {
     /// Whether one call can decide about both limiters.
     #[cfg(feature = "_web")]
     pub(crate) fn can_hold(one: &RateLimiter, other: &RateLimiter) -> bool {
-        let (one, other) = (one.engine(), other.engine());
-        one.core.store.check_same_slot(&one.keys, &other.keys).is_ok()
+        check_together(one, other).is_ok()
     }
 
     async fn decide(&self, costs: Costs, max_wait: MaxWait) -> Result<Decision, Error> {
@@ -449,6 +441,30 @@ impl LimitGroup {
         let names = self.members.iter().map(RateLimiter::name);
         costs.each(names, 1).map_err(|detail| self.limiter.invalid(Operation::Acquire, detail))
     }
+}
+
+/// Fails if one call cannot decide about both limiters.
+fn check_together(one: &RateLimiter, other: &RateLimiter) -> Result<(), Error> {
+    let invalid = |detail: String| Err(Error::invalid(Operation::Limiter, detail));
+    let policies = [one, other].map(|it| it.engine().policy.as_ref().map(|policy| &policy.rules));
+    for (limiter, policy) in [one, other].iter().zip(policies) {
+        if policy.is_some_and(Policy::is_foreign) {
+            return invalid(format!(
+                "other services enforce the limit {:?}, about which no call decides together with others: use \
+                 all_of_in_turn",
+                limiter.name()
+            ));
+        }
+    }
+    if policies[0].is_some() != policies[1].is_some() {
+        return invalid(format!(
+            "one of the limiters {:?} and {:?} has a policy, and one call cannot decide about both: use \
+             all_of_in_turn",
+            one.name(),
+            other.name()
+        ));
+    }
+    one.engine().core.store.check_same_slot(&one.engine().keys, &other.engine().keys)
 }
 
 /// Grants that are given back unless they are taken out.
@@ -628,6 +644,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn limiters_with_policies_are_taken_from_together() {
+        let world = world();
+        let of = |policy: Result<Policy, Error>| {
+            world.client.limiter_of("api", policy.unwrap()).unwrap()
+        };
+        let bucket = of(Policy::bucket(5, 5, SECOND));
+        let queue = of(Policy::queue(10, SECOND, SECOND * 60));
+        let window = of(Policy::anchored_window(20, SECOND * 60));
+        let group = world.client.all_of([&bucket, &queue, &window]).unwrap();
+        let mut dropped = Box::pin(group.try_acquire_now([2, 1, 7]));
+        assert!(dropped.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+        drop(dropped);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((world.left(&group).await[0], world.left(&group).await[2]), (5, 20));
+        // In a queue the next one starts a tenth of a second later, however much the others have.
+        let start = Instant::now();
+        for _ in 0..4 {
+            group.acquire(1).await.unwrap();
+        }
+        assert_eq!(start.elapsed(), Duration::from_millis(300));
+        let denial = group.try_acquire_now([1, 1, 17]).await.unwrap().into_denial().unwrap();
+        assert_eq!(denial.rate(), Some(window.peek(0).await.unwrap().rate()));
+        let waits = group.acquire([3, 1, 16]);
+        assert_eq!(waits.await.unwrap().left(), 0);
+        let start = Instant::now();
+        group.acquire([1, 1, 1]).await.unwrap();
+        assert!(start.elapsed() > SECOND * 58, "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn closing_the_client_ends_waits() {
         for in_turn in [false, true] {
             let world = world();
@@ -675,6 +722,12 @@ mod tests {
         for refused in [world.client.all_of([&fast, &jobs]), world.client.all_of_in_turn([&jobs])] {
             assert!(text(refused).contains("the limiter \"jobs\" has a headroom"));
         }
+        let window = Policy::fixed_window(5, SECOND).unwrap();
+        let window = world.client.limiter_of("window", window).unwrap();
+        let mixed = text(world.client.all_of([&fast, &window]));
+        assert!(
+            mixed.contains("\"fast\" and \"window\" has a policy") && mixed.contains("in_turn")
+        );
         let group = world.group(false);
         for (costs, detail) in [
             (Costs::from([1]), "1 costs: must be 2"),

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use compat_tests::proxy::{Chaos, Fault, Proxy};
 use compat_tests::server::Server;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redisson_rate_limiter::{
-    Client, Clock, DecidedBy, ErrorKind, Execution, Fraction, InProcessStore, LimiterOptions,
-    OnOutage, Policy, Rate, RateLimiter,
+    Client, Clock, DecidedBy, Decision, Error, ErrorKind, Execution, Fraction, InProcessStore,
+    LimiterOptions, OnOutage, Policy, Rate, RateLimiter,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -38,6 +38,10 @@ async fn settles_at(limiter: &RateLimiter, held: impl Fn() -> (u64, u64)) {
     }
 }
 
+/// A call of a limiter, or of a group that takes as much from each of its limiters.
+type TryAcquire =
+    Box<dyn Fn(u64, Duration) -> BoxFuture<'static, Result<Decision, Error>> + Send + Sync>;
+
 /// What callers hold, and what they may have given back without knowing it.
 #[derive(Default)]
 struct Ledger {
@@ -46,9 +50,9 @@ struct Ledger {
 }
 
 impl Ledger {
-    async fn call(&self, limiter: &RateLimiter, random: &mut SmallRng) {
+    async fn call(&self, try_acquire: &TryAcquire, random: &mut SmallRng) {
         let permits = random.random_range(1..=3);
-        let call = limiter.try_acquire(permits, Duration::from_millis(random.random_range(0..3)));
+        let call = try_acquire(permits, Duration::from_millis(random.random_range(0..3)));
         // Some callers go away, at any point of the call.
         let patience = match random.random_ratio(1, 4) {
             true => Duration::from_millis(random.random_range(0..20)),
@@ -84,13 +88,28 @@ impl Ledger {
 async fn on_a_bad_network_every_call_counts_once() {
     let server = Server::start().await;
     let policy = Policy::fixed_window(PLENTY, DECADE).unwrap();
-    for seed in 0..3u64 {
+    let beside = Policy::rolling_window(PLENTY, DECADE).unwrap();
+    for seed in 0..6u64 {
+        let is_group = seed % 2 == 1;
         let proxy = Proxy::start(&server).await;
         let ledger = Arc::new(Ledger::default());
         let name = format!("chaos-{seed}");
         let mut limiters = Vec::new();
         for _ in 0..3 {
-            limiters.push(client(&proxy.url()).await.limiter_of(&name, policy.clone()).unwrap());
+            let client = client(&proxy.url()).await;
+            let limiter = client.limiter_of(&name, policy.clone()).unwrap();
+            let other = client.limiter_of(&name, beside.clone()).unwrap();
+            let group = client.all_of([&limiter, &other]).unwrap();
+            let try_acquire: TryAcquire = Box::new(move |permits, timeout| {
+                let (limiter, group) = (limiter.clone(), group.clone());
+                Box::pin(async move {
+                    match is_group {
+                        true => group.try_acquire(permits, timeout).await,
+                        false => limiter.try_acquire(permits, timeout).await,
+                    }
+                })
+            });
+            limiters.push(Arc::new(try_acquire));
         }
         proxy.disturb(Some((Chaos::Network, seed)));
         let callers = (0..24).map(|at| {
@@ -107,12 +126,14 @@ async fn on_a_bad_network_every_call_counts_once() {
         }
         proxy.disturb(None);
         proxy.cut();
-        let watch = client(&server.url()).await.limiter_of(&name, policy.clone()).unwrap();
-        settles_at(&watch, || {
-            let (held, unsure) = (ledger.held.load(Relaxed), ledger.unsure.load(Relaxed));
-            (held - unsure, held)
-        })
-        .await;
+        let watch = client(&server.url()).await;
+        for policy in [&policy, &beside].into_iter().take(1 + usize::from(is_group)) {
+            settles_at(&watch.limiter_of(&name, policy.clone()).unwrap(), || {
+                let (held, unsure) = (ledger.held.load(Relaxed), ledger.unsure.load(Relaxed));
+                (held - unsure, held)
+            })
+            .await;
+        }
     }
 }
 

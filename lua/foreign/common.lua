@@ -32,10 +32,10 @@ local function decimal(field, text, least)
   return least
 end
 
-local function ttl()
+function ttl()
   return 0
 end
 
-local function change(switch)
+function change(switch)
   switch()
 end

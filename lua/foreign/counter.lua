@@ -7,7 +7,7 @@
 --      everything is allowed
 local kind, found, life, ends = string.sub(wanted, 1, 1), nil, 0, nil
 
-local function configure(text)
+function configure(text)
   if kind == 'C' then
     local expire, limit_req = unpack(call('HMGET', KEYS[3], 'expire', 'limitReq'))
     limit, life = 4294967295, 0
@@ -54,7 +54,7 @@ local function end_in(ms)
   return (floor(now / 1000) + ms + 1) * 1000
 end
 
-local function roll()
+function roll()
   s = found
   if kind == 'W' then
     s.e = ends
@@ -64,27 +64,27 @@ local function roll()
   s.is_free = kind == 'C' and life <= 0
 end
 
-local function available()
+function available()
   return s.is_free and limit or max(0, limit - s.n)
 end
 
-local function take(p)
+function take(p)
   s.n, s.add = s.n + p, s.add + p
   if kind == 'S' then
     s.e = end_in(life * 1000)
   end
 end
 
-local function wait()
+function wait()
   return s.e - now
 end
 
-local function mark()
+function mark()
   return s.is_free and 0 or s.e, 0
 end
 
 -- Times to live are cut to milliseconds, at different moments.
-local function give(given, _, p)
+function give(given, _, p)
   local is_same = given == s.e and now < s.e
   if kind == 'S' then
     is_same = now + 2000 < given

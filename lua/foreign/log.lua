@@ -9,7 +9,7 @@ local kind = string.sub(wanted, 1, 1)
 local unit = kind == 'L' and 1 or 1000
 local span, seconds, oldest, latest
 
-local function configure(text)
+function configure(text)
   limit, span = numbers(text, '^[LM]1:(%d+),(%d+)$')
   return is_permits(limit) and is_span(span)
 end
@@ -19,7 +19,7 @@ read_state = function()
   return read_record()
 end
 
-local function roll()
+function roll()
   s.t = floor(now / unit)
   s.cutoff = s.t - span / unit
   oldest = kind == 'L' and int(s.cutoff) or '(' .. int(s.cutoff)
@@ -28,16 +28,16 @@ local function roll()
   s.past = call('ZCOUNT', key, oldest, int(s.t))
 end
 
-local function available()
+function available()
   return max(0, limit - s.n)
 end
 
-local function take(p)
+function take(p)
   s.n, s.add = s.n + p, s.add + p
 end
 
 -- Enough entries must leave, of which those of this call are the last that are not ahead of now.
-local function wait(p)
+function wait(p)
   local place, score = s.n + p - limit, s.t
   if place < 1 then
     return 0
@@ -48,12 +48,12 @@ local function wait(p)
   return score * unit + span + (kind == 'L' and 1 or 0) - now
 end
 
-local function mark()
+function mark()
   return s.t, tonumber(string.sub(lane, 1, 8), 16) or 0
 end
 
 -- Removes at once what comes back, so that it is not counted for those who take: it is certain by now.
-local function give(given, own, p)
+function give(given, own, p)
   local credit = 0
   if given > s.cutoff or kind == 'L' and given == s.cutoff then
     for _, member in ipairs(call('ZRANGEBYSCORE', key, int(given), int(given))) do

@@ -2,7 +2,7 @@
 -- are rounded to 256 as they exceed 2^53. Here a window opens with a grant, not with a denial, by the server's clock.
 local width
 
-local function configure(text)
+function configure(text)
   limit, width = numbers(text, '^Q1:(%d+),(%d+)$')
   return is_permits(limit) and is_span(width)
 end
@@ -19,32 +19,32 @@ read_state = function()
   return read_record()
 end
 
-local function roll()
+function roll()
   if s.ns and now >= ceil(s.ns / 1000) then
     s.n, s.ns = 0, nil
   end
 end
 
-local function available()
+function available()
   return max(0, floor(limit - s.n))
 end
 
-local function take(p)
+function take(p)
   if not s.ns then
     s.ns, s.opens = (now + width) * 1000, true
   end
   s.n = s.n + p
 end
 
-local function wait()
+function wait()
   return s.ns and ceil(s.ns / 1000) - now or 0
 end
 
-local function mark()
+function mark()
   return s.ns and ceil(s.ns / 1000) or 0, 0
 end
 
-local function give(given, _, p)
+function give(given, _, p)
   local credit = given == mark() and min(p, s.n) or 0
   s.n = s.n - credit
   return credit

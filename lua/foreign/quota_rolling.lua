@@ -6,7 +6,7 @@
 -- would never come back.
 local width, bucket
 
-local function configure(text)
+function configure(text)
   limit, width, bucket = numbers(text, '^P1:(%d+),(%d+),(%d+)$')
   return is_permits(limit) and is_span(width) and is_span(bucket)
 end
@@ -28,7 +28,7 @@ local function permits_of(member)
   return tonumber(string.match(member, '%.(%d+)$') or '') or 0
 end
 
-local function roll()
+function roll()
   local ns = now * 1000
   s.ns = s.ns or ns
   s.cutoff = (now - width) * 1000
@@ -44,15 +44,15 @@ local function roll()
   end
 end
 
-local function available()
+function available()
   return max(0, floor(limit - s.n))
 end
 
-local function take(p)
+function take(p)
   s.n, s.current = s.n + p, s.current + p
 end
 
-local function wait(p)
+function wait(p)
   local left, start = s.n + p - limit, s.ns
   local later = call('ZRANGEBYSCORE', KEYS[3], format('(%.17g', s.cutoff), '+inf', 'WITHSCORES')
   if (s.closed or 0) > 0 then
@@ -70,11 +70,11 @@ local function wait(p)
   return leaves - ((leaves - 1 - width) * 1000 >= start and 1 or 0) - now
 end
 
-local function mark()
+function mark()
   return ceil(s.ns / 1000), 0
 end
 
-local function give(given, _, p)
+function give(given, _, p)
   local credit = given == mark() and min(p, s.current, s.n) or 0
   s.n, s.current = s.n - credit, s.current - credit
   return credit

@@ -3,7 +3,7 @@
 -- The others grant half an interval early, which this does not. Times are rounded up to microseconds.
 local EPOCH = 1483228800000000
 
-local function configure(text)
+function configure(text)
   local burst, permits, every = numbers(text, '^R1:(%d+),(%d+),(%d+)$')
   limit = burst
   return is_permits(burst) and set_pace(permits, every, burst)
@@ -19,30 +19,30 @@ read_state = function()
   return read_record()
 end
 
-local function roll()
+function roll()
   s.t = max(s.t, now)
 end
 
-local function available()
+function available()
   local t, f = plus(now, 0, limit)
   return fitting(s.t, 0, t, f, limit)
 end
 
-local function take(p)
+function take(p)
   local t, f = plus(s.t, 0, p)
   s.t = t + (f > 0 and 1 or 0)
 end
 
-local function wait(p)
+function wait(p)
   local t, f = plus(s.t, 0, p - limit)
   return t + (f > 0 and 1 or 0) - now
 end
 
-local function mark()
+function mark()
   return s.t, 0
 end
 
-local function give(_, _, p)
+function give(_, _, p)
   local t, f = plus(s.t, 0, -p)
   local to = max(now, t + (f > 0 and 1 or 0))
   local credit = fitting(to, 0, s.t, 0, p)

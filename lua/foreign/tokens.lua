@@ -27,7 +27,7 @@ local function time_for(tokens)
   return min(ms, 4503599627370)
 end
 
-local function configure(text)
+function configure(text)
   return kind == 'F' and text == 'F1' or string.sub(text, 1, 3) == 'A1:'
 end
 
@@ -70,7 +70,7 @@ read_state = function()
   return read_record()
 end
 
-local function roll()
+function roll()
   local now_ms = floor(now / 1000)
   local gain = s.last and now_ms > s.last and gained(now_ms - s.last) or 0
   if s.tokens + gain >= s.most then
@@ -82,7 +82,7 @@ local function roll()
   end
 end
 
-local function available()
+function available()
   return max(0, min(limit, floor(s.tokens)))
 end
 
@@ -90,22 +90,22 @@ local function add(p)
   s.tokens, s.stored_last = s.tokens + p, nil
 end
 
-local function take(p)
+function take(p)
   add(-p)
 end
 
-local function wait(p)
+function wait(p)
   if s.stored_last then
     return (s.stored_last + time_for(p - s.stored_tokens)) * 1000 - now
   end
   return (s.last + time_for(p - s.tokens)) * 1000 - now
 end
 
-local function mark()
+function mark()
   return 0, 0
 end
 
-local function give(_, _, p)
+function give(_, _, p)
   local credit = max(0, min(p, floor(s.most - s.tokens)))
   add(credit)
   return credit

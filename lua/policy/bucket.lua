@@ -3,7 +3,7 @@
 -- State: the bucket is full again at t + f / r; u counts the permits ever taken, from the time of the first use on.
 local initial = 0
 
-local function configure(text)
+function configure(text)
   local capacity, permits, every, start = numbers(text, '^b1:(%d+),(%d+),(%d+),(%d+)$')
   if is_permits(capacity) and set_pace(permits, every, capacity) and start and start <= capacity then
     limit, initial = capacity, start
@@ -15,7 +15,7 @@ check = function()
   return s.f >= r and 'f'
 end
 
-local function roll()
+function roll()
   if not s then
     s = {u = now}
     s.t, s.f = plus(now, 0, limit - initial)
@@ -30,28 +30,28 @@ local function roll()
   end
 end
 
-local function available()
+function available()
   local t, f = plus(now, 0, limit)
   return fitting(s.t, s.f, t, f, limit)
 end
 
-local function take(p)
+function take(p)
   s.t, s.f = plus(s.t, s.f, p)
   s.u = s.u + p
 end
 
-local function wait(p)
+function wait(p)
   local t, f = plus(s.t, s.f, p - limit)
   return t + (f > 0 and 1 or 0) - now
 end
 
-local function mark()
+function mark()
   return s.u, 0
 end
 
 -- Without the grant the bucket would be full again no later than this: the grant's own time off, or what others
 -- have taken since on top of now.
-local function give(given, _, p)
+function give(given, _, p)
   if given > s.u then
     return 0
   end
@@ -75,11 +75,11 @@ local function give(given, _, p)
 end
 
 -- A bucket that starts with less than it holds is kept for a while once it is full: it would be emptied by expiring.
-local function ttl()
+function ttl()
   return s.t + 1 - now + (initial < limit and plus(0, 0, limit) + 60000000 or 0)
 end
 
-local function change(switch)
+function change(switch)
   local used = limit - available()
   local scaled = switch()
   s.t, s.f = plus(now, 0, min(scaled(used), limit))

@@ -9,7 +9,7 @@ local function gained(n)
   return ceil(n / refill) * period
 end
 
-local function configure(text)
+function configure(text)
   limit, refill, period, initial, aligned = numbers(text, '^i1:(%d+),(%d+),(%d+),(%d+),(%d*)$')
   return is_permits(limit) and is_permits(refill) and is_span(period) and initial and initial <= limit and
     (not aligned or aligned < period) and gained(limit) < 3155760000000000
@@ -20,7 +20,7 @@ local function latest()
   return aligned and max(0, now - (now - aligned) % period) or now
 end
 
-local function roll()
+function roll()
   if not s then
     s = {l = latest(), n = initial, u = now}
   end
@@ -34,23 +34,23 @@ local function roll()
   end
 end
 
-local function available()
+function available()
   return min(s.n, limit)
 end
 
-local function take(p)
+function take(p)
   s.n, s.u = s.n - p, s.u + p
 end
 
-local function wait(p)
+function wait(p)
   return s.l + gained(p - s.n) - now
 end
 
-local function mark()
+function mark()
   return s.u, 0
 end
 
-local function give(given, _, p)
+function give(given, _, p)
   if given > s.u then
     return 0
   end
@@ -61,11 +61,11 @@ local function give(given, _, p)
 end
 
 -- As in bucket.lua, a bucket that starts with less than it holds is kept for a while once it is full.
-local function ttl()
+function ttl()
   return s.l + gained(limit - s.n) - now + (initial < limit and gained(limit) + 60000000 or 0)
 end
 
-local function change(switch)
+function change(switch)
   local used = limit - s.n
   local scaled = switch()
   s.n = max(0, limit - scaled(used))

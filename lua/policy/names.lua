@@ -1,8 +1,10 @@
--- The names that a policy's file and tail.lua share.
+-- The names that a policy's file and those behind it share.
 
 -- The state as a table, nil if there is none; the most permits at once; an error reply.
 local s, limit, problem = nil, 0, nil
--- What a policy may set: how it reads, writes and decides, and a function that returns the name of a wrong field.
+-- What a policy's file sets.
+local configure, roll, available, take, wait, mark, give, ttl, change
+-- What it may set: how it reads, writes and decides, and a function that returns the name of a wrong field.
 local read_state, write_state, check, decide
 -- The lane's record: its last call, the time and the permits of its grant, and the mark.
 local last, at, total, given, given_f

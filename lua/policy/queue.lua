@@ -4,7 +4,7 @@
 -- State: the next permit is free at t + f / r; l is the time of the last grant.
 local max_delay, slack = 0, 0
 
-local function configure(text)
+function configure(text)
   local permits, every
   permits, every, max_delay, slack, limit = numbers(text, '^q1:(%d+),(%d+),(%d+),(%d+),(%d+)$')
   return max_delay and max_delay <= 315576000000000 and is_permits(limit) and slack and slack <= limit and
@@ -15,7 +15,7 @@ check = function()
   return s.f >= r and 'f'
 end
 
-local function roll()
+function roll()
   if not s then
     s = {t = now, f = 0, l = now}
   elseif now < s.l then
@@ -31,20 +31,29 @@ local function start_after(t, f, k, from)
 end
 
 -- A request of any size starts now or later.
-local function available()
+function available()
   return start_after(s.t, s.f, 0, now) > now and 0 or limit
 end
 
-local function wait()
+-- Permits that start now.
+function take(p)
+  if s.t < now then
+    s.t, s.f = now, 0
+  end
+  s.t, s.f = plus(s.t, s.f, p)
+  s.l = now
+end
+
+function wait()
   return start_after(s.t, s.f, 0, now) - now
 end
 
-local function mark()
+function mark()
   return s.t, s.f
 end
 
 -- Only the last reservation, and only before its time: later ones keep theirs.
-local function give(given, fraction, p)
+function give(given, fraction, p)
   local t, f = plus(s.t, s.f, -p)
   if given ~= s.t or fraction ~= s.f or p > limit or t < now then
     return 0
@@ -53,11 +62,11 @@ local function give(given, fraction, p)
   return p
 end
 
-local function ttl()
+function ttl()
   return s.t + 1 - now
 end
 
-local function change(switch)
+function change(switch)
   switch()
   s.t, s.f = s.t + (s.f > 0 and 1 or 0), 0
 end

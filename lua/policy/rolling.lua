@@ -5,7 +5,7 @@
 -- and without zeros at the end.
 local buckets, length, counts, sum = 0, 0, {}, 0
 
-local function configure(text)
+function configure(text)
   local width
   limit, width, buckets = numbers(text, '^r1:(%d+),(%d+),(%d+)$')
   if is_permits(limit) and is_span(width) and buckets and buckets >= 1 and buckets <= 100 then
@@ -35,7 +35,7 @@ check = function()
   end
 end
 
-local function roll()
+function roll()
   local newest = floor(now / length)
   s = s or {i = newest, w = ''}
   local ahead = newest - s.i
@@ -53,16 +53,16 @@ local function roll()
   pack()
 end
 
-local function available()
+function available()
   return max(0, limit - sum)
 end
 
-local function take(p)
+function take(p)
   counts[1], sum = (counts[1] or 0) + p, sum + p
   pack()
 end
 
-local function wait(p)
+function wait(p)
   local left, at = sum, #counts
   while at > 1 and left - counts[at] + p > limit do
     left = left - counts[at]
@@ -71,11 +71,11 @@ local function wait(p)
   return (s.i - at + 2 + buckets) * length - now
 end
 
-local function mark()
+function mark()
   return s.i, 0
 end
 
-local function give(given, _, p)
+function give(given, _, p)
   local at = s.i - given + 1
   local credit = min(p, counts[at] or 0)
   if credit > 0 then
@@ -85,11 +85,11 @@ local function give(given, _, p)
   return credit
 end
 
-local function ttl()
+function ttl()
   return (s.i + buckets + 1) * length - now
 end
 
-local function change(switch)
+function change(switch)
   local before, used = length, sum
   local scaled = switch()
   if length ~= before then

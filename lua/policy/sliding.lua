@@ -4,7 +4,7 @@
 -- window are counted in ticks, so that limit times ticks stays below 2^52.
 local width, tick, ticks = 0, 1, 0
 
-local function configure(text)
+function configure(text)
   limit, width = numbers(text, '^s1:(%d+),(%d+)$')
   if not (is_permits(limit) and is_span(width)) then
     return false
@@ -22,7 +22,7 @@ local function over()
   return max(0, floor((now - s.s) / tick))
 end
 
-local function roll()
+function roll()
   local start = now - now % width
   if not s or start - s.s > width then
     s = {s = start, a = 0, n = 0}
@@ -34,15 +34,15 @@ local function roll()
   end
 end
 
-local function available()
+function available()
   return max(0, floor((limit * ticks - s.a * (ticks - over())) / ticks) - s.n)
 end
 
-local function take(p)
+function take(p)
   s.n = s.n + p
 end
 
-local function wait(p)
+function wait(p)
   local room = limit - s.n - p
   if room >= 0 then
     return s.s + (ticks - floor(room * ticks / s.a)) * tick - now
@@ -50,11 +50,11 @@ local function wait(p)
   return s.s + width + max(0, ticks - floor((limit - p) * ticks / s.n)) * tick - now
 end
 
-local function mark()
+function mark()
   return s.s, 0
 end
 
-local function give(given, _, p)
+function give(given, _, p)
   local name = given == s.s and 'n' or given == s.s - width and 'a'
   local credit = name and min(p, s[name]) or 0
   if credit > 0 then
@@ -63,11 +63,11 @@ local function give(given, _, p)
   return credit
 end
 
-local function ttl()
+function ttl()
   return s.s + 2 * width - now
 end
 
-local function change(switch)
+function change(switch)
   local before, used = width, limit - available()
   local scaled = switch()
   if width == before then

@@ -1,23 +1,8 @@
--- Reads the limiter, and decides the usual grant before any function is made: equal requests that are all granted, on
+-- Decides the usual grant before any function is made: equal requests that are all granted, on
 -- the first attempt, in a lane that has called before, under the parameters in force. It grants as the files below do,
 -- which decide all other calls, with nothing written yet. Without it a call takes the server twice as long.
 --
--- Sets   read: parameters, keep-alive, record of the lane, fields of the state; NAMES: these fields
-local kind, lane_field = string.sub(wanted, 1, 1), '@' .. lane
--- The fields of the state. Of two, the second is read twice.
-local name_x, name_y, name_z = 'e', 'n', 'n'
-if kind == 'b' then
-  name_x, name_y, name_z = 't', 'f', 'u'
-elseif kind == 'q' then
-  name_x, name_y, name_z = 't', 'f', 'l'
-elseif kind == 's' then
-  name_x, name_y, name_z = 's', 'a', 'n'
-elseif kind == 'i' then
-  name_x, name_y, name_z = 'l', 'n', 'u'
-elseif kind == 'r' then
-  name_x, name_y, name_z = 'i', 'w', 'w'
-end
-local read = call('HMGET', KEYS[1], 'c', 'k', lane_field, name_x, name_y, name_z)
+-- Reads  read, name_x, name_y, name_z, kind, lane_field (policy/fields.lua)
 if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' and (abandon or '') == '' then
   local last = tonumber(string.match(read[3], '^(%d+):%d+:%d+:%d+/?%d*$'))
   local text_x, text_y, text_z = read[4], read[5], read[6]
@@ -95,5 +80,3 @@ if read[3] and read[1] == wanted and #requests == 15 and (action or '') == '' an
     return reply
   end
 end
-local NAMES = {name_x, name_y, name_z ~= name_y and name_z or nil}
-

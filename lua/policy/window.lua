@@ -5,7 +5,7 @@
 -- State: the window ends at e (0 if it is not open), and n permits are used.
 local width, offset, bound = 0, 0, nil
 
-local function configure(text)
+function configure(text)
   if kind == 'f' then
     limit, width, offset = numbers(text, '^f1:(%d+),(%d+),(%d+)$')
     return is_permits(limit) and is_span(width) and offset and offset < width
@@ -40,7 +40,7 @@ local function current_end()
   return kind == 'a' and now + width or bound or now
 end
 
-local function roll()
+function roll()
   if not s or now >= s.e then
     s = {e = kind == 'a' and 0 or current_end(), n = 0}
   elseif s.e - now > 2 * width then
@@ -49,36 +49,36 @@ local function roll()
   end
 end
 
-local function available()
+function available()
   return max(0, limit - s.n)
 end
 
-local function take(p)
+function take(p)
   if s.e == 0 then
     s.e = current_end()
   end
   s.n = s.n + p
 end
 
-local function wait()
+function wait()
   return s.e - now
 end
 
-local function mark()
+function mark()
   return s.e, 0
 end
 
-local function give(given, _, p)
+function give(given, _, p)
   local credit = given == s.e and min(p, s.n) or 0
   s.n = s.n - credit
   return credit
 end
 
-local function ttl()
+function ttl()
   return s.e - now
 end
 
-local function change(switch)
+function change(switch)
   local scaled, e = switch(), s.e
   if kind ~= 'a' then
     s.e = current_end()

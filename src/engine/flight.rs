@@ -317,7 +317,7 @@ impl Flight {
             (Some(policy), _) => self.attempt_policy(policy, &call.groups, limit),
             (_, Some(semaphore)) => self.attempt_semaphore(semaphore, &call.groups, limit),
             _ if engine.members.is_empty() => engine.attempt(call, limit),
-            _ => engine.attempt_all(call, &self.call.costs, limit),
+            _ => engine.attempt_all(call, self.lane_call(), &self.call.costs, limit),
         };
         let answer = self.callers.in_time(answer, Execution::Unknown).await;
         let took = core.now().saturating_sub(sent);

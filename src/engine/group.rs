@@ -20,8 +20,8 @@ use crate::queue::MemberCosts;
 use crate::rate::Rate;
 use crate::rt;
 use crate::store::{
-    AcquireAllCall, AcquireAllReply, AcquireCall, AcquireReply, Outcome, Reply, RequestGroup,
-    decided,
+    AcquireAllCall, AcquireAllReply, AcquireCall, AcquireReply, LaneCall, Outcome, PolicyAllCall,
+    Reply, RequestGroup, decided,
 };
 
 /// One limiter of a group.
@@ -68,13 +68,30 @@ impl Engine {
         members.max().unwrap_or_else(|| known.audit_limit(date, random))
     }
 
-    /// Makes one attempt at a group's call; `call` is the part that its limiters have in common.
+    /// Whether it is a group of limiters with policies.
+    pub(crate) fn has_policies(&self) -> bool {
+        self.members.first().is_some_and(|member| member.engine.policy.is_some())
+    }
+
+    /// Makes one attempt at a group's call; `call` is the part that its limiters have in common, and `number` the
+    /// call's place in its lane, if they have policies.
     pub(super) fn attempt_all(
         &self,
         call: AcquireCall,
+        number: Option<LaneCall>,
         costs: &[Arc<MemberCosts>],
         limit: Duration,
     ) -> Reply<AcquireReply> {
+        if let Some(lane) = number {
+            let calls = self.members.iter().enumerate().filter_map(|(at, member)| {
+                let policy = member.engine.policy.as_ref()?;
+                let groups = groups_of(&call.groups, costs, at);
+                let call = self.policy_call(policy, lane.clone(), groups);
+                Some((member.engine.keys.clone(), call))
+            });
+            let reply = self.attempt(PolicyAllCall(calls.collect()), limit);
+            return reply.map(|reply| reply.map(combined)).boxed();
+        }
         let calls = self.members.iter().enumerate().map(|(at, member)| {
             let seen = member.engine.knowledge().seen;
             let call = AcquireCall {
@@ -136,7 +153,10 @@ impl Flight {
             let granted = decided(&groups, &reply.outcomes)
                 .filter(|(_, _, outcome)| *outcome == Outcome::Granted);
             let granted = granted.map(|(permits, count, _)| permits * count).sum();
-            let entry = Entry::new(self.id, reply.entry_date, granted);
+            let entry = match limit.mark {
+                Some(mark) => Entry::marked(mark, granted),
+                None => Entry::new(self.id, reply.entry_date, granted),
+            };
             let left = u64::try_from(limit.left).unwrap_or(0);
             MemberEntry { engine: engine.clone(), entry, rate: limit.rate, left }
         });

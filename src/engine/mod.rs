@@ -364,7 +364,7 @@ impl Engine {
     /// Whether it is a limiter, or a group of limiters, with a rate and a log.
     #[inline]
     pub(crate) fn is_redissons_limiter(&self) -> bool {
-        self.policy.is_none() && self.semaphore.is_none()
+        self.policy.is_none() && self.semaphore.is_none() && !self.has_policies()
     }
 
     /// Records a time seen on the server's clock. Answers may overtake each other, so slightly older times

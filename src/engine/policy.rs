@@ -110,20 +110,24 @@ impl Flight {
     ) -> Reply<AcquireReply> {
         let engine = &self.callers.engine;
         let rate = policy.rate();
-        // A grant is dated when it was decided. One whose answer comes too late is made anew.
-        let max_age = || engine.core.latency.longest_on_time(rate.interval_ms());
-        let Some(number) = self.number.clone() else {
+        let Some(lane) = self.lane_call() else {
             unreachable!("the calls of a limiter with a policy are numbered")
         };
-        let call = PolicyCall {
-            policy: policy.rules.clone(),
-            is_stored: policy.is_stored,
-            at: engine.core.clock.told_us(),
-            lane: LaneCall { max_age_us: (!self.is_first_attempt()).then(max_age), ..number },
-            groups: groups.to_vec(),
-        };
+        let call = engine.policy_call(policy, lane, groups.to_vec());
         let reply = engine.attempt(call, limit);
         reply.map(move |reply| reply.map(|reply| like_a_logs(reply, rate))).boxed()
+    }
+
+    /// The call's number for this attempt. A grant is dated when it was decided. One whose answer comes too late is
+    /// made anew.
+    pub(super) fn lane_call(&self) -> Option<LaneCall> {
+        let engine = &self.callers.engine;
+        let own = engine.policy.as_ref();
+        let members = engine.members.iter().filter_map(|member| member.engine.policy.as_ref());
+        let interval_ms = own.into_iter().chain(members).map(|it| it.rate().interval_ms()).min()?;
+        let max_age = || engine.core.latency.longest_on_time(interval_ms);
+        let max_age_us = (!self.is_first_attempt()).then(max_age);
+        Some(LaneCall { max_age_us, ..self.number.clone()? })
     }
 
     /// The call was answered.
@@ -162,6 +166,22 @@ fn like_a_logs(reply: PolicyReply, rate: Rate) -> AcquireReply {
 }
 
 impl Engine {
+    /// A call with these requests, under the engine's clock.
+    pub(super) fn policy_call(
+        &self,
+        policy: &Followed,
+        lane: LaneCall,
+        groups: Vec<RequestGroup>,
+    ) -> PolicyCall {
+        PolicyCall {
+            policy: policy.rules.clone(),
+            is_stored: policy.is_stored,
+            at: self.core.clock.told_us(),
+            lane,
+            groups,
+        }
+    }
+
     /// Whether it grants permits from a later time on.
     pub(crate) fn is_queue(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.rules.is_queue())
@@ -196,16 +216,11 @@ impl Engine {
         id: EntryId,
         permits: u64,
     ) -> Result<i64, Error> {
-        let call = |lane| PolicyCall {
-            policy: policy.rules.clone(),
-            is_stored: policy.is_stored,
-            at: self.core.clock.told_us(),
-            lane,
-            groups: vec![match policy.rules.is_queue() {
-                true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
-                false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
-            }],
+        let group = match policy.rules.is_queue() {
+            true => RequestGroup { permits, max_wait_ms: MAX_EXACT, count: 1 },
+            false => RequestGroup { permits: 1, max_wait_ms: 0, count: permits },
         };
+        let call = |lane| self.policy_call(policy, lane, vec![group]);
         let name: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let number = LaneCall { name: name.into(), number: 1, abandon: None, max_age_us: None };
         let deadline = instant_after(BACKGROUND_DEADLINE);

@@ -160,7 +160,11 @@ impl Flight {
 fn exceeds(decided: &Decided, request: &Request) -> Answer {
     let costs = request.costs.iter().flat_map(|costs| costs.iter());
     let mut members = decided.members.iter().zip(costs).enumerate();
-    match members.find(|(_, (member, cost))| u64::from(**cost) > member.rate.permits()) {
+    let most = |member: &MemberEntry| match &member.engine.policy {
+        Some(policy) => policy.rules.limit(),
+        None => member.rate.permits(),
+    };
+    match members.find(|(_, (member, cost))| u64::from(**cost) > most(member)) {
         Some((at, (member, cost))) => {
             Answer::ExceedsRate { requested: (*cost).into(), rate: member.rate, by: Some(at as u8) }
         }

@@ -1,6 +1,7 @@
 //! What all policies share: a batch of requests, refunds, changed parameters, and how state is read and written.
 //!
-//! The twin of `lua/policy/tail.lua`, which also has what only a server needs: the records of lanes.
+//! The twin of `read.lua`, `decide.lua` and `write.lua` in `lua/policy`, which also have what only a server needs: the
+//! records of lanes.
 
 use crate::error::Error;
 use crate::store::memory::keyspace::{Fields, Keyspace};
@@ -32,6 +33,8 @@ pub(super) const EXACT_WAITS: u32 = 16;
 pub(crate) trait Rules: Clone + PartialEq {
     /// The fields of the state in the limiter's hash.
     const NAMES: &'static [&'static str];
+    /// Whether each grant delays the next one, however few permits it has.
+    const IS_QUEUE: bool = false;
     type State: Clone;
 
     /// The parameters as the field `c` has them: a letter, a version, numbers.
@@ -239,12 +242,30 @@ impl<R: Rules> Limiter<R> {
         let is_denial = |group: &OutcomeGroup| {
             matches!(group.outcome, Outcome::Refused(_) | Outcome::Waiting(_))
         };
-        let begins = !self.was_used && outcomes.iter().any(is_denial);
-        self.was_used |= granted > 0 || begins;
-        if granted > 0 || begins || self.has_changed {
-            self.write(space, keys)?;
-        }
+        let has_denied = outcomes.iter().any(is_denial);
+        self.write_taken(space, keys, granted, has_denied)?;
         Ok((self, outcomes))
+    }
+
+    /// Takes permits that are available.
+    pub(super) fn take_now(&mut self, permits: u64) {
+        self.rules.take(&mut self.state, self.now, permits);
+    }
+
+    /// Writes what a call has taken.
+    pub(super) fn write_taken(
+        &mut self,
+        space: &mut Keyspace,
+        keys: &Keys,
+        granted: u64,
+        has_denied: bool,
+    ) -> Result<(), Error> {
+        let begins = !self.was_used && has_denied;
+        self.was_used |= granted > 0 || begins;
+        match granted > 0 || begins || self.has_changed {
+            true => self.write(space, keys),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn give(

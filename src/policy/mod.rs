@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::error::{Error, Operation};
 use crate::rate::{Mode, Rate};
 
+pub(crate) mod all;
 mod bucket;
 mod calendar;
 pub(crate) mod foreign;

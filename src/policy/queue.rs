@@ -34,6 +34,7 @@ impl Queue {
 
 impl Rules for Queue {
     const NAMES: &'static [&'static str] = &["t", "f", "l"];
+    const IS_QUEUE: bool = true;
     type State = Reserved;
 
     fn text(&self) -> String {

@@ -109,7 +109,7 @@ impl Step<'_> {
         }
         let handle = self.slot.handles.find(client, limit, &self.key)?;
         let engine = handle.limiter.engine();
-        let is_joinable = !engine.answers_locally() && engine.is_redissons_limiter();
+        let is_joinable = !engine.answers_locally() && engine.semaphore.is_none();
         (is_joinable && engine.rate().is_some()).then_some(handle)
     }
 

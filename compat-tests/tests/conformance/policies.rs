@@ -186,6 +186,58 @@ async fn what_was_used_beyond_a_grant_is_taken(world: World) {
     assert_eq!(left(&limiter).await, 0);
 }
 
+async fn a_window_and_a_bucket_grant_together_or_not_at_all(world: World) {
+    let client = world.client().await;
+    let bucket = client.limiter_of("api", Policy::bucket(5, 5, SECOND).unwrap()).unwrap();
+    let window = client.limiter_of("api", Policy::fixed_window(12, SECOND * 60).unwrap()).unwrap();
+    let both = client.all_of([&bucket, &window]).unwrap();
+    let mut grant = both.try_acquire_now([3, 10]).await.unwrap().into_grant().unwrap();
+    assert_eq!((grant.left(), left(&bucket).await, left(&window).await), (2, 2, 2));
+    // A denial takes nothing, and names the limit that refuses longest.
+    let denial = both.try_acquire_now([1, 3]).await.unwrap().into_denial().unwrap();
+    assert_eq!(denial.refused_by(), Some("api"));
+    assert_eq!(denial.rate().unwrap().permits(), 12);
+    let window_ends = denial.retry_after();
+    let denial = both.try_acquire_now([3, 1]).await.unwrap().into_denial().unwrap();
+    assert_eq!((denial.rate().unwrap().permits(), denial.retry_after()), (5, ms(200)));
+    let denial = both.try_acquire_now([3, 3]).await.unwrap().into_denial().unwrap();
+    assert_eq!((denial.rate().unwrap().permits(), denial.retry_after()), (12, window_ends));
+    assert_eq!((left(&bucket).await, left(&window).await), (2, 2));
+    let error = both.try_acquire_now([1, 13]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ExceedsRate { requested: 13, rate: 12 });
+    // What is not used comes back to both.
+    assert_eq!(grant.refund(2).await.unwrap(), 2);
+    assert_eq!((left(&bucket).await, left(&window).await), (4, 4));
+    grant.settle([1, 9]).await.unwrap();
+    assert_eq!((left(&bucket).await, left(&window).await), (4, 3));
+    world.pass(200);
+    let waits = both.acquire([5, 4]);
+    let passes = async {
+        tokio::time::sleep(ms(50)).await;
+        assert_eq!((left(&bucket).await, left(&window).await), (5, 3));
+        world.pass(window_ends.as_millis() as i64);
+        client.recheck_waiters();
+    };
+    let (granted, ()) = futures::join!(waits, passes);
+    granted.unwrap();
+    assert_eq!((left(&bucket).await, left(&window).await), (0, 8));
+}
+
+async fn merged_calls_of_several_policies_are_decided_one_by_one(world: World) {
+    let client = world.client().await;
+    let of = |policy: Result<Policy, _>| client.limiter_of("api", policy.unwrap()).unwrap();
+    let bucket = of(Policy::interval_bucket(10, 10, SECOND));
+    let window = of(Policy::rolling_window(20, SECOND));
+    let counter = of(Policy::sliding_counter(1000, SECOND));
+    let all = client.all_of([&bucket, &window, &counter]).unwrap();
+    let calls = [[4, 1, 1], [5, 1, 1], [2, 1, 1], [1, 18, 1], [1, 1, 1], [1, 1, 998], [1, 1, 1]];
+    let answers = join_all(calls.map(|costs| all.try_acquire_now(costs))).await;
+    let granted: Vec<bool> = answers.into_iter().map(|it| it.unwrap().is_granted()).collect();
+    assert_eq!(granted, [true, true, false, true, false, false, false]);
+    let left = join_all(all.limiters().iter().map(left)).await;
+    assert_eq!(left, [0, 0, 997]);
+}
+
 async fn limiters_of_all_kinds_are_asked_in_turn(world: World) {
     let client = world.client().await;
     let bucket = client.limiter_of("a", bucket()).unwrap();

@@ -168,6 +168,8 @@ impl CountingStore {
         {
             ready(self.away().map_or_else(|| self.store.run(keys, &call), Err)).boxed()
         } else {
+            let is_acquire = any.is::<PolicyCall>() || any.is::<PolicyAllCall>();
+            self.ledger.calls.fetch_add(is_acquire.into(), Ordering::SeqCst);
             ready(self.store.run(keys, &call)).boxed()
         }
     }

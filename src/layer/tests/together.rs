@@ -9,7 +9,7 @@ use super::{Site, get, header, per_user, wait_for_permits};
 use crate::engine::tests::CountingStore;
 use crate::store::Store;
 use crate::web::{Key, Limit, Limits};
-use crate::{Client, Clock, Decision, LimiterOptions, ManualClock, OnOutage, Rate};
+use crate::{Client, Clock, Decision, LimiterOptions, ManualClock, OnOutage, Policy, Rate};
 
 fn client() -> (Client, CountingStore, ManualClock) {
     let (clock, handle) = Clock::manual(1_000_000);
@@ -50,6 +50,29 @@ async fn one_call_asks_all_limits_once_their_limiters_are_known() {
     // A caller's first request asks its own limiter before the others.
     assert_eq!(site.status(get("you")).await, 200);
     assert_eq!(store.calls(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_with_policies_are_asked_by_one_call() {
+    let (client, store, _clock) = client();
+    let minute = Duration::from_secs(60);
+    let bucket = Policy::bucket(3, 1, minute).unwrap();
+    let limits = [
+        Limit::new("user", Key::header("x-key"), None).policy(bucket),
+        Limit::new("all", Key::global(), None).policy(Policy::anchored_window(2, minute).unwrap()),
+        tenant(Rate::per_hour(50)),
+    ];
+    let site = Site::new(&client, limits);
+    assert_eq!(site.status(get("me")).await, 200);
+    assert_eq!(store.calls(), 3);
+    // A limit without a policy is not decided with them.
+    assert_eq!(site.status(get("me")).await, 200);
+    assert_eq!(store.calls(), 5);
+    let response = site.send(get("me")).await;
+    assert_eq!((response.status().as_u16(), store.calls()), (429, 6));
+    assert_eq!(header(&response, "ratelimit").unwrap(), "\"all\";r=0;t=60");
+    assert_eq!(header(&response, "retry-after").unwrap(), "60");
+    assert_eq!(client.limiter("tenant:acme").unwrap().available_permits().await.unwrap(), 48);
 }
 
 #[tokio::test(start_paused = true)]

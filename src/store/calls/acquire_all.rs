@@ -5,6 +5,7 @@
 
 use super::acquire::{entry_of, pack_groups, read_outcome, request_count, total_permits};
 use super::*;
+use crate::policy::Mark;
 use crate::rate::exact;
 use crate::store::memory::acquire_all::acquire_all;
 
@@ -38,6 +39,8 @@ pub(crate) struct LimitReply {
     pub(crate) left: i64,
     /// See [`AcquireReply::repaired`].
     pub(crate) repaired: i64,
+    /// What a limiter with a policy says of the call's grant, to refund it.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl StoreCall for AcquireAllCall {
@@ -84,7 +87,7 @@ impl StoreCall for AcquireAllCall {
         let limits = (0..limits.len()).map(|at| {
             let limit = limits.list(at)?;
             let (left, repaired) = (limit.integer(1)?, exact(limit.integer(5)?));
-            Some(LimitReply { rate: limit.rate()?, left, repaired })
+            Some(LimitReply { rate: limit.rate()?, left, repaired, mark: None })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
         let is_whole = answered == request_count(&self.0[0].1) && limits.len() == self.0.len();
@@ -101,7 +104,7 @@ impl AcquireAllCall {
     fn read_short(&self, answer: ServerAnswer<'_>) -> Option<AcquireAllReply> {
         let limits = self.0.iter().enumerate().map(|(at, (_, call))| {
             let (rate, left) = (call.seen?.rate(), answer.integer(at + 1)?);
-            Some(LimitReply { rate, left, repaired: 0 })
+            Some(LimitReply { rate, left, repaired: 0, mark: None })
         });
         let limits: Vec<_> = limits.collect::<Option<_>>()?;
         let outcomes =

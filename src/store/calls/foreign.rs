@@ -9,7 +9,7 @@ use crate::store::redis::{Script, check_same_slot};
 /// being moved.
 macro_rules! foreign {
     ($name:ident, $($part:literal),+) => {
-        script!($name, Waits: "policy/head", "policy/names", $($part),+, "policy/tail");
+        script!($name, Waits: "policy/head", "policy/names", $($part),+, "policy/read", "policy/decide", "policy/write");
     };
 }
 

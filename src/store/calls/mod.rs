@@ -26,6 +26,7 @@ mod inspect;
 mod pause;
 mod peek;
 mod policy;
+mod policy_all;
 mod refund;
 mod release;
 #[cfg(any(feature = "admin", test))]
@@ -62,6 +63,7 @@ pub(crate) use policy::{
     LaneCall, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall,
     PolicyReply,
 };
+pub(crate) use policy_all::PolicyAllCall;
 pub(crate) use refund::RefundCall;
 #[cfg(test)]
 pub(crate) use refund::RefundReply;

@@ -8,17 +8,26 @@ use std::sync::Arc;
 use super::foreign::{around, check_foreign, foreign_script};
 use super::*;
 use crate::clock::system_ms;
+use crate::policy::all::Member;
 use crate::policy::frame::Limiter;
 use crate::policy::{ChangeRule, Kind, Mark, Policy, with_rules};
 use crate::store::redis::Script;
 use crate::store::refusal;
 
-script!(BUCKET, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/pace", "policy/bucket", "policy/tail");
-script!(WINDOW, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/window", "policy/tail");
-script!(SLIDING, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/sliding", "policy/tail");
-script!(ROLLING, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/rolling", "policy/tail");
-script!(INTERVAL, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/interval", "policy/tail");
-script!(QUEUE, AtReceiver: "policy/head", "policy/usual", "policy/names", "policy/pace", "policy/queue", "policy/tail");
+/// The script of a policy.
+macro_rules! policy {
+    ($name:ident, $($part:literal),+) => {
+        script!($name, AtReceiver: "policy/head", "policy/fields", "policy/usual", "policy/names", $($part),+,
+            "policy/read", "policy/decide", "policy/write");
+    };
+}
+
+policy!(BUCKET, "policy/pace", "policy/bucket");
+policy!(WINDOW, "policy/window");
+policy!(SLIDING, "policy/sliding");
+policy!(ROLLING, "policy/rolling");
+policy!(INTERVAL, "policy/interval");
+policy!(QUEUE, "policy/pace", "policy/queue");
 
 /// Requests for one limiter with a policy, decided in this order.
 #[derive(Clone, Debug)]
@@ -62,16 +71,52 @@ pub(crate) struct PolicyReply {
     pub(crate) outcomes: Vec<OutcomeGroup>,
 }
 
-/// The command of a call: the script of its policy, by the arguments in the head of the script.
-fn command(
+/// The arguments of a call, by the names in `lua/policy/head.lua`.
+fn arguments(
     (policy, is_stored, at): (&Policy, bool, Option<i64>),
+    action: &str,
+    lane: Option<&LaneCall>,
+    requests: &[u8],
+    permits: Option<u64>,
+) -> [Vec<u8>; 11] {
+    let text =
+        |number: Option<u64>| number.map_or(Vec::new(), |number| number.to_string().into_bytes());
+    let bounds = match &policy.0 {
+        Kind::Calendar(window) => {
+            let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
+            window.grid.bounds(around).map(|bound| bound.to_string()).join(" ")
+        }
+        Kind::Foreign(foreign) => {
+            foreign.bounds(at).map_or(String::new(), |[start, end]| format!("{start} {end}"))
+        }
+        _ => String::new(),
+    };
+    [
+        policy.text().into(),
+        lane.map_or("", |lane| &lane.name).into(),
+        text(lane.map(|lane| lane.number)),
+        requests.into(),
+        bounds.into(),
+        action.into(),
+        text(permits),
+        if is_stored { b"1".into() } else { Vec::new() },
+        text(lane.and_then(|lane| lane.abandon)),
+        text(lane.and_then(|lane| lane.max_age_us)),
+        at.map_or(Vec::new(), |at| at.to_string().into_bytes()),
+    ]
+}
+
+/// The command of a call: the script of its policy, without the arguments at the end that are empty.
+fn command(
+    parameters @ (policy, _, at): (&Policy, bool, Option<i64>),
     keys: &Keys,
     action: &str,
     lane: Option<&LaneCall>,
     requests: &[u8],
     permits: Option<u64>,
 ) -> ServerCommand {
-    let text = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
+    /// The arguments that no call leaves out.
+    const ALWAYS: usize = 4;
     let script: &'static Script = match policy.0 {
         Kind::Bucket(_) => &BUCKET,
         Kind::Fixed(_) | Kind::Anchored(_) | Kind::Calendar(_) => &WINDOW,
@@ -86,37 +131,15 @@ fn command(
         _ => vec![keys.hash.to_string()],
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let bounds = match &policy.0 {
-        Kind::Calendar(window) => {
-            let around = at.or(window.grid.around).unwrap_or_else(|| system_ms() * 1000);
-            window.grid.bounds(around).map(|bound| bound.to_string()).join(" ")
-        }
-        Kind::Foreign(foreign) => {
-            foreign.bounds(at).map_or(String::new(), |[start, end]| format!("{start} {end}"))
-        }
-        _ => String::new(),
-    };
-    let command = ServerCommand::script(script, &names)
-        .arg(policy.text())
-        .arg(lane.map_or("", |lane| &lane.name))
-        .arg(text(lane.map(|lane| lane.number)))
-        .arg(requests);
-    let rare = [
-        bounds,
-        action.to_owned(),
-        text(permits),
-        if is_stored { "1".to_owned() } else { String::new() },
-        text(lane.and_then(|lane| lane.abandon)),
-        text(lane.and_then(|lane| lane.max_age_us)),
-        at.map_or(String::new(), |at| at.to_string()),
-    ];
-    let sent = rare.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-    rare[..sent].iter().fold(command, ServerCommand::arg)
+    let arguments = arguments(parameters, action, lane, requests, permits);
+    let sent = arguments.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
+    let command = ServerCommand::script(script, &names);
+    arguments[..sent.max(ALWAYS)].iter().fold(command, |command, arg| command.arg(&**arg))
 }
 
 /// The policy to repeat a call with, if a server answers that no window of the calendar contains its time, or that
 /// other parameters are in force: with these, around its time.
-fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Policy> {
+pub(super) fn corrected(policy: &Policy, answer: ServerAnswer<'_>) -> Option<Policy> {
     let now = answer.integer(1).filter(|_| answer.integer(0) == Some(-10))?;
     if let Kind::Foreign(_) = policy.0 {
         return Some(around(policy, now));
@@ -141,6 +164,16 @@ macro_rules! limiter {
 impl PolicyCall {
     fn parameters(&self) -> (&Policy, bool, Option<i64>) {
         (&self.policy, self.is_stored, self.at)
+    }
+
+    pub(super) fn arguments(&self) -> [Vec<u8>; 11] {
+        let packed = pack_groups(&self.groups);
+        arguments(self.parameters(), "", Some(&self.lane), &packed, None)
+    }
+
+    /// Reads the limiter in process.
+    pub(super) fn open(&self, space: &Keyspace, keys: &Keys) -> Result<Box<dyn Member>, Error> {
+        limiter!(self, space, keys, ChangeRule::Keep, limiter => Ok(Box::new(limiter)))
     }
 }
 

@@ -75,6 +75,7 @@ pub(crate) fn acquire_all(
         rate: limit.found.config.to_rate(),
         left: limit.found.before.filter(|_| !is_written).unwrap_or(limit.budget),
         repaired: exact(limit.deficit),
+        mark: None,
     });
     let reply = AcquireAllReply {
         now: overtaken.map_or(t, |date| date.min(MAX_EXACT as i64)),

@@ -11,11 +11,12 @@ use crate::policy::{CalendarUnit, ChangeRule, Kind, Policy};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::raw::Content;
 use crate::store::{
-    LaneCall, Outcome, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall, PolicyRefundCall,
-    PolicyReply, RequestGroup, StoreCall,
+    LaneCall, Outcome, OutcomeGroup, PolicyCall, PolicyChangeCall, PolicyPeek, PolicyPeekCall,
+    PolicyRefundCall, PolicyReply, RequestGroup, StoreCall, Wait,
 };
 use crate::wire::keys::Keys;
 
+mod groups;
 mod lanes;
 mod programs;
 mod server;

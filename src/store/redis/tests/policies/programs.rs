@@ -159,7 +159,7 @@ fn damage(world: &World, field: usize, text: Option<&str>) -> Option<Hash> {
     Some(before)
 }
 
-fn replace(world: &World, fields: Hash) {
+pub(super) fn replace(world: &World, fields: Hash) {
     let mut raw = world.server.raw();
     let key = &*world.keys.hash;
     let ttl_ms = world.memory.snapshot().get(key).and_then(|key| key.ttl_ms);
