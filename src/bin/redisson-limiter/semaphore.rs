@@ -6,9 +6,10 @@ use redisson_rate_limiter::Client;
 use redisson_rate_limiter::admin::{StoredKey, StoredPermit, StoredSemaphore};
 use serde_json::{Value, json};
 
+use crate::Session;
 use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure};
-use crate::findings::{Finding, FindingKind, Fix};
+use crate::findings::{Finding, FindingKind};
 use crate::inspect::{joined, lifetime, line};
 use crate::json::{self, SCHEMA};
 use crate::out::{Out, Tone};
@@ -21,13 +22,11 @@ const TOO_MANY_EXPIRED: u64 = 8_000;
 /// The permits that are listed.
 const ROWS: usize = 10;
 
-pub async fn inspect(client: &Client, args: &InspectArgs, out: &mut Out) -> Result<Exit, Failure> {
+pub async fn inspect(session: &Session<'_>, args: &InspectArgs) -> Result<Exit, Failure> {
+    let Session { client, out, .. } = session;
     let semaphore = read(client, &args.name, args.entries).await?;
-    let text = match args.json {
-        true => json::text(&as_json(&args.name, &semaphore)),
-        false => shown(&args.name, &semaphore, out),
-    };
-    out.print(&text)?;
+    let text = || shown(&args.name, &semaphore, out);
+    out.show(args.json, || as_json(&args.name, &semaphore), text)?;
     let is_readable = semaphore.free().is_some() || !semaphore.value.exists();
     Ok(if is_readable { Exit::Done } else { Exit::Damaged })
 }
@@ -121,10 +120,8 @@ pub async fn examine(
 ) -> Result<Vec<Finding>, Failure> {
     let semaphore = read(client, name, PERMITS).await?;
     let mut findings = Vec::new();
-    let mut found = |kind, text: String, advice: &str| {
-        let fix = Fix::None { advice: advice.to_owned() };
-        findings.push(Finding { kind, client_id: None, text, fix });
-    };
+    let mut found =
+        |kind, text: String, advice: &str| findings.push(Finding::unfixable(kind, text, advice));
     let of_another_type = [
         ("value", semaphore.value == StoredKey::WrongType),
         ("set", semaphore.out == StoredKey::WrongType),
