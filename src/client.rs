@@ -108,9 +108,7 @@ impl Client {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// See [`limiter`](Self::limiter).
+    /// Errors are those of [`limiter`](Self::limiter).
     pub fn limiter_of(&self, name: &str, policy: Policy) -> Result<RateLimiter, Error> {
         let policy = Followed { rules: policy, is_stored: false };
         self.0.handle(name, Rules::Policy(policy)).map(RateLimiter::new)
@@ -119,9 +117,7 @@ impl Client {
     /// [`limiter_of`](Self::limiter_of), with options, as in [`limiter_with`](Self::limiter_with). They belong to the
     /// name and the policy with these parameters.
     ///
-    /// # Errors
-    ///
-    /// See [`limiter_with`](Self::limiter_with).
+    /// Errors are those of [`limiter_with`](Self::limiter_with).
     pub fn limiter_of_with(
         &self,
         name: &str,

@@ -76,6 +76,11 @@ use crate::wire::keys::Keys;
 ///
 /// [`Error::is_transient`] says whether trying again is safe and useful.
 ///
+/// # Cancel safety
+///
+/// If the future of an acquire is dropped, nothing is taken: see [`try_acquire`](Self::try_acquire). Any other call
+/// whose future is dropped may or may not be carried out.
+///
 /// [`ErrorKind::Unavailable`]: crate::ErrorKind::Unavailable
 /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
 /// [`ErrorKind::Auth`]: crate::ErrorKind::Auth

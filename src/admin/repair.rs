@@ -61,19 +61,13 @@ impl RateLimiter {
     ///
     /// See [`try_acquire`](Self::try_acquire). No repair is possible while there is a live entry of an older
     /// Redisson: it must expire.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn repair(&self) -> Result<Repair, Error> {
         self.own_budget().repair().await
     }
 
     /// Returns what [`repair`](Self::repair) would do now. Changes nothing.
     ///
-    /// # Errors
-    ///
-    /// See [`repair`](Self::repair).
+    /// Errors are those of [`repair`](Self::repair).
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
         self.own_budget().preview_repair().await
     }
@@ -96,10 +90,6 @@ impl RateLimiter {
     /// # Errors
     ///
     /// The errors of [`try_acquire`](Self::try_acquire), except that a missing hash is not an error.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
         self.own_budget().remove_unused(age).await
     }
@@ -116,7 +106,8 @@ impl RateLimiter {
     }
 }
 
-/// The budget of a client: [`RateLimiter::budget_of`].
+/// The budget of a client: [`RateLimiter::budget_of`]. Errors and cancel safety are those of the calls of the same name
+/// there.
 #[derive(Clone, Debug)]
 pub struct ClientBudget {
     limiter: RateLimiter,
@@ -125,10 +116,6 @@ pub struct ClientBudget {
 
 impl ClientBudget {
     /// Like [`RateLimiter::inspect`]; [`Inspection::per_client`] is this budget.
-    ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::inspect`].
     pub async fn inspect(&self, most_entries: u64) -> Result<Inspection, Error> {
         let begun = Instant::now();
         let reply = self.call(Operation::Inspect, InspectCall { most_entries }).await?;
@@ -151,29 +138,19 @@ impl ClientBudget {
     }
 
     /// See [`RateLimiter::repair`].
-    ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::repair`].
     pub async fn repair(&self) -> Result<Repair, Error> {
         self.repair_unless(false).await
     }
 
     /// See [`RateLimiter::preview_repair`].
     ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::repair`].
+    /// Errors are those of [`RateLimiter::repair`].
     pub async fn preview_repair(&self) -> Result<Repair, Error> {
         self.repair_unless(true).await
     }
 
     /// Like [`RateLimiter::remove_unused`]. Clients leave the keys of their budgets behind when they end,
     /// unless the limiter has a keep-alive. The client may still be running: nothing changes for it.
-    ///
-    /// # Errors
-    ///
-    /// See [`RateLimiter::remove_unused`].
     pub async fn remove_unused(&self, age: Duration) -> Result<u64, Error> {
         let now = self.limiter.engine().core.clock.read().now;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);

@@ -35,10 +35,6 @@ impl Client {
     /// Connects to a server by its URL, or to another [`Topology`], with a random id, no prefix, the system's
     /// clock and a deadline of three seconds: see [`ClientBuilder::connect`]. If a service may start before
     /// its server, use [`ClientBuilder::connect_lazy`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect`].
     pub async fn connect<T>(servers: T) -> Result<Self, Error>
     where
         T: TryInto<Topology, Error: Into<Error>>,

@@ -430,10 +430,6 @@ impl Grant {
     }
 
     /// Gives back all permits that this grant still holds: see [`refund`](Grant::refund).
-    ///
-    /// # Errors
-    ///
-    /// See [`refund`](Grant::refund).
     pub async fn refund_all(&mut self) -> Result<u64, Error> {
         match &self.entry {
             GrantEntry::Group { held, .. } => self.refund_members(**held).await,
@@ -527,10 +523,6 @@ impl Grant {
     /// Gives back `permits` of this grant, and blocks this thread until that is done: see
     /// [`refund`](Grant::refund). [`blocking`](crate::blocking) says where it may be called. With the feature
     /// `blocking`.
-    ///
-    /// # Errors
-    ///
-    /// See [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund(&mut self, permits: u64) -> Result<u64, Error> {
         self.blocking(Operation::Refund, move |mut grant| async move {
@@ -541,9 +533,7 @@ impl Grant {
     /// Gives back all permits that this grant still holds: see
     /// [`blocking_refund`](Grant::blocking_refund). With the feature `blocking`.
     ///
-    /// # Errors
-    ///
-    /// See [`refund`](Grant::refund).
+    /// Errors are those of [`refund`](Grant::refund).
     #[cfg(feature = "blocking")]
     pub fn blocking_refund_all(&mut self) -> Result<u64, Error> {
         self.blocking(Operation::Refund, move |mut grant| async move {
@@ -554,10 +544,6 @@ impl Grant {
     /// Says how many permits were used after all, and blocks this thread until that is done: see
     /// [`settle`](Grant::settle). [`blocking`](crate::blocking) says where it may be called. With the feature
     /// `blocking`.
-    ///
-    /// # Errors
-    ///
-    /// See [`settle`](Grant::settle).
     #[cfg(feature = "blocking")]
     pub fn blocking_settle(&mut self, actual: impl Into<Costs>) -> Result<(), Error> {
         let actual = actual.into();

@@ -72,13 +72,7 @@ impl RateLimiter {
     /// If the server is certainly away it fails at once, after a second attempt that cannot connect either.
     /// If an attempt may have been carried out, it is attempted again, under the same id, until the deadline.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         if self.engine().answers_locally() {
@@ -202,13 +196,7 @@ impl RateLimiter {
     ///
     /// It is never denied. If the server is away, it fails after the deadline without an answer.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn acquire(&self, permits: u64) -> Result<Grant, Error> {
         let mut observer = self.engine().observer.acquire(permits);
         loop {

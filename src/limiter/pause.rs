@@ -42,10 +42,6 @@ impl RateLimiter {
     ///
     /// [`ErrorKind::InvalidArgument`] if the duration is zero or more than 365 days; for others see
     /// [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         const OPERATION: Operation = Operation::PauseFor;
         if duration.is_zero() || duration > LONGEST {
@@ -71,13 +67,7 @@ impl RateLimiter {
     /// Ends a [pause](Self::pause_for), whoever began it. Without a pause it changes nothing. Waiting requests
     /// of this client ask again at once, others within a second.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn resume(&self) -> Result<(), Error> {
         // The call may be carried out even if this future is dropped.
         let _may_come_back = self.engine().permits_may_come_back();

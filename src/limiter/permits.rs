@@ -23,10 +23,6 @@ impl RateLimiter {
     /// error then has [`Execution::Unknown`].
     ///
     /// [`Grant::refund`]: crate::Grant::refund
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call may or may not be carried out.
     pub async fn release(&self, permits: u64) -> Result<u64, Error> {
         if permits > MAX_EXACT {
             return Err(self.invalid(
@@ -57,9 +53,7 @@ impl RateLimiter {
     ///
     /// If there is no limiter yet and this handle carries its rate, this is the whole rate.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn available_permits(&self) -> Result<u64, Error> {
         self.peek_for(Operation::AvailablePermits, 1).await.map(|peek| peek.available)
     }
@@ -70,9 +64,7 @@ impl RateLimiter {
     /// If there is no limiter yet and this handle carries its rate, the answer describes the limiter that the
     /// next acquire would create.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     pub async fn peek(&self, permits: u64) -> Result<Peek, Error> {
         let peek = self.peek_for(Operation::Peek, permits).await?;
         let rate = peek.rate.permits();

@@ -64,9 +64,7 @@ impl RateLimiter {
     ///
     /// The timeout applies to the permits only; `work` may take any time.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Errors are those of [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
     ///
@@ -85,9 +83,7 @@ impl RateLimiter {
     /// [`try_acquire_now`](Self::try_acquire_now). If they are denied, `work` is dropped without having run,
     /// and the denial is returned within the result.
     ///
-    /// # Errors
-    ///
-    /// See [`try_acquire_now`](Self::try_acquire_now).
+    /// Errors are those of [`try_acquire_now`](Self::try_acquire_now).
     ///
     /// # Cancel safety
     ///

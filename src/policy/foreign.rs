@@ -66,9 +66,7 @@ impl Policy {
     /// `burst` + rate × time + ½. A refund does not raise the permits above what the others left, and may credit
     /// less than was granted if others have taken permits since.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn redis_rate_gcra(burst: u64, rate: u64, period: Duration) -> Result<Policy, Error> {
         let burst = permits("a burst", burst)?;
         let Pace { permits, every } = pace(rate, period, burst)?;
@@ -177,18 +175,14 @@ impl Policy {
     /// the second in the name it is a fixed window; without, steady traffic prolongs its life until it is full,
     /// and then denies for two seconds.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn seconds_counter(limit: u64) -> Result<Policy, Error> {
         living_counter(limit, 2)
     }
 
     /// Like [`seconds_counter`](Self::seconds_counter), with a life of two minutes.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits).
+    /// Fails outside of [these limits](Policy#limits).
     pub fn minutes_counter(limit: u64) -> Result<Policy, Error> {
         living_counter(limit, 120)
     }

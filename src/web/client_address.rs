@@ -83,9 +83,7 @@ impl TrustedProxies {
 
     /// Proxies that write the header `Forwarded` (RFC 7239).
     ///
-    /// # Errors
-    ///
-    /// See [`x_forwarded_for`](Self::x_forwarded_for).
+    /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn forwarded<I>(networks: I) -> Result<Self, Error>
     where
         I: IntoIterator,
@@ -97,9 +95,7 @@ impl TrustedProxies {
     /// Proxies that write another header, which holds an address or a list of addresses: `CF-Connecting-IP`,
     /// `X-Real-IP`.
     ///
-    /// # Errors
-    ///
-    /// See [`x_forwarded_for`](Self::x_forwarded_for).
+    /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn header<I>(name: &str, networks: I) -> Result<Self, Error>
     where
         I: IntoIterator,

@@ -34,6 +34,7 @@ pub struct Arguments {
     pub common: Common,
     /// When to use colours; with auto, NO_COLOR turns them off
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    #[arg(help_heading = None::<&str>)]
     pub color: Color,
     #[command(subcommand)]
     pub command: Command,

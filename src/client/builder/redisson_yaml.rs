@@ -98,10 +98,6 @@ impl RedissonYaml {
 
     /// Connects: see [`ClientBuilder::connect`].
     ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect`].
-    ///
     /// # Cancel safety
     ///
     /// The future may be dropped at any time.
@@ -110,10 +106,6 @@ impl RedissonYaml {
     }
 
     /// Connects at the first call: see [`ClientBuilder::connect_lazy`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientBuilder::connect_lazy`].
     pub fn connect_lazy(self) -> Result<Client, Error> {
         self.builder.connect_lazy(self.topology)
     }
