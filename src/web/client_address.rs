@@ -73,22 +73,14 @@ impl TrustedProxies {
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an item is neither a network nor
     /// an address.
-    pub fn x_forwarded_for<I>(networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    pub fn x_forwarded_for(networks: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
         Self::header("x-forwarded-for", networks)
     }
 
     /// Proxies that write the header `Forwarded` (RFC 7239).
     ///
     /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn forwarded<I>(networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    pub fn forwarded(networks: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
         TrustedProxies::new(networks, Header::Forwarded)
     }
 
@@ -96,21 +88,17 @@ impl TrustedProxies {
     /// `X-Real-IP`.
     ///
     /// Errors are those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn header<I>(name: &str, networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    pub fn header(
+        name: &str,
+        networks: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<Self, Error> {
         super::check_header_name(name)?;
         TrustedProxies::new(networks, Header::List(name.into()))
     }
 
-    fn new<I>(networks: I, header: Header) -> Result<Self, Error>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
-        let networks = parse_networks(networks)?;
+    fn new(networks: impl IntoIterator<Item: AsRef<str>>, header: Header) -> Result<Self, Error> {
+        let networks = networks.into_iter().map(|network| parse_network(network.as_ref()));
+        let networks = networks.collect::<Result<_, _>>()?;
         Ok(TrustedProxies { networks, header, first_times: Arc::default() })
     }
 
@@ -173,14 +161,6 @@ impl TrustedProxies {
     fn is_trusted(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address))
     }
-}
-
-fn parse_networks<I>(networks: I) -> Result<Vec<IpNet>, Error>
-where
-    I: IntoIterator,
-    I::Item: AsRef<str>,
-{
-    networks.into_iter().map(|network| parse_network(network.as_ref())).collect()
 }
 
 fn parse_network(text: &str) -> Result<IpNet, Error> {

@@ -403,52 +403,37 @@ impl Limit {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
+        let name = &self.name;
         let is_part = |byte: u8| byte.is_ascii_graphic() && !b"\"{}\\|%".contains(&byte);
-        if self.name.is_empty() || !self.name.bytes().all(is_part) {
-            let detail = format!(
-                "a limit named {:?}: must be visible ASCII, without quotes, braces, backslashes, | and %",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if [":value", ":permits"].iter().any(|suffix| self.name.contains(suffix)) {
-            let detail = format!(
-                "a limit named {:?}: must not have `:value` or `:permits` in it, with which the keys of another limiter \
-                 could have the same names",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
         let has_rates = self.policy.is_some() || self.rate_by_key.is_some();
-        if self.concurrency.is_some()
-            && (has_rates || self.count_if.is_some() || self.settle_by.is_some())
-        {
-            let detail = format!(
-                "a rate, policy or settlement of the concurrency limit {:?}: its permits come back with the response",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if !self.roll_out_from.is_empty() && self.rate.is_none() && self.rate_by_key.is_none() {
-            let detail = format!(
-                "`roll_out_from` of the limit {:?}, which has no rate: give it one",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if self.rate_by_key.is_some() && self.key.has_hash() {
-            let detail = format!(
-                "`rate_by_key` of the limit {:?}, whose key is hashed: no key would match its hash; look the caller up \
-                 (`Key::from_async_fn`) and limit by its name instead, without hashing",
-                self.name
-            );
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
-            let detail = "a deadline of zero: must be more than zero";
-            return Err(Error::invalid(Operation::Limits, detail));
-        }
-        self.key.check()
+        let settles = self.count_if.is_some() || self.settle_by.is_some();
+        let has_no_rate = self.rate.is_none() && self.rate_by_key.is_none();
+        let detail = if name.is_empty() || !name.bytes().all(is_part) {
+            format!(
+                "a limit named {name:?}: must be visible ASCII, without quotes, braces, backslashes, | and %"
+            )
+        } else if [":value", ":permits"].iter().any(|suffix| name.contains(suffix)) {
+            format!(
+                "a limit named {name:?}: must not have `:value` or `:permits` in it, with which the keys of another \
+                 limiter could have the same names"
+            )
+        } else if self.concurrency.is_some() && (has_rates || settles) {
+            format!(
+                "a rate, policy or settlement of the concurrency limit {name:?}: its permits come back with the response"
+            )
+        } else if !self.roll_out_from.is_empty() && has_no_rate {
+            format!("`roll_out_from` of the limit {name:?}, which has no rate: give it one")
+        } else if self.rate_by_key.is_some() && self.key.has_hash() {
+            format!(
+                "`rate_by_key` of the limit {name:?}, whose key is hashed: no key would match its hash; look the caller \
+                 up (`Key::from_async_fn`) and limit by its name instead, without hashing"
+            )
+        } else if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
+            "a deadline of zero: must be more than zero".to_owned()
+        } else {
+            return self.key.check();
+        };
+        Err(Error::invalid(Operation::Limits, detail))
     }
 }
 
