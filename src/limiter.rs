@@ -172,22 +172,6 @@ impl RateLimiter {
     /// [`Grant::left`](crate::Grant::left) is what is left to this handle;
     /// [`available_permits`](Self::available_permits) and [`peek`](Self::peek) are about the whole limiter.
     ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, Fraction, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let users = client.limiter("api")?.with_rate(Rate::per_minute(10));
-    /// let jobs = users.clone().with_headroom(Fraction::one_of(5))?;
-    ///
-    /// assert!(jobs.try_acquire_now(8).await?.is_granted());
-    /// assert!(!jobs.try_acquire_now(1).await?.is_granted(), "two permits are for users");
-    /// assert!(users.try_acquire_now(2).await?.is_granted());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the headroom is nothing, or all of the

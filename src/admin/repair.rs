@@ -6,8 +6,7 @@ use super::Inspection;
 use crate::clock::{Clock, ClockSkew, Now};
 use crate::error::{Error, Operation};
 use crate::limiter::RateLimiter;
-use crate::rate::Rate;
-use crate::store::{InspectCall, RemoveUnusedCall, RepairCall, RepairReply, StoreCall};
+use crate::store::{InspectCall, RemoveUnusedCall, Repair, RepairCall, StoreCall};
 use crate::wire::entry::{ClientTag, EntryId};
 use crate::wire::keys::Keys;
 
@@ -165,73 +164,10 @@ impl ClientBudget {
         // Even if this future is dropped, the call may be carried out: waiting calls check again
         // in either case.
         let _may_come_back = (!only_look).then(|| self.limiter.engine().permits_may_come_back());
-        Ok(Repair(self.call(Operation::Repair, call).await?))
+        self.call(Operation::Repair, call).await
     }
 
     async fn call<C: StoreCall>(&self, operation: Operation, call: C) -> Result<C::Reply, Error> {
         self.limiter.call_on(self.keys.clone(), operation, call).await
-    }
-}
-
-/// The result of [`RateLimiter::repair`], done or only previewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repair(RepairReply);
-
-impl Repair {
-    /// Whether there is anything to repair.
-    pub fn is_needed(&self) -> bool {
-        let RepairReply { debt, endless, excess, ahead, .. } = self.0;
-        self.value_is_off() || [debt, endless, excess, ahead].iter().any(|count| *count > 0)
-    }
-
-    /// Whether the repair changes the value for any reason other than expired permits.
-    pub fn value_is_off(&self) -> bool {
-        let RepairReply { before, after, expired, .. } = self.0;
-        let unused = before.is_none() && i64::try_from(self.0.rate.permits()) == Ok(after);
-        !unused && before.map(|before| before.saturating_add_unsigned(expired)) != Some(after)
-    }
-
-    /// The rate in force.
-    pub fn rate(&self) -> Rate {
-        self.0.rate
-    }
-
-    /// The value that was found; `None` if there was no readable one.
-    pub fn value_before(&self) -> Option<i64> {
-        self.0.before
-    }
-
-    /// The correct value, including what has expired; it may be negative.
-    pub fn value_after(&self) -> i64 {
-        self.0.after
-    }
-
-    /// The permits in expired entries, which every call gives back to the value.
-    pub fn expired(&self) -> u64 {
-        self.0.expired
-    }
-
-    /// The permits that were neither left nor in the log; they come back an interval after the repair.
-    pub fn debt(&self) -> u64 {
-        self.0.debt
-    }
-
-    /// The permits that are both left and in the log, as Redisson's `release` leaves them; they are taken out
-    /// of the log.
-    pub fn excess(&self) -> u64 {
-        self.0.excess
-    }
-
-    /// The number of entries dated more than 25 hours ahead. No lease is held for more than a day, so such
-    /// dates are mistakes, which would withhold their permits until then. The repair dates them now, so they
-    /// expire an interval later.
-    pub fn dated_ahead(&self) -> u64 {
-        self.0.ahead
-    }
-
-    /// How many of the hash, the value and the log live for ever although the limiter does not; they get its
-    /// time to live.
-    pub fn endless_keys(&self) -> u64 {
-        self.0.endless
     }
 }

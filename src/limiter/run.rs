@@ -44,24 +44,6 @@ impl RateLimiter {
     /// [`try_acquire`](Self::try_acquire) does. If they are denied, `work` is dropped without having run, and
     /// the denial is returned within the result.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// # let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// # let limiter = client.limiter("mails")?.with_rate(Rate::per_minute(1));
-    /// for _ in 0..2 {
-    ///     match limiter.try_run(1, Duration::from_millis(50), async { "a mail" }).await? {
-    ///         Ok(mail) => println!("sent {mail}"),
-    ///         Err(denial) => println!("not sent: {denial}"),
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// The timeout applies to the permits only; `work` may take any time.
     ///
     /// Errors are those of [`try_acquire`](Self::try_acquire).

@@ -23,7 +23,7 @@ pub(crate) mod redis;
 pub(crate) mod refusal;
 
 pub(crate) use calls::*;
-pub use calls::{ExpireCondition, RemainingTime};
+pub use calls::{ExpireCondition, RemainingTime, Repair};
 
 pub(crate) use channels::Heard;
 use memory::MemoryStore;

@@ -225,15 +225,15 @@ async fn findings_of(view: &View, orphans: Orphans) -> Result<Vec<Finding>, Fail
         } else if client_id.is_some() && is_litter(budget, rate) {
             unused.push(client_id.clone());
         }
-        if repair.dated_ahead() > 0 {
-            let entries = count(repair.dated_ahead(), "entry");
+        if repair.dated_ahead > 0 {
+            let entries = count(repair.dated_ahead, "entry");
             let text = format!("{entries} dated more than 25 hours ahead");
             let interval = duration(rate.interval());
             let fix = format!("they are dated now, and expire within {interval}");
             found(FindingKind::DatedAhead, client_id, text, Fix::Repair { text: fix });
         }
-        if repair.endless_keys() > 0 {
-            let keys = count(repair.endless_keys(), "key");
+        if repair.endless_keys > 0 {
+            let keys = count(repair.endless_keys, "key");
             let text = format!("{keys} without a time to live, though the limiter has one");
             let fix = "value and log get the time to live of the limiter".to_owned();
             found(FindingKind::Endless, client_id, text, Fix::Repair { text: fix });
@@ -332,20 +332,20 @@ fn foreign(budget: &BudgetView, rate: Rate) -> Option<String> {
 
 /// What a repair would change in the value and the log, and why.
 fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
-    if !repair.value_is_off() && repair.debt() == 0 && repair.excess() == 0 {
+    if !repair.value_is_off() && repair.debt == 0 && repair.excess == 0 {
         return None;
     }
     let stored = budget.budget();
-    let set = match repair.excess() {
-        0 => format!("the value becomes {}", repair.value_after()),
+    let set = match repair.excess {
+        0 => format!("the value becomes {}", repair.after),
         excess => format!(
             "the value becomes {}, and {} are taken out of the log",
-            repair.value_after(),
+            repair.after,
             count(excess, "permit")
         ),
     };
-    let interval = duration(repair.rate().interval());
-    let Some(before) = repair.value_before() else {
+    let interval = duration(repair.rate.interval());
+    let Some(before) = repair.before else {
         let text = match stored.value.content() {
             Some(content) => {
                 let content: String = content.chars().take(60).collect();
@@ -358,18 +358,18 @@ fn drift(budget: &BudgetView, repair: &Repair) -> Option<(String, String)> {
         };
         return Some((text, set));
     };
-    let right = before.saturating_add_unsigned(repair.expired());
+    let right = before.saturating_add_unsigned(repair.expired);
     let permits = |number: u64| count(number, "permit");
-    let after = repair.value_after();
-    if repair.debt() > 0 {
+    let after = repair.after;
+    if repair.debt > 0 {
         let fix = format!(
             "a debt of {} is written into the log, so that they come back within {interval}",
-            permits(repair.debt())
+            permits(repair.debt)
         );
-        return Some((format!("{} in neither the value nor the log", permits(repair.debt())), fix));
+        return Some((format!("{} in neither the value nor the log", permits(repair.debt)), fix));
     }
-    Some(if after < right || repair.excess() > 0 {
-        let too_many = right.abs_diff(after).saturating_add(repair.excess());
+    Some(if after < right || repair.excess > 0 {
+        let too_many = right.abs_diff(after).saturating_add(repair.excess);
         (format!("{} too many in value and log together", permits(too_many)), set)
     } else {
         (format!("{} missing, and nothing is in use", permits(right.abs_diff(after))), set)
