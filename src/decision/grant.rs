@@ -317,21 +317,6 @@ impl Grant {
     /// owe permits then, and the next callers wait until they have come back. That entry is not part of this
     /// grant: a later refund gives back no more than was acquired.
     ///
-    /// ```
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let tokens = client.limiter("tokens")?.with_rate(Rate::per_minute(10_000));
-    /// let mut estimated = tokens.acquire(1200).await?;
-    /// // The model has answered, and says what it has used.
-    /// estimated.settle(1730).await?;
-    /// assert_eq!(tokens.available_permits().await?, 8270);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// For a [`LimitGroup`](crate::LimitGroup)'s grant, `actual` is the cost for each limiter, or one for all of
     /// them.
     ///

@@ -20,10 +20,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if the time is not a number of whole milliseconds from 0 to
-    /// 2^53; otherwise those [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the time is not a number of whole
+    /// milliseconds from 0 to 2^53; otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn expire(
         &self,
         time_to_live: Duration,
@@ -46,10 +44,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if the time is more than 2^53 ms after 1970; otherwise those
-    /// [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the time is more than 2^53 ms after
+    /// 1970; otherwise those [of the server](RateLimiter#errors-of-the-server).
     pub async fn expire_at(
         &self,
         time: SystemTime,
@@ -112,13 +108,10 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if `name` is empty, or if the limiter's mode is
-    /// [`Mode::PerClient`](crate::Mode::PerClient), where the keys of other clients are out of reach;
-    /// [`ErrorKind::NotInitialized`] if there is no limiter; otherwise those
-    /// [of the server](RateLimiter#errors-of-the-server).
-    ///
-    /// [`ErrorKind::InvalidArgument`]: crate::ErrorKind::InvalidArgument
-    /// [`ErrorKind::NotInitialized`]: crate::ErrorKind::NotInitialized
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if `name` is empty, or if the limiter's
+    /// mode is [`Mode::PerClient`](crate::Mode::PerClient), where the keys of other clients are out of reach;
+    /// [`ErrorKind::NotInitialized`](crate::ErrorKind::NotInitialized) if there is no limiter; otherwise those [of
+    /// the server](RateLimiter#errors-of-the-server).
     pub async fn rename(&self, name: &str) -> Result<(), Error> {
         let rules = self.engine().rules();
         let to = self.limiters().keys(name, &rules, Operation::Rename)?;

@@ -13,16 +13,14 @@ impl RateLimiter {
     ///
     /// If there is no limiter yet and this handle carries its rate, the result is 0.
     ///
-    /// Prefer [`Grant::refund`], which gives back the permits of one grant. Permits released after their
-    /// interval has passed, or released twice, can exceed the rate by the same number.
+    /// Prefer [`Grant::refund`](crate::Grant::refund), which gives back the permits of one grant. Permits released
+    /// after their interval has passed, or released twice, can exceed the rate by the same number.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if `permits` is more than 2^53; for others see
     /// [`try_acquire`](Self::try_acquire). A call that may have been carried out is not attempted again: the
     /// error then has [`Execution::Unknown`].
-    ///
-    /// [`Grant::refund`]: crate::Grant::refund
     pub async fn release(&self, permits: u64) -> Result<u64, Error> {
         if permits > MAX_EXACT {
             return Err(self.invalid(

@@ -253,9 +253,7 @@ impl Policy {
     /// width: a permit counts for up to a tenth of the width too long, and never too short. More buckets cost
     /// the server more time.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the width must be a multiple of 10 us.
+    /// Fails outside of [these limits](Policy#limits); the width must be a multiple of 10 us.
     pub fn rolling_window(limit: u64, width: Duration) -> Result<Policy, Error> {
         let limit = permits("a limit", limit)?;
         Policy::rolling(limit, span("a width", width)?, 10)
@@ -326,9 +324,7 @@ impl Policy {
     ///
     /// Only the last reservation can be given back, before its time, and only once: others keep their starts.
     ///
-    /// # Errors
-    ///
-    /// See [`Policy`](Policy#limits); the delay is at most 10 years.
+    /// Fails outside of [these limits](Policy#limits); the delay is at most 10 years.
     pub fn queue(permits: u64, period: Duration, max_delay: Duration) -> Result<Policy, Error> {
         let pace = pace(permits, period, 1)?;
         let max_delay = whole_us("a longest delay", max_delay, 0, "0")?;

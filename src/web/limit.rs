@@ -88,10 +88,8 @@ pub(super) enum Cost {
 }
 
 impl Limit {
-    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`] says otherwise, each
-    /// request costs one permit. No request waits.
-    ///
-    /// [`Limits::cost_by`]: super::Limits::cost_by
+    /// A limit with a limiter of this rate for each key. Unless [`Limits::cost_by`](super::Limits::cost_by) says
+    /// otherwise, each request costs one permit. No request waits.
     ///
     /// The name is that of the policy in answers, and the beginning of the limiters' names. It must be
     /// visible ASCII without quotes, braces, `\`, `|` and `%`.
@@ -126,36 +124,11 @@ impl Limit {
     /// Refused requests are answered like those of other limits, and `RateLimit-Policy` has
     /// `qu="concurrent-requests"` instead of a window. [`count_if`](Self::count_if), [`settle_by`](Self::settle_by),
     /// leases, shares, remembered denials, and everything about rates do not apply.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::SemaphoreOptions;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// // Four exports at once for each customer, however many servers there are.
-    /// let options = SemaphoreOptions::new().permits(4);
-    /// let exports = Limit::concurrency("exports", Key::header("x-api-key"), options)
-    ///     .wait_up_to(Duration::from_secs(2))
-    ///     .skip_if(|request| request.path() != "/export");
-    /// ```
     pub fn concurrency(name: &str, key: Key, options: SemaphoreOptions) -> Self {
         Limit { concurrency: Some(options), ..Limit::new(name, key, None) }
     }
 
     /// Makes the limiters follow a [`Policy`] instead of Redisson's rules. Rates that the limit has are not used.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use redisson_rate_limiter::Policy;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// # fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// // 10 requests a second, and up to 50 at once.
-    /// let bucket = Policy::bucket(50, 10, Duration::from_secs(1))?;
-    /// let per_user = Limit::new("user", Key::header("x-api-key"), None).policy(bucket);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
@@ -293,15 +266,6 @@ impl Limit {
     /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one
     /// of these rates changes it to the limit's and keeps the usage. All other rates, such as those that an
     /// operator has set, are left alone.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::Rate;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// // It was 100 a minute; from this version on it is 150.
-    /// let user = Limit::new("user", Key::header("x-user"), Rate::per_minute(150))
-    ///     .roll_out_from([Rate::per_minute(100)]);
-    /// ```
     ///
     /// While both versions run, the new rate wins, because the old version does not name it. Two versions
     /// that name each other's rates keep changing them back until one of them is gone. Nothing is

@@ -122,26 +122,6 @@ impl Limits {
 
     /// Sets what a request costs, in permits, for all limits without a [cost](Limit::cost) of their own; one
     /// by default. A request that costs nothing passes.
-    ///
-    /// ```
-    /// use redisson_rate_limiter::web::{Key, Limit, Limits};
-    /// use redisson_rate_limiter::{Client, InProcessStore, Rate};
-    ///
-    /// # fn main() -> Result<(), redisson_rate_limiter::Error> {
-    /// # let client = Client::builder().in_process(&InProcessStore::new())?;
-    /// let user = Limit::new("user", Key::header("x-api-key"), Rate::per_minute(100));
-    /// let all = Limit::new("all", Key::global(), Rate::per_second(5000));
-    /// // Every request counts once here, however expensive it is.
-    /// let requests = Limit::new("requests", Key::global(), Rate::per_second(10_000)).cost(1);
-    /// let limits = Limits::new(&client, [user, all, requests])?.cost_by(|request| {
-    ///     match (request.method(), request.path()) {
-    ///         ("POST", "/orders") => 5,
-    ///         _ => 1,
-    ///     }
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn cost_by(
         mut self,
         cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static,

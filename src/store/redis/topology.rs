@@ -15,9 +15,8 @@ use crate::store::redis::open::OpenConnection;
 use crate::store::redis::replicated::Replicated;
 use crate::store::redis::sentinel::Sentinels;
 
-/// The servers that hold the limiters, for [`ClientBuilder::connect`]. A URL names a single server.
-///
-/// [`ClientBuilder::connect`]: crate::ClientBuilder::connect
+/// The servers that hold the limiters, for [`ClientBuilder::connect`](crate::ClientBuilder::connect). A URL names a
+/// single server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Topology {

@@ -13,14 +13,11 @@ use super::{Nodes, unavailable};
 use crate::error::{Error, ErrorKind, Execution};
 use crate::rt::{self, Mutex, RuntimeId, lock};
 use crate::store::redis::endpoint::Address;
-use crate::store::redis::race::first_success;
+use crate::store::redis::race::{HEDGE, first_success};
 use crate::store::redis::reply;
 
 /// The shortest time between two readings.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
-
-/// The time after which a node may be hanging, and the next one is asked as well.
-const HEDGE: Duration = Duration::from_millis(100);
 
 /// How long to wait for one node.
 const LIMIT: Duration = Duration::from_secs(2);
