@@ -48,7 +48,19 @@ impl RateLimiter {
     /// The future belongs to the runtime that polls it first. If another runtime polls it before it has its
     /// answer, it starts over there, at the end of that runtime's queue.
     pub async fn try_acquire(&self, permits: u64, timeout: Duration) -> Result<Decision, Error> {
-        self.take(permits, self.max_wait(timeout)).await
+        let max_wait = self.max_wait(timeout);
+        let mut observer = self.engine().observer.acquire(permits);
+        if self.engine().answers_locally() {
+            self.pay_budget().await;
+            if let Some(answer) = self.answer_locally(permits, max_wait) {
+                observer.decided(&answer);
+                return Ok(answer);
+            }
+        }
+        observer.is_queued();
+        let answer = self.decide(&self.request(permits, max_wait), true).await;
+        observer.ended(&answer);
+        answer
     }
 
     /// Takes `permits` if they are available now. Redisson's `tryAcquire(permits)`.
@@ -61,20 +73,17 @@ impl RateLimiter {
     ///
     /// Errors and cancel safety are those of [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_now(&self, permits: u64) -> Result<Decision, Error> {
-        self.take(permits, MaxWait::None).await
-    }
-
-    async fn take(&self, permits: u64, max_wait: MaxWait) -> Result<Decision, Error> {
+        // Not by `try_acquire`: a future within a future makes those of all callers larger.
         let mut observer = self.engine().observer.acquire(permits);
         if self.engine().answers_locally() {
             self.pay_budget().await;
-            if let Some(answer) = self.answer_locally(permits, max_wait) {
+            if let Some(answer) = self.answer_locally(permits, MaxWait::None) {
                 observer.decided(&answer);
                 return Ok(answer);
             }
         }
         observer.is_queued();
-        let answer = self.decide(&self.request(permits, max_wait), true).await;
+        let answer = self.decide(&self.request(permits, MaxWait::None), true).await;
         observer.ended(&answer);
         answer
     }

@@ -16,16 +16,6 @@ use crate::error::{Error, Operation};
 /// networks. It is read from the right, where the nearest proxy appends: the first address that is not one of
 /// these proxies is the client. Anything to the left of it was sent by the client.
 ///
-/// ```
-/// use redisson_rate_limiter::web::TrustedProxies;
-///
-/// # fn main() -> Result<(), redisson_rate_limiter::Error> {
-/// // Our load balancers, and a proxy on this machine.
-/// let proxies = TrustedProxies::x_forwarded_for(["10.0.0.0/8", "127.0.0.1"])?;
-/// # Ok(())
-/// # }
-/// ```
-///
 /// Name only networks from which no client can reach the service without going through a proxy, and only the
 /// header that your proxies write. A header that they merely pass on is under the client's control.
 #[derive(Clone, Debug)]

@@ -202,16 +202,6 @@ impl Limit {
     /// Sets what a request cost in the end, in permits, where only its response tells: from a header field,
     /// from an extension, or from anything else in its head. `None` leaves it at what was taken before.
     ///
-    /// ```
-    /// use redisson_rate_limiter::Rate;
-    /// use redisson_rate_limiter::web::{Key, Limit};
-    ///
-    /// // A request takes 500 tokens as an estimate; the service says what it has used.
-    /// let tokens = Limit::new("tokens", Key::header("x-api-key"), Rate::per_minute(100_000))
-    ///     .cost(500)
-    ///     .settle_by(|response| response.header("x-tokens-used")?.parse().ok());
-    /// ```
-    ///
     /// The difference is given back or charged in the background: see
     /// [`Grant::settle`](crate::Grant::settle). A response that [`count_if`](Self::count_if) does not count
     /// costs nothing. More than 2^32 − 1 permits count as 2^32 − 1.
@@ -266,10 +256,6 @@ impl Limit {
     /// Replaces the rates that earlier versions of the service had: a request that meets a limiter with one
     /// of these rates changes it to the limit's and keeps the usage. All other rates, such as those that an
     /// operator has set, are left alone.
-    ///
-    /// While both versions run, the new rate wins, because the old version does not name it. Two versions
-    /// that name each other's rates keep changing them back until one of them is gone. Nothing is
-    /// over-issued, but each change costs two calls and a log line.
     ///
     /// Rates are compared with their mode and without their keep-alive. A change of the mode resets the
     /// usage.

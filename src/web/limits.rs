@@ -21,10 +21,8 @@ use crate::error::{Error, Operation};
 /// the background, so put the limit that refuses most first. But if callers can make up a limit's keys, put
 /// it after one by address; otherwise each made-up key becomes a limiter on the server.
 ///
-/// Limits next to each other are asked by one call, which takes from all or from none, once this process has
-/// seen their limiters. A limit is asked by a call of its own if it lets requests wait, is in shadow mode, or
-/// leases permits or remembers denials (its [options](Limit::options)), or if its limiter is in another slot of
-/// a cluster. If several limits refuse, the answer names the one that takes longest.
+/// Limits next to each other are asked by one call where that is possible (docs/web.md), which takes from all or from
+/// none. If several limits refuse, the answer names the one that takes longest.
 #[derive(Clone)]
 #[must_use = "limits do nothing until a layer has them"]
 pub struct Limits {
