@@ -22,8 +22,10 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod refusal;
 
+#[cfg(any(feature = "admin", test))]
+pub use calls::Repair;
 pub(crate) use calls::*;
-pub use calls::{ExpireCondition, RemainingTime, Repair};
+pub use calls::{ExpireCondition, RemainingTime};
 
 pub(crate) use channels::Heard;
 use memory::MemoryStore;

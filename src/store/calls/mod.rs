@@ -70,6 +70,7 @@ pub(crate) use release::ReleaseCall;
 pub(crate) use remove_unused::RemoveUnusedCall;
 #[cfg(any(feature = "admin", test))]
 pub use repair::Repair;
+#[cfg(any(feature = "admin", test))]
 pub(crate) use repair::RepairCall;
 pub(crate) use semaphore::*;
 pub(crate) use server::{ProbeCall, ServerTimeCall};
